@@ -1,0 +1,10 @@
+"""The one exception that reaches a user as a single line."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Something the user can mend: what is wrong, where, and the remedy, in one line.
+
+    The command line prints it without a traceback and exits with status 2.
+    """

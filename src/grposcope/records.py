@@ -1,0 +1,104 @@
+"""Small frozen records that travel between the layers.
+
+Axis legend, used in every docstring of the package:
+`P` prompts, `G` rollouts per prompt (the group), `B = P·G` rollouts, `S` prompt tokens,
+`T` completion tokens, `V` vocabulary, `D` parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # ustat and dynamics import this module and must not pull in torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its uncertainty.
+
+    value: the estimate; NaN where nothing can be said.
+    se:    its standard error; NaN where it cannot be estimated.
+    n:     how many independent units it rests on.
+    flag:  empty when the estimate is fit for use, otherwise the reason for doubt.
+    """
+
+    value: float
+    se: float
+    n: int
+    flag: str = ""
+
+    @staticmethod
+    def mean(values: list[float]) -> Estimate:
+        """Sample mean of independent values with its standard error (ddof 1)."""
+        n = len(values)
+        if n == 0:
+            return Estimate(math.nan, math.nan, 0, "no data")
+        centre = math.fsum(values) / n
+        if n == 1:
+            return Estimate(centre, math.nan, 1, "one value: no standard error")
+        variance = math.fsum((v - centre) ** 2 for v in values) / (n - 1)
+        return Estimate(centre, math.sqrt(variance / n), n)
+
+    def interval(self, z: float = 1.959963984540054) -> tuple[float, float]:
+        """Normal interval value ± z·se (95 % by default)."""
+        return self.value - z * self.se, self.value + z * self.se
+
+    def __str__(self) -> str:
+        note = f" [{self.flag}]" if self.flag else ""
+        return f"{self.value:.4g} ± {self.se:.2g} (n={self.n}){note}"
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """One batch of sampled completions: `P` prompts × `G` completions, prompt-major.
+
+    Row `b` belongs to prompt `b // G`. Prompts are padded on the left, completions on the right.
+
+    prompt_ids   (B, S) int64; prompt_mask (B, S) bool, False on padding
+    tokens       (B, T) int64; mask (B, T) bool, True up to and including the end-of-text token
+    logp         (B, T) log-probability of each token when it was sampled, 0 where masked
+    entropy      (B, T) entropy in nats of the distribution it was sampled from, 0 where masked
+    truncated    (B,)   True where the completion was cut before its end-of-text token
+    rewards      (P, G) float64 outcome rewards
+    step_rewards (B, T) float64, the reward of a step on its last token; step_ends (B, T) bool
+                 marks those tokens. None for tasks that label outcomes only.
+    """
+
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    tokens: Tensor
+    mask: Tensor
+    logp: Tensor
+    entropy: Tensor
+    truncated: Tensor
+    rewards: Tensor
+    step_rewards: Tensor | None = None
+    step_ends: Tensor | None = None
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        """(P, G)."""
+        prompts, group = self.rewards.shape
+        return prompts, group
+
+    @property
+    def lengths(self) -> Tensor:
+        """Completion lengths in tokens, (B,)."""
+        return self.mask.sum(-1)
+
+    def take(self, prompts: Tensor) -> Rollouts:
+        """The sub-batch of whole groups `prompts` (indices into P), in that order."""
+        group = self.rewards.shape[1]
+        rows = (prompts[:, None] * group + prompts.new_tensor(range(group))).reshape(-1)
+        per_row = {
+            name: getattr(self, name)[rows]
+            for name in ("prompt_ids", "prompt_mask", "tokens", "mask", "logp", "entropy", "truncated")
+        }
+        steps = {
+            name: None if getattr(self, name) is None else getattr(self, name)[rows]
+            for name in ("step_rewards", "step_ends")
+        }
+        return replace(self, rewards=self.rewards[prompts], **per_row, **steps)

@@ -1,0 +1,131 @@
+"""Chains of sums in which every written step can be verified.
+
+A problem is an expression such as `3+8-5+7=`; the answer rewrites it one operation at a time,
+`11-5+7=6+7=13`. Each segment between equals signs is a step, and it is right when it has the
+value of the segment before it with fewer operations. The outcome is right when the last integer
+of the completion is the value of the expression. Outcome and per-step rewards therefore exist
+on the same rollouts.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from functools import cache
+
+from grposcope.errors import UserError
+from grposcope.tasks.base import Problem, Split, Step, Task, is_heldout
+
+_EXPRESSION = re.compile(r"-?\d{1,9}(?:[+\-*]\d{1,9})*")
+_INTEGER = re.compile(r"-?\d+")
+_TOKEN = re.compile(r"\d+|[+\-*]")
+
+
+def value(expression: str) -> int | None:
+    """Value of integers joined by + - * (usual precedence), or None if it is not such an expression."""
+    if not _EXPRESSION.fullmatch(expression):
+        return None
+    sign = -1 if expression.startswith("-") else 1
+    tokens = _TOKEN.findall(expression.removeprefix("-"))
+    total, term = 0, sign * int(tokens[0])
+    for operator, operand in zip(tokens[1::2], tokens[2::2], strict=True):
+        if operator == "*":
+            term *= int(operand)
+        else:
+            total, term = total + term, int(operand) * (1 if operator == "+" else -1)
+    return total + term
+
+
+def operations(expression: str) -> int:
+    """How many operators the expression holds, a leading sign not counted."""
+    return sum(c in "+-*" for c in expression.removeprefix("-"))
+
+
+def solution(expression: str) -> list[str]:
+    """The expressions that follow when the first operation (products first) is done repeatedly."""
+    written = []
+    while operations(expression):
+        tokens = _TOKEN.findall(expression.removeprefix("-"))
+        at = tokens.index("*") if "*" in tokens else 1
+        negative = "-" if expression.startswith("-") and at == 1 else ""
+        result = value(negative + "".join(tokens[at - 1 : at + 2]))
+        lead = "-" if expression.startswith("-") and at > 1 else ""
+        expression = lead + "".join([*tokens[: at - 1], str(result), *tokens[at + 2 :]])
+        written.append(expression)
+    return written
+
+
+class Arithmetic(Task):
+    """Expressions of `steps` operations on operands from 1 to `largest`, all results in 0 … `limit`.
+
+    steps, largest, ops and limit are the difficulty; `size` is the number of training problems.
+    Held-out problems are chosen by a hash of their text, so they never occur in training.
+    """
+
+    instruction = (
+        "Work out the expression by rewriting it, doing one operation at a time. "
+        "Write only the rewritten expressions, separated by =. For example, 4+5-2= becomes 9-2=7"
+    )
+    labels_steps = True
+
+    def __init__(self, steps: int = 3, largest: int = 20, ops: str = "+-", limit: int = 99, size: int = 5_000):
+        if not 1 <= steps <= 20:
+            raise UserError(f"arithmetic: steps={steps} is outside 1 … 20")
+        if not 1 <= largest <= limit <= 999_999:
+            raise UserError(f"arithmetic: need 1 ≤ largest ≤ limit ≤ 999999, got largest={largest}, limit={limit}")
+        if not ops or set(ops) - set("+-*"):
+            raise UserError(f"arithmetic: ops={ops!r} must be made of + - *")
+        if size < 1:
+            raise UserError(f"arithmetic: size={size} must be at least 1")
+        self.length, self.largest, self.ops, self.limit, self.size = steps, largest, ops, limit, size
+        self.name = f"arithmetic:steps={steps},largest={largest},ops={ops},limit={limit}"
+        self.max_tokens = sum(3 * (left + 1) + 1 for left in range(steps)) + 4
+
+    @cache  # noqa: B019 - a task lives as long as the process
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Distinct problems: `size` for training and at most 1,000 held out, fewer if there are no more."""
+        wanted = self.size if split == "train" else min(self.size, 1000)
+        rng = random.Random(f"{self.name}/{split}")
+        found: dict[str, Problem] = {}
+        misses = 0
+        while len(found) < wanted and misses < 300:
+            expression = self._expression(rng)
+            prompt = f"{expression}="
+            misses += 1
+            if expression and prompt not in found and is_heldout(prompt) == (split == "heldout"):
+                found[prompt] = Problem(prompt, prompt, str(value(expression)))
+                misses = 0
+        if not found:
+            raise UserError(f"{self.name} has no {split} problems; use more steps, a larger limit or other ops")
+        return tuple(found.values())
+
+    def reward(self, problem: Problem, completion: str) -> float:
+        """1 if the last integer written is the answer, else 0."""
+        numbers = _INTEGER.findall(completion.rsplit("=", 1)[-1])
+        return float(bool(numbers) and numbers[-1] == problem.answer)
+
+    def steps(self, problem: Problem, completion: str) -> list[Step]:
+        """Each segment between equals signs: same value as the one before, fewer operations."""
+        labelled, start, before = [], 0, problem.prompt.rstrip("=")
+        for segment in completion.split("="):
+            text = segment.strip()
+            known = value(text)
+            correct = known is not None and known == value(before) and operations(text) < operations(before)
+            end = start + len(segment)
+            labelled.append(Step(start, end, correct))
+            start, before = end + 1, text
+        return labelled
+
+    def _expression(self, rng: random.Random) -> str:
+        """A random expression whose every prefix has its value in 0 … limit, or "" at a dead end."""
+        expression = str(rng.randint(1, self.largest))
+        for _ in range(self.length):
+            for _ in range(20):
+                longer = f"{expression}{rng.choice(self.ops)}{rng.randint(1, self.largest)}"
+                if 0 <= (value(longer) or 0) <= self.limit:
+                    expression = longer
+                    break
+            else:
+                return ""
+        return expression

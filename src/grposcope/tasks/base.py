@@ -1,0 +1,106 @@
+"""What a task is: problems to answer and a verifier that grades the answers.
+
+A task of your own is a subclass with `problems` and `reward`; nothing else is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from grposcope.errors import UserError
+
+Split = Literal["train", "heldout"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One question: a stable id, the prompt text, the reference answer, and any further fields."""
+
+    id: str
+    prompt: str
+    answer: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One verified step of a completion: the characters [start, end) and whether they are right."""
+
+    start: int
+    end: int
+    correct: bool
+
+
+class Task:
+    """Base class of all tasks.
+
+    name:        how the task appears in records.
+    instruction: put before the prompt (as a system message) for models with a chat template;
+                 models without one see the prompt alone.
+    max_tokens:  a completion length that suits the task.
+    labels_steps: True when `steps` is implemented, so that per-step credit can be used.
+    """
+
+    name: str = "task"
+    instruction: str = ""
+    max_tokens: int = 256
+    labels_steps: bool = False
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The problems of a split, always the same ones in the same order."""
+        raise NotImplementedError
+
+    def reward(self, problem: Problem, completion: str) -> float:
+        """Reward of one completion."""
+        raise NotImplementedError
+
+    def rewards(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+        """Rewards of a batch; override where grading is cheaper in bulk."""
+        return [self.reward(p, c) for p, c in zip(problems, completions, strict=True)]
+
+    def steps(self, problem: Problem, completion: str) -> list[Step]:
+        """The verified steps of one completion, in order; only when `labels_steps`."""
+        raise NotImplementedError
+
+
+def grade(task: Task, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
+    """`task.rewards`, checked: the right number of finite values, or a UserError naming the rollout."""
+    try:
+        rewards = list(task.rewards(problems, completions))
+    except UserError:
+        raise
+    except Exception as error:
+        where = _first_failing(task, problems, completions)
+        raise UserError(f"the reward of task {task.name} raised {type(error).__name__}: {error} ({where})") from error
+    if len(rewards) != len(completions):
+        raise UserError(
+            f"the reward of task {task.name} returned {len(rewards)} values for {len(completions)} rollouts; "
+            "return one number per completion, in order"
+        )
+    for index, value in enumerate(rewards):
+        if isinstance(value, bool | int | float) and math.isfinite(value):
+            continue
+        raise UserError(
+            f"the reward of task {task.name} is {value!r} for rollout {index} (problem {problems[index].id}); "
+            "return a finite number for every completion"
+        )
+    return [float(value) for value in rewards]
+
+
+def _first_failing(task: Task, problems: Sequence[Problem], completions: Sequence[str]) -> str:
+    """Name the rollout whose grading raises when graded alone, if one does."""
+    for index, (problem, completion) in enumerate(zip(problems, completions, strict=True)):
+        try:
+            task.rewards([problem], [completion])
+        except Exception:
+            return f"rollout {index}, problem {problem.id}, completion {completion[:60]!r}"
+    return "no single rollout raises when graded alone"
+
+
+def is_heldout(text: str, percent: int = 10) -> bool:
+    """Whether a problem with this text belongs to the held-out split: a hash, so no list is needed."""
+    return hashlib.sha256(text.encode()).digest()[0] * 100 < percent * 256
