@@ -1,0 +1,94 @@
+"""Advantages: what a rollout's reward is compared with.
+
+Every function maps rewards (..., P, G) or (..., G) to advantages of the same shape, the last axis
+being the group. One reward per rollout, hence one advantage per rollout; `credit` spreads them
+over tokens. With a score `s_i = ∇ log π(y_i | x)`, `g = ∇ E r` and `(1/G) Σ A_i s_i` as the
+gradient estimate, the docstrings say what its expectation is.
+
+Degenerate groups: where all rewards of a group are equal every group-relative advantage is 0 and
+the group contributes nothing (`dead`). A group of one (G = 1) has no baseline: the group-relative
+functions refuse it.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from grposcope.errors import UserError
+
+
+def none(rewards: Float[Tensor, "*P G"]) -> Float[Tensor, "*P G"]:
+    """A = r, REINFORCE without a baseline (Williams 1992). Expectation g; any G."""
+    return rewards
+
+
+def centered(rewards: Float[Tensor, "*P G"]) -> Float[Tensor, "*P G"]:
+    """A = r − r̄, the group mean as baseline (Dr. GRPO, arXiv:2503.20783). Expectation (G−1)/G · g.
+
+    The mean contains the rollout's own reward, which shrinks the estimate by (G−1)/G and nothing else.
+    """
+    _needs_group(rewards)
+    return rewards - rewards.mean(-1, keepdim=True)
+
+
+def leave_one_out(rewards: Float[Tensor, "*P G"]) -> Float[Tensor, "*P G"]:
+    """A = r − mean of the others = G/(G−1) (r − r̄) (RLOO, arXiv:2402.14740). Expectation g: unbiased."""
+    group = rewards.shape[-1]
+    return centered(rewards) * (group / max(group - 1, 1))
+
+
+def standardized(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4) -> Float[Tensor, "*P G"]:
+    """A = (r − r̄) / (σ + ε), GRPO (arXiv:2402.03300). Biased: prompts are re-weighted.
+
+    ddof is that of σ: 1 in TRL, verl and OpenRLHF, 0 in some others; ε is 1e-4, 1e-6 or 1e-9.
+    For binary rewards with success rate p, ddof 0 and ε = 0 the expectation is w_G(p) · g with
+    w_G(p) = E[√(K/G (1−K/G))] / (p(1−p)), K ~ Bin(G, p): rare successes count for more.
+    """
+    _needs_group(rewards)
+    deviation = rewards.std(-1, keepdim=True, correction=ddof)
+    return (rewards - rewards.mean(-1, keepdim=True)) / (deviation + eps)
+
+
+def batch_standardized(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4) -> Float[Tensor, "*P G"]:
+    """A = (r − group mean) / (σ of the whole batch + ε) (arXiv:2508.08221, and TRL's scale_rewards="batch").
+
+    One common scale, so prompts keep their relative weight; it still depends on the batch drawn.
+    """
+    _needs_group(rewards)
+    deviation = rewards.std(correction=ddof) if rewards.numel() > ddof else rewards.new_zeros(())
+    return centered(rewards) / (deviation + eps)
+
+
+def mean_normalized(rewards: Float[Tensor, "*P G"], eps: float = 1e-6) -> Float[Tensor, "*P G"]:
+    """A = (r − r̄) / (r̄ + ε), for rewards ≥ 0 (MaxRL, arXiv:2602.02710).
+
+    For binary rewards this is the mean score of the successes minus the mean score of all, an
+    estimate of ∇ log V(x) instead of ∇V(x). All-zero groups give 0.
+    """
+    _needs_group(rewards)
+    if bool((rewards < 0).any()):
+        raise UserError("mean-normalised advantages need rewards ≥ 0; shift the rewards or use another recipe")
+    return centered(rewards) / (rewards.mean(-1, keepdim=True) + eps)
+
+
+def whitened(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4) -> Float[Tensor, "*P G"]:
+    """A = (r − batch mean) / (σ of the batch + ε), one baseline for all prompts (REINFORCE++, PPO practice). Any G.
+
+    The baseline does not know the prompt, so advantages of a group need not sum to zero.
+    """
+    deviation = rewards.std(correction=ddof) if rewards.numel() > ddof else rewards.new_zeros(())
+    return (rewards - rewards.mean()) / (deviation + eps)
+
+
+def dead(rewards: Float[Tensor, "*P G"]) -> Bool[Tensor, "*P"]:
+    """Groups whose rewards are all equal. For binary rewards its probability is p^G + (1−p)^G."""
+    return rewards.amax(-1) == rewards.amin(-1)
+
+
+def _needs_group(rewards: Tensor) -> None:
+    if rewards.shape[-1] < 2:
+        raise UserError(
+            "a group baseline needs at least two rollouts per prompt, got G = 1: its advantage would always be 0; "
+            "use --group 2 or more, or --recipe reinforce"
+        )

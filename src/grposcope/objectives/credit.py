@@ -1,0 +1,37 @@
+"""Credit: advantages per token, (B, T), the form in which every objective takes them.
+
+An outcome reward gives each rollout one advantage, so the rows are constant up to the mask;
+per-step rewards give each token the value of the steps it still leads to.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def outcome(advantages: Float[Tensor, "P G"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """Every token of rollout i carries A_i; 0 where masked."""
+    return advantages.reshape(-1, 1) * mask
+
+
+def process(
+    step_rewards: Float[Tensor, "B T"],
+    step_ends: Bool[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    group: int,
+    eps: float = 1e-4,
+) -> Float[Tensor, "B T"]:
+    """Process supervision of GRPO (arXiv:2402.03300, section 4.1.3), with ddof 1.
+
+    All step rewards of a group are standardized together, r̃ = (r − mean)/(σ + ε), and a token's
+    advantage is the sum of r̃ over the steps that end at it or later. Tokens after the last step
+    get 0. A group with fewer than two steps, or with equal step rewards, contributes nothing.
+    """
+    rewards, ends = step_rewards.reshape(-1, group, step_rewards.shape[-1]), step_ends.reshape(-1, group, mask.shape[-1])
+    count = ends.sum((-2, -1), keepdim=True)
+    mean = (rewards * ends).sum((-2, -1), keepdim=True) / count.clamp(min=1)
+    centred = (rewards - mean) * ends
+    deviation = (centred.square().sum((-2, -1), keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+    normalised = (centred / (deviation + eps)).reshape(step_rewards.shape)
+    return normalised.flip(-1).cumsum(-1).flip(-1) * mask

@@ -1,0 +1,146 @@
+"""An objective is a composition: advantage ∘ ratio ∘ surrogate ∘ reduction, plus KL and entropy.
+
+    L = − Σ_{i,t} c_{i,t} · surrogate(ρ_{i,t}, log π_{i,t}, A_{i,t})
+        + kl · Σ c · divergence(log π, log π_ref)  −  entropy · mean over tokens of H
+
+The one seam through which everything else sees an objective is the per-token weight
+w_{i,t} = ∂L/∂log π(y_{i,t}), shape (B, T): the gradient of L is Σ w ∇log π, whatever L is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from grposcope.errors import UserError
+from grposcope.objectives import advantages, credit, divergences, ratios, reductions
+from grposcope.objectives.surrogates import Clip, Surrogate
+from grposcope.records import Rollouts
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One objective as a value; `dataclasses.replace` makes a variant.
+
+    name, paper, degenerate: what it is called, where it comes from, what happens at G = 1, equal
+    rewards and empty masks. advantage … reduction: the factors, from the modules of those names.
+    kl: weight of the divergence to a reference policy; with `kl_weighted` the divergence is
+    multiplied by the ratio, which makes the expected gradient of k3 that of the KL.
+    entropy: weight of the entropy bonus. resample_dead: draw further prompts in place of groups
+    whose rewards are all equal. overlong: share of the length limit over which `shaping.overlong`
+    punishes, 0 for none.
+    """
+
+    name: str
+    paper: str
+    degenerate: str
+    advantage: Callable[[Tensor], Tensor] = advantages.standardized
+    ratio: Callable[[Tensor, Tensor, Tensor], Tensor] = ratios.token
+    surrogate: Surrogate = Clip()  # noqa: RUF009 - immutable
+    reduction: Callable[[Tensor], Tensor] = reductions.sequence_mean
+    divergence: Callable[[Tensor, Tensor], Tensor] = divergences.k3
+    kl: float = 0.0
+    kl_weighted: bool = False
+    entropy: float = 0.0
+    resample_dead: bool = False
+    overlong: float = 0.0
+
+    def credit(
+        self, rollouts: Rollouts, kind: Literal["outcome", "steps"] = "outcome", dtype: torch.dtype = torch.float32
+    ) -> Float[Tensor, "B T"]:
+        """Advantage of every token: constant rows from the outcome, or process supervision from step rewards."""
+        if kind == "outcome":
+            return credit.outcome(self.advantage(rollouts.rewards), rollouts.mask).to(dtype)
+        if rollouts.step_rewards is None or rollouts.step_ends is None:
+            raise UserError("per-step credit needs a task that labels steps, such as arithmetic")
+        per_step = credit.process(rollouts.step_rewards, rollouts.step_ends, rollouts.mask, rollouts.groups[1])
+        return per_step.to(dtype)
+
+    def loss(
+        self,
+        logp: Float[Tensor, "B T"],
+        logp_old: Float[Tensor, "B T"],
+        rollouts: Rollouts,
+        *,
+        credit: Float[Tensor, "B T"] | None = None,
+        coefficients: Float[Tensor, "B T"] | None = None,
+        logp_ref: Float[Tensor, "B T"] | None = None,
+        entropy: Float[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """The scalar to minimise.
+
+        logp, logp_old, logp_ref: log-probabilities under the policy, the one that sampled, the
+        reference. credit and coefficients default to those of the whole batch `rollouts`; pass
+        slices of them when `logp` covers part of a batch. entropy: per-token entropies, needed
+        when the objective has an entropy bonus.
+        """
+        mask = rollouts.mask
+        weighting = self.reduction(mask).to(logp.dtype) if coefficients is None else coefficients
+        given = self.credit(rollouts, dtype=logp.dtype) if credit is None else credit
+        total = (weighting * self.terms(logp, logp_old, given, mask, logp_ref)).sum()
+        if self.entropy:
+            if entropy is None:
+                raise UserError(f"{self.name} has an entropy bonus; pass the per-token entropies to loss")
+            total = total - (self.entropy * reductions.token_mean(mask).to(logp.dtype) * entropy).sum()
+        return total
+
+    def terms(
+        self,
+        logp: Float[Tensor, "B T"],
+        logp_old: Float[Tensor, "B T"],
+        credit: Float[Tensor, "B T"],
+        mask: Tensor,
+        logp_ref: Float[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T"]:
+        """ℓ per token, before the reduction: − surrogate + kl · divergence."""
+        ratio = self.ratio(logp, logp_old, mask)
+        terms = -self.surrogate(ratio, logp, credit)
+        if self.kl:
+            if logp_ref is None:
+                raise UserError(f"{self.name} has a KL term; pass logp_ref, the reference's log-probabilities")
+            divergence = self.divergence(logp, logp_ref)
+            terms = terms + self.kl * (ratio * divergence if self.kl_weighted else divergence)
+        return terms
+
+    def weights(
+        self,
+        logp: Float[Tensor, "B T"],
+        logp_old: Float[Tensor, "B T"],
+        rollouts: Rollouts,
+        *,
+        credit: Float[Tensor, "B T"] | None = None,
+        coefficients: Float[Tensor, "B T"] | None = None,
+        logp_ref: Float[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T"]:
+        """w = ∂L/∂log π, the seam. The entropy bonus is no function of log π(y) and is left out."""
+        with torch.enable_grad():
+            leaf = logp.detach().requires_grad_()
+            part = replace(self, entropy=0.0)
+            loss = part.loss(
+                leaf, logp_old.detach(), rollouts, credit=credit, coefficients=coefficients, logp_ref=logp_ref
+            )
+            return torch.autograd.grad(loss, leaf)[0]
+
+    def at_length(self, limit: int) -> Objective:
+        """The same objective with its reduction told the longest completion allowed, where it needs that."""
+        if self.reduction is not reductions.constant_length:
+            return self
+        return replace(self, reduction=partial(reductions.constant_length, length=limit))
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that defines the objective, as plain JSON values, for the record of a run."""
+        return {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__}
+
+
+def _plain(part: Any) -> Any:
+    if isinstance(part, partial):
+        return {"function": part.func.__name__, **part.keywords}
+    if is_dataclass(part) and not isinstance(part, type):
+        return {"function": type(part).__name__.lower(), **asdict(part)}
+    return part.__name__ if callable(part) else part

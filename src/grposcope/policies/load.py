@@ -1,0 +1,112 @@
+"""Load a causal language model with its tokenizer, and turn prompts into token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from grposcope.errors import UserError
+from grposcope.policies import smollm2
+
+TINY = Path(__file__).parent / "tiny"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A model ready to sample from and to train.
+
+    name: as asked for. eos: ids that end a completion, (E,). pad: the padding id.
+    learning_rate: a cautious default for AdamW at this size.
+    """
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    eos: Tensor
+    pad: int
+    learning_rate: float
+
+    @property
+    def context(self) -> int:
+        """The longest sequence, prompt and completion together, in tokens."""
+        return int(getattr(self.model.config, "max_position_embeddings", 0) or 2**31)
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters, tied ones counted once."""
+        return sum(p.numel() for p in self.model.parameters())
+
+
+def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", remote_code: bool = False) -> Policy:
+    """Load `tiny`, `smollm2`, a folder saved by `save_pretrained`, or a model of the Hugging Face hub.
+
+    Only safetensors weights are read, and no code from the hub runs unless `remote_code` is set.
+    Dropout is off: the policy that is trained is the policy that was sampled.
+    """
+    source = {"tiny": lambda: TINY, "smollm2": smollm2.folder}.get(name, lambda: name)()
+    if _looks_like_path(name) and not (Path(name) / "config.json").is_file():
+        raise UserError(f"no model in {name}: a model folder holds config.json; check the path")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=remote_code)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, trust_remote_code=remote_code, use_safetensors=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"cannot load model {name!r}: {reason} - use tiny, smollm2, a folder, or a hub name such as "
+            "Qwen/Qwen2.5-0.5B-Instruct (needs a network)"
+        ) from error
+    model.to(device).eval()
+    eos = _end_tokens(model, tokenizer)
+    if not eos:
+        raise UserError(f"model {name!r} names no end-of-text token; set eos_token_id in its config.json")
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos[0]
+    rate = 1e-3 if sum(p.numel() for p in model.parameters()) < 10_000_000 else 1e-6
+    return Policy(name, model, tokenizer, torch.tensor(eos, device=device), pad, rate)
+
+
+def encode(policy: Policy, prompts: Sequence[str], instruction: str = "") -> tuple[Tensor, Tensor]:
+    """Token ids (P, S) padded on the left, and their mask.
+
+    A model with a chat template gets the instruction and the prompt as system and user message,
+    any other model the prompt alone.
+    """
+    tokenizer = policy.tokenizer
+    if tokenizer.chat_template:
+        system = [{"role": "system", "content": instruction}] if instruction else []
+        texts = [
+            tokenizer.apply_chat_template(
+                [*system, {"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+            )
+            for prompt in prompts
+        ]
+        rows = [tokenizer(text, add_special_tokens=False).input_ids for text in texts]
+    else:
+        rows = [tokenizer(prompt).input_ids for prompt in prompts]
+    width = max(1, max(len(row) for row in rows))
+    ids = torch.full((len(rows), width), policy.pad, dtype=torch.long)
+    mask = torch.zeros(len(rows), width, dtype=torch.bool)
+    for index, row in enumerate(rows):
+        if not row:
+            raise UserError(f"prompt {prompts[index]!r} has no tokens; give it some text")
+        ids[index, width - len(row) :] = torch.tensor(row)
+        mask[index, width - len(row) :] = True
+    device = policy.model.device
+    return ids.to(device), mask.to(device)
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.startswith((".", "/", "~")) or Path(name).is_dir()
+
+
+def _end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """End-of-text ids of the generation config and the tokenizer, without repeats."""
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    listed = configured if isinstance(configured, list) else [configured]
+    return list(dict.fromkeys(int(t) for t in [*listed, tokenizer.eos_token_id] if t is not None))

@@ -1,0 +1,129 @@
+"""Sampling completions: each prompt is read once, then its whole group is decoded together.
+
+A row leaves the batch soon after it has ended, so long stragglers do not hold up the rest.
+The log-probabilities kept are those of the policy at the given temperature, before top-k and
+top-p cut its tail: the quantity that the objectives differentiate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from grposcope.training.decoding import decoder
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to draw a completion.
+
+    max_tokens: the longest completion. temperature: 0 takes the likeliest token.
+    top_k: keep the k likeliest tokens, 0 for all. top_p: keep the smallest set of tokens
+    whose probability reaches p, 1 for all.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Sampled tokens (B, T), padded on the right, and what was known when they were drawn.
+
+    mask (B, T) is True up to and including the end token; logp and entropy (B, T) are 0 outside
+    it; truncated (B,) marks rows that reached `max_tokens` without an end token.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    logp: Tensor
+    entropy: Tensor
+    truncated: Tensor
+
+
+@torch.inference_mode()
+def sample(
+    model: PreTrainedModel,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    group: int,
+    sampling: Sampling,
+    eos: Tensor,
+    pad: int,
+    generator: torch.Generator,
+) -> Completions:
+    """Draw `group` completions for each prompt (P, S) padded on the left; rows are prompt-major.
+
+    eos: token ids that end a completion, (E,). The result is a function of the weights, the
+    prompts and the generator's state alone.
+    """
+    rows, steps = len(prompt_ids) * group, sampling.max_tokens
+    device = prompt_ids.device
+    tokens = torch.full((rows, steps), pad, device=device)
+    logp = torch.zeros(rows, steps, device=device)
+    entropy = torch.zeros(rows, steps, device=device)
+    lengths = torch.full((rows,), steps, device=device)
+    ended = torch.zeros(rows, dtype=torch.bool, device=device)
+    decode = decoder(model, prompt_ids, prompt_mask, group, steps)
+    logits, live = decode.logits, torch.arange(rows, device=device)
+    for t in range(steps):
+        chosen, chosen_logp, chosen_entropy = _draw(logits, sampling, generator)
+        tokens[live, t], logp[live, t], entropy[live, t] = chosen, chosen_logp, chosen_entropy
+        stop = torch.isin(chosen, eos) & ~ended[live]
+        lengths[live[stop]] = t + 1
+        ended[live[stop]] = True
+        going = ~ended[live]
+        count = int(going.sum())
+        if count == 0 or t + 1 == steps:
+            break
+        if count <= 0.75 * len(live):
+            kept = going.nonzero()[:, 0]
+            decode.keep(kept)
+            live, chosen = live[kept], chosen[kept]
+        logits = decode.step(chosen)
+    longest = int(lengths.max())
+    mask = torch.arange(longest, device=device) < lengths[:, None]
+    return Completions(
+        tokens=tokens[:, :longest].masked_fill(~mask, pad).clone(),
+        mask=mask.clone(),
+        logp=logp[:, :longest] * mask,
+        entropy=entropy[:, :longest] * mask,
+        truncated=~ended,
+    )
+
+
+def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """One token per row of logits (B, V), its log-probability and the entropy of the distribution."""
+    logp = (logits.float() / (sampling.temperature or 1.0)).log_softmax(-1)
+    probabilities = logp.exp()
+    entropy = -(probabilities * logp).sum(-1)
+    if sampling.temperature == 0:
+        chosen = logits.argmax(-1)
+    else:
+        kept = _cut_tail(probabilities, sampling)
+        cumulative = kept.cumsum(-1)
+        uniform = torch.rand(len(logits), 1, generator=generator, device=logits.device)
+        # a draw of exactly the total would fall past the last token, hence the clamp to the last one kept
+        last = kept.shape[-1] - 1 - (kept > 0).flip(-1).float().argmax(-1, keepdim=True)
+        chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).minimum(last)[:, 0]
+    return chosen, logp.gather(-1, chosen[:, None])[:, 0], entropy
+
+
+def _cut_tail(probabilities: Tensor, sampling: Sampling) -> Tensor:
+    """Zero what top-k and top-p leave out; the rest is not renormalised."""
+    vocabulary = probabilities.shape[-1]
+    if 0 < sampling.top_k < vocabulary:
+        least = probabilities.topk(sampling.top_k, -1).values[:, -1:]
+        probabilities = probabilities.masked_fill(probabilities < least, 0)
+    if sampling.top_p < 1:
+        ordered, order = probabilities.sort(-1, descending=True)
+        before = ordered.cumsum(-1) - ordered
+        dropped = before >= sampling.top_p * ordered.sum(-1, keepdim=True)
+        dropped[:, 0] = False
+        probabilities = probabilities.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0)
+    return probabilities
