@@ -8,8 +8,8 @@ Axis legend, used in every docstring of the package:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # ustat and dynamics import this module and must not pull in torch
     from torch import Tensor
@@ -93,12 +93,9 @@ class Rollouts:
         """The sub-batch of whole groups `prompts` (indices into P), in that order."""
         group = self.rewards.shape[1]
         rows = (prompts[:, None] * group + prompts.new_tensor(range(group))).reshape(-1)
-        per_row = {
-            name: getattr(self, name)[rows]
-            for name in ("prompt_ids", "prompt_mask", "tokens", "mask", "logp", "entropy", "truncated")
-        }
-        steps = {
-            name: None if getattr(self, name) is None else getattr(self, name)[rows]
-            for name in ("step_rewards", "step_ends")
-        }
-        return replace(self, rewards=self.rewards[prompts], **per_row, **steps)
+        per_row: dict[str, Any] = {}
+        for field in fields(self):
+            array = getattr(self, field.name)
+            if field.name != "rewards" and array is not None:
+                per_row[field.name] = array[rows]
+        return replace(self, rewards=self.rewards[prompts], **per_row)

@@ -28,7 +28,10 @@ def process(
     advantage is the sum of r̃ over the steps that end at it or later. Tokens after the last step
     get 0. A group with fewer than two steps, or with equal step rewards, contributes nothing.
     """
-    rewards, ends = step_rewards.reshape(-1, group, step_rewards.shape[-1]), step_ends.reshape(-1, group, mask.shape[-1])
+    rewards, ends = (
+        step_rewards.reshape(-1, group, step_rewards.shape[-1]),
+        step_ends.reshape(-1, group, mask.shape[-1]),
+    )
     count = ends.sum((-2, -1), keepdim=True)
     mean = (rewards * ends).sum((-2, -1), keepdim=True) / count.clamp(min=1)
     centred = (rewards - mean) * ends

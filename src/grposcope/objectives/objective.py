@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grposcope.errors import UserError
@@ -69,44 +69,23 @@ class Objective:
         rollouts: Rollouts,
         *,
         credit: Float[Tensor, "B T"] | None = None,
-        coefficients: Float[Tensor, "B T"] | None = None,
         logp_ref: Float[Tensor, "B T"] | None = None,
         entropy: Float[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, ""]:
-        """The scalar to minimise.
+        """The scalar to minimise over a whole batch.
 
         logp, logp_old, logp_ref: log-probabilities under the policy, the one that sampled, the
-        reference. credit and coefficients default to those of the whole batch `rollouts`; pass
-        slices of them when `logp` covers part of a batch. entropy: per-token entropies, needed
-        when the objective has an entropy bonus.
+        reference. credit: advantages per token, by default those of the outcome rewards.
+        entropy: per-token entropies, needed when the objective has an entropy bonus.
         """
         mask = rollouts.mask
-        weighting = self.reduction(mask).to(logp.dtype) if coefficients is None else coefficients
         given = self.credit(rollouts, dtype=logp.dtype) if credit is None else credit
-        total = (weighting * self.terms(logp, logp_old, given, mask, logp_ref)).sum()
+        total = self.partial_loss(logp, logp_old, mask, given, self.reduction(mask).to(logp.dtype), logp_ref)
         if self.entropy:
             if entropy is None:
                 raise UserError(f"{self.name} has an entropy bonus; pass the per-token entropies to loss")
             total = total - (self.entropy * reductions.token_mean(mask).to(logp.dtype) * entropy).sum()
         return total
-
-    def terms(
-        self,
-        logp: Float[Tensor, "B T"],
-        logp_old: Float[Tensor, "B T"],
-        credit: Float[Tensor, "B T"],
-        mask: Tensor,
-        logp_ref: Float[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T"]:
-        """ℓ per token, before the reduction: − surrogate + kl · divergence."""
-        ratio = self.ratio(logp, logp_old, mask)
-        terms = -self.surrogate(ratio, logp, credit)
-        if self.kl:
-            if logp_ref is None:
-                raise UserError(f"{self.name} has a KL term; pass logp_ref, the reference's log-probabilities")
-            divergence = self.divergence(logp, logp_ref)
-            terms = terms + self.kl * (ratio * divergence if self.kl_weighted else divergence)
-        return terms
 
     def weights(
         self,
@@ -115,16 +94,46 @@ class Objective:
         rollouts: Rollouts,
         *,
         credit: Float[Tensor, "B T"] | None = None,
-        coefficients: Float[Tensor, "B T"] | None = None,
         logp_ref: Float[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T"]:
-        """w = ∂L/∂log π, the seam. The entropy bonus is no function of log π(y) and is left out."""
+        """w = ∂L/∂log π over a whole batch. The entropy bonus is no function of log π(y) and is left out."""
+        mask = rollouts.mask
+        given = self.credit(rollouts, dtype=logp.dtype) if credit is None else credit
+        return self.partial_weights(logp, logp_old, mask, given, self.reduction(mask).to(logp.dtype), logp_ref)
+
+    def partial_loss(
+        self,
+        logp: Float[Tensor, "b T"],
+        logp_old: Float[Tensor, "b T"],
+        mask: Bool[Tensor, "b T"],
+        credit: Float[Tensor, "b T"],
+        coefficients: Float[Tensor, "b T"],
+        logp_ref: Float[Tensor, "b T"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """Surrogate and KL terms of some rows of a batch; credit and coefficients are slices of the batch's."""
+        ratio = self.ratio(logp, logp_old, mask)
+        terms = -self.surrogate(ratio, logp, credit)
+        if self.kl:
+            if logp_ref is None:
+                raise UserError(f"{self.name} has a KL term; pass logp_ref, the reference's log-probabilities")
+            divergence = self.divergence(logp, logp_ref)
+            terms = terms + self.kl * (ratio * divergence if self.kl_weighted else divergence)
+        # where, not a product: whatever stands in masked places, infinities included, has no say
+        return (coefficients * terms).where(mask, 0.0).sum()
+
+    def partial_weights(
+        self,
+        logp: Float[Tensor, "b T"],
+        logp_old: Float[Tensor, "b T"],
+        mask: Bool[Tensor, "b T"],
+        credit: Float[Tensor, "b T"],
+        coefficients: Float[Tensor, "b T"],
+        logp_ref: Float[Tensor, "b T"] | None = None,
+    ) -> Float[Tensor, "b T"]:
+        """∂ `partial_loss` / ∂ logp."""
         with torch.enable_grad():
             leaf = logp.detach().requires_grad_()
-            part = replace(self, entropy=0.0)
-            loss = part.loss(
-                leaf, logp_old.detach(), rollouts, credit=credit, coefficients=coefficients, logp_ref=logp_ref
-            )
+            loss = self.partial_loss(leaf, logp_old.detach(), mask, credit, coefficients, logp_ref)
             return torch.autograd.grad(loss, leaf)[0]
 
     def at_length(self, limit: int) -> Objective:

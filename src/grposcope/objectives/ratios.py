@@ -31,8 +31,6 @@ def sequence(
     return (mean.detach() + logp - logp.detach()).exp()
 
 
-def none(
-    logp: Float[Tensor, "B T"], logp_old: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
+def none(logp: Float[Tensor, "B T"], logp_old: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """ρ = 1 with the gradient of log π: no correction for old rollouts, the frozen force of the dynamics."""
     return (logp - logp.detach()).exp()

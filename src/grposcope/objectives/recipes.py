@@ -94,7 +94,4 @@ BATCH_GRPO = Objective(
     reduction=reductions.token_mean,
 )
 
-ALL = {
-    recipe.name: recipe
-    for recipe in (GRPO, DR_GRPO, RLOO, DAPO, GSPO, CISPO, REINFORCE, PPO, MAXRL, BATCH_GRPO)
-}
+ALL = {recipe.name: recipe for recipe in (GRPO, DR_GRPO, RLOO, DAPO, GSPO, CISPO, REINFORCE, PPO, MAXRL, BATCH_GRPO)}

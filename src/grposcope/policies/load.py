@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,7 +54,7 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
         raise UserError(f"no model in {name}: a model folder holds config.json; check the path")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=remote_code)
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, trust_remote_code=remote_code, use_safetensors=True
         )
     except (OSError, ValueError, KeyError) as error:

@@ -10,7 +10,7 @@ Weights are used by reference, never copied, so a decoder always sees the curren
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -49,7 +49,7 @@ def fits_lean(model: PreTrainedModel) -> bool:
     return plain and config.hidden_act == "silu" and not windowed and not torch.is_autocast_enabled("cpu")
 
 
-def _prefill(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> tuple[Tensor, DynamicCache, Tensor]:
+def _prefill(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> tuple[Tensor, Any, Tensor]:
     """Logits after each prompt (P, V), its cache, and the prompts' lengths (P,)."""
     positions = (mask.long().cumsum(-1) - 1).clamp(min=0)
     out = model(
@@ -103,7 +103,7 @@ class Lean:
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int):
         logits, cache, lengths = _prefill(model, ids, mask)
-        self.model = model
+        self.model: Any = model
         self.width = ids.shape[1]
         self.logits = logits.repeat_interleave(group, 0)
         self.positions = lengths.repeat_interleave(group)
@@ -130,7 +130,7 @@ class Lean:
         self.positions = self.positions + 1
         return _linear(_normed(x, body.norm), self.model.lm_head)
 
-    def _attend(self, index: int, attention: nn.Module, z: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def _attend(self, index: int, attention: Any, z: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         rows, size, end = len(z), attention.head_dim, self.width + 1
         keys, values = self.keys[index], self.values[index]
         heads = keys.shape[1]
@@ -152,11 +152,11 @@ class Lean:
             self.bias = self.bias[rows]
 
 
-def _linear(x: Tensor, layer: nn.Module) -> Tensor:
+def _linear(x: Tensor, layer: Any) -> Tensor:
     return F.linear(x, layer.weight, layer.bias)
 
 
-def _normed(x: Tensor, norm: nn.Module) -> Tensor:
+def _normed(x: Tensor, norm: Any) -> Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.variance_epsilon) * norm.weight
 
 

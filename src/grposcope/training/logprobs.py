@@ -29,7 +29,7 @@ def token_logprobs(
     mask, tokens = mask[:, :longest], rollouts.tokens[rows, :longest]
     prompts, which = torch.unique(rows // group, return_inverse=True)
     first = prompts * group
-    if model.is_gradient_checkpointing and model.training:
+    if model.training and any(getattr(m, "gradient_checkpointing", False) for m in model.modules()):
         logits = _without_sharing(model, rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens)
     else:
         logits = _with_sharing(model, rollouts.prompt_ids[first], rollouts.prompt_mask[first], which, tokens)

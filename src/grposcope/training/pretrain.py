@@ -2,17 +2,20 @@
 
     python -m grposcope.training.pretrain            (or: make tiny)
 
-A Llama of 1.3 M parameters with one token per character learns from worked solutions until it
-answers about three held-out problems in ten, and stops there: GRPO has something to improve and
-something to improve on. Same seed, same threads, same file.
+A Llama of 1.3 M parameters with one token per character learns from the worked solutions of a
+pupil who forgets the carry or the borrow more often than not. It comes to answer about three
+held-out problems in ten, so that GRPO has something to improve and something to improve on: its
+likeliest answer to a sum with a carry is the wrong one. Same seed, same threads, same file.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import re
 import string
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -20,12 +23,19 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from grposcope.policies.load import TINY, load
-from grposcope.tasks.arithmetic import Arithmetic, solution
+from grposcope.records import Estimate
+from grposcope.runs.store import dumps
+from grposcope.tasks.arithmetic import Arithmetic
 from grposcope.tasks.base import Problem
+from grposcope.training.evaluate import evaluate
+from grposcope.training.sampler import Sampling
 
-PAD, EOS, UNKNOWN = 0, 1, 2
+PAD, EOS = 0, 1
+STEPS, SLIP = 1000, 0.55
+"""Defaults that make the model that ships."""
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -64,10 +74,34 @@ def model(vocabulary: int, width: int = 160, layers: int = 4) -> LlamaForCausalL
     return LlamaForCausalLM(config)
 
 
-def worked(problems: Sequence[Problem], tokens: PreTrainedTokenizerFast) -> tuple[Tensor, Tensor]:
+def careless(expression: str, slip: float, rng: random.Random) -> list[str]:
+    """A worked solution by a pupil who forgets the carry or the borrow with probability `slip`.
+
+    The pupil goes on from the wrong value, so each such step is wrong and the steps after it are
+    right. Slips after which a later result would fall below 0 are not made.
+    """
+    parts = re.findall(r"\d+|[+-]", expression)
+    written = []
+    while len(parts) > 1:
+        first, operator, second = int(parts[0]), parts[1], int(parts[2])
+        right = first + second if operator == "+" else first - second
+        tens = first % 10 + second % 10 >= 10 if operator == "+" else first % 10 < second % 10
+        slipped = right - 10 if operator == "+" else right + 10
+        rest = [int(sign + number) for sign, number in zip(parts[3::2], parts[4::2], strict=True)]
+        possible = min(accumulate(rest, initial=slipped)) >= 0
+        result = slipped if tens and possible and rng.random() < slip else right
+        parts = [str(result), *parts[3:]]
+        written.append("".join(parts))
+    return written
+
+
+def worked(
+    problems: Sequence[Problem], tokens: PreTrainedTokenizerFast, slip: float, seed: int
+) -> tuple[Tensor, Tensor]:
     """Ids (n, L) of prompt, worked solution and end token, and the labels, -100 except on the solution."""
+    rng = random.Random(seed)
     prompts = [tokens(p.prompt).input_ids for p in problems]
-    answers = [[*tokens("=".join(solution(p.prompt[:-1]))).input_ids, EOS] for p in problems]
+    answers = [[*tokens("=".join(careless(p.prompt[:-1], slip, rng))).input_ids, EOS] for p in problems]
     width = max(len(p) + len(a) for p, a in zip(prompts, answers, strict=True))
     ids = torch.full((len(problems), width), PAD)
     labels = torch.full((len(problems), width), -100)
@@ -85,16 +119,15 @@ def batches(ids: Tensor, labels: Tensor, size: int, steps: int, rng: random.Rand
         yield ids[rows, :longest], labels[rows, :longest]
 
 
-def pretrain(steps: int, seed: int, width: int = 160, layers: int = 4, size: int = 128, peak: float = 3e-3) -> LlamaForCausalLM:
-    """Supervised warm start: cross-entropy on the worked solutions, AdamW with a cosine schedule."""
+def pretrain(steps: int, seed: int, slip: float, width: int = 160, layers: int = 4) -> LlamaForCausalLM:
+    """Supervised warm start: cross-entropy on worked solutions, batches of 128, AdamW, one-cycle schedule."""
     torch.manual_seed(seed)
-    rng = random.Random(seed)
     tokens = tokenizer()
     policy = model(len(tokens), width, layers)
-    ids, labels = worked(Arithmetic().problems("train"), tokens)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=peak, betas=(0.9, 0.95), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peak, total_steps=steps + 1, pct_start=0.1)
-    progress = tqdm(batches(ids, labels, size, steps, rng), total=steps, desc="warm start", unit="step")
+    ids, labels = worked(Arithmetic().problems("train") * 4, tokens, slip, seed)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps + 1, pct_start=0.1)
+    progress = tqdm(batches(ids, labels, 128, steps, random.Random(seed)), total=steps, desc="warm start", unit="step")
     for inputs, targets in progress:
         loss = policy(input_ids=inputs, labels=targets).loss
         optimizer.zero_grad()
@@ -103,4 +136,35 @@ def pretrain(steps: int, seed: int, width: int = 160, layers: int = 4, size: int
         optimizer.step()
         schedule.step()
         progress.set_postfix_str(f"loss {loss.item():.3f}", refresh=False)
-    return policy
+    return policy.eval()
+
+
+def accuracy(folder: Path, temperature: float) -> Estimate:
+    """Held-out pass@1 of a saved model on the default sums."""
+    task, sampling = Arithmetic(), Sampling(Arithmetic().max_tokens, temperature)
+    stream = torch.Generator().manual_seed(0)
+    return evaluate(load(str(folder)), task, task.problems("heldout"), 1, sampling, stream)["pass@1"]
+
+
+def main() -> None:
+    """Make the model, save it, and print what it can do as JSON."""
+    flags = argparse.ArgumentParser(description="Make the model `tiny` by a supervised warm start.")
+    flags.add_argument("--out", type=Path, default=TINY, help="model folder to write (default: the package's own)")
+    flags.add_argument("--steps", type=int, default=STEPS, help=f"optimiser steps of 128 solutions (default: {STEPS})")
+    flags.add_argument("--slip", type=float, default=SLIP, help=f"chance that a carry is forgotten (default: {SLIP})")
+    flags.add_argument("--seed", type=int, default=0, help="seed (default: 0)")
+    flags.add_argument("--width", type=int, default=160, help="hidden units, a multiple of 32 (default: 160)")
+    flags.add_argument("--layers", type=int, default=4, help="layers (default: 4)")
+    flags.add_argument("--threads", type=int, default=2, help="CPU threads, part of what fixes the result (default: 2)")
+    given = flags.parse_args()
+    torch.set_num_threads(given.threads)
+    logging.disable_progress_bar()
+    policy = pretrain(given.steps, given.seed, given.slip, given.width, given.layers)
+    policy.save_pretrained(given.out)
+    tokenizer().save_pretrained(given.out)
+    sampled, greedy = accuracy(given.out, 1.0), accuracy(given.out, 0.0)
+    print(dumps({"model": str(given.out), "parameters": policy.num_parameters(), "pass@1": sampled, "greedy": greedy}))
+
+
+if __name__ == "__main__":
+    main()

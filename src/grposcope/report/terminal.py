@@ -1,0 +1,78 @@
+"""A finished run in the terminal: a headline, the reward curve, and what to do next."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from dataclasses import asdict
+
+import plotext
+
+from grposcope.runs.store import dumps
+from grposcope.training.loop import Outcome
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def training(outcome: Outcome) -> str:
+    """Headline, curve and next steps of a training run, as text."""
+    return "\n".join([_curve(outcome), "", _headline(outcome), "", _next(outcome)])
+
+
+def training_json(outcome: Outcome) -> str:
+    """The outcome on one line of JSON: accuracies with standard errors, counts, speed, paths."""
+    folder = outcome.folder
+    paths = {"run": folder, **{name: folder / name for name in ("model", "config.json", "steps.jsonl", "groups.jsonl")}}
+    return dumps(
+        {
+            "heldout": {name: asdict(value) for name, value in outcome.heldout.items()},
+            "best_step": outcome.best_step,
+            "steps": outcome.steps,
+            "rollouts": outcome.rollouts,
+            "tokens": outcome.tokens,
+            "seconds": round(outcome.seconds, 2),
+            "tokens_per_second": round(outcome.tokens / max(outcome.seconds, 1e-9), 1),
+            "interrupted": outcome.interrupted,
+            "paths": {name: str(path) for name, path in paths.items()},
+        }
+    )
+
+
+def _headline(outcome: Outcome) -> str:
+    ran = f"{outcome.steps} steps, {outcome.rollouts:,} rollouts, {outcome.tokens:,} tokens in {outcome.seconds:.0f} s"
+    if not outcome.heldout:
+        return f"{ran}; no held-out evaluation"
+    first, best, last = (outcome.heldout[name] for name in ("first", "best", "last"))
+    change = last.value - first.value
+    error = (last.se**2 + first.se**2) ** 0.5
+    verdict = "it learned" if change > 2 * error else "it got worse" if change < -2 * error else "no clear change"
+    return (
+        f"held-out pass@1 {first.value:.3f} ± {first.se:.3f} → {last.value:.3f} ± {last.se:.3f} "
+        f"(best {best.value:.3f} at step {outcome.best_step}): {verdict}\n{ran}"
+    )
+
+
+def _curve(outcome: Outcome) -> str:
+    """Mean reward of each batch against the step, drawn with characters."""
+    plotext.clear_figure()
+    plotext.plot_size(min(shutil.get_terminal_size().columns, 100), 18)
+    plotext.theme("clear")
+    plotext.title("mean reward of the rollouts")
+    plotext.xlabel("step")
+    plotext.ylim(0, 1) if all(0 <= r <= 1 for r in outcome.rewards) else None
+    plotext.plot(range(1, len(outcome.rewards) + 1), outcome.rewards, marker="braille")
+    text = str(plotext.build())
+    return text if sys.stdout.isatty() else _COLOUR.sub("", text)
+
+
+def _next(outcome: Outcome) -> str:
+    folder = outcome.folder
+    return "\n".join(
+        [
+            "next:",
+            f"  grposcope train --model {folder / 'model'} --task arithmetic:steps=4   go on, on harder sums",
+            "  grposcope train --recipe dr_grpo                                 another objective, same start",
+            f"  head -3 {folder / 'steps.jsonl'}                      the record: one JSON line per step",
+        ]
+    )

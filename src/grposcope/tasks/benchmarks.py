@@ -1,0 +1,150 @@
+r"""Maths benchmarks kept as JSON lines, whose field names differ, read as (prompt, answer).
+
+A layout is recognised by the fields of the first line. Known to fit: SVAMP, ASDiv, MAWPS,
+OlympiadBench (answers without proofs), Minerva, AMC, AIME, College Math, MATH and MATH-500. Rows that cannot
+be graded are left out and counted in `Benchmark.left_out`, by reason.
+
+A benchmark is there to evaluate: the whole file is held out and there is no training split.
+`benchmarks:PATH,train=true` splits it by a hash instead, 90 % for training, the rest held out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grposcope.errors import UserError
+from grposcope.tasks import grading
+from grposcope.tasks.base import Problem, Split, Task
+from grposcope.tasks.jsonl import as_text, read_jsonl
+from grposcope.tasks.splits import by_hash
+
+_UNIT = re.compile(r"\s+\([^()]*\)$")
+_WORD = re.compile(r"[A-Za-z]{3,}")
+_MOST_WORDS = 5
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which fields make the prompt (joined, where they are there) and how the answer is read.
+
+    needed:  fields by which the layout is recognised.
+    prompt:  fields of the prompt, in order.
+    answer:  field of the answer.
+    read:    from that field's value, as text, to the answer; "" if it holds none.
+    """
+
+    needed: tuple[str, ...]
+    prompt: tuple[str, ...]
+    answer: str
+    read: Callable[[str], str] = str
+
+
+def _without_unit(answer: str) -> str:
+    """ASDiv: `9 (apples)` is 9; `-(1/3)` stays."""
+    return _UNIT.sub("", answer)
+
+
+def _after_mark(answer: str) -> str:
+    """The part after `####` of a worked solution, as in GSM8K, or all of it."""
+    return answer.rpartition("####")[2].strip()
+
+
+def _boxed(solution: str) -> str:
+    r"""Minerva and MATH: the last \boxed{} of the solution; decimals such as `-1./3` and NumPy's names mended."""
+    _, mark, rest = solution.rpartition("\\boxed{")
+    answer = grading.closed(rest) if mark else ""
+    return re.sub(r"(\d)\.(?=/)", r"\1", answer).replace("np.", "\\")
+
+
+LAYOUTS = {
+    "svamp": Layout(("Body", "Question", "Answer"), ("Body", "Question"), "Answer"),
+    "asdiv": Layout(("body", "question", "answer"), ("body", "question"), "answer", _without_unit),
+    "mawps": Layout(("input", "target"), ("input",), "target"),
+    "olympiadbench": Layout(("question", "final_answer"), ("context", "question"), "final_answer"),
+    "amc, aime, math-500": Layout(("problem", "answer"), ("problem",), "answer"),
+    "minerva, math": Layout(("problem", "solution"), ("problem",), "solution", _boxed),
+    "college math": Layout(("question", "answer"), ("question",), "answer", _after_mark),
+}
+"""Layouts by the sets they are for; the first whose fields are all there is taken."""
+
+
+class Benchmark(Task):
+    """One benchmark file. Reward 1 for a completion whose answer equals the reference answer, else 0.
+
+    train:    split the file by a hash, so that it can be trained on.
+    left_out: how many rows could not be used, by reason.
+    """
+
+    instruction = grading.INSTRUCTION
+    max_tokens = 512
+
+    def __init__(self, path: str, train: bool = False):
+        grading.engine()
+        self.path, self.train = Path(path).expanduser(), train
+        self.name = f"benchmarks:{self.path.name.split('.')[0]}"
+        self._problems, self.left_out = read(self.path)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """All problems as held-out ones, or their part of the hash split when the task was asked to train."""
+        if self.train:
+            return by_hash(self._problems, split)
+        if split == "train":
+            raise UserError(
+                f"{self.name} is for evaluation; to train on 90 % of it, say benchmarks:{self.path},train=true"
+            )
+        return self._problems
+
+    def reward(self, problem: Problem, completion: str) -> float:
+        """1 if math-verify finds the answers equal, else 0."""
+        return float(grading.equal(problem.answer, completion))
+
+
+def read(path: Path) -> tuple[tuple[Problem, ...], Counter[str]]:
+    """The problems of a file, in its order, and the rows left out by reason."""
+    _, head = next(iter(read_jsonl(path)))
+    layout = _recognised(head, path)
+    problems, left_out = [], Counter[str]()
+    for number, row in read_jsonl(path, required=layout.needed):
+        prompt = _joined([as_text(row.get(field)) for field in layout.prompt])
+        answer = layout.read(as_text(row[layout.answer])).strip()
+        reason = _unusable(prompt, answer)
+        if reason:
+            left_out[reason] += 1
+        else:
+            problems.append(Problem(f"{path.name.split('.')[0]}-{number}", prompt, answer, row))
+    if not problems:
+        raise UserError(f"{path}: none of its {left_out.total()} rows can be graded ({', '.join(left_out)})")
+    return tuple(problems), left_out
+
+
+def _recognised(row: Mapping[str, Any], path: Path) -> Layout:
+    for layout in LAYOUTS.values():
+        if all(field in row for field in layout.needed):
+            return layout
+    raise UserError(
+        f"{path}: the fields {', '.join(row)} fit no benchmark known here; rename them to prompt and answer, "
+        f"then use jsonl:{path}"
+    )
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """The parts as running text: a comma where a part stops in mid-sentence, as SVAMP's bodies do."""
+    text = ""
+    for part in filter(None, parts):
+        text = f"{text}{',' if text[-1:].isalnum() else ''} {part}" if text else part
+    return text
+
+
+def _unusable(prompt: str, answer: str) -> str:
+    """Why a row cannot be graded, or ""."""
+    if not prompt:
+        return "no question"
+    if not answer:
+        return "no answer"
+    words = _WORD.findall(re.sub(r"\\[A-Za-z]+(?:\{[A-Za-z~ .,]*\})*", " ", answer))
+    return "the answer is an explanation or a proof" if len(words) > _MOST_WORDS else ""

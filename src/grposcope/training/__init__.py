@@ -1,0 +1,1 @@
+"""The laboratory: a small, exact GRPO trainer for one machine."""

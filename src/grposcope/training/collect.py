@@ -1,0 +1,208 @@
+"""From problems to graded rollouts: draw prompts, sample, grade, shape, replace dead groups."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from grposcope.errors import UserError
+from grposcope.objectives import Objective, advantages, shaping
+from grposcope.policies import Policy, encode
+from grposcope.records import Rollouts
+from grposcope.tasks.base import Problem, Task, grade
+from grposcope.training.sampler import Completions, Sampling, sample
+
+RESAMPLE_ROUNDS = 4
+"""How many further draws `resample_dead` may take before it makes do with what it has."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Graded rollouts with the problems (P) and texts (B) behind them.
+
+    graded (P, G) are the task's rewards before shaping. drawn counts all rollouts sampled for the
+    batch, those of replaced groups included, and tokens their completion tokens. dead is the share
+    of groups drawn whose rewards were all equal. position is where the next batch starts.
+    """
+
+    rollouts: Rollouts
+    problems: tuple[Problem, ...]
+    texts: tuple[str, ...]
+    graded: Tensor
+    drawn: int
+    tokens: int
+    dead: float
+    position: int
+    sample_seconds: float
+    grade_seconds: float
+
+
+def generator(seed: int, *stream: str | int, device: str | torch.device = "cpu") -> torch.Generator:
+    """A generator that depends on the seed and the names of the stream only, so any point of a run can be redrawn."""
+    digest = hashlib.sha256(":".join(map(str, (seed, *stream))).encode()).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def drawn_problems(problems: Sequence[Problem], seed: int, position: int, count: int) -> list[Problem]:
+    """`count` problems from `position` on, in an order reshuffled each time all have been seen."""
+    chosen: list[Problem] = []
+    while len(chosen) < count:
+        epoch, start = divmod(position + len(chosen), len(problems))
+        order = torch.randperm(len(problems), generator=generator(seed, "order", epoch)).tolist()
+        chosen += [problems[i] for i in order[start : start + count - len(chosen)]]
+    return chosen
+
+
+def collect(
+    policy: Policy,
+    task: Task,
+    problems: Sequence[Problem],
+    objective: Objective,
+    sampling: Sampling,
+    shape: tuple[int, int],
+    seed: int,
+    position: int,
+    label_steps: bool = False,
+) -> Batch:
+    """One batch of `shape` = (P, G) graded rollouts, on the problems from `position` on.
+
+    With `objective.resample_dead`, groups whose rewards are all equal are replaced by further
+    prompts, up to RESAMPLE_ROUNDS times; what is still dead then stays in the batch. With
+    `label_steps` the task's per-step labels are put on the tokens.
+    """
+    wanted, group = shape
+    taken: list[Problem] = []
+    texts: list[str] = []
+    parts: list[Rollouts] = []
+    dead: list[bool] = []
+    sampled = graded = 0.0
+    for _ in range(RESAMPLE_ROUNDS if objective.resample_dead else 1):
+        missing = wanted - dead.count(False)
+        drawn = drawn_problems(problems, seed, position, missing)
+        began = time.perf_counter()
+        ids, mask = encode(policy, [p.prompt for p in drawn], task.instruction)
+        fits(policy, ids.shape[1], sampling.max_tokens, drawn, mask)
+        stream = generator(seed, "sample", position, device=policy.model.device)
+        completions = sample(policy.model, ids, mask, group, sampling, policy.eos, policy.pad, stream)
+        sampled += time.perf_counter() - began
+        began = time.perf_counter()
+        written = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
+        repeated = [p for p in drawn for _ in range(group)]
+        rewards = torch.tensor(grade(task, repeated, written), dtype=torch.float64).reshape(missing, group)
+        labels = step_labels(policy, task, repeated, written, completions) if label_steps else (None, None)
+        graded += time.perf_counter() - began
+        parts.append(_rollouts(ids, mask, completions, rewards, group, labels))
+        taken += drawn
+        texts += written
+        dead += advantages.dead(rewards).tolist()
+        position += missing
+        if not any(dead[-missing:]):
+            break
+    kept = sorted(sorted(range(len(dead)), key=dead.__getitem__)[:wanted])  # live groups first, then in order
+    rollouts = joined(parts, policy.pad).take(torch.tensor(kept, device=policy.model.device))
+    plain = rollouts.rewards
+    if objective.overlong:
+        buffer = round(objective.overlong * sampling.max_tokens)
+        penalty = shaping.overlong(rollouts.lengths, sampling.max_tokens, buffer)
+        rollouts = replace(rollouts, rewards=plain + penalty.reshape(plain.shape).to(plain))
+    return Batch(
+        rollouts=rollouts,
+        problems=tuple(taken[i] for i in kept),
+        texts=tuple(texts[i * group + j] for i in kept for j in range(group)),
+        graded=plain,
+        drawn=len(texts),
+        tokens=sum(int(part.mask.sum()) for part in parts),
+        dead=dead.count(True) / len(dead),
+        position=position,
+        sample_seconds=sampled,
+        grade_seconds=graded,
+    )
+
+
+def fits(policy: Policy, width: int, max_tokens: int, problems: Sequence[Problem], mask: Tensor) -> None:
+    """Refuse prompts that leave no room for a completion in the model's context."""
+    if width + max_tokens <= policy.context:
+        return
+    longest = int(mask.sum(-1).argmax())
+    raise UserError(
+        f"problem {problems[longest].id!r} has {width} prompt tokens, and with --max-tokens {max_tokens} that is more "
+        f"than the {policy.context} tokens of context of model {policy.name}; lower --max-tokens or drop the problem"
+    )
+
+
+def step_labels(
+    policy: Policy, task: Task, problems: Sequence[Problem], texts: Sequence[str], completions: Completions
+) -> tuple[Tensor, Tensor]:
+    """Step rewards on the last token of each step (B, T) and where those tokens are (B, T)."""
+    rewards = torch.zeros(completions.mask.shape, dtype=torch.float64)
+    ends = torch.zeros(completions.mask.shape, dtype=torch.bool)
+    for row, (problem, text) in enumerate(zip(problems, texts, strict=True)):
+        ids = completions.tokens[row][completions.mask[row]].tolist()
+        reach = _reach(policy, ids, text)
+        for step in task.steps(problem, text):
+            last = max(step.end - 1, step.start)
+            token = next((t for t, end in enumerate(reach) if end > last), len(ids) - 1)
+            rewards[row, token] = float(step.correct)
+            ends[row, token] = True
+    device = completions.tokens.device
+    return rewards.to(device), ends.to(device)
+
+
+def _reach(policy: Policy, ids: list[int], text: str) -> list[int]:
+    """How many characters of the text the first t + 1 tokens spell."""
+    special = set(policy.tokenizer.all_special_ids)
+    if len(text) == sum(i not in special for i in ids):  # one character per token
+        return [sum(i not in special for i in ids[: t + 1]) for t in range(len(ids))]
+    return [len(policy.tokenizer.decode(ids[: t + 1], skip_special_tokens=True)) for t in range(len(ids))]
+
+
+def _rollouts(
+    ids: Tensor,
+    mask: Tensor,
+    completions: Completions,
+    rewards: Tensor,
+    group: int,
+    labels: tuple[Tensor | None, Tensor | None],
+) -> Rollouts:
+    return Rollouts(
+        prompt_ids=ids.repeat_interleave(group, 0),
+        prompt_mask=mask.repeat_interleave(group, 0),
+        tokens=completions.tokens,
+        mask=completions.mask,
+        logp=completions.logp,
+        entropy=completions.entropy,
+        truncated=completions.truncated,
+        rewards=rewards.to(ids.device),
+        step_rewards=labels[0],
+        step_ends=labels[1],
+    )
+
+
+def joined(parts: Sequence[Rollouts], pad: int) -> Rollouts:
+    """Several batches of the same group size as one, padded to common widths."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def stack(name: str, side: int, fill: float) -> Tensor | None:
+        arrays = [getattr(part, name) for part in parts]
+        if arrays[0] is None:
+            return None
+        width = max(a.shape[1] for a in arrays)
+        padding = [(width - a.shape[1], 0) if side < 0 else (0, width - a.shape[1]) for a in arrays]
+        return torch.cat([F.pad(a, p, value=fill) for a, p in zip(arrays, padding, strict=True)])
+
+    sides = {"prompt_ids": (-1, pad), "prompt_mask": (-1, False), "tokens": (1, pad)}
+    names = [*sides, "mask", "logp", "entropy", "step_rewards", "step_ends"]
+    arrays: dict[str, Any] = {name: stack(name, *sides.get(name, (1, 0))) for name in names}
+    return Rollouts(
+        **arrays,
+        truncated=torch.cat([part.truncated for part in parts]),
+        rewards=torch.cat([part.rewards for part in parts]),
+    )

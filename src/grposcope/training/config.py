@@ -1,0 +1,126 @@
+"""Everything that defines a training run, with its checks. The command line is made from these fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from grposcope.errors import UserError
+from grposcope.objectives import Objective, divergences, recipes
+from grposcope.objectives.surrogates import Cispo, Clip
+
+
+def _option(default: Any, help: str, **extra: Any) -> Any:
+    return field(default=default, metadata={"help": help, **extra})
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of `grposcope train`; the help text of each field says what it means and its unit."""
+
+    model: str = _option("tiny", "tiny, smollm2, a model folder, or a Hugging Face hub name", group="what")
+    task: str = _option("arithmetic", "arithmetic[:key=value,…], gsm8k[:PATH], benchmarks:PATH, "
+                        "reasoning_gym:NAME or jsonl:PATH", group="what")  # fmt: skip
+    reward: str | None = _option(None, "your own reward function, module:function (with jsonl:PATH)", group="what")
+    recipe: str = _option("grpo", "the objective", choices=tuple(recipes.ALL), group="what")
+    out: str | None = _option(None, "folder for the run, made new (default: runs/… with the time)", group="what")
+    seed: int = _option(0, "seed of everything random", group="what")
+
+    steps: int = _option(150, "optimiser steps", group="batch")
+    prompts: int = _option(16, "prompts per batch of rollouts (P)", group="batch")
+    group: int = _option(8, "rollouts per prompt (G)", group="batch")
+    interval: int = _option(1, "optimiser steps taken on each batch of rollouts (refresh interval N)", group="batch")
+    minibatches: int = _option(1, "parts a batch is split into, a part per step; divides --interval", group="batch")
+    micro_batch: int = _option(0, "rollouts per forward pass, 0 to fit memory; does not change the result",
+                               group="batch")  # fmt: skip
+
+    max_tokens: int | None = _option(None, "longest completion in tokens (default: the task's)", group="sampling")
+    temperature: float = _option(1.0, "sampling temperature", group="sampling")
+    top_p: float = _option(1.0, "keep the likeliest tokens up to this probability", group="sampling")
+    top_k: int = _option(0, "keep this many likeliest tokens, 0 for all", group="sampling")
+
+    optimizer: Literal["adamw", "adam", "sgd"] = _option("adamw", "optimiser", group="optimiser")
+    lr: float | None = _option(None, "learning rate (default: 1e-3 below 10 M parameters, else 1e-6)",
+                               group="optimiser")  # fmt: skip
+    momentum: float = _option(0.9, "momentum of SGD, β₁ of Adam and AdamW", group="optimiser")
+    beta2: float = _option(0.99, "β₂ of Adam and AdamW", group="optimiser")
+    weight_decay: float = _option(0.0, "weight decay", group="optimiser")
+    schedule: Literal["constant", "linear", "cosine"] = _option("constant", "decay of the learning rate to 0",
+                                                                group="optimiser")  # fmt: skip
+    warmup: int = _option(0, "steps over which the learning rate rises from 0", group="optimiser")
+    clip_grad: float = _option(1.0, "largest gradient norm, 0 for no limit", group="optimiser")
+
+    credit: Literal["outcome", "steps"] = _option("outcome", "credit per rollout, or per verified step",
+                                                  group="objective")  # fmt: skip
+    kl: float | None = _option(None, "weight of the KL to the starting policy (default: the recipe's)",
+                               group="objective")  # fmt: skip
+    divergence: Literal["k1", "k2", "k3"] = _option("k3", "estimator of that KL", group="objective")
+    entropy: float | None = _option(None, "weight of the entropy bonus (default: the recipe's)", group="objective")
+    clip_low: float | None = _option(None, "clip range below 1 (default: the recipe's)", group="objective")
+    clip_high: float | None = _option(None, "clip range above 1 (default: the recipe's)", group="objective")
+
+    eval_every: int = _option(25, "steps between held-out evaluations, 0 for the first and last only",
+                              group="evaluation")  # fmt: skip
+    eval_problems: int = _option(200, "held-out problems per evaluation, 0 for no evaluation", group="evaluation")
+    eval_samples: int = _option(4, "completions per held-out problem, for pass@1 to pass@n", group="evaluation")
+    eval_temperature: float = _option(1.0, "temperature of evaluation, 0 for greedy", group="evaluation")
+
+    dtype: Literal["float32", "bfloat16"] = _option("float32", "number format of the weights", group="machine")
+    device: str = _option("auto", "cpu, cuda or auto", group="machine")
+    threads: int = _option(0, "CPU threads, 0 for all cores", group="machine")
+    checkpointing: bool = _option(False, "recompute activations in the backward pass to save memory",
+                                  group="machine")  # fmt: skip
+    remote_code: bool = _option(False, "allow the model's own code from the hub to run", group="machine")
+
+    def objective(self, max_tokens: int) -> Objective:
+        """The recipe with this run's overrides, for completions of at most `max_tokens`."""
+        chosen = recipes.ALL[self.recipe].at_length(max_tokens)
+        if self.kl is not None:
+            chosen = replace(chosen, kl=self.kl)
+        if self.entropy is not None:
+            chosen = replace(chosen, entropy=self.entropy)
+        given = {"low": self.clip_low, "high": self.clip_high}
+        clips: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if clips:
+            if not isinstance(chosen.surrogate, Clip | Cispo):
+                raise UserError(f"recipe {self.recipe} does not clip; leave out --clip-low and --clip-high")
+            chosen = replace(chosen, surrogate=replace(chosen.surrogate, **clips))
+        return replace(chosen, divergence=getattr(divergences, self.divergence))
+
+
+_AT_LEAST = {
+    "steps": 1, "prompts": 1, "group": 1, "interval": 1, "minibatches": 1, "micro_batch": 0, "max_tokens": 1,
+    "temperature": 1e-3, "top_k": 0, "lr": 0, "weight_decay": 0, "warmup": 0, "clip_grad": 0, "kl": 0, "entropy": 0,
+    "clip_low": 0, "clip_high": 0, "eval_every": 0, "eval_problems": 0, "eval_samples": 1, "eval_temperature": 0,
+    "threads": 0, "seed": 0,
+}  # fmt: skip
+
+
+def check(config: TrainConfig) -> None:
+    """Raise a UserError for settings that cannot work, before anything is loaded."""
+    for name, least in _AT_LEAST.items():
+        value = getattr(config, name)
+        if value is not None and not value >= least:
+            raise UserError(f"--{name.replace('_', '-')} {value} must be at least {least:g}")
+    if config.recipe not in recipes.ALL:
+        raise UserError(f"unknown recipe {config.recipe!r}; use one of {', '.join(recipes.ALL)}")
+    if not 0 < config.top_p <= 1:
+        raise UserError(f"--top-p {config.top_p} must be above 0 and at most 1")
+    for name in ("momentum", "beta2"):
+        if not 0 <= getattr(config, name) < 1:
+            raise UserError(f"--{name} {getattr(config, name)} must be at least 0 and below 1")
+    if config.interval % config.minibatches:
+        raise UserError(
+            f"--interval {config.interval} is no multiple of --minibatches {config.minibatches}: "
+            f"every part of a batch is used equally often, so use --interval {config.minibatches} or a multiple of it"
+        )
+    if config.prompts % config.minibatches:
+        raise UserError(
+            f"--prompts {config.prompts} cannot be split into {config.minibatches} equal minibatches of whole groups"
+        )
+    baseless = recipes.ALL[config.recipe].name in ("reinforce", "ppo")
+    if config.group == 1 and not baseless and config.credit == "outcome":
+        raise UserError(
+            f"recipe {config.recipe} compares the rollouts of a group, and --group 1 leaves nothing to compare: "
+            "every advantage would be 0; use --group 2 or more, or --recipe reinforce"
+        )

@@ -1,0 +1,58 @@
+"""Held-out accuracy: pass@1 and the unbiased pass@k, each with its standard error over problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+
+import torch
+
+from grposcope.policies import Policy, encode
+from grposcope.records import Estimate
+from grposcope.tasks.base import Problem, Task, grade
+from grposcope.training.sampler import Sampling, sample
+
+CHUNK = 256
+"""Completions sampled at once."""
+
+
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """Chance that at least one of k completions drawn without replacement from n is right.
+
+    1 − C(n−c, k)/C(n, k), unbiased for 1 − (1−p)^k (arXiv:2107.03374). Needs k ≤ n.
+    """
+    return 1.0 - comb(n - correct, k) / comb(n, k)
+
+
+def evaluate(
+    policy: Policy,
+    task: Task,
+    problems: Sequence[Problem],
+    samples: int,
+    sampling: Sampling,
+    generator: torch.Generator,
+) -> dict[str, Estimate]:
+    """pass@k for k = 1, 2, 4, … ≤ samples, and the mean reward and length, over the problems.
+
+    A completion passes when its reward is at least 1. The problems are the independent units of
+    the standard errors; several completions of one problem are not.
+    """
+    per_problem: dict[str, list[float]] = {}
+    size = max(1, CHUNK // samples)
+    for start in range(0, len(problems), size):
+        part = problems[start : start + size]
+        ids, mask = encode(policy, [p.prompt for p in part], task.instruction)
+        completions = sample(policy.model, ids, mask, samples, sampling, policy.eos, policy.pad, generator)
+        texts = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
+        rewards = grade(task, [p for p in part for _ in range(samples)], texts)
+        lengths = completions.mask.sum(-1).tolist()
+        for index in range(len(part)):
+            rows = slice(index * samples, (index + 1) * samples)
+            passed = sum(r >= 1 for r in rewards[rows])
+            k = 1
+            while k <= samples:
+                per_problem.setdefault(f"pass@{k}", []).append(pass_at_k(samples, passed, k))
+                k *= 2
+            per_problem.setdefault("reward", []).append(sum(rewards[rows]) / samples)
+            per_problem.setdefault("length", []).append(sum(lengths[rows]) / samples)
+    return {name: Estimate.mean(values) for name, values in per_problem.items()}

@@ -1,0 +1,321 @@
+"""The training loop: sample a batch of rollouts, grade it, take `interval` optimiser steps on it, repeat.
+
+Everything random is drawn from generators that depend on the seed and the place in the run alone,
+so the same seed gives the same run, bit for bit on a CPU with the same number of threads.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import PreTrainedModel
+
+import grposcope
+from grposcope import policies, tasks
+from grposcope.errors import UserError
+from grposcope.objectives import Objective
+from grposcope.policies import Policy
+from grposcope.records import Estimate
+from grposcope.runs.store import RunWriter
+from grposcope.tasks import Problem, Task
+from grposcope.training import optimizer as optimizers
+from grposcope.training.collect import Batch, collect, generator
+from grposcope.training.config import TrainConfig, check
+from grposcope.training.evaluate import evaluate
+from grposcope.training.progress import Progress
+from grposcope.training.sampler import Sampling
+from grposcope.training.update import Fixed, Update, frozen_logprobs, update
+
+BAD_STEPS = 10
+"""Optimiser steps in a row whose gradient is not finite before a run gives up."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    rollouts, tokens: all that were sampled for training. heldout: pass@1 first, best and last;
+    empty without evaluation. rewards: mean reward of the rollouts behind every optimiser step.
+    """
+
+    folder: Path
+    steps: int
+    rollouts: int
+    tokens: int
+    seconds: float
+    interrupted: bool
+    heldout: dict[str, Estimate]
+    best_step: int
+    rewards: list[float]
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Everything a run works with, loaded and checked.
+
+    reference: the starting policy, kept when the objective has a KL term. size: rollouts per
+    forward pass. lr: the peak learning rate.
+    """
+
+    config: TrainConfig
+    task: Task
+    train_set: Sequence[Problem]
+    heldout: Sequence[Problem]
+    policy: Policy
+    reference: PreTrainedModel | None
+    objective: Objective
+    sampling: Sampling
+    optimizer: torch.optim.Optimizer
+    lr: float
+    size: int
+
+
+@dataclass
+class Tally:
+    """What a run has added up so far."""
+
+    rollouts: int = 0
+    tokens: int = 0
+    bad_steps: int = 0
+    rewards: list[float] = field(default_factory=list)
+    evals: list[tuple[int, Estimate]] = field(default_factory=list)
+
+
+def train(config: TrainConfig) -> Outcome:
+    """Run `config`, writing its record as it goes and its final model; returns the outcome.
+
+    Raises UserError for settings, models, tasks, rewards or folders that cannot work.
+    """
+    check(config)
+    lab = prepare(config)
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{Path(config.model).name}-{config.recipe}"
+    folder = Path(config.out or f"runs/{name}")
+    began, tally = time.perf_counter(), Tally()
+    with RunWriter(folder, about(lab)) as record:
+        interrupted = _run(lab, record, tally)
+        lab.policy.model.save_pretrained(folder / "model")
+        lab.policy.tokenizer.save_pretrained(folder / "model")
+        outcome = _outcome(folder, tally, time.perf_counter() - began, interrupted)
+        record.summary({**asdict(outcome), "folder": str(folder)})
+    return outcome
+
+
+def prepare(config: TrainConfig) -> Lab:
+    """Load task and model and build what the loop needs; UserError where they do not fit together."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    task = tasks.load(config.task, config.reward)
+    if config.credit == "steps" and not task.labels_steps:
+        raise UserError(f"--credit steps needs a task that labels steps, such as arithmetic; {task.name} does not")
+    train_set, heldout = task.problems("train"), task.problems("heldout")[: config.eval_problems]
+    policy = policies.load(config.model, getattr(torch, config.dtype), _device(config), config.remote_code)
+    sampling = Sampling(config.max_tokens or task.max_tokens, config.temperature, config.top_k, config.top_p)
+    objective = config.objective(sampling.max_tokens)
+    reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
+    if config.checkpointing:
+        policy.model.gradient_checkpointing_enable()
+        policy.model.train()
+    lr = policy.learning_rate if config.lr is None else config.lr
+    optimizer = optimizers.build(policy.model.parameters(), config, lr)
+    size = config.micro_batch or _micro_batch(policy, sampling.max_tokens)
+    return Lab(config, task, train_set, heldout, policy, reference, objective, sampling, optimizer, lr, size)
+
+
+def _run(lab: Lab, record: RunWriter, tally: Tally) -> bool:
+    """All optimiser steps; True if Ctrl-C ended them early."""
+    config, position = lab.config, 0
+    with Progress(config.steps) as progress:
+        try:
+            _assess(0, lab, record, tally, progress)
+            for step in range(1, config.steps + 1):
+                fresh = (step - 1) % config.interval == 0
+                if fresh:
+                    batch = _collect(step, position, lab, record, tally)
+                    fixed, parts = _freeze(lab, batch), _parts(config, batch)
+                    position = batch.position
+                began = time.perf_counter()
+                lr = optimizers.rate(config, lab.lr, step - 1)
+                done = _update(lab, batch, fixed, next(parts), lr)
+                row = _row(step, lr, batch, done, time.perf_counter() - began, fresh)
+                record.step(row)
+                progress.step(row)
+                tally.rewards.append(row["reward"])
+                _watch(step, done, tally, record, progress)
+                if step == config.steps or (config.eval_every and step % config.eval_every == 0):
+                    _assess(step, lab, record, tally, progress)
+        except KeyboardInterrupt:
+            progress.say("interrupted: keeping what is done")
+            return True
+    return False
+
+
+def _collect(step: int, position: int, lab: Lab, record: RunWriter, tally: Tally) -> Batch:
+    """Fresh rollouts, recorded."""
+    config = lab.config
+    shape, label_steps = (config.prompts, config.group), config.credit == "steps"
+    batch = collect(
+        lab.policy, lab.task, lab.train_set, lab.objective, lab.sampling, shape, config.seed, position, label_steps
+    )
+    tally.rollouts += batch.drawn
+    tally.tokens += batch.tokens
+    for problem, rewards in zip(batch.problems, batch.graded.tolist(), strict=True):
+        record.group({"step": step, "problem": problem.id, "rewards": rewards})
+    return batch
+
+
+def _freeze(lab: Lab, batch: Batch) -> Fixed:
+    """Credit, old and reference log-probabilities, which stay as they are while the batch is used."""
+    rollouts, temperature, model = batch.rollouts, lab.config.temperature, lab.policy.model
+    old = frozen_logprobs(model, rollouts, temperature, lab.size) if lab.config.interval > 1 else None
+    reference = None
+    if lab.reference is not None:
+        reference = frozen_logprobs(lab.reference, rollouts, temperature, lab.size)
+    return Fixed(lab.objective.credit(rollouts, lab.config.credit), old, reference)
+
+
+def _parts(config: TrainConfig, batch: Batch) -> Iterator[Tensor]:
+    """Which groups each optimiser step on a batch uses: all, or random equal parts in turn."""
+    device = batch.rollouts.rewards.device
+    for sweep in range(config.interval // config.minibatches):
+        if config.minibatches == 1:
+            yield torch.arange(config.prompts, device=device)
+        else:
+            stream = generator(config.seed, "parts", batch.position, sweep)
+            yield from torch.randperm(config.prompts, generator=stream).to(device).chunk(config.minibatches)
+
+
+def _update(lab: Lab, batch: Batch, fixed: Fixed, prompts: Tensor, lr: float) -> Update:
+    """One optimiser step on these groups of the batch."""
+    config, rollouts = lab.config, batch.rollouts
+    if len(prompts) < config.prompts:
+        rollouts, fixed = rollouts.take(prompts), fixed.take(prompts, config.group)
+    for group in lab.optimizer.param_groups:
+        group["lr"] = lr
+    return update(
+        lab.policy.model, lab.optimizer, lab.objective, rollouts, fixed, config.temperature, config.clip_grad, lab.size
+    )
+
+
+def _watch(step: int, done: Update, tally: Tally, record: RunWriter, progress: Progress) -> None:
+    """Count steps whose gradient is not finite, say so, and give up when they do not end."""
+    tally.bad_steps = 0 if math.isfinite(done.grad_norm) else tally.bad_steps + 1
+    if tally.bad_steps == 1:
+        progress.say(f"step {step}: the gradient is not finite ({done.grad_norm}); the step was not taken")
+    if tally.bad_steps == BAD_STEPS:
+        raise UserError(
+            f"the gradient was not finite for {BAD_STEPS} steps up to step {step}; lower --lr or set --clip-grad; "
+            f"the record so far is in {record.folder}"
+        )
+
+
+def _assess(step: int, lab: Lab, record: RunWriter, tally: Tally, progress: Progress) -> None:
+    """Held-out evaluation, recorded; the same random draws each time, so that evaluations compare."""
+    if not lab.heldout:
+        return
+    config = lab.config
+    sampling = Sampling(lab.sampling.max_tokens, config.eval_temperature)
+    stream = generator(config.seed, "evaluation", device=lab.policy.model.device)
+    found = evaluate(lab.policy, lab.task, lab.heldout, config.eval_samples, sampling, stream)
+    record.evaluation({"step": step, **{name: asdict(value) for name, value in found.items()}})
+    tally.evals.append((step, found["pass@1"]))
+    progress.evaluation(step, found["pass@1"])
+
+
+def _outcome(folder: Path, tally: Tally, seconds: float, interrupted: bool) -> Outcome:
+    heldout, best_step = {}, 0
+    if tally.evals:
+        best_step, best = max(tally.evals, key=lambda e: e[1].value)
+        heldout = {"first": tally.evals[0][1], "best": best, "last": tally.evals[-1][1]}
+    return Outcome(
+        folder=folder,
+        steps=len(tally.rewards),
+        rollouts=tally.rollouts,
+        tokens=tally.tokens,
+        seconds=seconds,
+        interrupted=interrupted,
+        heldout=heldout,
+        best_step=best_step,
+        rewards=tally.rewards,
+    )
+
+
+def _row(step: int, lr: float, batch: Batch, done: Update, seconds: float, fresh: bool) -> dict[str, Any]:
+    """The line of steps.jsonl. Phases of sampling and grading count on the first step of a batch."""
+    rollouts = batch.rollouts
+    tokens = rollouts.mask.sum()
+    sampled, graded = (batch.sample_seconds, batch.grade_seconds) if fresh else (0.0, 0.0)
+    group = rollouts.groups[1]
+    return {
+        "step": step,
+        "reward": float(batch.graded.mean()),
+        "reward_std": float(batch.graded.std(-1).mean()) if group > 1 else math.nan,
+        "dead_fraction": batch.dead,
+        "entropy": float(rollouts.entropy.sum() / tokens),
+        "kl": done.kl,
+        "kl_old": done.kl_old,
+        "length": float(rollouts.lengths.float().mean()),
+        "truncated": float(rollouts.truncated.float().mean()),
+        "loss": done.loss,
+        "grad_norm": done.grad_norm,
+        "clip_low": done.clip_low,
+        "clip_high": done.clip_high,
+        "lr": lr,
+        "rollouts_trained": done.trained,
+        "tokens": int(tokens),
+        "seconds_sample": sampled,
+        "seconds_grade": graded,
+        "seconds_update": seconds,
+        "tokens_per_second": int(tokens) / (batch.sample_seconds + batch.grade_seconds + seconds),
+    }
+
+
+def _device(config: TrainConfig) -> str:
+    if config.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if config.device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError("--device cuda: this PyTorch sees no CUDA device; use --device cpu")
+    return config.device
+
+
+def _micro_batch(policy: Policy, max_tokens: int) -> int:
+    """Rollouts per forward pass so that logits and activations stay near 2 GB, or half of a GPU's free memory."""
+    config = policy.model.config
+    layers, width = getattr(config, "num_hidden_layers", 1), getattr(config, "hidden_size", 1)
+    per_rollout = 4 * max_tokens * (5 * getattr(config, "vocab_size", 1) + 20 * layers * width)
+    budget = 2e9 if policy.model.device.type == "cpu" else 0.5 * torch.cuda.mem_get_info()[0]
+    return max(1, int(budget / per_rollout))
+
+
+def about(lab: Lab) -> dict[str, Any]:
+    """What config.json holds: the settings as given, what they resolved to, and the environment."""
+    model = lab.policy.model
+    return {
+        "settings": asdict(lab.config),
+        "task": lab.task.name,
+        "model": {"name": lab.policy.name, "class": type(model).__name__, "parameters": lab.policy.parameters},
+        "objective": lab.objective.describe(),
+        "sampling": asdict(lab.sampling),
+        "lr": lab.lr,
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "environment": {
+            "grposcope": grposcope.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "device": str(model.device),
+            "threads": torch.get_num_threads(),
+            "cpus": os.cpu_count(),
+        },
+    }

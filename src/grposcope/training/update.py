@@ -1,0 +1,152 @@
+"""One optimiser step on one part of a batch: log-probabilities → per-token weights w → gradient → step.
+
+The gradient of any objective is Σ w ∇log π, so the backward pass starts from (w · log π).sum().
+Rollouts whose weights are all zero, those of dead groups among them, are left out of it: exact, and cheaper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from grposcope.objectives import Objective, divergences, reductions
+from grposcope.records import Rollouts
+from grposcope.training.logprobs import token_logprobs
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an optimiser step saw.
+
+    grad_norm: before clipping; not finite means that the step was not taken. kl: mean k3 estimate
+    of the divergence to the reference, NaN without one. kl_old: the same to the policy that
+    sampled. clip_low, clip_high: shares of tokens held by the clip. trained: rollouts that took
+    part. All means are over tokens of rollouts that took part, but the clip shares, over all.
+    """
+
+    loss: float
+    grad_norm: float
+    kl: float
+    kl_old: float
+    clip_low: float
+    clip_high: float
+    trained: int
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What does not change while a batch is trained on, all (B, T): credit, old and reference log-probs."""
+
+    credit: Tensor
+    old: Tensor | None
+    reference: Tensor | None
+
+    def take(self, prompts: Tensor, group: int) -> Fixed:
+        """The rows of whole groups `prompts`."""
+        rows = (prompts[:, None] * group + prompts.new_tensor(range(group))).reshape(-1)
+        return Fixed(*(None if a is None else a[rows] for a in (self.credit, self.old, self.reference)))  # type: ignore[arg-type]
+
+
+def chunks(rows: Tensor, size: int) -> Iterator[Tensor]:
+    """Consecutive pieces of at most `size` rows."""
+    yield from rows.split(size)
+
+
+@torch.no_grad()
+def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: float, size: int) -> Tensor:
+    """log π of the whole batch without gradients, (B, T), `size` rollouts at a time."""
+    out = torch.zeros(rollouts.mask.shape, device=rollouts.mask.device)
+    for rows in chunks(torch.arange(len(out), device=out.device), size):
+        logp, _ = token_logprobs(model, rollouts, rows, temperature)
+        out[rows, : logp.shape[1]] = logp
+    return out
+
+
+def update(
+    model: PreTrainedModel,
+    optimizer: torch.optim.Optimizer,
+    objective: Objective,
+    rollouts: Rollouts,
+    fixed: Fixed,
+    temperature: float,
+    clip_grad: float,
+    size: int,
+) -> Update:
+    """Take one optimiser step on `rollouts`, in pieces of at most `size`.
+
+    Where `fixed.old` is None the rollouts are fresh: the policy that sampled is the current one,
+    and the ratio is exactly 1.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    coefficients = reductions_of(objective, rollouts)
+    bonus = objective.entropy * reductions.token_mean(rollouts.mask) if objective.entropy else None
+    everyone = bool(objective.kl) or bonus is not None
+    taking = torch.ones(len(rollouts.mask), dtype=torch.bool) if everyone else (fixed.credit != 0).any(-1).cpu()
+    rows_taking = taking.nonzero()[:, 0].to(rollouts.mask.device)
+    sums = dict.fromkeys(("loss", "kl", "kl_old", "low", "high", "tokens"), 0.0)
+    for rows in chunks(rows_taking, size):
+        logp, entropy = token_logprobs(model, rollouts, rows, temperature, entropy=bonus is not None)
+        width = logp.shape[1]
+        mask, credit = rollouts.mask[rows, :width], fixed.credit[rows, :width]
+        old = logp.detach() if fixed.old is None else fixed.old[rows, :width]
+        reference = None if fixed.reference is None else fixed.reference[rows, :width]
+        part = (mask, credit, coefficients[rows, :width], reference)
+        weights = objective.partial_weights(logp, old, *part)
+        total = (weights * logp).sum()
+        with torch.no_grad():
+            sums["loss"] += float(objective.partial_loss(logp, old, *part))
+        if bonus is not None and entropy is not None:
+            extra = (bonus[rows, :width] * entropy).sum()
+            total = total - extra
+            sums["loss"] -= float(extra)
+        total.backward()
+        _watch(sums, objective, logp.detach(), old, reference, mask, credit)
+    norm = _step(model, optimizer, clip_grad) if len(rows_taking) else 0.0
+    tokens, all_tokens = max(sums["tokens"], 1.0), max(int(rollouts.mask.sum()), 1)
+    return Update(
+        loss=sums["loss"],
+        grad_norm=norm,
+        kl=sums["kl"] / tokens if fixed.reference is not None else math.nan,
+        kl_old=sums["kl_old"] / tokens,
+        clip_low=sums["low"] / all_tokens,
+        clip_high=sums["high"] / all_tokens,
+        trained=len(rows_taking),
+    )
+
+
+def reductions_of(objective: Objective, rollouts: Rollouts) -> Tensor:
+    """Coefficients (B, T) of the whole batch, so that pieces of it add up to its loss."""
+    return objective.reduction(rollouts.mask).float()
+
+
+def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, clip_grad: float) -> float:
+    """Clip and step; returns the norm before clipping. A gradient that is not finite is not applied."""
+    parameters = [p for p in model.parameters() if p.grad is not None]
+    norm = float(torch.nn.utils.clip_grad_norm_(parameters, clip_grad or math.inf))
+    if math.isfinite(norm):
+        optimizer.step()
+    return norm
+
+
+def _watch(
+    sums: dict[str, float],
+    objective: Objective,
+    logp: Tensor,
+    old: Tensor,
+    reference: Tensor | None,
+    mask: Tensor,
+    credit: Tensor,
+) -> None:
+    """Add this piece's token sums of what `Update` reports."""
+    low, high = objective.surrogate.held(objective.ratio(logp, old, mask), credit)
+    sums["tokens"] += float(mask.sum())
+    sums["low"] += float((low & mask).sum())
+    sums["high"] += float((high & mask).sum())
+    sums["kl_old"] += float((divergences.k3(logp, old) * mask).sum())
+    if reference is not None:
+        sums["kl"] += float((divergences.k3(logp, reference) * mask).sum())

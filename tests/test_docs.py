@@ -1,0 +1,56 @@
+"""Documentation cannot drift: generated pages are current, public names are documented, README commands exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import shlex
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from grposcope.cli import parser
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def build() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["cli", "api"])
+def test_generated_pages_are_current(build: ModuleType, page: str) -> None:
+    assert (ROOT / "docs" / f"{page}.md").read_text() == getattr(build, page)(), "run: python docs/build.py"
+
+
+def test_every_public_name_has_a_docstring(build: ModuleType) -> None:
+    bare = [m.__name__ for m in build.modules() if not inspect.getdoc(m)]
+    for module in build.modules():
+        for value in build.public(module):
+            if not value.__doc__ or (inspect.isclass(value) and value.__doc__.startswith(f"{value.__name__}(")):
+                bare.append(f"{module.__name__}.{value.__name__}")
+    assert not bare
+
+
+def test_every_flag_has_help(build: ModuleType) -> None:
+    for command in build._commands(parser()).values():
+        assert not [a.dest for a in command._actions if not a.help]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_commands_of_the_pages_parse(page: str) -> None:
+    text = (ROOT / page).read_text()
+    blocks = re.findall(r"```(?:sh|bash|console)?\n(.*?)```", text, re.S)
+    commands = [line for block in blocks for line in block.splitlines() if line.startswith("grposcope train")]
+    for line in commands:
+        parser().parse_args(shlex.split(line, comments=True)[1:])
+    targets = set(re.findall(r"\bmake ([a-z-]+)", text))
+    assert targets <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))

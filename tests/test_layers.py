@@ -1,0 +1,57 @@
+"""Imports point down only: cli > report > training > {runs, tasks, policies} > {objectives, …} > records > errors."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "grposcope"
+LEVEL = {
+    "errors": 0,
+    "records": 1,
+    "objectives": 2, "geometry": 2, "ustat": 2, "dynamics": 2,
+    "runs": 3, "tasks": 3, "policies": 3,
+    "training": 4, "engines": 4, "diagnosis": 4,
+    "report": 5,
+    "cli": 6,
+}  # fmt: skip
+TORCHLESS = ("errors", "ustat", "dynamics", "runs")
+
+FILES = sorted(f for f in SOURCE.rglob("*.py") if f != SOURCE / "__init__.py")
+
+
+def room(file: Path) -> str:
+    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(file: Path) -> set[str]:
+    """Absolute names of everything the file imports, wherever in it the import stands."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def test_every_room_has_a_level() -> None:
+    assert {room(f) for f in FILES} <= LEVEL.keys()
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_imports_point_down(file: Path) -> None:
+    own = room(file)
+    for name in imported(file):
+        parts = name.split(".")
+        if parts[0] != "grposcope" or len(parts) == 1 or parts[1].startswith("__"):
+            continue
+        assert parts[1] == own or LEVEL[parts[1]] < LEVEL[own], f"{own} must not import {name}"
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if room(f) in TORCHLESS], ids=lambda f: str(f.relative_to(SOURCE)))
+def test_rooms_without_torch(file: Path) -> None:
+    assert not [name for name in imported(file) if name.split(".")[0] in ("torch", "transformers")]
