@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +15,9 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip("needs the data sets beside the repository, in ../shared/data")
     return path
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Small arrays gain nothing from more, and tests that share a machine lose a lot."""
+    torch.set_num_threads(1)

@@ -103,3 +103,7 @@ def _train(arguments: argparse.Namespace) -> int:
     print(terminal.training(outcome))
     print(terminal.training_json(outcome))
     return 130 if outcome.interrupted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -123,7 +123,7 @@ def cispo(logp: Matrix, old: Matrix, mask: Mask, rewards: Matrix, frozen: Matrix
 
 
 def reinforce(logp: Matrix, old: Matrix, mask: Mask, rewards: Matrix, frozen: Matrix) -> float:
-    """− 1/B Σ_i r_i Σ_t π/sg[π]: value −r̄-like, gradient −1/B Σ r_i s_i."""
+    """− 1/B Σ_i r_i Σ_t π/sg[π], whose gradient is − 1/B Σ r_i s_i."""
     flat = [r for group in rewards for r in group]
     total = 0.0
     for i, r in enumerate(flat):

@@ -129,9 +129,9 @@ def test_splits_are_disjoint_distinct_and_the_same_every_time() -> None:
 
 
 def test_fewer_problems_where_there_are_no_more() -> None:
-    assert 0 < len(Arithmetic(steps=1, largest=3, ops="+", size=5000).problems("train")) <= 9
+    assert 0 < len(Arithmetic(steps=1, largest=3, limit=3, ops="+", size=5000).problems("train")) <= 3
     with pytest.raises(UserError, match="has no heldout problems"):
-        Arithmetic(steps=1, largest=1, ops="+").problems("heldout")
+        Arithmetic(steps=1, largest=2, limit=2, ops="+").problems("heldout")
 
 
 @pytest.mark.parametrize(

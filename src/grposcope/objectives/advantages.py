@@ -29,7 +29,7 @@ def centered(rewards: Float[Tensor, "*P G"]) -> Float[Tensor, "*P G"]:
     The mean contains the rollout's own reward, which shrinks the estimate by (G−1)/G and nothing else.
     """
     _needs_group(rewards)
-    return rewards - rewards.mean(-1, keepdim=True)
+    return _less_mean(rewards)
 
 
 def leave_one_out(rewards: Float[Tensor, "*P G"]) -> Float[Tensor, "*P G"]:
@@ -45,9 +45,7 @@ def standardized(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-
     For binary rewards with success rate p, ddof 0 and ε = 0 the expectation is w_G(p) · g with
     w_G(p) = E[√(K/G (1−K/G))] / (p(1−p)), K ~ Bin(G, p): rare successes count for more.
     """
-    _needs_group(rewards)
-    deviation = rewards.std(-1, keepdim=True, correction=ddof)
-    return (rewards - rewards.mean(-1, keepdim=True)) / (deviation + eps)
+    return _ratio(centered(rewards), rewards.std(-1, keepdim=True, correction=ddof) + eps)
 
 
 def batch_standardized(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4) -> Float[Tensor, "*P G"]:
@@ -55,9 +53,7 @@ def batch_standardized(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float
 
     One common scale, so prompts keep their relative weight; it still depends on the batch drawn.
     """
-    _needs_group(rewards)
-    deviation = rewards.std(correction=ddof) if rewards.numel() > ddof else rewards.new_zeros(())
-    return centered(rewards) / (deviation + eps)
+    return _ratio(centered(rewards), rewards.std(correction=ddof) + eps)
 
 
 def mean_normalized(rewards: Float[Tensor, "*P G"], eps: float = 1e-6) -> Float[Tensor, "*P G"]:
@@ -69,7 +65,7 @@ def mean_normalized(rewards: Float[Tensor, "*P G"], eps: float = 1e-6) -> Float[
     _needs_group(rewards)
     if bool((rewards < 0).any()):
         raise UserError("mean-normalised advantages need rewards ≥ 0; shift the rewards or use another recipe")
-    return centered(rewards) / (rewards.mean(-1, keepdim=True) + eps)
+    return _ratio(centered(rewards), rewards.mean(-1, keepdim=True) + eps)
 
 
 def whitened(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4) -> Float[Tensor, "*P G"]:
@@ -78,12 +74,22 @@ def whitened(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4) -
     The baseline does not know the prompt, so advantages of a group need not sum to zero.
     """
     deviation = rewards.std(correction=ddof) if rewards.numel() > ddof else rewards.new_zeros(())
-    return (rewards - rewards.mean()) / (deviation + eps)
+    return _ratio(_less_mean(rewards.reshape(-1)).reshape(rewards.shape), deviation + eps)
 
 
 def dead(rewards: Float[Tensor, "*P G"]) -> Bool[Tensor, "*P"]:
     """Groups whose rewards are all equal. For binary rewards its probability is p^G + (1−p)^G."""
     return rewards.amax(-1) == rewards.amin(-1)
+
+
+def _less_mean(rewards: Tensor) -> Tensor:
+    """r − r̄ over the last axis; exactly 0 where all are equal, even if their mean rounds to another number."""
+    return (rewards - rewards.mean(-1, keepdim=True)).masked_fill(dead(rewards)[..., None], 0.0)
+
+
+def _ratio(numerator: Tensor, scale: Tensor) -> Tensor:
+    """numerator / scale, where 0/0 is 0: without ε a group of equal rewards still contributes nothing."""
+    return numerator / scale.where(scale != 0, 1.0)
 
 
 def _needs_group(rewards: Tensor) -> None:

@@ -6,6 +6,7 @@ per-step rewards give each token the value of the steps it still leads to.
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -28,13 +29,13 @@ def process(
     advantage is the sum of r̃ over the steps that end at it or later. Tokens after the last step
     get 0. A group with fewer than two steps, or with equal step rewards, contributes nothing.
     """
-    rewards, ends = (
-        step_rewards.reshape(-1, group, step_rewards.shape[-1]),
-        step_ends.reshape(-1, group, mask.shape[-1]),
-    )
+    ends = (step_ends & mask).reshape(-1, group, mask.shape[-1])
+    rewards = step_rewards.reshape(ends.shape)
     count = ends.sum((-2, -1), keepdim=True)
-    mean = (rewards * ends).sum((-2, -1), keepdim=True) / count.clamp(min=1)
-    centred = (rewards - mean) * ends
+    mean = rewards.where(ends, 0.0).sum((-2, -1), keepdim=True) / count.clamp(min=1)
+    highest, lowest = rewards.where(ends, -torch.inf).amax((-2, -1)), rewards.where(ends, torch.inf).amin((-2, -1))
+    # equal rewards are exactly 0, even if their mean rounds to another number
+    centred = (rewards - mean).where(ends & (highest > lowest)[:, None, None], 0.0)
     deviation = (centred.square().sum((-2, -1), keepdim=True) / (count - 1).clamp(min=1)).sqrt()
     normalised = (centred / (deviation + eps)).reshape(step_rewards.shape)
     return normalised.flip(-1).cumsum(-1).flip(-1) * mask

@@ -84,7 +84,7 @@ class Objective:
         if self.entropy:
             if entropy is None:
                 raise UserError(f"{self.name} has an entropy bonus; pass the per-token entropies to loss")
-            total = total - (self.entropy * reductions.token_mean(mask).to(logp.dtype) * entropy).sum()
+            total = total - self.entropy * (reductions.token_mean(mask) * entropy.where(mask, 0.0)).sum().to(logp.dtype)
         return total
 
     def weights(
@@ -111,15 +111,16 @@ class Objective:
         logp_ref: Float[Tensor, "b T"] | None = None,
     ) -> Float[Tensor, ""]:
         """Surrogate and KL terms of some rows of a batch; credit and coefficients are slices of the batch's."""
+        # where, not a product: whatever stands in masked places, infinities included, has no say, gradients included
+        logp, logp_old, credit = (a.where(mask, 0.0) for a in (logp, logp_old, credit))
         ratio = self.ratio(logp, logp_old, mask)
         terms = -self.surrogate(ratio, logp, credit)
         if self.kl:
             if logp_ref is None:
                 raise UserError(f"{self.name} has a KL term; pass logp_ref, the reference's log-probabilities")
-            divergence = self.divergence(logp, logp_ref)
+            divergence = self.divergence(logp, logp_ref.where(mask, 0.0))
             terms = terms + self.kl * (ratio * divergence if self.kl_weighted else divergence)
-        # where, not a product: whatever stands in masked places, infinities included, has no say
-        return (coefficients * terms).where(mask, 0.0).sum()
+        return (coefficients * terms).sum()
 
     def partial_weights(
         self,

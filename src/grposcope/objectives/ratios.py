@@ -27,7 +27,7 @@ def sequence(
     The value is the same at every token of a row; the gradient reaches each token through its own
     log π, which for constant rows of credit is exactly the gradient of the sequence ratio.
     """
-    mean = ((logp - logp_old) * mask).sum(-1, keepdim=True) / lengths(mask)[:, None]
+    mean = (logp - logp_old).where(mask, 0.0).sum(-1, keepdim=True) / lengths(mask)[:, None]
     return (mean.detach() + logp - logp.detach()).exp()
 
 

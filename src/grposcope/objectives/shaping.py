@@ -11,4 +11,4 @@ def overlong(lengths: Int[Tensor, " B"], limit: int, buffer: int) -> Float[Tenso
 
     0 up to limit − buffer tokens, then falling linearly to −1 at the limit and staying there.
     """
-    return ((limit - buffer - lengths) / max(buffer, 1)).clamp(-1.0, 0.0)
+    return ((limit - buffer - lengths).double() / max(buffer, 1)).clamp(-1.0, 0.0)

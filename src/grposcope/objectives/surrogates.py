@@ -8,7 +8,7 @@ arrays (B, T): below the range and above it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,6 +19,7 @@ from grposcope.errors import UserError
 Held = tuple[Bool[Tensor, "B T"], Bool[Tensor, "B T"]]
 
 
+@runtime_checkable
 class Surrogate(Protocol):
     """What an objective needs of its surrogate."""
 
@@ -70,7 +71,10 @@ class Clip:
         return torch.where(credit < 0, torch.maximum(clipped, self.bound * credit), clipped)
 
     def held(self, ratio: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]) -> Held:
-        return (ratio < 1 - self.low) & (credit < 0), (ratio > 1 + self.high) & (credit > 0)
+        high = (ratio > 1 + self.high) & (credit > 0)
+        if self.bound is not None:
+            high = high | ((ratio > self.bound) & (credit < 0))
+        return (ratio < 1 - self.low) & (credit < 0), high
 
 
 @dataclass(frozen=True)

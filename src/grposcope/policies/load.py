@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from grposcope.errors import UserError
@@ -100,6 +100,17 @@ def encode(policy: Policy, prompts: Sequence[str], instruction: str = "") -> tup
         mask[index, width - len(row) :] = True
     device = policy.model.device
     return ids.to(device), mask.to(device)
+
+
+def recompute_activations(model: Any) -> None:
+    """Trade time for memory in the backward pass. Models do so in training mode, so dropout is set to 0 first."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.0
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable()
 
 
 def _looks_like_path(name: str) -> bool:

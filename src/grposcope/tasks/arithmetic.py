@@ -57,7 +57,9 @@ def solution(expression: str) -> list[str]:
 
 
 class Arithmetic(Task):
-    """Expressions of `steps` operations on operands from 1 to `largest`, all results in 0 … `limit`.
+    """Expressions of `steps` operations: a first number up to `limit`, then operands up to `largest`.
+
+    All results along the way lie in 0 … `limit`.
 
     steps, largest, ops and limit are the difficulty; `size` is the number of training problems.
     Held-out problems are chosen by a hash of their text, so they never occur in training.
@@ -69,7 +71,7 @@ class Arithmetic(Task):
     )
     labels_steps = True
 
-    def __init__(self, steps: int = 3, largest: int = 20, ops: str = "+-", limit: int = 99, size: int = 5_000):
+    def __init__(self, steps: int = 3, largest: int = 9, ops: str = "+-", limit: int = 99, size: int = 5_000):
         if not 1 <= steps <= 20:
             raise UserError(f"arithmetic: steps={steps} is outside 1 … 20")
         if not 1 <= largest <= limit <= 999_999:
@@ -119,7 +121,7 @@ class Arithmetic(Task):
 
     def _expression(self, rng: random.Random) -> str:
         """A random expression whose every prefix has its value in 0 … limit, or "" at a dead end."""
-        expression = str(rng.randint(1, self.largest))
+        expression = str(rng.randint(1, self.limit))
         for _ in range(self.length):
             for _ in range(20):
                 longer = f"{expression}{rng.choice(self.ops)}{rng.randint(1, self.largest)}"

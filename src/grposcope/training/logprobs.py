@@ -29,7 +29,7 @@ def token_logprobs(
     mask, tokens = mask[:, :longest], rollouts.tokens[rows, :longest]
     prompts, which = torch.unique(rows // group, return_inverse=True)
     first = prompts * group
-    if model.training and any(getattr(m, "gradient_checkpointing", False) for m in model.modules()):
+    if model.training:  # which is on for activation checkpointing alone, and that allows no cache
         logits = _without_sharing(model, rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens)
     else:
         logits = _with_sharing(model, rollouts.prompt_ids[first], rollouts.prompt_mask[first], which, tokens)
@@ -73,7 +73,7 @@ def _with_sharing(model: PreTrainedModel, ids: Tensor, mask: Tensor, which: Tens
 
 
 def _without_sharing(model: PreTrainedModel, ids: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
-    """The same logits from whole sequences, for gradient checkpointing, which allows no cache."""
+    """The same logits from whole sequences, for activation checkpointing."""
     ids, mask = _trimmed(ids, mask)
     whole = F.pad(mask.long(), (0, tokens.shape[1]), value=1)
     out = model(

@@ -125,8 +125,7 @@ def prepare(config: TrainConfig) -> Lab:
     objective = config.objective(sampling.max_tokens)
     reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
     if config.checkpointing:
-        policy.model.gradient_checkpointing_enable()
-        policy.model.train()
+        policies.recompute_activations(policy.model)
     lr = policy.learning_rate if config.lr is None else config.lr
     optimizer = optimizers.build(policy.model.parameters(), config, lr)
     size = config.micro_batch or _micro_batch(policy, sampling.max_tokens)

@@ -124,7 +124,7 @@ def pretrain(steps: int, seed: int, slip: float, width: int = 160, layers: int =
     torch.manual_seed(seed)
     tokens = tokenizer()
     policy = model(len(tokens), width, layers)
-    ids, labels = worked(Arithmetic().problems("train") * 4, tokens, slip, seed)
+    ids, labels = worked([*Arithmetic().problems("train")] * 4, tokens, slip, seed)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps + 1, pct_start=0.1)
     progress = tqdm(batches(ids, labels, 128, steps, random.Random(seed)), total=steps, desc="warm start", unit="step")

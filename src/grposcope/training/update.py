@@ -53,8 +53,9 @@ class Fixed:
 
 
 def chunks(rows: Tensor, size: int) -> Iterator[Tensor]:
-    """Consecutive pieces of at most `size` rows."""
-    yield from rows.split(size)
+    """Consecutive pieces of at most `size` rows; none of no rows."""
+    if len(rows):
+        yield from rows.split(size)
 
 
 @torch.no_grad()
@@ -82,7 +83,8 @@ def update(
     Where `fixed.old` is None the rollouts are fresh: the policy that sampled is the current one,
     and the ratio is exactly 1.
     """
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad(set_to_none=False)  # without a gradient the momentum still moves the weights
+    model.train(_checkpointed(model))
     coefficients = reductions_of(objective, rollouts)
     bonus = objective.entropy * reductions.token_mean(rollouts.mask) if objective.entropy else None
     everyone = bool(objective.kl) or bonus is not None
@@ -103,10 +105,11 @@ def update(
         if bonus is not None and entropy is not None:
             extra = (bonus[rows, :width] * entropy).sum()
             total = total - extra
-            sums["loss"] -= float(extra)
+            sums["loss"] -= float(extra.detach())
         total.backward()
         _watch(sums, objective, logp.detach(), old, reference, mask, credit)
-    norm = _step(model, optimizer, clip_grad) if len(rows_taking) else 0.0
+    norm = _step(model, optimizer, clip_grad)
+    model.eval()
     tokens, all_tokens = max(sums["tokens"], 1.0), max(int(rollouts.mask.sum()), 1)
     return Update(
         loss=sums["loss"],
@@ -117,6 +120,11 @@ def update(
         clip_high=sums["high"] / all_tokens,
         trained=len(rows_taking),
     )
+
+
+def _checkpointed(model: PreTrainedModel) -> bool:
+    """Whether activations are to be recomputed, which models do in training mode only."""
+    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
 def reductions_of(objective: Objective, rollouts: Rollouts) -> Tensor:

@@ -1,0 +1,248 @@
+"""TRL's GRPO losses and advantages are ours, number for number, on one small random model.
+
+TRL's own `_compute_loss` and ours see the same tensors; loss and parameter gradients must agree. Where
+the two spell an option differently, the translation stands in `SAME`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from grposcope.objectives import Objective, advantages, credit, ratios, recipes, reductions
+from grposcope.objectives.surrogates import Cispo, Clip
+from grposcope.records import Rollouts
+from grposcope.training.logprobs import token_logprobs
+
+pytest.importorskip("trl")
+pytest.importorskip("datasets")
+
+PROMPTS, GROUP, WIDTH, LIMIT = 2, 4, 6, 10
+TEMPERATURE = 0.7
+TEXTS = ["ab", "cdefa"]
+LENGTHS = [6, 2, 0, 4, 5, 6, 1, 3]  # the third completion is masked as a whole
+REWARDS = torch.tensor([[1.0, 0.0, 0.5, 0.0], [0.2, 1.0, 0.7, 0.0]], dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch in both forms; old and ref (B, T) are noisy copies of the current log-probabilities."""
+
+    rollouts: Rollouts
+    inputs: dict[str, Tensor]
+    credit: Tensor
+    old: Tensor
+    ref: Tensor
+
+
+def reward(completions: list[str], **_: Any) -> list[float]:
+    return REWARDS.reshape(-1).tolist()
+
+
+def completions(prompts: list[str], trainer: Any) -> dict[str, Any]:
+    """In place of generation: a token per rollout."""
+    ids = [[3 + i] for i in range(len(prompts))]
+    return {
+        "prompt_ids": [trainer.processing_class(p).input_ids for p in prompts],
+        "completion_ids": ids,
+        "logprobs": None,
+    }
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from datasets import Dataset
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from trl import GRPOConfig, GRPOTrainer
+
+    vocabulary = {token: i for i, token in enumerate(["<pad>", "<eos>", "<unk>", *"abcdefghijklm"])}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokens = PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left"
+    )
+    config = LlamaConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        initializer_range=0.3,  # far from uniform
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
+    torch.manual_seed(0)
+    folder: Path = tmp_path_factory.mktemp("trl")
+    return GRPOTrainer(
+        LlamaForCausalLM(config),
+        reward,
+        args=GRPOConfig(
+            str(folder),
+            use_cpu=True,
+            bf16=False,
+            report_to="none",
+            disable_tqdm=True,
+            per_device_train_batch_size=PROMPTS * GROUP,
+            num_generations=GROUP,
+            max_completion_length=LIMIT,
+            temperature=TEMPERATURE,
+        ),
+        train_dataset=Dataset.from_dict({"prompt": TEXTS}),
+        processing_class=tokens,
+        rollout_func=completions,
+    )
+
+
+@pytest.fixture(scope="module")
+def batch(trainer: Any) -> Batch:
+    random = torch.Generator().manual_seed(1)
+    encoded = trainer.processing_class(TEXTS, padding=True, return_tensors="pt")
+    prompt_ids = encoded.input_ids.repeat_interleave(GROUP, 0)
+    prompt_mask = encoded.attention_mask.repeat_interleave(GROUP, 0)
+    mask = torch.arange(WIDTH) < torch.tensor(LENGTHS)[:, None]
+    tokens = torch.randint(3, 16, mask.shape, generator=random) * mask
+    empty = torch.zeros(mask.shape)
+    rollouts = Rollouts(
+        prompt_ids, prompt_mask.bool(), tokens, mask, empty, empty, torch.zeros(len(mask), dtype=torch.bool), REWARDS
+    )
+    with torch.no_grad():
+        logp, _ = token_logprobs(trainer.model, rollouts, torch.arange(len(mask)), TEMPERATURE)
+    old = logp + 0.6 * torch.randn(mask.shape, generator=random)
+    old[0, 0] = logp[0, 0] - math.log(1.25)  # between the clips of GRPO and DAPO, credit positive
+    ref = logp + 0.4 * torch.randn(mask.shape, generator=random)
+    given = advantages.standardized(REWARDS).float()
+    inputs = {
+        "prompt_ids": prompt_ids,
+        "prompt_mask": prompt_mask,
+        "completion_ids": tokens,
+        "completion_mask": mask.long(),
+        "advantages": given.reshape(-1),
+        "num_items_in_batch": mask.sum(),
+        "old_per_token_logps": old,
+        "ref_per_token_logps": ref,
+    }
+    return Batch(rollouts, inputs, credit.outcome(given, mask), old, ref)
+
+
+@pytest.fixture(autouse=True)
+def restored(trainer: Any) -> Iterator[None]:
+    """What a test changes on the trainer and its arguments is taken back after it."""
+    before, arguments = dict(vars(trainer)), dict(vars(trainer.args))
+    yield
+    vars(trainer).update(before)
+    vars(trainer.args).update(arguments)
+
+
+def theirs(trainer: Any, inputs: dict[str, Tensor], options: dict[str, Any]) -> tuple[float, Tensor]:
+    """TRL's loss and its gradient, with options under the names that `_compute_loss` reads."""
+    vars(trainer).update({"current_gradient_accumulation_steps": 1, **options})
+    trainer._entropy_bonus_enabled = trainer.entropy_coef != 0
+    for name in options.keys() & vars(trainer.args).keys():
+        setattr(trainer.args, name, options[name])
+    return descend(trainer.model.train(), trainer.compute_loss(trainer.model, inputs))
+
+
+def ours(trainer: Any, batch: Batch, objective: Objective, given: Tensor | None = None) -> tuple[float, Tensor]:
+    """Our loss and its gradient; `given` (B, T) in place of the standardized outcome credit."""
+    model, rows = trainer.model, torch.arange(PROMPTS * GROUP)
+    logp, entropy = token_logprobs(model, batch.rollouts, rows, TEMPERATURE, entropy=True)
+    given = batch.credit if given is None else given
+    loss = objective.loss(logp, batch.old, batch.rollouts, credit=given, logp_ref=batch.ref, entropy=entropy)
+    return descend(model, loss)
+
+
+def agree(one: tuple[float, Tensor], other: tuple[float, Tensor]) -> None:
+    (loss, gradient), (their_loss, their_gradient) = one, other
+    scale = float(their_gradient.abs().max())
+    assert scale > 1e-2
+    assert float((gradient - their_gradient).abs().max()) < 1e-5 * scale
+    assert loss == pytest.approx(their_loss, rel=1e-5, abs=1e-6)
+
+
+def descend(model: torch.nn.Module, loss: Tensor) -> tuple[float, Tensor]:
+    model.zero_grad(set_to_none=True)
+    loss.backward()
+    flat = torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None])
+    model.zero_grad(set_to_none=True)
+    return float(loss.detach()), flat
+
+
+GSPO_CLIP = {"importance_sampling_level": "sequence", "epsilon_low": 0.1, "epsilon_high": 0.15}
+GSPO = replace(recipes.GSPO, surrogate=Clip(0.1, 0.15))
+
+# name: what TRL is told, what we are told
+SAME: dict[str, tuple[dict[str, Any], Objective]] = {
+    "grpo": ({"loss_type": "grpo"}, recipes.GRPO),
+    "bnpo": ({"loss_type": "bnpo"}, replace(recipes.GRPO, reduction=reductions.token_mean)),
+    "dr_grpo": ({"loss_type": "dr_grpo"}, recipes.DR_GRPO.at_length(LIMIT)),
+    "dapo": ({"loss_type": "dapo", "epsilon_high": 0.28}, recipes.DAPO),
+    # TRL clamps at epsilon_high itself, we at 1 + high
+    "cispo": ({"loss_type": "cispo", "epsilon_high": 1.5}, replace(recipes.CISPO, surrogate=Cispo(high=0.5))),
+    "gspo": ({"loss_type": "grpo", **GSPO_CLIP}, GSPO),
+    "luspo": ({"loss_type": "luspo", **GSPO_CLIP}, replace(GSPO, reduction=reductions.sequence_sum)),
+    "delta": ({"loss_type": "grpo", "delta": 1.5}, replace(recipes.GRPO, surrogate=Clip(bound=1.5))),
+    "kl": ({"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": False}, replace(recipes.GRPO, kl=0.3)),
+    "kl, corrected": (
+        {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": True},
+        replace(recipes.GRPO, kl=0.3, kl_weighted=True),
+    ),
+    "entropy": ({"loss_type": "dr_grpo", "entropy_coef": 0.2}, replace(recipes.DR_GRPO.at_length(LIMIT), entropy=0.2)),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_loss_and_gradient_are_those_of_trl(trainer: Any, batch: Batch, name: str) -> None:
+    options, objective = SAME[name]
+    agree(ours(trainer, batch, objective), theirs(trainer, batch.inputs, options))
+
+
+def test_credit_per_token_is_that_of_trl(trainer: Any, batch: Batch) -> None:
+    """TRL takes (B, T) advantages where a subclass provides them: the way in for per-step credit."""
+    given = batch.credit * torch.linspace(-1.0, 2.0, WIDTH)
+    inputs = {**batch.inputs, "advantages": given}
+    agree(ours(trainer, batch, recipes.GRPO, given), theirs(trainer, inputs, {"loss_type": "grpo"}))
+
+
+def test_no_two_of_the_compared_losses_coincide(trainer: Any, batch: Batch) -> None:
+    """Otherwise one comparison would pass on another's formula."""
+    gradients = {name: ours(trainer, batch, objective)[1] for name, (_, objective) in SAME.items()}
+    names = list(gradients)
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            difference = (gradients[first] - gradients[second]).abs().max()
+            assert float(difference) > 1e-3 * float(gradients[first].abs().max()), (first, second)
+
+
+def test_the_clips_are_reached(trainer: Any, batch: Batch) -> None:
+    mask = batch.rollouts.mask
+    with torch.no_grad():
+        logp, _ = token_logprobs(trainer.model, batch.rollouts, torch.arange(len(mask)), TEMPERATURE)
+    token, sequence = ratios.token(logp, batch.old, mask), ratios.sequence(logp, batch.old, mask)
+    for surrogate, ratio in ((Clip(), token), (Clip(0.1, 0.15), sequence), (Cispo(low=0.5, high=0.5), token)):
+        assert all((side & mask).any() for side in surrogate.held(ratio, batch.credit))
+    assert ((token > 1.5) & (batch.credit < 0) & mask).any()  # the dual clip
+
+
+@pytest.mark.parametrize(
+    ("scale_rewards", "advantage"),
+    [
+        ("group", advantages.standardized),
+        ("batch", advantages.batch_standardized),
+        ("none", advantages.centered),
+    ],
+)
+def test_advantages_are_those_of_trl(trainer: Any, scale_rewards: str, advantage: Callable[[Tensor], Tensor]) -> None:
+    trainer.scale_rewards = scale_rewards
+    trainer.model.train()
+    rows = [{"prompt": text} for text in TEXTS for _ in range(GROUP)]
+    out = trainer._generate_and_score_completions(rows)
+    torch.testing.assert_close(out["advantages"], advantage(REWARDS).reshape(-1).float(), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,89 @@
+"""The command line as a user meets it: help, errors in one line with status 2, JSON last."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from grposcope import __version__
+from grposcope.cli import main, parser
+from grposcope.training.config import TrainConfig
+
+
+def failing(capsys: pytest.CaptureFixture, *arguments: str) -> str:
+    """Run a command that must end with status 2 and one line on standard error; returns the line."""
+    assert main(["train", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("grposcope: error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_every_setting_has_a_flag_with_its_default() -> None:
+    given = parser().parse_args(["train"])
+    for setting in fields(TrainConfig):
+        assert getattr(given, setting.name) == setting.default, setting.name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "tiyn"], "cannot load model 'tiyn'"),
+        (["--model", "./nowhere"], "no model in ./nowhere"),
+        (["--task", "arithmetik"], "did you mean arithmetic?"),
+        (["--task", "gsm8k:nowhere"], "nowhere"),
+        (["--max-tokens", "0"], "--max-tokens 0 must be at least 1"),
+        (["--group", "1"], "use --group 2 or more"),
+        (["--device", "cuda"], "sees no CUDA device"),
+        (["--max-tokens", "5000"], "tokens of context of model tiny; lower --max-tokens"),
+    ],
+)
+def test_errors_are_one_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    assert words in failing(capsys, *arguments)
+
+
+def test_a_bad_line_is_named(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    data = tmp_path / "mine.jsonl"
+    data.write_text('{"prompt": "a", "answer": "1"}\n{"prompt": \n')
+    line = failing(capsys, "--task", f"jsonl:{data}")
+    assert "mine.jsonl" in line
+    assert "2" in line
+
+
+def test_unknown_recipe_lists_the_recipes(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--recipe", "grop"])
+    assert stop.value.code == 2
+    assert "dr_grpo" in capsys.readouterr().err
+
+
+def test_the_shipped_model_trains_from_the_shell(tmp_path: Path) -> None:
+    """The whole command in a process of its own; the last line of its output is the outcome."""
+    command = [sys.executable, "-m", "grposcope.cli", "train", "--out", str(tmp_path / "run"), "--steps", "3"]
+    small = ["--prompts", "4", "--group", "4", "--eval-problems", "20", "--eval-samples", "2", "--threads", "1"]
+    done = subprocess.run([*command, *small], capture_output=True, text=True, check=True, timeout=300)
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    assert outcome["steps"] == 3
+    assert outcome["rollouts"] == 48
+    assert set(outcome["heldout"]) == {"first", "best", "last"}
+    assert 0.15 < outcome["heldout"]["first"]["value"] < 0.5
+    assert outcome["heldout"]["first"]["n"] == 20
+    assert Path(outcome["paths"]["model"], "model.safetensors").is_file()
+    assert "mean reward" in done.stdout
+    assert "held-out pass@1" in done.stderr
+
+
+def test_version(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.strip() == f"grposcope {__version__}"
