@@ -158,11 +158,11 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|")
     for r in rows:
-        print(
-            f"| {r['setting']} | {r['n']} | {r['ours_median_s']:.3f} | {r['trl_median_s']:.3f} | {r['ratio_median']:.2f} "
-            f"({r['ratio_min']:.2f}-{r['ratio_max']:.2f}) | {r['ours_sample_s']:.3f} + {r['ours_update_s']:.3f} | "
-            f"{r['ours_length']:.1f} / {r['trl_length']:.1f} |"
-        )
+        spread = f"{r['ratio_median']:.2f} ({r['ratio_min']:.2f}-{r['ratio_max']:.2f})"
+        phases = f"{r['ours_sample_s']:.3f} + {r['ours_update_s']:.3f}"
+        lengths = f"{r['ours_length']:.1f} / {r['trl_length']:.1f}"
+        cells = [r["setting"], r["n"], f"{r['ours_median_s']:.3f}", f"{r['trl_median_s']:.3f}", spread, phases, lengths]
+        print("| " + " | ".join(map(str, cells)) + " |")
     print(json.dumps({"arguments": vars(arguments), "rows": rows}))
 
 

@@ -64,7 +64,8 @@ def test_gradient_is_that_of_plain_forwards(policy: Policy, rollouts: Rollouts) 
     logp, _ = token_logprobs(policy.model, rollouts, torch.arange(P * G))
     ours = torch.autograd.grad((weights * logp).sum(), parameters)
     total = sum(
-        (weights[row, : int(rollouts.mask[row].sum())] * naive(policy, rollouts, row, 1.0)[0]).sum() for row in range(P * G)
+        (weights[row, : int(rollouts.mask[row].sum())] * naive(policy, rollouts, row, 1.0)[0]).sum()
+        for row in range(P * G)
     )
     plain = torch.autograd.grad(total, parameters)
     for a, b in zip(ours, plain, strict=True):

@@ -147,7 +147,9 @@ def test_per_step_credit(tmp_path: Path, run) -> None:
         run(credit="steps")
 
 
-@pytest.mark.parametrize("changes", [{"dtype": "bfloat16"}, {"checkpointing": True}, {"schedule": "cosine", "warmup": 2}])
+@pytest.mark.parametrize(
+    "changes", [{"dtype": "bfloat16"}, {"checkpointing": True}, {"schedule": "cosine", "warmup": 2}]
+)
 def test_settings_of_the_machine_and_the_schedule_run(run, changes: dict) -> None:
     assert run(**changes).steps == 4
 

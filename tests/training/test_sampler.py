@@ -19,7 +19,9 @@ def prompts(policy: Policy, ragged: bool) -> tuple[Tensor, Tensor]:
     return ids.masked_fill(~mask, policy.pad), mask
 
 
-def draw(policy: Policy, sampling: Sampling, ragged: bool = True, seed: int = 0, eos: Tensor | None = None) -> Completions:
+def draw(
+    policy: Policy, sampling: Sampling, ragged: bool = True, seed: int = 0, eos: Tensor | None = None
+) -> Completions:
     ids, mask = prompts(policy, ragged)
     end = policy.eos if eos is None else eos
     return sample(policy.model, ids, mask, 4, sampling, end, policy.pad, torch.Generator().manual_seed(seed))
@@ -52,7 +54,9 @@ def test_logprobs_and_entropies_are_those_of_a_plain_forward(policy: Policy, rag
 
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
-def test_lean_and_cached_decoders_agree(family: str, ragged: bool, make_policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lean_and_cached_decoders_agree(
+    family: str, ragged: bool, make_policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy = make_policy(family)
     assert decoding.fits_lean(policy.model)
     lean = draw(policy, Sampling(10), ragged)
@@ -128,7 +132,11 @@ def test_rows_that_never_end_are_truncated(policy: Policy) -> None:
 
 
 def test_same_seed_same_completions(policy: Policy) -> None:
-    one, two, other = draw(policy, Sampling(9), seed=5), draw(policy, Sampling(9), seed=5), draw(policy, Sampling(9), seed=6)
+    one, two, other = (
+        draw(policy, Sampling(9), seed=5),
+        draw(policy, Sampling(9), seed=5),
+        draw(policy, Sampling(9), seed=6),
+    )
     assert torch.equal(one.tokens, two.tokens)
     assert torch.equal(one.logp, two.logp)
     assert one.tokens.shape != other.tokens.shape or not torch.equal(one.tokens, other.tokens)

@@ -88,7 +88,9 @@ def test_fresh_rollouts_have_ratio_one(policy: Policy, rollouts: Rollouts) -> No
 def test_dead_groups_take_no_part_but_count_in_the_scale(policy: Policy, rollouts: Rollouts) -> None:
     model = copy.deepcopy(policy.model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    done = update(model, optimizer, recipes.GRPO, rollouts, Fixed(recipes.GRPO.credit(rollouts), None, None), 1.0, 0.0, 99)
+    done = update(
+        model, optimizer, recipes.GRPO, rollouts, Fixed(recipes.GRPO.credit(rollouts), None, None), 1.0, 0.0, 99
+    )
     live = int((recipes.GRPO.credit(rollouts) != 0).any(-1).sum())
     assert done.trained == live <= 12
     with_kl = replace(recipes.GRPO, kl=0.1)

@@ -68,15 +68,16 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
     if not eos:
         raise UserError(f"model {name!r} names no end-of-text token; set eos_token_id in its config.json")
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos[0]
-    rate = 1e-3 if sum(p.numel() for p in model.parameters()) < 10_000_000 else 1e-6
+    rate = 2e-4 if sum(p.numel() for p in model.parameters()) < 10_000_000 else 1e-6
     return Policy(name, model, tokenizer, torch.tensor(eos, device=device), pad, rate)
 
 
-def encode(policy: Policy, prompts: Sequence[str], instruction: str = "") -> tuple[Tensor, Tensor]:
+def encode(policy: Policy, prompts: Sequence[str], instruction: str = "", room: int = 0) -> tuple[Tensor, Tensor]:
     """Token ids (P, S) padded on the left, and their mask.
 
     A model with a chat template gets the instruction and the prompt as system and user message,
-    any other model the prompt alone.
+    any other model the prompt alone. UserError where a prompt has no tokens, or leaves less than
+    `room` tokens of the context for a completion.
     """
     tokenizer = policy.tokenizer
     if tokenizer.chat_template:
@@ -96,6 +97,11 @@ def encode(policy: Policy, prompts: Sequence[str], instruction: str = "") -> tup
     for index, row in enumerate(rows):
         if not row:
             raise UserError(f"prompt {prompts[index]!r} has no tokens; give it some text")
+        if len(row) + room > policy.context:
+            raise UserError(
+                f"prompt {prompts[index][:60]!r} has {len(row)} tokens, and with --max-tokens {room} that is more than "
+                f"the {policy.context} tokens of context of model {policy.name}; lower --max-tokens or drop the prompt"
+            )
         ids[index, width - len(row) :] = torch.tensor(row)
         mask[index, width - len(row) :] = True
     device = policy.model.device

@@ -81,14 +81,23 @@ def grade(task: Task, problems: Sequence[Problem], completions: Sequence[str]) -
             f"the reward of task {task.name} returned {len(rewards)} values for {len(completions)} rollouts; "
             "return one number per completion, in order"
         )
-    for index, value in enumerate(rewards):
-        if isinstance(value, bool | int | float) and math.isfinite(value):
+    numbers = [_number(value) for value in rewards]
+    for index, (number, value) in enumerate(zip(numbers, rewards, strict=True)):
+        if math.isfinite(number):
             continue
         raise UserError(
             f"the reward of task {task.name} is {value!r} for rollout {index} (problem {problems[index].id}); "
             "return a finite number for every completion"
         )
-    return [float(value) for value in rewards]
+    return numbers
+
+
+def _number(value: Any) -> float:
+    """The value as a float; NaN where it is none. Text is none, even where it spells one."""
+    try:
+        return math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def _first_failing(task: Task, problems: Sequence[Problem], completions: Sequence[str]) -> str:

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from grposcope.errors import UserError
 from grposcope.objectives import Objective, advantages, shaping
 from grposcope.policies import Policy, encode
 from grposcope.records import Rollouts
@@ -87,8 +86,7 @@ def collect(
         missing = wanted - dead.count(False)
         drawn = drawn_problems(problems, seed, position, missing)
         began = time.perf_counter()
-        ids, mask = encode(policy, [p.prompt for p in drawn], task.instruction)
-        fits(policy, ids.shape[1], sampling.max_tokens, drawn, mask)
+        ids, mask = encode(policy, [p.prompt for p in drawn], task.instruction, sampling.max_tokens)
         stream = generator(seed, "sample", position, device=policy.model.device)
         completions = sample(policy.model, ids, mask, group, sampling, policy.eos, policy.pad, stream)
         sampled += time.perf_counter() - began
@@ -123,17 +121,6 @@ def collect(
         position=position,
         sample_seconds=sampled,
         grade_seconds=graded,
-    )
-
-
-def fits(policy: Policy, width: int, max_tokens: int, problems: Sequence[Problem], mask: Tensor) -> None:
-    """Refuse prompts that leave no room for a completion in the model's context."""
-    if width + max_tokens <= policy.context:
-        return
-    longest = int(mask.sum(-1).argmax())
-    raise UserError(
-        f"problem {problems[longest].id!r} has {width} prompt tokens, and with --max-tokens {max_tokens} that is more "
-        f"than the {policy.context} tokens of context of model {policy.name}; lower --max-tokens or drop the problem"
     )
 
 

@@ -26,8 +26,8 @@ class TrainConfig:
     out: str | None = _option(None, "folder for the run, made new (default: runs/… with the time)", group="what")
     seed: int = _option(0, "seed of everything random", group="what")
 
-    steps: int = _option(150, "optimiser steps", group="batch")
-    prompts: int = _option(16, "prompts per batch of rollouts (P)", group="batch")
+    steps: int = _option(200, "optimiser steps", group="batch")
+    prompts: int = _option(32, "prompts per batch of rollouts (P)", group="batch")
     group: int = _option(8, "rollouts per prompt (G)", group="batch")
     interval: int = _option(1, "optimiser steps taken on each batch of rollouts (refresh interval N)", group="batch")
     minibatches: int = _option(1, "parts a batch is split into, a part per step; divides --interval", group="batch")
@@ -40,10 +40,10 @@ class TrainConfig:
     top_k: int = _option(0, "keep this many likeliest tokens, 0 for all", group="sampling")
 
     optimizer: Literal["adamw", "adam", "sgd"] = _option("adamw", "optimiser", group="optimiser")
-    lr: float | None = _option(None, "learning rate (default: 1e-3 below 10 M parameters, else 1e-6)",
+    lr: float | None = _option(None, "learning rate (default: 2e-4 below 10 M parameters, else 1e-6)",
                                group="optimiser")  # fmt: skip
     momentum: float = _option(0.9, "momentum of SGD, β₁ of Adam and AdamW", group="optimiser")
-    beta2: float = _option(0.99, "β₂ of Adam and AdamW", group="optimiser")
+    beta2: float = _option(0.999, "β₂ of Adam and AdamW", group="optimiser")
     weight_decay: float = _option(0.0, "weight decay", group="optimiser")
     schedule: Literal["constant", "linear", "cosine"] = _option("constant", "decay of the learning rate to 0",
                                                                 group="optimiser")  # fmt: skip

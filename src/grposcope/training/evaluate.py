@@ -41,7 +41,7 @@ def evaluate(
     size = max(1, CHUNK // samples)
     for start in range(0, len(problems), size):
         part = problems[start : start + size]
-        ids, mask = encode(policy, [p.prompt for p in part], task.instruction)
+        ids, mask = encode(policy, [p.prompt for p in part], task.instruction, sampling.max_tokens)
         completions = sample(policy.model, ids, mask, samples, sampling, policy.eos, policy.pad, generator)
         texts = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
         rewards = grade(task, [p for p in part for _ in range(samples)], texts)

@@ -34,7 +34,7 @@ from grposcope.training.evaluate import evaluate
 from grposcope.training.sampler import Sampling
 
 PAD, EOS = 0, 1
-STEPS, SLIP = 1000, 0.55
+STEPS, SLIP = 1000, 0.85
 """Defaults that make the model that ships."""
 
 

@@ -1,0 +1,98 @@
+"""Loading models and encoding prompts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from grposcope import policies
+from grposcope.errors import UserError
+from grposcope.policies import Policy, encode
+from grposcope.policies.load import TINY
+from grposcope.tasks.arithmetic import Arithmetic
+from grposcope.training import pretrain
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Policy:
+    return policies.load("tiny")
+
+
+def test_tiny_ships_small_and_safe(tiny: Policy) -> None:
+    files = {f.name: f.stat().st_size for f in TINY.iterdir()}
+    assert sum(files.values()) <= 8e6
+    assert {Path(name).suffix for name in files} <= {".json", ".safetensors", ".jinja"}
+    assert 1e6 <= tiny.parameters <= 2e6
+    assert not tiny.model.training
+
+
+def test_tiny_is_what_its_script_describes(tiny: Policy) -> None:
+    tokens = pretrain.tokenizer()
+    assert tokens.get_vocab() == tiny.tokenizer.get_vocab()
+    fresh = pretrain.model(len(tokens))
+    assert {n: p.shape for n, p in fresh.named_parameters()} == {n: p.shape for n, p in tiny.model.named_parameters()}
+    assert tiny.eos.tolist() == [pretrain.EOS]
+    assert tiny.pad == pretrain.PAD
+
+
+def test_tiny_starts_near_three_in_ten() -> None:
+    accuracy = pretrain.accuracy(TINY, temperature=1.0)
+    assert 0.2 < accuracy.value < 0.4
+    assert accuracy.n == 1000
+
+
+def test_characters_survive_encoding(tiny: Policy) -> None:
+    text = "3+8-5=\n~ Az"
+    ids, mask = encode(tiny, [text, "1"])
+    assert mask.sum(-1).tolist() == [len(text), 1]
+    assert ids[1, :-1].tolist() == [tiny.pad] * (len(text) - 1)
+    assert tiny.tokenizer.decode(ids[0]) == text
+    assert tiny.tokenizer.decode(ids[1][mask[1]]) == "1"
+
+
+def test_a_chat_template_gets_instruction_and_prompt(tiny: Policy) -> None:
+    plain = tiny.tokenizer.chat_template
+    try:
+        tiny.tokenizer.chat_template = "{% for m in messages %}[{{m.role}}]{{m.content}}{% endfor %}>"
+        ids, _ = encode(tiny, ["2+2="], "add")
+        assert tiny.tokenizer.decode(ids[0]) == "[system]add[user]2+2=>"
+    finally:
+        tiny.tokenizer.chat_template = plain
+
+
+def test_prompts_that_cannot_be_used(tiny: Policy) -> None:
+    with pytest.raises(UserError, match="has no tokens"):
+        encode(tiny, ["1", ""])
+    with pytest.raises(UserError, match=r"'7777.*' has 500 tokens, and with --max-tokens 20"):
+        encode(tiny, ["1", "7" * 500], room=20)
+
+
+def test_pickled_weights_are_refused(tmp_path: Path, tiny: Policy) -> None:
+    tiny.model.config.save_pretrained(tmp_path)
+    tiny.tokenizer.save_pretrained(tmp_path)
+    torch.save(tiny.model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError, match="cannot load model"):
+        policies.load(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder"])
+def test_folders_without_a_model(name: str) -> None:
+    with pytest.raises(UserError, match=r"a model folder holds config\.json"):
+        policies.load(name)
+
+
+def test_a_pupil_who_forgets_the_carry() -> None:
+    import random
+
+    rng = random.Random(0)
+    assert pretrain.careless("7+8-3", 0.0, rng) == ["15-3", "12"]
+    assert pretrain.careless("7+8-3", 1.0, rng) == ["5-3", "2"]
+    assert pretrain.careless("21-5+1", 1.0, rng) == ["26+1", "17"]  # borrow forgotten, then the carry of 26+1 is none
+    assert pretrain.careless("7+8-9", 1.0, rng) == ["15-9", "16"]  # 5-9 would fall below 0, so no slip there
+    task = Arithmetic(size=300)
+    for problem in task.problems("train"):
+        chain = pretrain.careless(problem.prompt[:-1], 0.5, rng)
+        slips = [not step.correct for step in task.steps(problem, "=".join(chain))]
+        assert (chain[-1] == problem.answer) or any(slips)
