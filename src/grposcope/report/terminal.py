@@ -67,12 +67,12 @@ def _curve(outcome: Outcome) -> str:
 
 
 def _next(outcome: Outcome) -> str:
+    """Commands worth trying after this run, aligned with what they do."""
     folder = outcome.folder
-    return "\n".join(
-        [
-            "next:",
-            f"  grposcope train --model {folder / 'model'} --task arithmetic:steps=4   go on, on harder sums",
-            "  grposcope train --recipe dr_grpo                                 another objective, same start",
-            f"  head -3 {folder / 'steps.jsonl'}                      the record: one JSON line per step",
-        ]
-    )
+    commands = {
+        f"grposcope train --model {folder / 'model'} --task arithmetic:steps=4": "go on, with longer sums",
+        "grposcope train --recipe dr_grpo --seed 1": "another objective, another seed",
+        f"head -3 {folder / 'steps.jsonl'}": "the record: a line of JSON per step",
+    }
+    width = max(map(len, commands))
+    return "\n".join(["next:", *(f"  {command:{width}}  {what}" for command, what in commands.items())])

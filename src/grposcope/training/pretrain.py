@@ -2,10 +2,11 @@
 
     python -m grposcope.training.pretrain            (or: make tiny)
 
-A Llama of 1.3 M parameters with one token per character learns from the worked solutions of a
-pupil who forgets the carry or the borrow more often than not. It comes to answer about three
-held-out problems in ten, so that GRPO has something to improve and something to improve on: its
-likeliest answer to a sum with a carry is the wrong one. Same seed, same threads, same file.
+A Llama of 1.3 M parameters with one token per character imitates the worked solutions of a pupil
+who forgets the carry or the borrow more often than not, and of a still more careless one. It comes
+to answer about three held-out problems in ten, so that GRPO has something to improve and something
+to improve on: its likeliest answer to a sum with a carry is the wrong one. Same seed, same threads,
+same file.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import random
 import re
 import string
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
@@ -34,8 +36,24 @@ from grposcope.training.evaluate import evaluate
 from grposcope.training.sampler import Sampling
 
 PAD, EOS = 0, 1
-STEPS, SLIP = 1000, 0.85
-"""Defaults that make the model that ships."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Worked solutions to imitate for `steps` batches of 128, at a one-cycle rate that peaks at `rate`.
+
+    slip: chance that a carry or borrow is forgotten where there is one. stray: chance that a result
+    is one too large.
+    """
+
+    steps: int
+    rate: float
+    slip: float
+    stray: float
+
+
+LESSONS = (Lesson(1000, 3e-3, slip=0.65, stray=0.0), Lesson(150, 1e-3, slip=0.8, stray=0.1))
+"""What makes the model that ships: long enough to learn sums at all, then a more careless pupil."""
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -74,11 +92,11 @@ def model(vocabulary: int, width: int = 160, layers: int = 4) -> LlamaForCausalL
     return LlamaForCausalLM(config)
 
 
-def careless(expression: str, slip: float, rng: random.Random) -> list[str]:
-    """A worked solution by a pupil who forgets the carry or the borrow with probability `slip`.
+def careless(expression: str, lesson: Lesson, rng: random.Random) -> list[str]:
+    """A worked solution by the pupil of the lesson.
 
-    The pupil goes on from the wrong value, so each such step is wrong and the steps after it are
-    right. Slips after which a later result would fall below 0 are not made.
+    The pupil goes on from the wrong value, so a step with a slip is wrong and the next may be right
+    again. Slips after which a later result would fall below 0 are not made.
     """
     parts = re.findall(r"\d+|[+-]", expression)
     written = []
@@ -89,19 +107,21 @@ def careless(expression: str, slip: float, rng: random.Random) -> list[str]:
         slipped = right - 10 if operator == "+" else right + 10
         rest = [int(sign + number) for sign, number in zip(parts[3::2], parts[4::2], strict=True)]
         possible = min(accumulate(rest, initial=slipped)) >= 0
-        result = slipped if tens and possible and rng.random() < slip else right
+        result = slipped if tens and possible and rng.random() < lesson.slip else right
+        if lesson.stray and rng.random() < lesson.stray:
+            result += 1
         parts = [str(result), *parts[3:]]
         written.append("".join(parts))
     return written
 
 
 def worked(
-    problems: Sequence[Problem], tokens: PreTrainedTokenizerFast, slip: float, seed: int
+    problems: Sequence[Problem], tokens: PreTrainedTokenizerFast, lesson: Lesson, seed: int
 ) -> tuple[Tensor, Tensor]:
     """Ids (n, L) of prompt, worked solution and end token, and the labels, -100 except on the solution."""
     rng = random.Random(seed)
     prompts = [tokens(p.prompt).input_ids for p in problems]
-    answers = [[*tokens("=".join(careless(p.prompt[:-1], slip, rng))).input_ids, EOS] for p in problems]
+    answers = [[*tokens("=".join(careless(p.prompt[:-1], lesson, rng))).input_ids, EOS] for p in problems]
     width = max(len(p) + len(a) for p, a in zip(prompts, answers, strict=True))
     ids = torch.full((len(problems), width), PAD)
     labels = torch.full((len(problems), width), -100)
@@ -119,15 +139,22 @@ def batches(ids: Tensor, labels: Tensor, size: int, steps: int, rng: random.Rand
         yield ids[rows, :longest], labels[rows, :longest]
 
 
-def pretrain(steps: int, seed: int, slip: float, width: int = 160, layers: int = 4) -> LlamaForCausalLM:
-    """Supervised warm start: cross-entropy on worked solutions, batches of 128, AdamW, one-cycle schedule."""
+def pretrain(seed: int, width: int = 160, layers: int = 4, lessons: Sequence[Lesson] = LESSONS) -> LlamaForCausalLM:
+    """A fresh model taken through the lessons in order."""
     torch.manual_seed(seed)
-    tokens = tokenizer()
-    policy = model(len(tokens), width, layers)
-    ids, labels = worked([*Arithmetic().problems("train")] * 4, tokens, slip, seed)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps + 1, pct_start=0.1)
-    progress = tqdm(batches(ids, labels, 128, steps, random.Random(seed)), total=steps, desc="warm start", unit="step")
+    policy = model(len(tokenizer()), width, layers)
+    for lesson in lessons:
+        imitate(policy, lesson, seed)
+    return policy.eval()
+
+
+def imitate(policy: LlamaForCausalLM, lesson: Lesson, seed: int) -> None:
+    """One lesson: cross-entropy on its worked solutions, four to a problem, with AdamW."""
+    ids, labels = worked([*Arithmetic().problems("train")] * 4, tokenizer(), lesson, seed)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=lesson.rate, betas=(0.9, 0.95), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lesson.rate, total_steps=lesson.steps + 1, pct_start=0.1)
+    drawn = batches(ids, labels, 128, lesson.steps, random.Random(seed))
+    progress = tqdm(drawn, total=lesson.steps, desc=f"slip {lesson.slip:.2f} stray {lesson.stray:.2f}", unit="step")
     for inputs, targets in progress:
         loss = policy(input_ids=inputs, labels=targets).loss
         optimizer.zero_grad()
@@ -136,7 +163,6 @@ def pretrain(steps: int, seed: int, slip: float, width: int = 160, layers: int =
         optimizer.step()
         schedule.step()
         progress.set_postfix_str(f"loss {loss.item():.3f}", refresh=False)
-    return policy.eval()
 
 
 def accuracy(folder: Path, temperature: float) -> Estimate:
@@ -150,8 +176,6 @@ def main() -> None:
     """Make the model, save it, and print what it can do as JSON."""
     flags = argparse.ArgumentParser(description="Make the model `tiny` by a supervised warm start.")
     flags.add_argument("--out", type=Path, default=TINY, help="model folder to write (default: the package's own)")
-    flags.add_argument("--steps", type=int, default=STEPS, help=f"optimiser steps of 128 solutions (default: {STEPS})")
-    flags.add_argument("--slip", type=float, default=SLIP, help=f"chance that a carry is forgotten (default: {SLIP})")
     flags.add_argument("--seed", type=int, default=0, help="seed (default: 0)")
     flags.add_argument("--width", type=int, default=160, help="hidden units, a multiple of 32 (default: 160)")
     flags.add_argument("--layers", type=int, default=4, help="layers (default: 4)")
@@ -159,7 +183,7 @@ def main() -> None:
     given = flags.parse_args()
     torch.set_num_threads(given.threads)
     logging.disable_progress_bar()
-    policy = pretrain(given.steps, given.seed, given.slip, given.width, given.layers)
+    policy = pretrain(given.seed, given.width, given.layers)
     policy.save_pretrained(given.out)
     tokenizer().save_pretrained(given.out)
     sampled, greedy = accuracy(given.out, 1.0), accuracy(given.out, 0.0)
