@@ -96,6 +96,7 @@ def measure(arguments: argparse.Namespace, setting: str) -> dict[str, Any]:
 
     ours: list[dict[str, float]] = []
     theirs: list[float] = []
+    lengths: list[float] = []
 
     class InTurn(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -103,6 +104,7 @@ def measure(arguments: argparse.Namespace, setting: str) -> dict[str, Any]:
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             theirs.append(time.perf_counter() - self.began)
+            lengths.append(trainer._metrics["train"]["completions/mean_length"][-1])
             ours.append(our_step(len(ours)))
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -118,7 +120,6 @@ def measure(arguments: argparse.Namespace, setting: str) -> dict[str, Any]:
             trl_policy.model, reward, config, data, processing_class=trl_policy.tokenizer, callbacks=[InTurn()]
         )
         trainer.train()
-        lengths = trainer._metrics["train"]["completions/mean_length"]
     ours, theirs, lengths = ours[2:], theirs[2:], lengths[2:]  # the first two warm up
     ratios = [t / o["seconds"] for t, o in zip(theirs, ours, strict=True)]
     return {

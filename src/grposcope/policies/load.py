@@ -68,7 +68,7 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
     if not eos:
         raise UserError(f"model {name!r} names no end-of-text token; set eos_token_id in its config.json")
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos[0]
-    rate = 2e-4 if sum(p.numel() for p in model.parameters()) < 10_000_000 else 1e-6
+    rate = 4e-4 if sum(p.numel() for p in model.parameters()) < 10_000_000 else 1e-6
     return Policy(name, model, tokenizer, torch.tensor(eos, device=device), pad, rate)
 
 

@@ -26,7 +26,7 @@ class TrainConfig:
     out: str | None = _option(None, "folder for the run, made new (default: runs/… with the time)", group="what")
     seed: int = _option(0, "seed of everything random", group="what")
 
-    steps: int = _option(200, "optimiser steps", group="batch")
+    steps: int = _option(320, "optimiser steps", group="batch")
     prompts: int = _option(32, "prompts per batch of rollouts (P)", group="batch")
     group: int = _option(8, "rollouts per prompt (G)", group="batch")
     interval: int = _option(1, "optimiser steps taken on each batch of rollouts (refresh interval N)", group="batch")
@@ -40,14 +40,14 @@ class TrainConfig:
     top_k: int = _option(0, "keep this many likeliest tokens, 0 for all", group="sampling")
 
     optimizer: Literal["adamw", "adam", "sgd"] = _option("adamw", "optimiser", group="optimiser")
-    lr: float | None = _option(None, "learning rate (default: 2e-4 below 10 M parameters, else 1e-6)",
+    lr: float | None = _option(None, "learning rate (default: 4e-4 below 10 M parameters, else 1e-6)",
                                group="optimiser")  # fmt: skip
     momentum: float = _option(0.9, "momentum of SGD, β₁ of Adam and AdamW", group="optimiser")
     beta2: float = _option(0.999, "β₂ of Adam and AdamW", group="optimiser")
     weight_decay: float = _option(0.0, "weight decay", group="optimiser")
-    schedule: Literal["constant", "linear", "cosine"] = _option("constant", "decay of the learning rate to 0",
+    schedule: Literal["constant", "linear", "cosine"] = _option("linear", "decay of the learning rate to 0",
                                                                 group="optimiser")  # fmt: skip
-    warmup: int = _option(0, "steps over which the learning rate rises from 0", group="optimiser")
+    warmup: int = _option(20, "steps over which the learning rate rises from 0", group="optimiser")
     clip_grad: float = _option(1.0, "largest gradient norm, 0 for no limit", group="optimiser")
 
     credit: Literal["outcome", "steps"] = _option("outcome", "credit per rollout, or per verified step",
@@ -59,7 +59,7 @@ class TrainConfig:
     clip_low: float | None = _option(None, "clip range below 1 (default: the recipe's)", group="objective")
     clip_high: float | None = _option(None, "clip range above 1 (default: the recipe's)", group="objective")
 
-    eval_every: int = _option(25, "steps between held-out evaluations, 0 for the first and last only",
+    eval_every: int = _option(40, "steps between held-out evaluations, 0 for the first and last only",
                               group="evaluation")  # fmt: skip
     eval_problems: int = _option(200, "held-out problems per evaluation, 0 for no evaluation", group="evaluation")
     eval_samples: int = _option(4, "completions per held-out problem, for pass@1 to pass@n", group="evaluation")

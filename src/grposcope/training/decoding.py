@@ -5,12 +5,12 @@ Two decoders share one small interface (`logits` after the prompt, then `step` a
 shape by the same formulas without that forward's per-call overhead, which on small models is
 most of the time. `decoder` picks the one that fits. Tests hold the two equal.
 
-Weights are used by reference, never copied, so a decoder always sees the current parameters.
+A decoder is made anew for every batch of rollouts, so it always has the current parameters.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -39,14 +39,14 @@ def decoder(model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps
 
 
 def fits_lean(model: PreTrainedModel) -> bool:
-    """Whether the model is an unadapted float Llama or Qwen2 on the CPU."""
+    """Whether the model is an unadapted float32 Llama or Qwen2 on the CPU."""
     if type(model).__name__ not in ("LlamaForCausalLM", "Qwen2ForCausalLM") or model.device.type != "cpu":
         return False
-    config = model.config
-    layer = model.model.layers[0]
-    plain = all(type(m) is nn.Linear for m in (layer.self_attn.q_proj, layer.mlp.down_proj, model.lm_head))
+    config, layer = model.config, model.model.layers[0]
+    linear = (layer.self_attn.q_proj, layer.self_attn.o_proj, layer.mlp.up_proj, layer.mlp.down_proj, model.lm_head)
+    plain = all(type(m) is nn.Linear for m in linear) and all(m.bias is None for m in linear[1:])
     windowed = getattr(config, "use_sliding_window", False)
-    return plain and config.hidden_act == "silu" and not windowed and not torch.is_autocast_enabled("cpu")
+    return plain and model.dtype == torch.float32 and config.hidden_act == "silu" and not windowed
 
 
 def _prefill(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> tuple[Tensor, Any, Tensor]:
@@ -93,6 +93,20 @@ class Cached:
         self.positions, self.mask = self.positions[rows], self.mask[rows]
 
 
+class Weights(NamedTuple):
+    """One layer's matrices, joined where they read the same input and with what multiplies them folded in.
+
+    qkv (and its bias): query, key and value rows, the queries times the attention's scale, all times
+    the weight of the norm before them. gate_up: likewise. out and down: as they are.
+    """
+
+    qkv: Tensor
+    bias: Tensor | None
+    out: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
 class Lean:
     """Llama-shaped models, one token at a time, straight from the weights.
 
@@ -107,42 +121,46 @@ class Lean:
         self.width = ids.shape[1]
         self.logits = logits.repeat_interleave(group, 0)
         self.positions = lengths.repeat_interleave(group)
+        self.layers = [_joined(layer) for layer in self.model.model.layers]
         pad = (0, 0, 0, steps)
         self.keys = [F.pad(layer.keys, pad).repeat_interleave(group, 0) for layer in cache.layers]
         self.values = [F.pad(layer.values, pad).repeat_interleave(group, 0) for layer in cache.layers]
-        span = torch.arange(self.width + steps + 1, device=ids.device)[None]
-        cos, sin = model.model.rotary_emb(self.values[0], span)
+        span = torch.arange(self.width + steps + 1)[None]
+        cos, sin = self.model.model.rotary_emb(self.values[0], span)
         self.cos, self.sin = cos[0], sin[0]
         self.bias: Tensor | None = None
         if not bool(mask.all()):
             hidden = F.pad(~mask, (0, steps)).repeat_interleave(group, 0)
-            self.bias = torch.zeros(hidden.shape, dtype=logits.dtype).masked_fill(hidden, -torch.inf)[:, None, None]
+            self.bias = torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None, None]
 
     def step(self, tokens: Tensor) -> Tensor:
         body = self.model.model
         cos, sin = self.cos[self.positions][:, None], self.sin[self.positions][:, None]
         x = body.embed_tokens.weight[tokens]
-        for index, layer in enumerate(body.layers):
-            x = x + self._attend(index, layer.self_attn, _normed(x, layer.input_layernorm), cos, sin)
-            mlp, z = layer.mlp, _normed(x, layer.post_attention_layernorm)
-            x = x + _linear(F.silu(_linear(z, mlp.gate_proj)) * _linear(z, mlp.up_proj), mlp.down_proj)
+        for index, weights in enumerate(self.layers):
+            x = torch.addmm(x, self._attended(index, weights, x, cos, sin), weights.out.T)
+            gate, up = F.linear(self._unit(x), weights.gate_up).chunk(2, -1)
+            x = torch.addmm(x, F.silu(gate).mul_(up), weights.down.T)
         self.width += 1
         self.positions = self.positions + 1
-        return _linear(_normed(x, body.norm), self.model.lm_head)
+        return F.linear(self._unit(x) * body.norm.weight, self.model.lm_head.weight)
 
-    def _attend(self, index: int, attention: Any, z: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        rows, size, end = len(z), attention.head_dim, self.width + 1
-        keys, values = self.keys[index], self.values[index]
-        heads = keys.shape[1]
-        query = _rotated(_linear(z, attention.q_proj).view(rows, -1, size), cos, sin)
-        keys[:, :, self.width] = _rotated(_linear(z, attention.k_proj).view(rows, heads, size), cos, sin)
-        values[:, :, self.width] = _linear(z, attention.v_proj).view(rows, heads, size)
-        grouped = query.view(rows, heads, -1, size) * attention.scaling
-        scores = grouped @ keys[:, :, :end].transpose(-1, -2)
+    def _attended(self, index: int, weights: Weights, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Values mixed by attention (B, heads · size), before the output projection."""
+        keys, values, end = self.keys[index], self.values[index], self.width + 1
+        rows, heads, size = len(x), keys.shape[1], keys.shape[3]
+        joined = F.linear(self._unit(x), weights.qkv, weights.bias).view(rows, -1, size)
+        turned = _rotated(joined[:, :-heads], cos, sin)
+        keys[:, :, self.width] = turned[:, -heads:]
+        values[:, :, self.width] = joined[:, -heads:]
+        scores = turned[:, :-heads].unflatten(1, (heads, -1)) @ keys[:, :, :end].transpose(-1, -2)
         if self.bias is not None:
             scores = scores + self.bias[..., :end]
-        mixed = scores.softmax(-1) @ values[:, :, :end]
-        return _linear(mixed.reshape(rows, -1), attention.o_proj)
+        return (scores.softmax(-1) @ values[:, :, :end]).reshape(rows, -1)
+
+    def _unit(self, x: Tensor) -> Tensor:
+        """RMS norm without its weight."""
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.model.config.rms_norm_eps)
 
     def keep(self, rows: Tensor) -> None:
         self.keys = [k[rows] for k in self.keys]
@@ -152,12 +170,22 @@ class Lean:
             self.bias = self.bias[rows]
 
 
-def _linear(x: Tensor, layer: Any) -> Tensor:
-    return F.linear(x, layer.weight, layer.bias)
-
-
-def _normed(x: Tensor, norm: Any) -> Tensor:
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.variance_epsilon) * norm.weight
+def _joined(layer: Any) -> Weights:
+    attention, mlp = layer.self_attn, layer.mlp
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    scales = (attention.scaling, 1.0, 1.0)
+    qkv = torch.cat([p.weight * s for p, s in zip(projections, scales, strict=True)])
+    bias = None
+    if attention.q_proj.bias is not None:
+        bias = torch.cat([p.bias * s for p, s in zip(projections, scales, strict=True)])
+    gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
+    return Weights(
+        qkv=qkv * layer.input_layernorm.weight,
+        bias=bias,
+        out=attention.o_proj.weight,
+        gate_up=gate_up * layer.post_attention_layernorm.weight,
+        down=mlp.down_proj.weight,
+    )
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
