@@ -62,7 +62,7 @@ def test_overrides() -> None:
 
 def test_schedules() -> None:
     def rates(**change: object) -> list[float]:
-        config = replace(TrainConfig(steps=10), **change)  # type: ignore[arg-type]
+        config = replace(TrainConfig(steps=10, warmup=0, schedule="constant"), **change)  # type: ignore[arg-type]
         return [optimizer.rate(config, 2.0, step) for step in range(10)]
 
     assert rates() == [2.0] * 10
