@@ -42,6 +42,11 @@ class Policy:
         """Number of parameters, tied ones counted once."""
         return sum(p.numel() for p in self.model.parameters())
 
+    @property
+    def small(self) -> bool:
+        """Below 10 million parameters, where defaults can be generous."""
+        return self.parameters < 10_000_000
+
 
 def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", remote_code: bool = False) -> Policy:
     """Load `tiny`, `smollm2`, a folder saved by `save_pretrained`, or a model of the Hugging Face hub.

@@ -61,7 +61,8 @@ class TrainConfig:
 
     eval_every: int = _option(40, "steps between held-out evaluations, 0 for the first and last only",
                               group="evaluation")  # fmt: skip
-    eval_problems: int = _option(200, "held-out problems per evaluation, 0 for no evaluation", group="evaluation")
+    eval_problems: int | None = _option(None, "held-out problems per evaluation, 0 for no evaluation (default: 200 "
+                                        "below 10 M parameters, else 8)", group="evaluation")  # fmt: skip
     eval_samples: int = _option(4, "completions per held-out problem, for pass@1 to pass@n", group="evaluation")
     eval_temperature: float = _option(1.0, "temperature of evaluation, 0 for greedy", group="evaluation")
 

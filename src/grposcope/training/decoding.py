@@ -14,10 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
-
-from grposcope.training import llama
 
 
 class Decoder(Protocol):
@@ -37,7 +35,18 @@ class Decoder(Protocol):
 
 def decoder(model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int) -> Decoder:
     """Read the prompts (P, S), padded on the left, once each, ready for `group` completions of ≤ `steps` tokens."""
-    return (Lean if llama.fits(model) else Cached)(model, ids, mask, group, steps)
+    return (Lean if fits_lean(model) else Cached)(model, ids, mask, group, steps)
+
+
+def fits_lean(model: PreTrainedModel) -> bool:
+    """Whether the model is an unadapted float32 Llama or Qwen2 on the CPU."""
+    if type(model).__name__ not in ("LlamaForCausalLM", "Qwen2ForCausalLM") or model.device.type != "cpu":
+        return False
+    config, layer = model.config, model.model.layers[0]
+    linear = (layer.self_attn.q_proj, layer.self_attn.o_proj, layer.mlp.up_proj, layer.mlp.down_proj, model.lm_head)
+    plain = all(type(m) is nn.Linear for m in linear) and all(m.bias is None for m in linear[1:])
+    windowed = getattr(config, "use_sliding_window", False)
+    return plain and model.dtype == torch.float32 and config.hidden_act == "silu" and not windowed
 
 
 def _prefill(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> tuple[Tensor, Any, Tensor]:
@@ -107,15 +116,15 @@ class Lean:
     """
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int):
+        logits, cache, lengths = _prefill(model, ids, mask)
         self.model: Any = model
         self.width = ids.shape[1]
-        states, past = llama.prompts(model, ids, mask)
-        self.logits = llama.logits(model, states[:, -1]).repeat_interleave(group, 0)
-        self.positions = mask.sum(-1).repeat_interleave(group)
+        self.logits = logits.repeat_interleave(group, 0)
+        self.positions = lengths.repeat_interleave(group)
         self.layers = [_joined(layer) for layer in self.model.model.layers]
         pad = (0, 0, 0, steps)
-        self.keys = [F.pad(key, pad).repeat_interleave(group, 0) for key, _ in past]
-        self.values = [F.pad(value, pad).repeat_interleave(group, 0) for _, value in past]
+        self.keys = [F.pad(layer.keys, pad).repeat_interleave(group, 0) for layer in cache.layers]
+        self.values = [F.pad(layer.values, pad).repeat_interleave(group, 0) for layer in cache.layers]
         span = torch.arange(self.width + steps + 1)[None]
         cos, sin = self.model.model.rotary_emb(self.values[0], span)
         self.cos, self.sin = cos[0], sin[0]
@@ -141,7 +150,7 @@ class Lean:
         keys, values, end = self.keys[index], self.values[index], self.width + 1
         rows, heads, size = len(x), keys.shape[1], keys.shape[3]
         joined = F.linear(self._unit(x), weights.qkv, weights.bias).view(rows, -1, size)
-        turned = llama.rotated(joined[:, :-heads], cos, sin)
+        turned = _rotated(joined[:, :-heads], cos, sin)
         keys[:, :, self.width] = turned[:, -heads:]
         values[:, :, self.width] = joined[:, -heads:]
         scores = turned[:, :-heads].unflatten(1, (heads, -1)) @ keys[:, :, :end].transpose(-1, -2)
@@ -177,3 +186,9 @@ def _joined(layer: Any) -> Weights:
         gate_up=gate_up * layer.post_attention_layernorm.weight,
         down=mlp.down_proj.weight,
     )
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding of (B, heads, size) by the tables (B, 1, size)."""
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin

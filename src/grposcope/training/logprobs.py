@@ -13,7 +13,6 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from grposcope.records import Rollouts
-from grposcope.training import llama
 
 
 def token_logprobs(
@@ -31,11 +30,11 @@ def token_logprobs(
     prompts, which = torch.unique(rows // group, return_inverse=True)
     first = prompts * group
     if model.training:  # which is on for activation checkpointing alone, and that allows no cache
-        logits = _without_sharing(model, rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens)[mask]
+        logits = _without_sharing(model, rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens)
     else:
-        share = _lean if llama.fits(model) else _with_sharing
-        logits = share(model, rollouts.prompt_ids[first], rollouts.prompt_mask[first], which, tokens, mask)
-    kept = (logits / (temperature or 1.0)).float()  # one row per token that counts: padding costs nothing here
+        logits = _with_sharing(model, rollouts.prompt_ids[first], rollouts.prompt_mask[first], which, tokens)
+    # (tokens kept,) only: the padding of short completions costs nothing at the vocabulary
+    kept = (logits[mask] / (temperature or 1.0)).float()
     log_all = kept.log_softmax(-1)
     picked = log_all.gather(-1, tokens[mask][:, None])[:, 0]
     logp = torch.zeros(mask.shape, dtype=picked.dtype, device=picked.device).masked_scatter(mask, picked)
@@ -45,27 +44,8 @@ def token_logprobs(
     return logp, torch.zeros_like(logp).masked_scatter(mask, nats)
 
 
-def _lean(model: PreTrainedModel, ids: Tensor, mask: Tensor, which: Tensor, tokens: Tensor, kept: Tensor) -> Tensor:
-    """As `_with_sharing`, for models that `llama` can run; the vocabulary sees only the tokens that count."""
-    ids, mask = _trimmed(ids, mask)
-    steps = tokens.shape[1] - 1
-    states, past = llama.prompts(model, ids, mask)
-    states = states[which, -1:]
-    if steps:
-        span = torch.arange(steps, device=ids.device)
-        triangle = torch.ones(steps, steps, dtype=torch.bool, device=ids.device).tril()
-        seen = torch.cat((mask[which][:, None].expand(-1, steps, -1), triangle.expand(len(which), -1, -1)), 2)
-        chosen = [(key[which], value[which]) for key, value in past]
-        positions = mask.sum(-1)[which][:, None] + span
-        rest, _ = llama.hidden(model, tokens[:, :-1], positions, seen[:, None], chosen)
-        states = torch.cat((states, rest), 1)
-    return llama.logits(model, states[kept])
-
-
-def _with_sharing(
-    model: PreTrainedModel, ids: Tensor, mask: Tensor, which: Tensor, tokens: Tensor, kept: Tensor
-) -> Tensor:
-    """Logits (n, V) of the `kept` tokens of completions that continue prompt `which` of `ids` (p, S)."""
+def _with_sharing(model: PreTrainedModel, ids: Tensor, mask: Tensor, which: Tensor, tokens: Tensor) -> Tensor:
+    """Logits (b, T, V) of completions `tokens` that continue prompt `which` of `ids` (p, S)."""
     ids, mask = _trimmed(ids, mask)
     lengths = mask.sum(-1)
     start = model(
@@ -78,7 +58,7 @@ def _with_sharing(
     )
     opening = start.logits[which]
     if tokens.shape[1] == 1:
-        return opening[kept]
+        return opening
     cache = start.past_key_values
     cache.batch_select_indices(which)
     steps = torch.arange(tokens.shape[1] - 1, device=tokens.device)
@@ -89,7 +69,7 @@ def _with_sharing(
         past_key_values=cache,
         use_cache=True,
     )
-    return torch.cat((opening, rest.logits), 1)[kept]
+    return torch.cat((opening, rest.logits), 1)
 
 
 def _without_sharing(model: PreTrainedModel, ids: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:

@@ -119,8 +119,9 @@ def prepare(config: TrainConfig) -> Lab:
     task = tasks.load(config.task, config.reward)
     if config.credit == "steps" and not task.labels_steps:
         raise UserError(f"--credit steps needs a task that labels steps, such as arithmetic; {task.name} does not")
-    train_set, heldout = task.problems("train"), task.problems("heldout")[: config.eval_problems]
+    train_set, heldout = task.problems("train"), task.problems("heldout")
     policy = policies.load(config.model, getattr(torch, config.dtype), _device(config), config.remote_code)
+    judged = config.eval_problems if config.eval_problems is not None else 200 if policy.small else 8
     sampling = Sampling(config.max_tokens or task.max_tokens, config.temperature, config.top_k, config.top_p)
     objective = config.objective(sampling.max_tokens)
     reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
@@ -129,7 +130,7 @@ def prepare(config: TrainConfig) -> Lab:
     lr = policy.learning_rate if config.lr is None else config.lr
     optimizer = optimizers.build(policy.model.parameters(), config, lr)
     size = config.micro_batch or _micro_batch(policy, sampling.max_tokens)
-    return Lab(config, task, train_set, heldout, policy, reference, objective, sampling, optimizer, lr, size)
+    return Lab(config, task, train_set, heldout[:judged], policy, reference, objective, sampling, optimizer, lr, size)
 
 
 def _run(lab: Lab, record: RunWriter, tally: Tally) -> bool:
