@@ -41,7 +41,7 @@ def test_every_setting_has_a_flag_with_its_default() -> None:
         (["--max-tokens", "0"], "--max-tokens 0 must be at least 1"),
         (["--group", "1"], "use --group 2 or more"),
         (["--device", "cuda"], "sees no CUDA device"),
-        (["--max-tokens", "5000"], "tokens of context of model tiny; lower --max-tokens"),
+        (["--max-tokens", "5000"], "512 tokens of context of model tiny; lower --max-tokens"),
     ],
 )
 def test_errors_are_one_line(

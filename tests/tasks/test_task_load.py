@@ -28,7 +28,7 @@ def _earns_its_rewards(task: Task, answer: str) -> None:
 
 
 def test_arithmetic() -> None:
-    assert load("arithmetic").name == "arithmetic:steps=3,largest=20,ops=+-,limit=99"
+    assert load("arithmetic").name == "arithmetic:steps=3,largest=9,ops=+-,limit=99"
     task = load("arithmetic:steps=2,ops=+-*,largest=5,size=7")
     assert task.name == "arithmetic:steps=2,largest=5,ops=+-*,limit=99"
     assert len(task.problems("train")) == 7

@@ -11,7 +11,7 @@ jsonl, splits, limits   reading lines, dividing problems, stopping a grader that
 
 A task is named by `name` or `name:argument`:
 
-    arithmetic                              or arithmetic:steps=3,largest=20,ops=+-,limit=99,size=5000
+    arithmetic                              or arithmetic:steps=3,largest=9,ops=+-,limit=99,size=5000
     gsm8k                                   from the hub, or gsm8k:PATH
     benchmarks:PATH                         for evaluation; benchmarks:PATH,train=true to train on it
     reasoning_gym:NAME                      or reasoning_gym:NAME,size=1000,seed=0,graded=true,key=value

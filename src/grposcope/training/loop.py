@@ -123,6 +123,11 @@ def prepare(config: TrainConfig) -> Lab:
     policy = policies.load(config.model, getattr(torch, config.dtype), _device(config), config.remote_code)
     judged = config.eval_problems if config.eval_problems is not None else 200 if policy.small else 8
     sampling = Sampling(config.max_tokens or task.max_tokens, config.temperature, config.top_k, config.top_p)
+    if sampling.max_tokens >= policy.context:
+        raise UserError(
+            f"--max-tokens {sampling.max_tokens} leaves no room for a prompt in the {policy.context} tokens of context "
+            f"of model {policy.name}; lower --max-tokens"
+        )
     objective = config.objective(sampling.max_tokens)
     reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
     if config.checkpointing:
