@@ -85,7 +85,7 @@ def update(
     """
     optimizer.zero_grad(set_to_none=False)  # without a gradient the momentum still moves the weights
     model.train(_checkpointed(model))
-    coefficients = reductions_of(objective, rollouts)
+    coefficients = objective.reduction(rollouts.mask).float()  # of the whole batch, so that its pieces add up
     bonus = objective.entropy * reductions.token_mean(rollouts.mask) if objective.entropy else None
     everyone = bool(objective.kl) or bonus is not None
     taking = torch.ones(len(rollouts.mask), dtype=torch.bool) if everyone else (fixed.credit != 0).any(-1).cpu()
@@ -125,11 +125,6 @@ def update(
 def _checkpointed(model: PreTrainedModel) -> bool:
     """Whether activations are to be recomputed, which models do in training mode only."""
     return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
-
-
-def reductions_of(objective: Objective, rollouts: Rollouts) -> Tensor:
-    """Coefficients (B, T) of the whole batch, so that pieces of it add up to its loss."""
-    return objective.reduction(rollouts.mask).float()
 
 
 def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, clip_grad: float) -> float:
