@@ -1,4 +1,4 @@
-"""Imports point down only: cli > report > training > {runs, tasks, policies} > {objectives, …} > records > errors."""
+"""Imports point down only: cli > commands > report > training > {runs, tasks, policies} > {objectives, …} > records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ LEVEL = {
     "runs": 3, "tasks": 3, "policies": 3,
     "training": 4, "engines": 4, "diagnosis": 4,
     "report": 5,
-    "cli": 6,
+    "commands": 6,
+    "cli": 7,
 }  # fmt: skip
 TORCHLESS = ("errors", "ustat", "dynamics", "runs")
 

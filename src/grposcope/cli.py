@@ -5,45 +5,28 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import types
-import typing
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
-from typing import Any
 
 # Threads that spin while they wait slow each other down badly as soon as another program runs.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from grposcope import __version__
+from grposcope.commands import train
 from grposcope.errors import UserError
-from grposcope.training.config import TrainConfig
 
-TRAIN_EXAMPLES = """\
-examples:
-  grposcope train                                            the shipped model learns arithmetic, about three minutes
-  grposcope train --task arithmetic:steps=4,largest=50       harder sums
-  grposcope train --recipe dr_grpo --kl 0.01 --seed 1        another objective, held to the starting policy
-  grposcope train --model smollm2 --task gsm8k:gsm8k/ --steps 3 --group 8 --prompts 2 --max-tokens 128
-  grposcope train --model Qwen/Qwen2.5-0.5B-Instruct --task jsonl:mine.jsonl --reward rewards.py:score
-"""
+COMMANDS = (train,)
+"""In the order in which `grposcope --help` lists them."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line; every flag of `train` is a field of `TrainConfig`."""
+    """The whole command line."""
     top = argparse.ArgumentParser(
         prog="grposcope", description="Instrument panel and laboratory for group-relative policy optimization (GRPO)."
     )
     top.add_argument("--version", action="version", version=f"grposcope {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    training = commands.add_parser(
-        "train",
-        help="train a language model with GRPO or a relative from verifiable rewards",
-        description="Train a language model from verifiable rewards and record the run.",
-        epilog=TRAIN_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    _add_settings(training)
-    training.set_defaults(run=_train)
+    for command in COMMANDS:
+        command.add(commands)
     return top
 
 
@@ -58,51 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("grposcope: interrupted", file=sys.stderr)
         return 130
-
-
-def _add_settings(command: argparse.ArgumentParser) -> None:
-    groups: dict[str, Any] = {}
-    hints = typing.get_type_hints(TrainConfig)
-    for setting in fields(TrainConfig):
-        group = groups.setdefault(setting.metadata["group"], command.add_argument_group(setting.metadata["group"]))
-        flag, default = "--" + setting.name.replace("_", "-"), setting.default
-        text = setting.metadata["help"]
-        if default is False:
-            group.add_argument(flag, action="store_true", help=text)
-            continue
-        kind, choices = _kind(hints[setting.name])
-        choices = setting.metadata.get("choices", choices)
-        if default is not None and default is not MISSING:
-            text += f" (default: {default})"
-        letter = None if choices else _letter(kind)
-        group.add_argument(flag, type=kind, default=default, choices=choices, help=text, metavar=letter)
-
-
-def _kind(hint: Any) -> tuple[type, tuple[str, ...] | None]:
-    """The type a flag's text is turned into, and its choices if the hint lists them."""
-    if typing.get_origin(hint) is typing.Literal:
-        return str, typing.get_args(hint)
-    if isinstance(hint, types.UnionType):
-        hint = next(h for h in typing.get_args(hint) if h is not type(None))
-    return hint, None
-
-
-def _letter(kind: type) -> str:
-    return {int: "N", float: "X"}.get(kind, "TEXT")
-
-
-def _train(arguments: argparse.Namespace) -> int:
-    from transformers.utils import logging
-
-    from grposcope.report import terminal
-    from grposcope.training.loop import train
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    outcome = train(TrainConfig(**{f.name: getattr(arguments, f.name) for f in fields(TrainConfig)}))
-    print(terminal.training(outcome))
-    print(terminal.training_json(outcome))
-    return 130 if outcome.interrupted else 0
 
 
 if __name__ == "__main__":
