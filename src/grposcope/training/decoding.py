@@ -10,6 +10,7 @@ A decoder is made anew for every batch of rollouts, so it always has the current
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -49,29 +50,22 @@ def fits_lean(model: PreTrainedModel) -> bool:
     return plain and model.dtype == torch.float32 and config.hidden_act == "silu" and not windowed
 
 
-def _prefill(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> tuple[Tensor, Any, Tensor]:
-    """Logits after each prompt (P, V), its cache, and the prompts' lengths (P,)."""
-    positions = (mask.long().cumsum(-1) - 1).clamp(min=0)
-    out = model(
-        input_ids=ids,
-        attention_mask=mask.long(),
-        position_ids=positions,
-        past_key_values=DynamicCache(),
-        use_cache=True,
-        logits_to_keep=1,
-    )
-    return out.logits[:, -1], out.past_key_values, mask.sum(-1)
-
-
 class Cached:
     """Any Hugging Face causal LM, through its own forward and cache."""
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int):
-        logits, self.cache, lengths = _prefill(model, ids, mask)
-        self.model = model
+        start = model(
+            input_ids=ids,
+            attention_mask=mask.long(),
+            position_ids=(mask.long().cumsum(-1) - 1).clamp(min=0),
+            past_key_values=DynamicCache(),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self.model, self.cache = model, start.past_key_values
         self.cache.batch_repeat_interleave(group)
-        self.logits = logits.repeat_interleave(group, 0)
-        self.positions = lengths.repeat_interleave(group)
+        self.logits = start.logits[:, -1].repeat_interleave(group, 0)
+        self.positions = mask.sum(-1).repeat_interleave(group)
         self.mask = F.pad(mask.repeat_interleave(group, 0).long(), (0, steps), value=1)
         self.width = ids.shape[1]
 
@@ -97,7 +91,8 @@ class Weights(NamedTuple):
     """One layer's matrices, joined where they read the same input and with what multiplies them folded in.
 
     qkv (and its bias): query, key and value rows, the queries times the attention's scale, all times
-    the weight of the norm before them. gate_up: likewise. out and down: as they are.
+    the weight of the norm before them and √(hidden size), which `_unit` leaves out. gate_up: likewise.
+    out and down: as they are.
     """
 
     qkv: Tensor
@@ -108,69 +103,95 @@ class Weights(NamedTuple):
 
 
 class Lean:
-    """Llama-shaped models, one token at a time, straight from the weights.
+    """Llama-shaped models straight from the weights.
 
     Per layer: RMS norm, q/k/v, rotary positions, attention over the cache (query heads grouped
     on their key-value head), output projection, RMS norm, SwiGLU. Keys and values live in
-    preallocated arrays (B, heads, S + steps, head size).
+    preallocated arrays (B·H, S + steps, head size), H key-value heads.
     """
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int):
-        logits, cache, lengths = _prefill(model, ids, mask)
-        self.model: Any = model
-        self.width = ids.shape[1]
-        self.logits = logits.repeat_interleave(group, 0)
-        self.positions = lengths.repeat_interleave(group)
-        self.layers = [_joined(layer) for layer in self.model.model.layers]
-        pad = (0, 0, 0, steps)
-        self.keys = [F.pad(layer.keys, pad).repeat_interleave(group, 0) for layer in cache.layers]
-        self.values = [F.pad(layer.values, pad).repeat_interleave(group, 0) for layer in cache.layers]
+        body: Any = model.model
+        config, self.width = model.config, ids.shape[1]
+        self.heads, self.size = config.num_key_value_heads, body.layers[0].self_attn.head_dim
+        self.embedding = body.embed_tokens.weight
+        self.layers = [_joined(layer, config.hidden_size**0.5) for layer in body.layers]
+        self.head: Tensor = model.lm_head.weight * (body.norm.weight * config.hidden_size**0.5)
+        self.floor = torch.full((1, 1), (config.hidden_size * config.rms_norm_eps) ** 0.5)
         span = torch.arange(self.width + steps + 1)[None]
-        cos, sin = self.model.model.rotary_emb(self.values[0], span)
-        self.cos, self.sin = cos[0], sin[0]
+        self.rotation = torch.cat(body.rotary_emb(self.head, span)).transpose(0, 1)  # (positions, 2, head size)
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        past = torch.ones(self.width, self.width, dtype=torch.bool).tril() & mask[:, None]
+        blocked = torch.zeros(past.shape).masked_fill(~past, torch.finfo(torch.float32).min)[:, None]
+
+        def mix(index: int, turned: Tensor, values: Tensor) -> Tensor:
+            q, k, v = (
+                part.unflatten(0, ids.shape).transpose(1, 2)
+                for part in (turned[:, : -self.heads], turned[:, -self.heads :], values)
+            )
+            for kept, part in ((self.keys, k), (self.values, v)):
+                kept.append(F.pad(part, (0, 0, 0, steps)).repeat_interleave(group, 0).flatten(0, 1))
+            mixed = F.scaled_dot_product_attention(q, k, v, blocked, scale=1.0, enable_gqa=q.shape[1] > self.heads)
+            return mixed.transpose(1, 2).reshape(len(turned), -1)
+
+        positions = (mask.long().cumsum(-1) - 1).clamp(min=0)
+        last = self._through(ids.flatten(), positions.flatten(), mix).unflatten(0, ids.shape)[:, -1]
+        self.logits = F.linear(last, self.head).repeat_interleave(group, 0)
+        self.positions = mask.sum(-1).repeat_interleave(group)
         self.bias: Tensor | None = None
         if not bool(mask.all()):
-            hidden = F.pad(~mask, (0, steps)).repeat_interleave(group, 0)
-            self.bias = torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None, None]
+            hidden = F.pad(~mask, (0, steps)).repeat_interleave(group * self.heads, 0)
+            self.bias = torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
     def step(self, tokens: Tensor) -> Tensor:
-        body = self.model.model
-        cos, sin = self.cos[self.positions][:, None], self.sin[self.positions][:, None]
-        x = body.embed_tokens.weight[tokens]
-        for index, weights in enumerate(self.layers):
-            x = torch.addmm(x, self._attended(index, weights, x, cos, sin), weights.out.T)
-            gate, up = F.linear(self._unit(x), weights.gate_up).chunk(2, -1)
-            x = torch.addmm(x, F.silu(gate).mul_(up), weights.down.T)
+        last = self._through(tokens, self.positions, self._mix)
         self.width += 1
         self.positions = self.positions + 1
-        return F.linear(self._unit(x) * body.norm.weight, self.model.lm_head.weight)
-
-    def _attended(self, index: int, weights: Weights, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Values mixed by attention (B, heads · size), before the output projection."""
-        keys, values, end = self.keys[index], self.values[index], self.width + 1
-        rows, heads, size = len(x), keys.shape[1], keys.shape[3]
-        joined = F.linear(self._unit(x), weights.qkv, weights.bias).view(rows, -1, size)
-        turned = _rotated(joined[:, :-heads], cos, sin)
-        keys[:, :, self.width] = turned[:, -heads:]
-        values[:, :, self.width] = joined[:, -heads:]
-        scores = turned[:, :-heads].unflatten(1, (heads, -1)) @ keys[:, :, :end].transpose(-1, -2)
-        if self.bias is not None:
-            scores = scores + self.bias[..., :end]
-        return (scores.softmax(-1) @ values[:, :, :end]).reshape(rows, -1)
-
-    def _unit(self, x: Tensor) -> Tensor:
-        """RMS norm without its weight."""
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.model.config.rms_norm_eps)
+        return F.linear(last, self.head)
 
     def keep(self, rows: Tensor) -> None:
-        self.keys = [k[rows] for k in self.keys]
-        self.values = [v[rows] for v in self.values]
+        self.keys = [self._rows(k)[rows].flatten(0, 1) for k in self.keys]
+        self.values = [self._rows(v)[rows].flatten(0, 1) for v in self.values]
         self.positions = self.positions[rows]
         if self.bias is not None:
-            self.bias = self.bias[rows]
+            self.bias = self._rows(self.bias)[rows].flatten(0, 1)
+
+    def _through(self, tokens: Tensor, positions: Tensor, mix: Callable[[int, Tensor, Tensor], Tensor]) -> Tensor:
+        """All layers on n tokens; (n, hidden size) after the last norm.
+
+        `mix(layer, q and k (n, heads, size), v (n, H, size))` is the attention.
+        """
+        cos, sin = self.rotation[positions].unsqueeze(1).unbind(2)
+        x = self.embedding[tokens]
+        for index, weights in enumerate(self.layers):
+            joined = F.linear(self._unit(x), weights.qkv, weights.bias).unflatten(-1, (-1, self.size))
+            turned = _rotated(joined[:, : -self.heads], cos, sin)
+            x = torch.addmm(x, mix(index, turned, joined[:, -self.heads :]), weights.out.T)
+            gate, up = F.linear(self._unit(x), weights.gate_up).chunk(2, -1)
+            x = torch.addmm(x, F.silu(gate).mul_(up), weights.down.T)
+        return self._unit(x)
+
+    def _mix(self, index: int, turned: Tensor, values: Tensor) -> Tensor:
+        """One token's attention over the cache, (B, heads · size), after its key and value have joined it."""
+        keys, cached, end = self.keys[index], self.values[index], self.width + 1
+        self._rows(keys)[:, :, self.width] = turned[:, -self.heads :]
+        self._rows(cached)[:, :, self.width] = values
+        queries = turned[:, : -self.heads].reshape(len(keys), -1, self.size)
+        past = keys[:, :end].transpose(1, 2)
+        scores = torch.bmm(queries, past) if self.bias is None else torch.baddbmm(self.bias[..., :end], queries, past)
+        return torch.bmm(scores.softmax(-1), cached[:, :end]).reshape(len(turned), -1)
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """(B·H, …) as (B, H, …)."""
+        return x.unflatten(0, (-1, self.heads))
+
+    def _unit(self, x: Tensor) -> Tensor:
+        """RMS norm without its weight, over √(hidden size): x / √(‖x‖² + ε · hidden size)."""
+        return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self.floor)
 
 
-def _joined(layer: Any) -> Weights:
+def _joined(layer: Any, scale: float) -> Weights:
     attention, mlp = layer.self_attn, layer.mlp
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     scales = (attention.scaling, 1.0, 1.0)
@@ -180,15 +201,15 @@ def _joined(layer: Any) -> Weights:
         bias = torch.cat([p.bias * s for p, s in zip(projections, scales, strict=True)])
     gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
     return Weights(
-        qkv=qkv * layer.input_layernorm.weight,
+        qkv=qkv * (layer.input_layernorm.weight * scale),
         bias=bias,
         out=attention.o_proj.weight,
-        gate_up=gate_up * layer.post_attention_layernorm.weight,
+        gate_up=gate_up * (layer.post_attention_layernorm.weight * scale),
         down=mlp.down_proj.weight,
     )
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding of (B, heads, size) by the tables (B, 1, size)."""
+    """Rotary position embedding of (n, heads, size) by the tables (n, 1, size)."""
     half = x.shape[-1] // 2
-    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+    return torch.addcmul(x * cos, torch.cat((-x[..., half:], x[..., :half]), -1), sin)

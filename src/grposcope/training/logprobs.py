@@ -1,18 +1,27 @@
-"""Log-probabilities of given completions, differentiable, each prompt read once per group.
+"""Log-probabilities of given completions, differentiable, with several completions of a prompt in one row.
 
-The `G` completions of a group share their prompt, so its keys and values are computed once and
-the completions continue from them; autograd adds the group's gradients up. For a prompt as long
-as the completions this halves the work of an update, exactly.
+A row of the forward pass is a prompt followed by as many of its completions as fit:
+
+    prompt | completion 1 | completion 2 | …
+
+Each completion sees the prompt and itself, by an attention mask and by position ids that go on
+from the prompt. The prompt is read once and little is padding, so an update costs less, exactly.
+Models whose layers look at a window, or keep a state, get one completion per row.
 """
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import dataclass
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from grposcope.records import Rollouts
+
+ROW = 1024
+"""Tokens a row may hold. Attention grows with the square of a row, so longer rows cost more than they save."""
 
 
 def token_logprobs(
@@ -23,18 +32,21 @@ def token_logprobs(
     Returns (b, T) log-probabilities in float32, 0 where masked, and with `entropy` the entropy in
     nats of each token's distribution, (b, T), 0 where masked. T is cut to the longest of the rows.
     """
-    group = rollouts.groups[1]
     mask = rollouts.mask[rows]
     longest = int(mask.sum(-1).max())
     mask, tokens = mask[:, :longest], rollouts.tokens[rows, :longest]
-    prompts, which = torch.unique(rows // group, return_inverse=True)
-    first = prompts * group
-    if model.training:  # which is on for activation checkpointing alone, and that allows no cache
-        logits = _without_sharing(model, rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens)
-    else:
-        logits = _with_sharing(model, rollouts.prompt_ids[first], rollouts.prompt_mask[first], which, tokens)
+    shares = shares_rows(model)
+    packed = pack(rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens, mask,
+                  rows // rollouts.groups[1], ROW if shares else 0)  # fmt: skip
+    logits = model(
+        input_ids=packed.ids,
+        attention_mask=packed.attention(model.dtype) if shares else (packed.segment >= 0).long(),
+        position_ids=packed.position,
+        use_cache=False,
+        logits_to_keep=packed.ids.shape[1] - packed.prompt + 1,
+    ).logits
     # (tokens kept,) only: the padding of short completions costs nothing at the vocabulary
-    kept = (logits[mask] / (temperature or 1.0)).float()
+    kept = (logits[packed.line, packed.column] / (temperature or 1.0)).float()
     log_all = kept.log_softmax(-1)
     picked = log_all.gather(-1, tokens[mask][:, None])[:, 0]
     logp = torch.zeros(mask.shape, dtype=picked.dtype, device=picked.device).masked_scatter(mask, picked)
@@ -44,49 +56,87 @@ def token_logprobs(
     return logp, torch.zeros_like(logp).masked_scatter(mask, nats)
 
 
-def _with_sharing(model: PreTrainedModel, ids: Tensor, mask: Tensor, which: Tensor, tokens: Tensor) -> Tensor:
-    """Logits (b, T, V) of completions `tokens` that continue prompt `which` of `ids` (p, S)."""
-    ids, mask = _trimmed(ids, mask)
-    lengths = mask.sum(-1)
-    start = model(
-        input_ids=ids,
-        attention_mask=mask.long(),
-        position_ids=(mask.long().cumsum(-1) - 1).clamp(min=0),
-        past_key_values=DynamicCache(),
-        use_cache=True,
-        logits_to_keep=1,
+def shares_rows(model: PreTrainedModel) -> bool:
+    """Whether every layer attends to all a mask allows, so that completions can share a row."""
+    config = model.config
+    windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    kinds = set(getattr(config, "layer_types", None) or ()) | set(getattr(config, "attention_layers", None) or ())
+    return (
+        not windowed
+        and kinds <= {"full_attention", "global"}
+        and config._attn_implementation in ("sdpa", "eager")
+        and not getattr(model, "_is_stateful", False)
+        and "position_ids" in inspect.signature(model.forward).parameters
     )
-    opening = start.logits[which]
-    if tokens.shape[1] == 1:
-        return opening
-    cache = start.past_key_values
-    cache.batch_select_indices(which)
-    steps = torch.arange(tokens.shape[1] - 1, device=tokens.device)
-    rest = model(
-        input_ids=tokens[:, :-1],
-        attention_mask=F.pad(mask[which].long(), (0, len(steps)), value=1),
-        position_ids=lengths[which][:, None] + steps,
-        past_key_values=cache,
-        use_cache=True,
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Completions laid out in rows of width W; the prompts end at column `prompt`.
+
+    ids, position (R, W); segment (R, W): 0 on the prompt, 1, 2, … on its completions, -1 on
+    padding. line, column: for every completion token, in the order of `tokens[mask]`, where the
+    logits that predict it are, with columns counted from the prompt's last.
+    """
+
+    ids: Tensor
+    position: Tensor
+    segment: Tensor
+    prompt: int
+    line: Tensor
+    column: Tensor
+
+    def attention(self, dtype: torch.dtype) -> Tensor:
+        """What is added to the attention scores, (R, 1, W, W): 0 where a token may look, else very negative."""
+        query, key = self.segment[:, :, None], self.segment[:, None, :]
+        past = torch.ones(self.ids.shape[1], self.ids.shape[1], dtype=torch.bool, device=self.ids.device).tril()
+        seen = past & ((key == 0) | (key == query))
+        return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min)[
+            :, None
+        ]
+
+
+def pack(ids: Tensor, prompt_mask: Tensor, tokens: Tensor, mask: Tensor, group: Tensor, room: int) -> Packed:
+    """Lay out b completions (b, T) of the prompts (b, S), rows of at most `room` tokens, one completion at least.
+
+    Only neighbours of the same `group` (b,) share a row. A completion's last token is never an
+    input, so it takes no place.
+    """
+    device = ids.device
+    lengths, prompts = (mask.sum(-1) - 1).clamp(min=0).tolist(), prompt_mask.sum(-1).tolist()
+    line: list[int] = []
+    segment: list[int] = []
+    start: list[int] = []
+    filled, owner = 0, -1
+    for prompt, length, this in zip(prompts, lengths, group.tolist(), strict=True):
+        if this != owner or prompt + filled + length > room:
+            line.append(line[-1] + 1 if line else 0)
+            filled, owner = 0, this
+            segment.append(1)
+        else:
+            line.append(line[-1])
+            segment.append(segment[-1] + 1)
+        start.append(filled)
+        filled += length
+    at, first = torch.tensor(line, device=device), torch.tensor(start, device=device)
+    widest = max(prompts)
+    width = widest + max(s + n for s, n in zip(start, lengths, strict=True))
+    which = torch.tensor([i for i, s in enumerate(segment) if s == 1], device=device)
+    shape = (len(which), width)
+    packed_ids, position = (
+        torch.zeros(shape, dtype=torch.long, device=device),
+        torch.zeros(shape, dtype=torch.long, device=device),
     )
-    return torch.cat((opening, rest.logits), 1)
-
-
-def _without_sharing(model: PreTrainedModel, ids: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
-    """The same logits from whole sequences, for activation checkpointing."""
-    ids, mask = _trimmed(ids, mask)
-    whole = F.pad(mask.long(), (0, tokens.shape[1]), value=1)
-    out = model(
-        input_ids=torch.cat((ids, tokens), 1),
-        attention_mask=whole,
-        position_ids=(whole.cumsum(-1) - 1).clamp(min=0),
-        use_cache=False,
-        logits_to_keep=tokens.shape[1] + 1,
-    )
-    return out.logits[:, :-1]
-
-
-def _trimmed(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Drop columns that are padding in every row."""
-    start = ids.shape[1] - int(mask.sum(-1).max())
-    return ids[:, start:], mask[:, start:]
+    segments = torch.full(shape, -1, device=device)
+    own = prompt_mask[which][:, prompt_mask.shape[1] - widest :]
+    packed_ids[:, :widest] = ids[which][:, ids.shape[1] - widest :] * own
+    position[:, :widest] = (own.cumsum(-1) - 1).clamp(min=0)
+    segments[:, :widest] = own.long() - 1
+    row, step = mask[:, 1:].nonzero(as_tuple=True)  # tokens that have a successor are inputs
+    places = (at[row], widest + first[row] + step)
+    packed_ids[places] = tokens[row, step]
+    position[places] = torch.tensor(prompts, device=device)[row] + step
+    segments[places] = torch.tensor(segment, device=device)[row]
+    row, step = mask.nonzero(as_tuple=True)
+    column = torch.where(step == 0, 0, first[row] + step)
+    return Packed(packed_ids, position, segments, widest, at[row], column)

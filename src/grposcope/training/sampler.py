@@ -67,25 +67,23 @@ def sample(
     tokens = torch.full((rows, steps), pad, device=device)
     logp = torch.zeros(rows, steps, device=device)
     entropy = torch.zeros(rows, steps, device=device)
-    lengths = torch.full((rows,), steps, device=device)
-    ended = torch.zeros(rows, dtype=torch.bool, device=device)
     decode = decoder(model, prompt_ids, prompt_mask, group, steps)
     logits, live = decode.logits, torch.arange(rows, device=device)
+    going = torch.ones(rows, dtype=torch.bool, device=device)  # of the live rows, those that have not ended
     for t in range(steps):
-        chosen, chosen_logp, chosen_entropy = _draw(logits, sampling, generator)
-        tokens[live, t], logp[live, t], entropy[live, t] = chosen, chosen_logp, chosen_entropy
-        stop = torch.isin(chosen, eos) & ~ended[live]
-        lengths[live[stop]] = t + 1
-        ended[live[stop]] = True
-        going = ~ended[live]
+        chosen, logp[live, t], entropy[live, t] = _draw(logits, sampling, generator)
+        tokens[live, t] = chosen
+        going &= torch.isin(chosen, eos, invert=True)
         count = int(going.sum())
         if count == 0 or t + 1 == steps:
             break
         if count <= 0.75 * len(live):
-            kept = going.nonzero()[:, 0]
-            decode.keep(kept)
-            live, chosen = live[kept], chosen[kept]
+            decode.keep(going.nonzero()[:, 0])
+            live, chosen, going = live[going], chosen[going], going[going]
         logits = decode.step(chosen)
+    ends = torch.isin(tokens, eos)
+    ended = ends.any(-1)
+    lengths = torch.where(ended, ends.int().argmax(-1) + 1, steps)
     longest = int(lengths.max())
     mask = torch.arange(longest, device=device) < lengths[:, None]
     return Completions(
@@ -101,16 +99,15 @@ def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tup
     """One token per row of logits (B, V), its log-probability and the entropy of the distribution."""
     logp = (logits.float() / (sampling.temperature or 1.0)).log_softmax(-1)
     probabilities = logp.exp()
-    entropy = -(probabilities * logp).sum(-1)
+    entropy = torch.special.entr(probabilities).sum(-1)
     if sampling.temperature == 0:
         chosen = logits.argmax(-1)
     else:
         kept = _cut_tail(probabilities, sampling)
         cumulative = kept.cumsum(-1)
-        uniform = torch.rand(len(logits), 1, generator=generator, device=logits.device)
-        # a draw of exactly the total would fall past the last token, hence the clamp to the last one kept
-        last = kept.shape[-1] - 1 - (kept > 0).flip(-1).float().argmax(-1, keepdim=True)
-        chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).minimum(last)[:, 0]
+        # in (0, 1]: the first token whose cumulative probability reaches the draw has itself a probability
+        uniform = 1 - torch.rand(len(logits), 1, generator=generator, device=logits.device)
+        chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:])[:, 0]
     return chosen, logp.gather(-1, chosen[:, None])[:, 0], entropy
 
 
