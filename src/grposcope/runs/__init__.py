@@ -1,5 +1,6 @@
-"""Records of training runs: what the trainer writes."""
+"""Records of training runs: what the trainer writes, and `read` to have it as tables."""
 
 from grposcope.runs.store import RunWriter
+from grposcope.runs.table import Run, read
 
-__all__ = ["RunWriter"]
+__all__ = ["Run", "RunWriter", "read"]

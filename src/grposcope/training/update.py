@@ -83,7 +83,7 @@ def update(
     Where `fixed.old` is None the rollouts are fresh: the policy that sampled is the current one,
     and the ratio is exactly 1.
     """
-    optimizer.zero_grad(set_to_none=False)  # without a gradient the momentum still moves the weights
+    optimizer.zero_grad()
     model.train(_checkpointed(model))
     coefficients = objective.reduction(rollouts.mask).float()  # of the whole batch, so that its pieces add up
     bonus = objective.entropy * reductions.token_mean(rollouts.mask) if objective.entropy else None
@@ -129,7 +129,10 @@ def _checkpointed(model: PreTrainedModel) -> bool:
 
 def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, clip_grad: float) -> float:
     """Clip and step; returns the norm before clipping. A gradient that is not finite is not applied."""
-    parameters = [p for p in model.parameters() if p.grad is not None]
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    for parameter in parameters:
+        if parameter.grad is None:  # nothing to learn from, but the momentum still moves the weights
+            parameter.grad = torch.zeros_like(parameter)
     norm = float(torch.nn.utils.clip_grad_norm_(parameters, clip_grad or math.inf))
     if math.isfinite(norm):
         optimizer.step()
