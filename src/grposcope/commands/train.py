@@ -6,6 +6,7 @@ import argparse
 import types
 import typing
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 from grposcope.training.config import TrainConfig
@@ -16,6 +17,7 @@ examples:
   grposcope train --task arithmetic:steps=4,largest=50       harder sums
   grposcope train --recipe dr_grpo --kl 0.01 --seed 1        another objective, held to the starting policy
   grposcope train --model smollm2 --task gsm8k:gsm8k/ --steps 3 --group 8 --prompts 2 --max-tokens 128
+  grposcope train --resume runs/20260101-120000-tiny-grpo    go on with a run that was stopped
   grposcope train --model Qwen/Qwen2.5-0.5B-Instruct --task jsonl:mine.jsonl --reward rewards.py:score
 """
 
@@ -29,6 +31,11 @@ def add(commands: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    training.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="go on with the run in this folder from its last checkpoint, with its own settings",
+    )
     _add_settings(training)
     training.set_defaults(run=run)
 
@@ -38,11 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
     from transformers.utils import logging
 
     from grposcope.report import terminal
-    from grposcope.training.loop import train
+    from grposcope.training.loop import resume, train
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    outcome = train(TrainConfig(**{f.name: getattr(arguments, f.name) for f in fields(TrainConfig)}))
+    given = {f.name: getattr(arguments, f.name) for f in fields(TrainConfig) if hasattr(arguments, f.name)}
+    outcome = resume(Path(arguments.resume), given) if arguments.resume else train(TrainConfig(**given))
     print(terminal.training(outcome))
     print(terminal.training_json(outcome))
     return 130 if outcome.interrupted else 0
@@ -56,14 +64,14 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         flag, default = "--" + setting.name.replace("_", "-"), setting.default
         text = setting.metadata["help"]
         if default is False:
-            group.add_argument(flag, action="store_true", help=text)
+            group.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=text)
             continue
         kind, choices = _kind(hints[setting.name])
         choices = setting.metadata.get("choices", choices)
         if default is not None and default is not MISSING:
             text += f" (default: {default})"
         letter = None if choices else _letter(kind)
-        group.add_argument(flag, type=kind, default=default, choices=choices, help=text, metavar=letter)
+        group.add_argument(flag, type=kind, default=argparse.SUPPRESS, choices=choices, help=text, metavar=letter)
 
 
 def _kind(hint: Any) -> tuple[type, tuple[str, ...] | None]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from grposcope.errors import UserError
 from grposcope.objectives import Objective, divergences, recipes
 from grposcope.objectives.surrogates import Cispo, Clip
+from grposcope.training import sinks
 
 
 def _option(default: Any, help: str, **extra: Any) -> Any:
@@ -66,6 +67,16 @@ class TrainConfig:
     eval_samples: int = _option(4, "completions per held-out problem, for pass@1 to pass@n", group="evaluation")
     eval_temperature: float = _option(1.0, "temperature of evaluation, 0 for greedy", group="evaluation")
 
+    checkpoint_every: int = _option(
+        40, "steps between checkpoints, 0 for none; taken where a batch ends", group="record"
+    )
+    keep_checkpoints: int = _option(2, "newest checkpoints to keep, 0 for all; the best held-out one is kept too",
+                                    group="record")  # fmt: skip
+    rollouts_every: int = _option(20, "steps between samples of rollouts kept token by token, 0 for none",
+                                  group="record")  # fmt: skip
+    rollouts_groups: int = _option(4, "groups in such a sample", group="record")
+    log_to: str | None = _option(None, "send metrics on to tensorboard, wandb, trackio (with commas)", group="record")
+
     dtype: Literal["float32", "bfloat16"] = _option("float32", "number format of the weights", group="machine")
     device: str = _option("auto", "cpu, cuda or auto", group="machine")
     threads: int = _option(0, "CPU threads, 0 for all cores", group="machine")
@@ -93,7 +104,7 @@ _AT_LEAST = {
     "steps": 1, "prompts": 1, "group": 1, "interval": 1, "minibatches": 1, "micro_batch": 0, "max_tokens": 1,
     "temperature": 1e-3, "top_k": 0, "lr": 0, "weight_decay": 0, "warmup": 0, "clip_grad": 0, "kl": 0, "entropy": 0,
     "clip_low": 0, "clip_high": 0, "eval_every": 0, "eval_problems": 0, "eval_samples": 1, "eval_temperature": 0,
-    "threads": 0, "seed": 0,
+    "threads": 0, "seed": 0, "checkpoint_every": 0, "keep_checkpoints": 0, "rollouts_every": 0, "rollouts_groups": 1,
 }  # fmt: skip
 
 
@@ -105,6 +116,7 @@ def check(config: TrainConfig) -> None:
             raise UserError(f"--{name.replace('_', '-')} {value} must be at least {least:g}")
     if config.recipe not in recipes.ALL:
         raise UserError(f"unknown recipe {config.recipe!r}; use one of {', '.join(recipes.ALL)}")
+    sinks.names(config.log_to)
     if not 0 < config.top_p <= 1:
         raise UserError(f"--top-p {config.top_p} must be above 0 and at most 1")
     for name in ("momentum", "beta2"):

@@ -1,41 +1,46 @@
 """The training loop: sample a batch of rollouts, grade it, take `interval` optimiser steps on it, repeat.
 
 Everything random is drawn from generators that depend on the seed and the place in the run alone,
-so the same seed gives the same run, bit for bit on a CPU with the same number of threads.
+so the same seed gives the same run, bit for bit on a CPU with the same number of threads, and a
+run that was killed goes on from its last checkpoint as if nothing had happened.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-import os
-import platform
+import shutil
+import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
 from transformers import PreTrainedModel
 
-import grposcope
 from grposcope import policies, tasks
 from grposcope.errors import UserError
 from grposcope.objectives import Objective
 from grposcope.policies import Policy
 from grposcope.records import Estimate
-from grposcope.runs.store import RunWriter
+from grposcope.runs.environment import environment
+from grposcope.runs.store import LINES, RunWriter
 from grposcope.tasks import Problem, Task
+from grposcope.training import checkpoint, saved
 from grposcope.training import optimizer as optimizers
+from grposcope.training.checkpoint import State
 from grposcope.training.collect import Batch, collect, generator
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.evaluate import evaluate
 from grposcope.training.progress import Progress
 from grposcope.training.sampler import Sampling
+from grposcope.training.samples import samples
+from grposcope.training.sinks import Sink
+from grposcope.training.sinks import open_all as open_sinks
 from grposcope.training.update import Fixed, Update, frozen_logprobs, update
 
 BAD_STEPS = 10
@@ -84,13 +89,22 @@ class Lab:
 
 @dataclass
 class Tally:
-    """What a run has added up so far."""
+    """What a run has added up so far; seconds are those of earlier sessions, before a resume."""
 
+    seconds: float = 0.0
     rollouts: int = 0
     tokens: int = 0
     bad_steps: int = 0
     rewards: list[float] = field(default_factory=list)
     evals: list[tuple[int, Estimate]] = field(default_factory=list)
+
+    @staticmethod
+    def restored(content: Mapping[str, Any]) -> Tally:
+        """From what a checkpoint kept; empty of nothing."""
+        tally = Tally(**content)
+        kept: list[Any] = tally.evals  # of JSON: Estimates as objects, with NaN as a string
+        evals = [(step, Estimate(float(e["value"]), float(e["se"]), e["n"], e["flag"])) for step, e in kept]
+        return replace(tally, evals=evals)
 
 
 def train(config: TrainConfig) -> Outcome:
@@ -99,16 +113,51 @@ def train(config: TrainConfig) -> Outcome:
     Raises UserError for settings, models, tasks, rewards or folders that cannot work.
     """
     check(config)
-    lab = prepare(config)
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{Path(config.model).name}-{config.recipe}"
     folder = Path(config.out or f"runs/{name}")
-    began, tally = time.perf_counter(), Tally()
-    with RunWriter(folder, about(lab)) as record:
-        interrupted = _run(lab, record, tally)
-        lab.policy.model.save_pretrained(folder / "model")
-        lab.policy.tokenizer.save_pretrained(folder / "model")
-        outcome = _outcome(folder, tally, time.perf_counter() - began, interrupted)
-        record.summary({**asdict(outcome), "folder": str(folder)})
+    lab = prepare(config)
+    if config.checkpoint_every:
+        checkpoint.check_space(folder, lab.policy, config.optimizer, config.keep_checkpoints)
+    with RunWriter.create(folder, about(lab)) as record:
+        return _session(lab, record, State(0, 0, {}, {}))
+
+
+def resume(folder: Path, given: Mapping[str, Any] | None = None) -> Outcome:
+    """Go on with the run in `folder` from its last checkpoint, or from the start if it has none yet.
+
+    given: settings asked for now. Raises UserError if they differ from the run's own, or if the
+    folder holds no run, a finished one, or one that another process is writing.
+    """
+    content = saved.settings(folder, given or {})
+    lab = prepare(TrainConfig(**content["settings"]))
+    newest = checkpoint.latest(folder)
+    state = State(0, 0, dict.fromkeys(LINES, 0), {})
+    if newest is not None:
+        state = checkpoint.restore(newest, lab.policy, lab.optimizer)
+    with RunWriter.reopen(folder, state.sizes, state.step) as record:
+        for line in saved.changes(content, about(lab)):
+            print(f"{line}: the run goes on, but not bit for bit as it would have", file=sys.stderr)
+        return _session(lab, record, state)
+
+
+def _session(lab: Lab, record: RunWriter, state: State) -> Outcome:
+    """From `state` to the end, and what comes after the last step."""
+    config, folder = lab.config, record.folder
+    began, tally = time.perf_counter(), Tally.restored(state.tally)
+    sinks = open_sinks(config.log_to, folder, asdict(config), state.step)
+    try:
+        interrupted = _run(lab, record, sinks, tally, state)
+    except BaseException:
+        record.phase("failed", len(tally.rewards), config.steps)
+        raise
+    finally:
+        for sink in sinks:
+            sink.close()
+    tally.seconds += time.perf_counter() - began
+    _save_model(lab.policy, folder / "model")
+    outcome = _outcome(folder, tally, interrupted)
+    record.summary({**asdict(outcome), "folder": str(folder)})
+    record.phase("interrupted" if interrupted else "finished", outcome.steps, config.steps)
     return outcome
 
 
@@ -138,32 +187,67 @@ def prepare(config: TrainConfig) -> Lab:
     return Lab(config, task, train_set, heldout[:judged], policy, reference, objective, sampling, optimizer, lr, size)
 
 
-def _run(lab: Lab, record: RunWriter, tally: Tally) -> bool:
-    """All optimiser steps; True if Ctrl-C ended them early."""
-    config, position = lab.config, 0
-    with Progress(config.steps) as progress:
+def _run(lab: Lab, record: RunWriter, sinks: Sequence[Sink], tally: Tally, state: State) -> bool:
+    """The optimiser steps after `state`; True if Ctrl-C ended them early."""
+    config, position, began = lab.config, state.position, time.perf_counter() - tally.seconds
+    with Progress(config.steps, state.step) as progress:
         try:
-            _assess(0, lab, record, tally, progress)
-            for step in range(1, config.steps + 1):
+            if not state.step:
+                _assess(0, lab, record, tally, progress)
+            for step in range(state.step + 1, config.steps + 1):
                 fresh = (step - 1) % config.interval == 0
                 if fresh:
+                    record.phase("sampling", step, config.steps)
                     batch = _collect(step, position, lab, record, tally)
+                    record.phase("update", step, config.steps)
                     fixed, parts = _freeze(lab, batch), _parts(config, batch)
                     position = batch.position
-                began = time.perf_counter()
+                    if config.rollouts_every and (step - 1) // config.interval % config.rollouts_every == 0:
+                        record.rollouts(step, samples(lab.policy, lab.objective, batch, fixed, config.rollouts_groups))
+                started = time.perf_counter()
                 lr = optimizers.rate(config, lab.lr, step - 1)
                 done = _update(lab, batch, fixed, next(parts), lr)
-                row = _row(step, lr, batch, done, time.perf_counter() - began, fresh)
+                row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)
                 record.step(row)
+                for sink in sinks:
+                    sink.log({name: value for name, value in row.items() if name != "step"}, step)
                 progress.step(row)
                 tally.rewards.append(row["reward"])
                 _watch(step, done, tally, record, progress)
                 if step == config.steps or (config.eval_every and step % config.eval_every == 0):
                     _assess(step, lab, record, tally, progress)
+                if _checkpoint_due(config, step):
+                    tally.seconds = time.perf_counter() - began
+                    _checkpoint(State(step, position, record.sizes(), asdict(tally)), lab, record, tally)
         except KeyboardInterrupt:
             progress.say("interrupted: keeping what is done")
             return True
     return False
+
+
+def _checkpoint_due(config: TrainConfig, step: int) -> bool:
+    """Whether a batch ends here and a multiple of `checkpoint_every` lies within it; never after the last step."""
+    every = config.checkpoint_every
+    at_end = step % config.interval == 0 and step < config.steps
+    return bool(every) and at_end and step // every > (step - config.interval) // every
+
+
+def _checkpoint(state: State, lab: Lab, record: RunWriter, tally: Tally) -> None:
+    """Write a checkpoint and delete those that are no longer kept."""
+    record.phase("checkpoint", state.step, lab.config.steps)
+    record.sync()
+    checkpoint.save(record.folder, state, lab.policy, lab.optimizer)
+    best = max(tally.evals, key=lambda e: e[1].value)[0] if tally.evals else None
+    checkpoint.prune(record.folder, lab.config.keep_checkpoints, best)
+
+
+def _save_model(policy: Policy, folder: Path) -> None:
+    """Write the final model so that it appears whole."""
+    scratch = folder.with_name("model.part")
+    policy.model.save_pretrained(scratch)
+    policy.tokenizer.save_pretrained(scratch)
+    shutil.rmtree(folder, ignore_errors=True)
+    scratch.rename(folder)
 
 
 def _collect(step: int, position: int, lab: Lab, record: RunWriter, tally: Tally) -> Batch:
@@ -175,8 +259,8 @@ def _collect(step: int, position: int, lab: Lab, record: RunWriter, tally: Tally
     )
     tally.rollouts += batch.drawn
     tally.tokens += batch.tokens
-    for problem, rewards in zip(batch.problems, batch.graded.tolist(), strict=True):
-        record.group({"step": step, "problem": problem.id, "rewards": rewards})
+    groups = zip(batch.problems, batch.graded.tolist(), batch.rollouts.truncated.reshape(shape).tolist(), strict=True)
+    record.group([{"step": step, "problem": p.id, "rewards": r, "truncated": t} for p, r, t in groups])
     return batch
 
 
@@ -230,6 +314,7 @@ def _assess(step: int, lab: Lab, record: RunWriter, tally: Tally, progress: Prog
     if not lab.heldout:
         return
     config = lab.config
+    record.phase("evaluation", step, config.steps)
     sampling = Sampling(lab.sampling.max_tokens, config.eval_temperature)
     stream = generator(config.seed, "evaluation", device=lab.policy.model.device)
     found = evaluate(lab.policy, lab.task, lab.heldout, config.eval_samples, sampling, stream)
@@ -238,7 +323,7 @@ def _assess(step: int, lab: Lab, record: RunWriter, tally: Tally, progress: Prog
     progress.evaluation(step, found["pass@1"])
 
 
-def _outcome(folder: Path, tally: Tally, seconds: float, interrupted: bool) -> Outcome:
+def _outcome(folder: Path, tally: Tally, interrupted: bool) -> Outcome:
     heldout, best_step = {}, 0
     if tally.evals:
         best_step, best = max(tally.evals, key=lambda e: e[1].value)
@@ -248,7 +333,7 @@ def _outcome(folder: Path, tally: Tally, seconds: float, interrupted: bool) -> O
         steps=len(tally.rewards),
         rollouts=tally.rollouts,
         tokens=tally.tokens,
-        seconds=seconds,
+        seconds=tally.seconds,
         interrupted=interrupted,
         heldout=heldout,
         best_step=best_step,
@@ -314,13 +399,5 @@ def about(lab: Lab) -> dict[str, Any]:
         "sampling": asdict(lab.sampling),
         "lr": lab.lr,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "environment": {
-            "grposcope": grposcope.__version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "device": str(model.device),
-            "threads": torch.get_num_threads(),
-            "cpus": os.cpu_count(),
-        },
+        "environment": {**environment(), "device": str(model.device), "threads": torch.get_num_threads()},
     }

@@ -12,8 +12,8 @@ from grposcope.records import Estimate
 class Progress:
     """A bar over optimiser steps with the figures one watches; it prints lines when there is no terminal."""
 
-    def __init__(self, steps: int):
-        self._bar = tqdm(total=steps, unit="step", dynamic_ncols=True, mininterval=0.5)
+    def __init__(self, steps: int, done: int = 0):
+        self._bar = tqdm(total=steps, initial=done, unit="step", dynamic_ncols=True, mininterval=0.5)
         self._held_out = ""
 
     def step(self, row: dict[str, Any]) -> None:

@@ -1,0 +1,260 @@
+"""Checkpoints and resuming: a run that was stopped ends as one that was not, bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from grposcope.errors import UserError
+from grposcope.training import checkpoint, loop
+from grposcope.training.config import TrainConfig
+from grposcope.training.loop import resume, train
+
+REWARDS = """
+import random
+
+def noisy(prompts, completions, **columns):
+    return [sum(c.isalpha() for c in text) / max(len(text), 1) + 0.1 * random.random() for text in completions]
+"""
+
+
+@pytest.fixture
+def settings(policy, tmp_path: Path) -> TrainConfig:
+    """A small run whose reward draws from Python's own random numbers, too."""
+    policy.model.save_pretrained(tmp_path / "model")
+    policy.tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "rewards.py").write_text(REWARDS)
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps({"prompt": f"say {i}:"}) + "\n" for i in range(40)))
+    return TrainConfig(
+        model=str(tmp_path / "model"),
+        task=f"jsonl:{tmp_path / 'prompts.jsonl'}",
+        reward=f"{tmp_path / 'rewards.py'}:noisy",
+        out=str(tmp_path / "run"),
+        steps=8,
+        prompts=3,
+        group=4,
+        max_tokens=6,
+        eval_every=3,
+        eval_problems=3,
+        eval_samples=2,
+        lr=1e-2,
+        threads=1,
+        checkpoint_every=2,
+        keep_checkpoints=2,
+        rollouts_every=3,
+        rollouts_groups=2,
+    )
+
+
+def content(run: Path) -> dict[str, Any]:
+    """Everything of a run's folder that must not depend on whether it was stopped."""
+    found: dict[str, Any] = {}
+    for name in ("steps", "groups", "evals"):
+        rows = [json.loads(line) for line in (run / f"{name}.jsonl").read_text().splitlines()]
+        found[name] = [{k: v for k, v in r.items() if "second" not in k and k != "time"} for r in rows]
+    for file in sorted([*run.glob("model/*"), *run.glob("rollouts/*")]):
+        found[f"{file.parent.name}/{file.name}"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    summary = json.loads((run / "summary.json").read_text())
+    found["summary"] = {k: v for k, v in summary.items() if k not in ("seconds", "folder")}
+    return found
+
+
+def start(config: TrainConfig) -> None:
+    random.seed(7)
+    train(config)
+
+
+def stopped_at(monkeypatch: pytest.MonkeyPatch, config: TrainConfig, step: int) -> None:
+    """Run until just before optimiser step `step`, then fail as a power cut would: nothing is tidied up."""
+    whole, count = loop._update, iter(range(1, 1000))
+
+    def cut(*args: Any) -> Any:
+        if next(count) == step:
+            raise RuntimeError("power cut")
+        return whole(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_update", cut)
+        with pytest.raises(RuntimeError, match="power cut"):
+            start(config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "step"),
+    [
+        ({}, 2),  # before the first checkpoint
+        ({}, 6),
+        ({"interval": 2, "kl": 0.1, "minibatches": 1}, 6),
+        ({"optimizer": "sgd", "recipe": "dapo", "interval": 3, "minibatches": 3}, 8),
+        ({"checkpoint_every": 0}, 5),
+    ],
+)
+def test_a_resumed_run_is_the_undisturbed_one(
+    settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changes: dict[str, Any], step: int
+) -> None:
+    config = replace(settings, **changes)
+    start(replace(config, out=str(tmp_path / "whole")))
+    stopped_at(monkeypatch, config, step)
+    random.seed(7)
+    outcome = resume(Path(config.out or ""))
+    assert outcome.steps == 8
+    assert content(tmp_path / "run") == content(tmp_path / "whole")
+
+
+def test_interrupted_runs_resume(settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    start(replace(settings, out=str(tmp_path / "whole")))
+    whole, count = loop._update, iter(range(1, 100))
+
+    def interrupted(*args: Any) -> Any:
+        if next(count) == 5:
+            raise KeyboardInterrupt
+        return whole(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_update", interrupted)
+        start(settings)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["interrupted"]
+    resume(tmp_path / "run")
+    assert content(tmp_path / "run") == content(tmp_path / "whole")
+
+
+def test_checkpoints_are_models_and_old_ones_go(settings: TrainConfig, tmp_path: Path) -> None:
+    start(replace(settings, steps=9, eval_problems=0))
+    found = sorted(f.name for f in (tmp_path / "run" / "checkpoints").iterdir())
+    assert found == ["step-000006", "step-000008"]
+    start(replace(settings, model=str(tmp_path / "run/checkpoints/step-000008/model"), out=str(tmp_path / "next")))
+
+
+def test_the_best_checkpoint_is_kept(tmp_path: Path) -> None:
+    for step in (2, 4, 6, 8):
+        (tmp_path / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)
+    checkpoint.prune(tmp_path, keep=1, best=4)
+    assert sorted(f.name for f in (tmp_path / "checkpoints").iterdir()) == ["step-000004", "step-000008"]
+    checkpoint.prune(tmp_path, keep=0, best=None)
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
+def test_the_newest_checkpoint_goes_by_number(tmp_path: Path) -> None:
+    for step in (999_999, 1_000_000):
+        (tmp_path / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "step-2000000.part").mkdir()
+    assert checkpoint.latest(tmp_path) == tmp_path / "checkpoints" / "step-1000000"
+
+
+@pytest.mark.parametrize("file", ["model/model.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_checkpoint_cut_in_half_is_named(
+    settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str
+) -> None:
+    stopped_at(monkeypatch, settings, 6)
+    cut = tmp_path / "run" / "checkpoints" / "step-000004" / file
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    before = (tmp_path / "run" / "steps.jsonl").read_bytes()
+    with pytest.raises(UserError, match=r"step-000004.* (cut|damaged).*delete this folder to resume from"):
+        resume(tmp_path / "run")
+    assert (tmp_path / "run" / "steps.jsonl").read_bytes() == before
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-000004")
+    assert resume(tmp_path / "run").steps == 8
+
+
+def test_what_cannot_be_resumed(settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(UserError, match="holds no run"):
+        resume(tmp_path / "nothing")
+    stopped_at(monkeypatch, settings, 4)
+    with pytest.raises(UserError, match=r"these differ: --lr 0.5 \(the run: 0.01\), --seed 3 \(the run: 0\)"):
+        resume(run, {"lr": 0.5, "seed": 3, "group": 4})
+    text = (run / "config.json").read_text()
+    (run / "config.json").write_text(text.replace('"format": 2', '"format": 3'))
+    with pytest.raises(UserError, match="record of version 3, and this is version 2; update grposcope"):
+        resume(run)
+    (run / "config.json").write_text(text[: len(text) // 2])
+    with pytest.raises(UserError, match="cannot be read"):
+        resume(run)
+    (run / "config.json").write_text(text)
+    resume(run)
+    with pytest.raises(UserError, match="is finished; start a new run from its model"):
+        resume(run)
+
+
+def test_too_little_room_is_said_before_anything_starts(
+    settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=1000))
+    with pytest.raises(UserError, match=r"need up to .* GB .* choose another --out, a smaller --keep-checkpoints"):
+        start(settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_disk_that_fills_up_ends_the_run_and_it_resumes(
+    settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    start(replace(settings, out=str(tmp_path / "whole")))
+    whole, count = checkpoint.save_file, iter(range(10))
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        if next(count) == 1:
+            raise OSError(28, "No space left on device")
+        whole(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", full)
+        with pytest.raises(UserError, match=r"cannot write the checkpoint .*step-000004: No space left.*--resume"):
+            start(settings)
+    assert [f.name for f in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-000002"]
+    random.seed(7)
+    resume(tmp_path / "run")
+    assert content(tmp_path / "run") == content(tmp_path / "whole")
+
+
+def session(config: TrainConfig) -> None:
+    """What a killed process runs: a new run, or the rest of one."""
+    torch.set_num_threads(1)
+    run = Path(config.out or "")
+    if (run / "config.json").exists():
+        random.seed(7)
+        resume(run)
+    else:
+        start(config)
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_a_run_ends_as_if_it_had_not_been(settings: TrainConfig, tmp_path: Path) -> None:
+    """At least 20 kills at random moments; every line ever seen in the record is in the final one."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["grposcope.training.loop"])
+    config = replace(settings, steps=60, checkpoint_every=3, prompts=4)
+    undisturbed = context.Process(target=session, args=(replace(config, out=str(tmp_path / "whole")),))
+    undisturbed.start()
+    undisturbed.join()
+    expected = content(tmp_path / "whole")
+    run, rng, kills = tmp_path / "run", random.Random(0), 0
+    seen: set[str] = set()
+    while kills < 200:
+        process = context.Process(target=session, args=(config,))
+        process.start()
+        process.join(rng.uniform(0.1, 2.5))
+        if process.exitcode is not None:
+            break
+        process.kill()
+        process.join()
+        kills += 1
+        phase = (run / "phase.json").read_text() if (run / "phase.json").exists() else "not begun"
+        print(f"kill {kills}: {phase.strip()}")
+        if (run / "steps.jsonl").exists():
+            whole_lines = (run / "steps.jsonl").read_text().split("\n")[:-1]
+            rows = [json.loads(line) for line in whole_lines]
+            seen |= {json.dumps([r["step"], r["reward"], r["grad_norm"]]) for r in rows}
+    assert process.exitcode == 0
+    assert kills >= 20
+    assert content(run) == expected
+    assert seen <= {json.dumps([r["step"], r["reward"], r["grad_norm"]]) for r in expected["steps"]}
