@@ -72,7 +72,7 @@ class TrainConfig:
     )
     keep_checkpoints: int = _option(2, "newest checkpoints to keep, 0 for all; the best held-out one is kept too",
                                     group="record")  # fmt: skip
-    rollouts_every: int = _option(20, "steps between samples of rollouts kept token by token, 0 for none",
+    rollouts_every: int = _option(20, "batches between samples of rollouts kept token by token, 0 for none",
                                   group="record")  # fmt: skip
     rollouts_groups: int = _option(4, "groups in such a sample", group="record")
     log_to: str | None = _option(None, "send metrics on to tensorboard, wandb, trackio (with commas)", group="record")
