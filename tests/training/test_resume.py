@@ -106,8 +106,12 @@ def test_a_resumed_run_is_the_undisturbed_one(
     start(replace(config, out=str(tmp_path / "whole")))
     stopped_at(monkeypatch, config, step)
     random.seed(7)
+    began = time.perf_counter()
     outcome = resume(Path(config.out or ""))
     assert outcome.steps == 8
+    newest = max((tmp_path / "run" / "checkpoints").glob("*/state.json"), default=None)
+    earlier = json.loads(newest.read_text())["tally"]["seconds"] if newest else 0.0
+    assert earlier <= outcome.seconds <= earlier + time.perf_counter() - began
     assert content(tmp_path / "run") == content(tmp_path / "whole")
 
 

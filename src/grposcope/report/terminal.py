@@ -72,7 +72,7 @@ def _next(outcome: Outcome) -> str:
     commands = {
         f"grposcope train --model {folder / 'model'} --task arithmetic:steps=4": "go on, with longer sums",
         "grposcope train --recipe dr_grpo --seed 1": "another objective, another seed",
-        f"head -3 {folder / 'steps.jsonl'}": "the record: a line of JSON per step",
+        f"grposcope report {folder}": "the whole run on one page",
     }
     width = max(map(len, commands))
     return "\n".join(["next:", *(f"  {command:{width}}  {what}" for command, what in commands.items())])

@@ -143,17 +143,18 @@ def resume(folder: Path, given: Mapping[str, Any] | None = None) -> Outcome:
 def _session(lab: Lab, record: RunWriter, state: State) -> Outcome:
     """From `state` to the end, and what comes after the last step."""
     config, folder = lab.config, record.folder
-    began, tally = time.perf_counter(), Tally.restored(state.tally)
+    tally = Tally.restored(state.tally)
+    began = time.perf_counter() - tally.seconds
     sinks = open_sinks(config.log_to, folder, asdict(config), state.step)
     try:
-        interrupted = _run(lab, record, sinks, tally, state)
+        interrupted = _run(lab, record, sinks, tally, state, began)
     except BaseException:
         record.phase("failed", len(tally.rewards), config.steps)
         raise
     finally:
         for sink in sinks:
             sink.close()
-    tally.seconds += time.perf_counter() - began
+    tally.seconds = time.perf_counter() - began
     _save_model(lab.policy, folder / "model")
     outcome = _outcome(folder, tally, interrupted)
     record.summary({**asdict(outcome), "folder": str(folder)})
@@ -187,9 +188,12 @@ def prepare(config: TrainConfig) -> Lab:
     return Lab(config, task, train_set, heldout[:judged], policy, reference, objective, sampling, optimizer, lr, size)
 
 
-def _run(lab: Lab, record: RunWriter, sinks: Sequence[Sink], tally: Tally, state: State) -> bool:
-    """The optimiser steps after `state`; True if Ctrl-C ended them early."""
-    config, position, began = lab.config, state.position, time.perf_counter() - tally.seconds
+def _run(lab: Lab, record: RunWriter, sinks: Sequence[Sink], tally: Tally, state: State, began: float) -> bool:
+    """The optimiser steps after `state`; True if Ctrl-C ended them early.
+
+    began: when the run would have begun if it had never stopped, on the clock of `time.perf_counter`.
+    """
+    config, position = lab.config, state.position
     with Progress(config.steps, state.step) as progress:
         try:
             if not state.step:
