@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from grposcope import __version__
 from grposcope.cli import main, parser
+from grposcope.commands import HELP
 from grposcope.training.config import TrainConfig
 
 
@@ -26,9 +28,29 @@ def failing(capsys: pytest.CaptureFixture, *arguments: str) -> str:
 
 
 def test_every_setting_has_a_flag_with_its_default() -> None:
-    given = parser().parse_args(["train"])
+    """A flag that is not given leaves its field alone, and the help names the default."""
+    given = vars(parser().parse_args(["train"]))
+    flags = {a.dest: a for a in _subparser("train")._actions}
     for setting in fields(TrainConfig):
-        assert getattr(given, setting.name) == setting.default, setting.name
+        assert setting.name not in given
+        assert setting.default in (None, False) or f"(default: {setting.default})" in (flags[setting.name].help or "")
+
+
+def _subparser(name: str) -> argparse.ArgumentParser:
+    action = next(a for a in parser([name])._actions if isinstance(a, argparse._SubParsersAction))
+    return action.choices[name]
+
+
+def test_the_line_of_help_is_there_before_a_command_is_imported(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    out = capsys.readouterr().out
+    assert all(line in " ".join(out.split()) for line in HELP.values())
+
+
+def test_a_quick_command_does_not_import_torch() -> None:
+    code = "import sys; from grposcope.cli import parser; parser(['plan']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.mark.parametrize(

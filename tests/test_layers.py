@@ -11,12 +11,13 @@ SOURCE = Path(__file__).parents[1] / "src" / "grposcope"
 LEVEL = {
     "errors": 0,
     "records": 1,
-    "objectives": 2, "geometry": 2, "ustat": 2, "dynamics": 2,
-    "runs": 3, "tasks": 3, "policies": 3,
-    "training": 4, "engines": 4, "diagnosis": 4,
-    "report": 5,
-    "commands": 6,
-    "cli": 7,
+    "objectives": 2, "ustat": 2, "dynamics": 2,
+    "geometry": 3,
+    "runs": 4, "tasks": 4, "policies": 4,
+    "training": 5, "engines": 5, "diagnosis": 5,
+    "report": 6,
+    "commands": 7,
+    "cli": 8,
 }  # fmt: skip
 TORCHLESS = ("errors", "ustat", "dynamics", "runs")
 

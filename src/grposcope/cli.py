@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 # Threads that spin while they wait slow each other down badly as soon as another program runs.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from grposcope import __version__
-from grposcope.commands import train
+from grposcope.commands import HELP
 from grposcope.errors import UserError
 
-COMMANDS = (train,)
-"""In the order in which `grposcope --help` lists them."""
 
-
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(wanted: Collection[str] = tuple(HELP)) -> argparse.ArgumentParser:
+    """The command line: every command with its line of help, those `wanted` with their flags."""
     top = argparse.ArgumentParser(
         prog="grposcope", description="Instrument panel and laboratory for group-relative policy optimization (GRPO)."
     )
     top.add_argument("--version", action="version", version=f"grposcope {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add(commands)
+    for name, line in HELP.items():
+        if name in wanted:
+            importlib.import_module(f"grposcope.commands.{name}").add(commands)
+        else:
+            commands.add_parser(name, help=line)
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, or 2 for what the user can mend, or 130 for Ctrl-C."""
-    arguments = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    arguments = parser(words[:1]).parse_args(words)
     try:
         return int(arguments.run(arguments))
     except UserError as error:

@@ -9,6 +9,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from grposcope.commands import HELP
 from grposcope.training.config import TrainConfig
 
 EXAMPLES = """\
@@ -26,7 +27,7 @@ def add(commands: Any) -> None:
     """Add the command to the subparsers of `grposcope`."""
     training = commands.add_parser(
         "train",
-        help="train a language model with GRPO or a relative from verifiable rewards",
+        help=HELP["train"],
         description="Train a language model from verifiable rewards and record the run.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,0 +1,168 @@
+"""Speed of the dynamics: batched bandits against a loop and against their own arithmetic, fits against SciPy.
+
+    python benchmarks/dynamics.py                   about two minutes on one core
+
+Paired in one process; medians over rounds. Three parts:
+
+bandit   4,096 runs × 1,000 steps × 16 arms, exact and sampled (G = 8). The loop does one run at a time with NumPy
+         on arrays of 16 and is timed on a few runs, then scaled. The arithmetic bound is the time of the array
+         operations that the mathematics needs, one pass each, timed in the cache by themselves and right before and
+         after the run: per step and logit a maximum, a shift, an exp, two weighted sums (normaliser, value), the
+         normalisation, the payoff less its mean, the product with π, the step size, and momentum's three (β v, + F,
+         θ + v): an exp and ten passes. Sampled, instead of payoff and product: G uniforms per refresh, their G·K
+         comparisons with the cumulative policy and as many byte additions, and nine passes (cumulative sum, counts,
+         mean, residual, scatter twice, scale, weight, 1/G).
+compare  fit.compare on 1,000 points.
+refits   1,000 bootstrap refits of the inertial model, against `scipy.optimize.curve_fit` with numerical Jacobians on
+         the same resampled curves, timed on a few and scaled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import curve_fit
+
+from grposcope.dynamics import fit
+from grposcope.dynamics.bandit import Bandit
+from grposcope.dynamics.oscillator import Oscillator
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds of one call, of this process."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def usual(work: Callable[[], object], repeats: int = 31) -> float:
+    """The median of some calls."""
+    return statistics.median(timed_wall(work) for _ in range(repeats))
+
+
+def timed_wall(work: Callable[[], object]) -> float:
+    """Seconds of one call by the clock, for short work."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def one_run(rewards: np.ndarray, lr: float, momentum: float, group: int | None, steps: int, seed: int) -> np.ndarray:
+    """A run as one would write it first: NumPy on the arrays of one policy."""
+    random = np.random.default_rng(seed)
+    theta, velocity = np.zeros(len(rewards)), np.zeros(len(rewards))
+    value = np.empty(steps + 1)
+    for step in range(steps + 1):
+        weights = np.exp(theta - theta.max())
+        policy = weights / weights.sum()
+        value[step] = policy @ rewards
+        if group is None:
+            force = policy * (rewards - value[step])
+        else:
+            arms = np.searchsorted(policy.cumsum(), random.random(group)).clip(0, len(rewards) - 1)
+            paid = rewards[arms]
+            advantage = (paid - paid.mean()) * (group / (group - 1))
+            force = np.bincount(arms, advantage, len(rewards)) / group
+        velocity = momentum * velocity + force
+        theta = theta + lr * velocity
+    return value
+
+
+def arithmetic(arms: int, runs: int, group: int | None) -> float:
+    """Seconds per step of the unavoidable array operations for `runs` runs, timed on pieces that fit the cache."""
+    piece = max(16, 32768 // arms)
+    a, b, out = np.random.default_rng(0).standard_normal((3, arms, piece))
+    row = a[0].copy()
+    one_pass = usual(lambda: np.multiply(a, b, out=out))
+    passes = usual(lambda: np.exp(a, out=out)) + (10 if group is None else 17) * one_pass
+    if group is not None:
+        random, uniforms, edges = np.random.default_rng(0), np.empty((group, piece)), a.copy()
+        hits, counts = np.empty((arms, piece), bool), np.zeros((arms, piece), np.uint8)
+        passes += usual(lambda: random.random(out=uniforms))
+        passes += group * (
+            usual(lambda: np.less(row, edges, out=hits)) + usual(lambda: np.add(counts, hits, out=counts))
+        )
+    return passes * runs / piece
+
+
+LOOPED = 4
+"""Runs that the loop is timed on."""
+
+
+def bandit(rounds: int, runs: int, steps: int, arms: int) -> list[dict]:
+    """Batched, loop and bound, exact and sampled."""
+    rewards = np.random.default_rng(1).random(arms)
+    b, rows = Bandit(rewards), []
+    for group in (None, 8):
+        ours, loops, bounds = [], [], []
+        for r in range(rounds):
+            bound = arithmetic(arms, runs, group)
+            ours.append(timed(lambda g=group: b.simulate(0.1, 0.9, 1, g, steps, np.arange(runs))))
+            bounds.append((bound + arithmetic(arms, runs, group)) / 2 * steps)
+            loops.append(timed(lambda g=group, r=r: [one_run(rewards, 0.1, 0.9, g, steps, LOOPED * r + i)
+                                                      for i in range(LOOPED)]) / LOOPED * runs)  # fmt: skip
+
+        same = b.simulate(0.1, 0.9, 1, None, 50).value[0]
+        assert np.allclose(same, one_run(rewards, 0.1, 0.9, None, 50, 0))
+        rows.append({
+            "gradient": "exact" if group is None else f"sampled, G = {group}",
+            "batched s": statistics.median(ours), "loop s": statistics.median(loops),
+            "bound s": statistics.median(bounds),
+            "loop ÷ batched": statistics.median(x / y for x, y in zip(loops, ours, strict=True)),
+            "batched ÷ bound": statistics.median(x / y for x, y in zip(ours, bounds, strict=True)),
+        })  # fmt: skip
+    return rows
+
+
+def refits(rounds: int, points: int, draws: int) -> dict:
+    """Bootstrap refits of the inertial model, batched and with curve_fit."""
+    t = np.arange(float(points))
+    truth = Oscillator(1.0, 0.02, 0.0002, 0.2, 0.8).trajectory(t)
+    y = truth + 0.05 * np.random.default_rng(2).standard_normal(points)
+    fitted = fit.fit(t, y, "inertial")
+    start = [fitted.parameters[k].value for k in ("start", "plateau", "time_constant", "damping_ratio")]
+
+    def curve(t: np.ndarray, start: float, plateau: float, tau: float, zeta: float) -> np.ndarray:
+        tau, zeta = max(abs(tau), 1e-3), max(abs(zeta), 1e-3)
+        return Oscillator((tau / (2 * zeta)) ** 2, tau, 1.0, start, plateau).trajectory(t)
+
+    ours, theirs = [], []
+    some = 20
+    for r in range(rounds):
+        ours.append(timed(lambda: fit.bootstrap(fitted, t, y, draws)))
+        noise = 0.05 * np.random.default_rng(10 + r).standard_normal((some, points))
+        theirs.append(timed(lambda n=noise: [curve_fit(curve, t, truth + row, start, maxfev=2000) for row in n])
+                      / some * draws)  # fmt: skip
+    return {
+        "points": points, "refits": draws, "batched s": statistics.median(ours),
+        "curve_fit s": statistics.median(theirs),
+        "ratio": statistics.median(x / y for x, y in zip(theirs, ours, strict=True)),
+        "compare s": statistics.median(timed(lambda: fit.compare(t, y)) for _ in range(rounds)),
+        "forecast s": statistics.median(timed(lambda: fit.forecast(t, y, points / 2)) for _ in range(rounds)),
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Measure and print tables, then JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=4096)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--arms", type=int, default=16)
+    parser.add_argument("--points", type=int, default=1000)
+    parser.add_argument("--draws", type=int, default=1000)
+    arguments = parser.parse_args()
+    simulated = bandit(arguments.rounds, arguments.runs, arguments.steps, arguments.arms)
+    fitted = refits(arguments.rounds, arguments.points, arguments.draws)
+    for row in (*simulated, fitted):
+        print("; ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
+    print(json.dumps({"arguments": vars(arguments), "bandit": simulated, "fit": fitted}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""The probe against a plain forward + backward, and against the plain way to the same numbers, in turn.
+
+    python benchmarks/probe.py                              SmolLM2, 8 rollouts × 128 tokens, five rounds
+    python benchmarks/probe.py --model tiny --rounds 2      a quick look
+    python benchmarks/probe.py --scaling                    time against tokens and against layers
+
+Five sides, one after the other in each round, on the same rollouts:
+
+    pass      one plain forward + backward of the batch
+    fast      the whole fast probe: self-check, Gram, leading spectra of all layers, sparsity, baseline
+    exact     the same with all singular values
+    plain     a backward per rollout, gradients stored, their combination per layer, svdvals per layer, Gram
+    sweep     the fast probe of R in 2, 4, 8 × grpo, rloo, dr_grpo
+
+The plain sweep is one `plain` and, for each further setting, its combination and svdvals, which is what
+`plain` measures of one setting; it is reported as that sum. Wall time and CPU time are both given: on a
+machine shared with others the ratios of CPU time are the ones to read. Memory is the peak of the process
+above what it was before, each side in a process of its own. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import torch
+from torch import Tensor
+from transformers.utils import logging
+
+from grposcope import policies
+from grposcope.geometry import probe
+from grposcope.geometry.settings import of_recipe
+from grposcope.objectives import recipes
+from grposcope.records import Rollouts
+
+SWEEP = {"sweep": (2, 4, 8), "also": (recipes.RLOO, recipes.DR_GRPO)}
+
+
+def batch(rows: int, length: int, vocabulary: int, prompt: int = 32) -> Rollouts:
+    """Random tokens: one group, half of it solved."""
+    random = torch.Generator().manual_seed(0)
+    width = length - prompt
+    tokens = torch.randint(3, vocabulary, (rows, width), generator=random)
+    return Rollouts(
+        prompt_ids=torch.randint(3, vocabulary, (1, prompt), generator=random).repeat(rows, 1),
+        prompt_mask=torch.ones(rows, prompt, dtype=torch.bool),
+        tokens=tokens,
+        mask=torch.ones_like(tokens, dtype=torch.bool),
+        logp=torch.zeros(rows, width),
+        entropy=torch.zeros(rows, width),
+        truncated=torch.zeros(rows, dtype=torch.bool),
+        rewards=torch.tensor([[0.0, 1.0] * (rows // 2)], dtype=torch.float64),
+    )
+
+
+def log_likelihood(model: torch.nn.Module, rollouts: Rollouts) -> Tensor:
+    """Σ log π, the plain way."""
+    ids, width = torch.cat((rollouts.prompt_ids, rollouts.tokens), 1), rollouts.tokens.shape[1]
+    logits = model(input_ids=ids, use_cache=False, logits_to_keep=width + 1).logits[:, :-1]
+    return logits.log_softmax(-1).gather(-1, rollouts.tokens[..., None]).sum()
+
+
+def plain_pass(model: torch.nn.Module, rollouts: Rollouts) -> None:
+    """Forward and backward of the whole batch."""
+    log_likelihood(model, rollouts).backward()
+    model.zero_grad(set_to_none=True)
+
+
+def plain_scores(model: torch.nn.Module, rollouts: Rollouts) -> list[dict[str, Tensor]]:
+    """A backward per rollout, gradients stored."""
+    stored = []
+    for row in range(len(rollouts.tokens)):
+        arrays = {name: getattr(rollouts, name) for name in Rollouts.__dataclass_fields__ if name != "rewards"}
+        kept = {name: None if array is None else array[row : row + 1] for name, array in arrays.items()}
+        one = Rollouts(rewards=rollouts.rewards, **kept)
+        log_likelihood(model, one).backward()
+        stored.append({name: p.grad for name, p in model.named_parameters()})
+        model.zero_grad(set_to_none=True)
+    return stored
+
+
+def plain_setting(stored: list[dict[str, Tensor]], rows: Tensor) -> None:
+    """The gradient of one setting per layer and its singular values."""
+    for name, first in stored[0].items():
+        if first.dim() == 2:
+            torch.linalg.svdvals(sum(float(u) * one[name] for u, one in zip(rows, stored, strict=True)))
+
+
+def plain_gram(stored: list[dict[str, Tensor]]) -> None:
+    """Inner products of all pairs."""
+    for one in stored:
+        for other in stored:
+            sum(float((one[name] * other[name]).sum()) for name in one)
+
+
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Wall and CPU seconds."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def peak() -> float:
+    """Largest resident size of this process so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def memory(side: str, given: argparse.Namespace) -> float:
+    """GB above the loaded and warmed-up model, in a process of its own."""
+    command = [
+        sys.executable,
+        __file__,
+        "--model",
+        given.model,
+        "--rows",
+        str(given.rows),
+        "--length",
+        str(given.length),
+    ]
+    done = subprocess.run(
+        [*command, "--threads", str(given.threads), "--memory", side], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout.strip().splitlines()[-1])
+
+
+def sides(model: torch.nn.Module, rollouts: Rollouts) -> dict[str, Callable[[], object]]:
+    """What is measured, by name."""
+    rows = of_recipe(recipes.GRPO, rollouts).rows
+    assert rows is not None
+
+    def plain() -> None:
+        stored = plain_scores(model, rollouts)
+        plain_gram(stored)
+        plain_setting(stored, rows)
+
+    return {
+        "pass": lambda: plain_pass(model, rollouts),
+        "fast": lambda: probe.probe(model, rollouts, recipes.GRPO),
+        "exact": lambda: probe.probe(model, rollouts, recipes.GRPO, tier="exact"),
+        "sweep": lambda: probe.probe(model, rollouts, recipes.GRPO, **SWEEP),
+        "plain": plain,
+    }
+
+
+def scaling(model: torch.nn.Module, given: argparse.Namespace, vocabulary: int) -> list[dict[str, float]]:
+    """CPU seconds of the fast probe against tokens, and against layers."""
+    found = []
+    for length in (64, 128, 256):
+        rollouts = batch(given.rows, length, vocabulary)
+        cpu = min(timed(lambda r=rollouts: probe.probe(model, r, recipes.GRPO))[1] for _ in range(2))
+        found.append({"tokens": given.rows * length, "layers": len(model.model.layers), "cpu": cpu})
+    every = model.model.layers
+    for count in (len(every) // 3, 2 * len(every) // 3):
+        model.model.layers = every[:count]
+        rollouts = batch(given.rows, given.length, vocabulary)
+        cpu = min(timed(lambda r=rollouts: probe.probe(model, r, recipes.GRPO))[1] for _ in range(2))
+        found.append({"tokens": given.rows * given.length, "layers": count, "cpu": cpu})
+    model.model.layers = every
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--memory", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    torch.set_num_threads(given.threads)
+    model = policies.load(given.model).model
+    vocabulary = model.config.vocab_size
+    rollouts = batch(given.rows, given.length, vocabulary)
+    if given.memory:
+        for parameter in model.parameters():  # weights are mapped from a file: read them once
+            parameter.detach().sum()
+        before = peak()
+        sides(model, rollouts)[given.memory]()
+        print(peak() - before)
+        return
+    if given.scaling:
+        table = scaling(model, given, vocabulary)
+        for row in table:
+            print(row)
+        print(json.dumps(table))
+        return
+    work = sides(model, rollouts)
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in [*work, "setting"]}
+    for number in range(given.rounds):
+        for name in ("pass", "fast", "exact", "sweep", "plain"):
+            times[name].append(timed(work[name]))
+        stored = plain_scores(model, rollouts)
+        rows = of_recipe(recipes.GRPO, rollouts).rows
+        times["setting"].append(timed(lambda s=stored, r=rows: plain_setting(s, r)))
+        del stored
+        print(f"round {number}: " + ", ".join(f"{n} {t[-1][0]:.1f} s" for n, t in times.items()), file=sys.stderr)
+    for name, measured in times.items():
+        wall, cpu = (statistics.median(t[i] for t in measured) for i in (0, 1))
+        print(f"{name:8} wall {wall:7.2f} s   CPU {cpu:7.2f} s")
+    print("\n| ratio | wall, median (min-max) | CPU, median (min-max) | goal |\n|---|---|---|---|")
+    results = {}
+    settings = 9
+    pairs = {
+        "fast / pass": (lambda i, c: times["fast"][i][c] / times["pass"][i][c], "≤ 1.5"),
+        "exact / pass": (lambda i, c: times["exact"][i][c] / times["pass"][i][c], "≤ 2.5"),
+        "plain / exact": (lambda i, c: times["plain"][i][c] / times["exact"][i][c], ""),
+        "plain / fast": (lambda i, c: times["plain"][i][c] / times["fast"][i][c], "≥ 3"),
+        "plain sweep / sweep": (
+            lambda i, c: (times["plain"][i][c] + (settings - 1) * times["setting"][i][c]) / times["sweep"][i][c], "≥ 8",
+        ),
+    }  # fmt: skip
+    for name, (ratio, goal) in pairs.items():
+        cells = []
+        for clock in (0, 1):
+            values = [ratio(i, clock) for i in range(given.rounds)]
+            cells.append(f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})")
+            results[f"{name}, {'wall' if clock == 0 else 'CPU'}"] = statistics.median(values)
+        print(f"| {name} | {cells[0]} | {cells[1]} | {goal} |")
+    for side in ("pass", "fast", "sweep", "plain"):
+        results[f"memory {side}"] = memory(side, given)
+        print(f"extra memory {side}: {results[f'memory {side}']:.2f} GB")
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

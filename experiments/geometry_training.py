@@ -1,0 +1,148 @@
+"""Sparsity and the baseline over training: does the gradient get sparser, by which measure, and is the mean right?
+
+    python experiments/geometry_training.py --seeds 3 --steps 320
+
+Claims ([PG]): sparsity intensifies during training; the group mean is the right baseline only under
+conditions. Method: `tiny` on `arithmetic`, from its start (0.3 solved) to saturation, with the settings of
+`grposcope train` (32 prompts × 8 rollouts, AdamW 4e-4). Every `--every` steps the batch of that step is
+probed before the update (8 of its live prompts): parameters (Gini, Hoyer, top 1 %), tokens (Gini of
+‖e_y − π‖, share of the top 20 %), groups (dead fraction beside p^G + (1−p)^G), the best baseline, and the
+weights that a step would change in bfloat16 at that step's learning rate. Every step's gradient is kept as a sketch:
+the trajectory spectrum of the first and the last window.
+Numbers are means over seeds ± standard error; the last column pairs the last third with the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from grposcope import policies, tasks
+from grposcope.geometry import probe, sparsity
+from grposcope.geometry.trajectory import Trajectory
+from grposcope.objectives import advantages, recipes
+from grposcope.records import Estimate
+from grposcope.training import optimizer as optimizers
+from grposcope.training.collect import collect
+from grposcope.training.config import TrainConfig
+from grposcope.training.sampler import Sampling
+from grposcope.training.update import Fixed, update
+
+
+def measured(model, rollouts, lr: float, prompts: int) -> dict[str, float]:
+    """The numbers of one step."""
+    live = (~advantages.dead(rollouts.rewards)).nonzero()[:, 0][:prompts]
+    row = {
+        "solved": float(rollouts.rewards.mean()),
+        "dead": sparsity.dead_fraction(rollouts.rewards).value,
+        "dead if alike": sparsity.dead_prediction(rollouts.rewards),
+    }
+    if len(live) < 2:
+        return row
+    found = probe.probe(model, rollouts.take(live), recipes.GRPO, learning_rate=lr, leading=8)
+    token, base = found.token_sparsity(), found.baseline()[0]
+    layer = found.mean_ranks("grpo")
+    row |= {f"parameter {name}": found.parameters[name].value for name in ("gini", "hoyer", "top_1", "below_0.01")}
+    row |= {f"token {name}": token[name] for name in ("gini", "hoyer", "top_5", "top_20")}
+    row |= {
+        "visible adam": found.parameters["visible_adam"].value,
+        "visible sgd": found.parameters["visible_sgd"].value,
+        "score norm": math.sqrt(float(np.diag(found.gram).mean())),
+        "layer stable": layer["stable"].value,
+        "rollout stable": found.rollout_spectrum("grpo").ranks()["stable"],
+        "credit cancelled": found.credit.cancelled,
+        "baseline gap": base.covariance.value,
+        "baseline gap s.e.": base.covariance.se,
+        "best baseline": base.optimal.value,
+        "excess of the mean": base.excess_mean.value,
+        "excess of none": base.excess_none.value,
+    }
+    return row
+
+
+def run(seed: int, given: argparse.Namespace) -> dict[str, object]:
+    """One training run with its probes."""
+    config = TrainConfig(steps=given.steps, seed=seed)
+    policy, task = policies.load("tiny"), tasks.load("arithmetic")
+    objective, sampling = recipes.GRPO, Sampling(task.max_tokens)
+    optimizer = optimizers.build(policy.model.parameters(), config, policy.learning_rate)
+    kept, windows = Trajectory(window=32, size=4096), {}
+    rows, position, probing, began = [], 0, 0.0, time.process_time()
+    for step in range(given.steps):
+        batch = collect(policy, task, task.problems("train"), objective, sampling, (32, 8), seed, position)
+        position = batch.position
+        lr = optimizers.rate(config, policy.learning_rate, step)
+        if step % given.every == 0 or step == given.steps - 1:
+            start = time.process_time()
+            rows.append({"step": step} | measured(policy.model, batch.rollouts, lr, given.prompts))
+            probing += time.process_time() - start
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        fixed = Fixed(objective.credit(batch.rollouts), None, None)
+        update(policy.model, optimizer, objective, batch.rollouts, fixed, 1.0, 1.0, 256)
+        if step < 32 or step >= given.steps - 32:
+            kept.add((n, p.grad) for n, p in policy.model.named_parameters() if p.grad is not None)
+        if step in (31, given.steps - 1):
+            windows["first" if step == 31 else "last"] = kept.spectrum(unit=True).ranks()
+    whole = time.process_time() - began
+    return {"seed": seed, "rows": rows, "trajectory": windows, "probing": probing / whole, "cpu": whole}
+
+
+def report(runs: list[dict]) -> None:
+    """Curves at a few steps, and the change from the first third to the last."""
+    steps = [row["step"] for row in runs[0]["rows"]]
+    shown = sorted({steps[round(i * (len(steps) - 1) / 4)] for i in range(5)})
+    names = list(dict.fromkeys(n for one in runs for row in one["rows"] for n in row if n != "step"))
+    print(f"\n{len(runs)} seeds, mean ± s.e. over seeds\n")
+    print("| measure | " + " | ".join(f"step {s}" for s in shown) + " | last third − first |")
+    print("|---" * (len(shown) + 2) + "|")
+    for name in names:
+        cells = []
+        for step in shown:
+            got = [row[name] for one in runs for row in one["rows"] if row["step"] == step and name in row]
+            value = Estimate.mean(got)
+            cells.append(f"{value.value:.3g} ± {value.se:.2g}")
+        changes = []
+        for one in runs:
+            curve = [row[name] for row in one["rows"] if name in row]
+            third = max(1, len(curve) // 3)
+            changes.append(sum(curve[-third:]) / third - sum(curve[:third]) / third)
+        change = Estimate.mean(changes)
+        print(f"| {name} | " + " | ".join(cells) + f" | {change.value:+.3g} ± {change.se:.2g} |")
+    print("\ntrajectory (32 steps, rows of norm 1), stable and participation rank")
+    for window in ("first", "last"):
+        for rank in ("stable", "participation"):
+            print(f"{window} {rank}: {Estimate.mean([one['trajectory'][window][rank] for one in runs])}")
+    probing = Estimate.mean([one["probing"] for one in runs])
+    print(f"share of CPU time spent probing every {steps[1] - steps[0]} steps: {probing}")
+
+
+def main() -> None:
+    """Train, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=320)
+    parser.add_argument("--every", type=int, default=20)
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--out", help="file for the curves, a line of JSON per seed")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    runs = []
+    for seed in range(given.seeds):
+        runs.append(run(seed, given))
+        print(f"seed {seed}: {runs[-1]['rows'][-1]['solved']:.3f} solved at the end", flush=True)
+        if given.out:
+            with Path(given.out).open("a") as file:
+                file.write(json.dumps(runs[-1]) + "\n")
+    report(runs)
+    print(json.dumps({"seeds": len(runs), "steps": given.steps}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""`grposcope report`: one page about one or several runs, and the figures on it as files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from grposcope.commands import HELP
+
+EXAMPLES = """\
+examples:
+  grposcope report runs/demo                              writes runs/demo/page.html
+  grposcope report runs/a runs/b --out compared.html      two runs on one page, curves overlaid
+  grposcope report runs/demo --json                       the numbers of every section, no page
+  grposcope report runs/demo --figures pictures --format svg
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the subparsers of `grposcope`."""
+    report = commands.add_parser(
+        "report",
+        help=HELP["report"],
+        description="Write a self-contained HTML page about runs, finished or in progress.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = report.add_argument_group("what")
+    what.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run")
+    out = report.add_argument_group("output")
+    out.add_argument("--out", metavar="FILE", help="the page (default: page.html in the folder of the first run)")
+    out.add_argument("--json", action="store_true", help="print the numbers of every section instead of writing a page")
+    out.add_argument("--figures", metavar="FOLDER", help="also write every figure as a file into this folder")
+    out.add_argument("--format", choices=("png", "svg"), default="png", help="kind of those files (default: png)")
+    report.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the runs, write what was asked for, and say where it is."""
+    from grposcope.report import figures, page
+    from grposcope.report.words import visible
+    from grposcope.runs import read
+    from grposcope.runs.store import dumps
+
+    runs = [read(path) for path in arguments.runs]
+    content = page.document(runs)
+    said: dict[str, Any] = {"runs": [str(run.meta.source) for run in runs], "headline": content.top.title}
+    print(visible(content.top.title, 1000))
+    for text in content.top.text:
+        print(visible(text, 1000))
+    if arguments.figures:
+        written = figures.export(content.figures, Path(arguments.figures), arguments.format)
+        said["figures"] = [str(path) for path in written]
+        print(f"{len(written)} figures in {arguments.figures}")
+    if arguments.json:
+        said["sections"] = content.numbers
+    else:
+        path = Path(arguments.out or Path(arguments.runs[0]) / "page.html")
+        said |= {"page": str(path), "bytes": page.write(content, path)}
+        print(f"page: {path} ({said['bytes'] / 1e6:.1f} MB); open it in a browser")
+    print(dumps(said))
+    return 0

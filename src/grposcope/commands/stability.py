@@ -1,0 +1,186 @@
+"""`grposcope stability`: at which refresh interval a run would blow up, said before it does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from grposcope.commands import HELP
+from grposcope.errors import UserError
+
+EXAMPLES = """\
+examples:
+  grposcope stability --lr 0.1 --momentum 0.9 --curvature 0.0959 --interval 16
+  grposcope stability --lr 1e-3 --momentum 0.9 --optimizer adam --rms-gradient 0.01 --curvature 0.5 --interval 8
+  grposcope stability --run runs/20260101-120000-tiny-grpo     settings and time constant of a finished run
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the subparsers of `grposcope`."""
+    command = commands.add_parser(
+        "stability",
+        help=HELP["stability"],
+        description="The exact stability check of a refresh interval: rollouts drawn every N optimiser steps.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("--run", dest="run_path", metavar="RUN",
+                         help="take settings and curvature from this run folder")  # fmt: skip
+    command.add_argument("--lr", type=float, metavar="X", help="learning rate η")
+    command.add_argument("--momentum", type=float, metavar="X", help="momentum β of SGD, or β₁ of Adam (default: 0)")
+    command.add_argument("--curvature", type=float, metavar="X", help="restoring force κ per unit of displacement")
+    command.add_argument("--curvature-se", type=float, default=math.nan, metavar="X", help="standard error of κ")
+    command.add_argument("--interval", type=int, metavar="N",
+                         help="optimiser steps on each batch of rollouts (default: 1)")  # fmt: skip
+    command.add_argument("--ratio", choices=("none", "unclipped", "clipped"), default="none",
+                         help="none freezes the force, unclipped removes the lag (default: none)")  # fmt: skip
+    command.add_argument("--optimizer", choices=("sgd", "adam"), help="optimiser (default: sgd)")
+    command.add_argument("--rms-gradient", type=float, metavar="X",
+                         help="root mean square gradient per parameter, needed with adam")  # fmt: skip
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judge the setting and print; the last line is JSON."""
+    from dataclasses import asdict
+
+    from grposcope.dynamics import refresh
+    from grposcope.dynamics.oscillator import adam_step
+    from grposcope.runs.store import dumps
+
+    given = {name: getattr(arguments, name) for name in ("lr", "momentum", "curvature", "interval", "optimizer",
+             "rms_gradient")}  # fmt: skip
+    error, source = arguments.curvature_se, "given"
+    if arguments.run_path:
+        found, error, source = _from_run(Path(arguments.run_path))
+        given = {name: value if value is not None else found.get(name) for name, value in given.items()}
+        if arguments.curvature is not None:
+            error, source = arguments.curvature_se, "given"
+    if given["lr"] is None:
+        raise UserError("say the learning rate with --lr, or name a run folder with --run")
+    momentum, interval = given["momentum"] or 0.0, 1 if given["interval"] is None else given["interval"]
+    step = given["lr"]
+    if given["optimizer"] in ("adam", "adamw"):
+        if given["rms_gradient"] is None:
+            raise UserError("the effective step of Adam needs the measured --rms-gradient, √mean(g²) per parameter")
+        step = adam_step(step, momentum, given["rms_gradient"])
+    if given["curvature"] is None:
+        if not arguments.run_path:
+            raise UserError("say the curvature with --curvature, or name a run folder with --run")
+        print(f"cannot tell: {source}")
+        print(dumps({"verdict": "cannot tell", "reason": source, "step": step, "momentum": momentum,
+                     "interval": interval}))  # fmt: skip
+        return 0
+    judged = refresh.margin(step, momentum, given["curvature"], interval, arguments.ratio)
+    range_ = _range(step, momentum, given["curvature"], error, arguments.ratio)
+    verdict = _verdict(judged, range_)
+    if judged.threshold and math.isfinite(judged.threshold):
+        print(_map(step * given["curvature"], momentum, interval))
+    print(_summary(judged, range_, verdict, step, momentum, given["curvature"], error, source))
+    print(dumps({"verdict": verdict, **asdict(judged), "threshold_range": range_, "step": step, "momentum": momentum,
+                 "curvature": given["curvature"], "curvature_se": error, "source": source}))  # fmt: skip
+    return 0
+
+
+def _range(step: float, momentum: float, curvature: float, error: float, ratio: Any) -> tuple[float, float]:
+    """Thresholds at κ ± 1.96 standard errors; NaN where κ has none, ∞ where the interval of κ reaches 0."""
+    from grposcope.dynamics import refresh
+
+    if not math.isfinite(error):
+        return math.nan, math.nan
+    low, high = curvature - 1.96 * error, curvature + 1.96 * error
+    most = refresh.threshold(step, momentum, low, ratio) if low > 0 else math.inf
+    return refresh.threshold(step, momentum, high, ratio), most
+
+
+def _verdict(judged: Any, range_: tuple[float, float]) -> str:
+    if judged.stable is None:
+        return "cannot tell"
+    low, high = range_
+    if math.isfinite(low) and low < judged.interval <= high:
+        return "cannot tell"
+    if not judged.stable:
+        return "unstable"
+    return "stable" if judged.share <= 0.5 else "stable, near the threshold"
+
+
+def _summary(
+    judged: Any, range_: tuple[float, float], verdict: str, step: float, momentum: float, curvature: float,
+    error: float, source: str,
+) -> str:  # fmt: skip
+    known = f" ± {error:.2g}" if math.isfinite(error) else ""
+    between = f" ({range_[0]:g} to {range_[1]:g} over the 95 % interval of κ)" if not math.isnan(range_[0]) else ""
+    lines = [
+        f"effective step {step:.4g}, momentum {momentum:g}, curvature {curvature:.4g}{known} ({source})",
+        f"largest stable refresh interval: {judged.threshold:g}{between}; the lag rule would say {judged.naive:.1f}",
+        f"your interval {judged.interval} is {judged.share:.2f} of it; spectral radius of a cycle {judged.radius:.4f}",
+        f"oscillates from interval {judged.onset:g} on; period here {judged.period:.4g} steps",
+        f"verdict: {verdict}" + (f"; {judged.flag}" if judged.flag else ""),
+    ]
+    if verdict == "unstable":
+        lines.append(
+            f"remedy: an interval of at most {judged.threshold / 2:g}, a smaller --lr, or the importance ratio"
+        )
+    return "\n".join(lines)
+
+
+def _map(pull: float, momentum: float, interval: int) -> str:
+    """The stability map in (ηκ, N): the threshold, the onset of oscillation, and where the setting stands."""
+    import numpy as np
+    import plotext
+
+    from grposcope.commands.plots import framed
+    from grposcope.dynamics import refresh
+
+    pulls = np.geomspace(pull / 8, min(pull * 8, 1.9 * (1 + momentum)), 60)
+    plotext.clear_figure()
+    for label, border in (("threshold", refresh.threshold), ("oscillates above", refresh.onset)):
+        heights = [max(border(1.0, momentum, float(p)), 0.5) for p in pulls]
+        plotext.plot(np.log10(pulls).tolist(), np.log10(heights).tolist(), marker="braille", label=label)
+    plotext.scatter([math.log10(pull)], [math.log10(interval)], marker="x", label="this setting")
+    return framed(f"stability map at momentum {momentum:g}: log10 N against log10 ηκ", "log10 ηκ")
+
+
+def _from_run(folder: Path) -> tuple[dict[str, Any], float, str]:
+    """Settings of a run folder and κ from the time constant of its reward; without κ where that is not identified."""
+    from grposcope.commands.fit import read_curve
+    from grposcope.dynamics import fit
+
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        settings = config["settings"]
+        optimizer = str(settings["optimizer"])
+        found: dict[str, Any] = {
+            "lr": float(config["lr"]), "momentum": float(settings["momentum"]), "interval": int(settings["interval"]),
+            "optimizer": "adam" if optimizer.startswith("adam") else "sgd",
+        }  # fmt: skip
+        parameters = int(config["model"]["parameters"])
+    except FileNotFoundError:
+        raise UserError(f"{folder} has no config.json; --run needs a run folder of grposcope train") from None
+    except (KeyError, TypeError, ValueError, json.JSONDecodeError) as error:
+        raise UserError(f"{folder / 'config.json'} does not hold the settings of a run: {error!r}") from None
+    steps, norms = read_curve(folder, "step", "grad_norm")
+    usable = [n for n in norms if math.isfinite(n) and n > 0]
+    if found["optimizer"] == "adam" and usable:
+        found["rms_gradient"] = math.sqrt(sum(n * n for n in usable) / len(usable) / parameters)
+    steps, reward = read_curve(folder)
+    fitted = fit.fit(steps, reward, "exponential")
+    tau = fitted.parameters.get("time_constant")
+    if tau is None or tau.flag:
+        reason = tau.flag if tau else fitted.flag
+        return found, math.nan, f"no time constant in the reward curve ({reason}); measure κ and give --curvature"
+    step = found["lr"]
+    if found["optimizer"] == "adam":
+        if not usable:
+            return found, math.nan, "no gradient norms in the run; give --curvature and --rms-gradient"
+        from grposcope.dynamics.oscillator import adam_step
+
+        step = adam_step(step, found["momentum"], found["rms_gradient"])
+    lag = (found["interval"] - 1) / 2
+    found["curvature"] = (1 - found["momentum"]) / (step * (tau.value + lag))
+    relative = tau.se / (tau.value + lag)
+    return found, found["curvature"] * relative, "from the time constant of the reward, the overdamped limit"

@@ -1,0 +1,179 @@
+"""What a partial run will do next: mean, predictive interval, where it ends, and whether going on pays.
+
+The mean is that of `trend`, a Bayesian average over levels that go on, wander, or rise ever more slowly, with
+the prior that training raises rewards. A band is the level's posterior with its standard deviation times
+WIDEN (the members share their assumptions, and runs of one kind turn out twice as unlike as any one of them says)
+plus noise drawn from the one-step surprises of the second half of the run, spikes included, so that a skewed
+reward keeps its skew. The run's plateau comes from a saturating curve fitted to it, where one is identified.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from grposcope.dynamics import trend
+from grposcope.dynamics.curves import fit_series
+from grposcope.dynamics.series import Array, Series, clean, without_spikes
+from grposcope.errors import UserError
+from grposcope.records import Estimate
+
+WIDEN = 2.0
+DRAWS, NOISES = 400, 5
+RECENT, FEWEST = 0.5, 20
+SURE = 0.9
+"""Probability asked of a verdict, on each side."""
+SATURATING = ("exponential", "inertial", "logistic")
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The next steps of a run.
+
+    steps (H,), mean (H,) and the predictive interval low, high (H,) of single rewards at `coverage`.
+    level: where the reward is now, without noise. gain: expected level at the horizon minus the level now, the value
+    of continuing. learning: probability that the run learns at all. plateau: value at which a saturating curve
+    ends, plateau_step where 95 % of its rise is done; NaN with the reason where no curve is identified.
+    verdict: rising, falling, level or cannot tell. advice: continue, stop, or what is missing. flag: notes.
+    """
+
+    steps: Array
+    mean: Array
+    low: Array
+    high: Array
+    coverage: float
+    level: Estimate
+    gain: Estimate
+    learning: float
+    plateau: Estimate
+    plateau_step: float
+    verdict: str
+    advice: str
+    flag: str = ""
+
+
+def forecast(
+    steps: ArrayLike, reward: ArrayLike, horizon: ArrayLike, coverage: float = 0.9, prior: trend.Prior | None = None
+) -> Forecast:
+    """Forecast `horizon` further steps, or at the steps listed in it; UserError for data that cannot be a curve.
+
+    Noise is drawn with a fixed seed: the same curve gives the same forecast.
+    """
+    series = clean(steps, reward)
+    if not 0 < coverage < 1:
+        raise UserError(f"coverage {coverage:g} must be between 0 and 1")
+    later = _later(series, horizon)
+    n, notes = len(series.reward), "; ".join(series.notes)
+    if series.constant:
+        return _repeated(series, later, coverage, notes)
+    believed = prior or trend.Prior()
+    plain = without_spikes(series.reward, believed.window, believed.width)
+    model = trend.posterior(series.steps, plain, series.spacing, believed)
+    spikes = series.reward - plain
+    member_mean, member_variance = model.ahead(later)
+    mean = model.weight @ member_mean + spikes.mean()
+    low, high = _band(model, member_mean, member_variance, mean, spikes, coverage)
+    spread = _spread(model.weight, model.level, model.level_variance)
+    level = Estimate(float(model.weight @ model.level + spikes.mean()), spread, n)
+    gain = _gain(model, member_mean[:, -1], n)
+    sigma = float(np.std(model.surprise + spikes[1:]))
+    verdict, advice = _advice(gain, 0.25 * sigma)
+    plateau, reached = _plateau(series)
+    return Forecast(later, mean, low, high, coverage, level, gain, 1 - model.still, plateau, reached, verdict, advice,
+                    notes)  # fmt: skip
+
+
+def mean_path(series: Series, later: Array, prior: trend.Prior | None = None) -> Array:
+    """Only the mean of `forecast`, at steps `later`."""
+    if series.constant:
+        return np.full(len(later), series.reward[0])
+    believed = prior or trend.Prior()
+    plain = without_spikes(series.reward, believed.window, believed.width)
+    model = trend.posterior(series.steps, plain, series.spacing, believed)
+    return np.asarray(model.weight @ model.ahead(later)[0] + (series.reward - plain).mean())
+
+
+def _repeated(series: Series, later: Array, coverage: float, notes: str) -> Forecast:
+    """All that can be said of a reward that never varied."""
+    n, reason = len(series.reward), "constant reward"
+    same = np.full(len(later), series.reward[0])
+    level = Estimate(float(same[0]), math.nan, n, reason)
+    advice = "a reward that never varies gives no gradient: check the reward function and how hard the problems are"
+    flag = "; ".join(filter(None, ("constant reward: the forecast only repeats it", notes)))
+    return Forecast(
+        later, same, same, same, coverage, level, Estimate(0.0, math.nan, n, reason), math.nan, level, math.nan,
+        "cannot tell", advice, flag,
+    )  # fmt: skip
+
+
+def _later(series: Series, horizon: ArrayLike) -> Array:
+    given = np.asarray(horizon, dtype=float)
+    last = series.steps[-1]
+    if given.ndim == 0:
+        if not (np.isfinite(given) and given >= 1):
+            raise UserError(f"horizon {float(given):g} must be at least 1 step")
+        return np.asarray(last + series.spacing * np.arange(1, max(1, round(float(given) / series.spacing)) + 1))
+    if given.ndim != 1 or not len(given) or not (given > last).all():
+        raise UserError(f"the steps to forecast must come after the last one, {last:g}")
+    return given
+
+
+def _band(
+    model: trend.Trend, mean: Array, variance: Array, centre: Array, spikes: Array, coverage: float
+) -> tuple[Array, Array]:
+    """Quantiles of level plus noise, by drawing from both."""
+    random = np.random.default_rng(0)
+    drawn = random.choice(len(model.weight), DRAWS, p=model.weight)
+    apart = mean[drawn] - model.weight @ mean + np.sqrt(variance[drawn]) * random.standard_normal((DRAWS, 1))
+    noise = model.surprise + spikes[1:] - spikes.mean()
+    noise = noise[-max(FEWEST, round(RECENT * len(noise))) :]
+    shaken = random.choice(noise, (NOISES, DRAWS, 1)) + centre + WIDEN * apart
+    low, high = np.quantile(shaken.reshape(-1, len(centre)), [(1 - coverage) / 2, (1 + coverage) / 2], axis=0)
+    return low, high
+
+
+def _spread(weight: Array, mean: Array, variance: Array) -> float:
+    """Standard deviation of the mixture, widened."""
+    centre = weight @ mean
+    return WIDEN * math.sqrt(float(weight @ (variance + (mean - centre) ** 2)))
+
+
+def _gain(model: trend.Trend, final: Array, n: int) -> Estimate:
+    """Expected rise of the level up to the horizon, with the spread of its own."""
+    moved = final - model.level
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(model.rise != 0, moved / model.rise, 0.0)
+    return Estimate(float(model.weight @ moved), _spread(model.weight, moved, model.rise_variance * ratio**2), n)
+
+
+def _advice(gain: Estimate, matters: float) -> tuple[str, str]:
+    """Verdict and advice from the interval of the gain; `matters` is a quarter of the noise of one logged reward."""
+    z = NormalDist().inv_cdf(SURE)
+    low, high = gain.value - z * gain.se, gain.value + z * gain.se
+    if low > 0:
+        return "rising", "continue: the reward is expected to rise further"
+    if high < 0:
+        return "falling", "stop and look: the reward is expected to fall"
+    if high < matters and low > -matters:
+        return "level", "stop: what is left to gain is below a quarter of the noise of one step"
+    return (
+        "cannot tell",
+        "the expected change does not stand out from what is uncertain: log more steps before deciding",
+    )
+
+
+def _plateau(series: Series) -> tuple[Estimate, float]:
+    """Value and step of the plateau from the saturating curve with the least residual that is identified."""
+    fits = [f for f in (fit_series(series, name) for name in SATURATING) if not f.parameters["plateau"].flag]
+    if not fits:
+        return Estimate(
+            math.nan, math.nan, len(series.reward), "cannot tell: no saturating curve is identified"
+        ), math.nan
+    best = min(fits, key=lambda f: f.rmse)
+    spread = float(np.std([f.parameters["plateau"].value for f in fits]))
+    value = best.parameters["plateau"]
+    return Estimate(value.value, math.hypot(value.se, spread), value.n), best.reaches(0.95)

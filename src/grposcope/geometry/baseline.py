@@ -1,0 +1,159 @@
+"""Is the group mean the right baseline? From rewards r and squared score norms k = ‖s‖².
+
+Of all constants b per prompt, the estimate (r − b) s of the policy gradient has least variance at
+
+    b* = E[r k] / E[k] = V + Cov(r, k)/E[k],      V = E r     (Weaver & Tao 2001; Greensmith et al. 2004)
+
+and any other b costs (b − b*)² E[k] more. So the group mean is optimal iff Cov(r, k) = 0 and its excess
+is Cov(r, k)²/E[k]; that of no baseline is b*² E[k]. Both are compared with the variance left at b*,
+tr Var((r − b*) s) = E[(r − V)² k] − Cov²/E[k] − ‖g‖².
+
+Products of expectations are estimated from distinct rollouts, so they carry no bias: Cov² from pairs
+of the jackknife would not be, hence Cov² − se². Standard errors: jackknife over the rollouts of a
+prompt, over prompts when pooled. A prompt whose rewards are all equal says nothing about Cov, and no
+prompt with fewer than four rollouts does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grposcope.records import Estimate
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One prompt, or the average over prompts.
+
+    mean: V. optimal: b*. covariance: Cov(r, k)/E[k] = b* − V, in units of reward. excess_mean,
+    excess_none: what the group mean and no baseline cost, as a share of the variance left at b*.
+    """
+
+    mean: Estimate
+    optimal: Estimate
+    covariance: Estimate
+    excess_mean: Estimate
+    excess_none: Estimate
+
+    def verdict(self, z: float = 1.96) -> str:
+        """Whether the data can tell that the mean is not optimal."""
+        gap = self.covariance
+        if not (math.isfinite(gap.value) and gap.se > 0):
+            return f"cannot tell: {gap.flag or 'no standard error'}"
+        if abs(gap.value) <= z * gap.se:
+            return "the group mean cannot be told from the best constant baseline"
+        side = "above" if gap.value > 0 else "below"
+        return f"the best constant baseline lies {side} the group mean"
+
+
+def of_prompt(rewards: Array, gram: Array) -> Baseline:
+    """The baseline of one prompt from its rewards (G,) and the inner products of its scores (G, G)."""
+    size = len(rewards)
+    if size < 4:
+        return _nothing(size, f"{size} rollouts; at least 4 are needed")
+    if np.ptp(rewards) == 0:
+        return _nothing(size, "all rewards are equal")
+
+    def jackknife(statistic: Callable[[Array, Array], float]) -> Estimate:
+        whole = statistic(rewards, gram)
+        rows = range(size)
+        without = np.array([statistic(np.delete(rewards, i), np.delete(np.delete(gram, i, 0), i, 1)) for i in rows])
+        se = math.sqrt((size - 1) / size * float(((without - without.mean()) ** 2).sum()))
+        return Estimate(whole, se, size)
+
+    gap = jackknife(lambda r, k: covariance(r, np.diag(k)) / float(np.diag(k).mean()))
+    optimal = jackknife(lambda r, k: float(r @ np.diag(k)) / float(np.diag(k).sum()))
+    mean = Estimate.mean(list(map(float, rewards)))
+    norm = float(np.diag(gram).mean())
+    rest = best_variance(rewards, gram, gap)
+    flag = "" if rest > 0 else "the variance estimated is not positive: too few rollouts"
+    scale = norm / rest if rest > 0 else math.nan
+    return Baseline(
+        mean=mean,
+        optimal=optimal,
+        covariance=gap,
+        excess_mean=Estimate((gap.value**2 - gap.se**2) * scale, 2 * abs(gap.value) * gap.se * scale, size, flag),
+        excess_none=Estimate(
+            (optimal.value**2 - optimal.se**2) * scale, 2 * abs(optimal.value) * optimal.se * scale, size, flag
+        ),
+    )
+
+
+def pooled(rewards: Array, gram: Array) -> tuple[Baseline, tuple[Baseline, ...]]:
+    """The average over prompts, with standard errors over prompts, and each prompt's own.
+
+    rewards (P, G); gram (B, B) of all rollouts, prompt-major. Prompts weigh by E[k], as they do in the
+    variance of a batch: the average is a ratio of sums, with jackknife errors over prompts.
+    """
+    prompts, group = rewards.shape
+    blocks = [gram[p * group : (p + 1) * group, p * group : (p + 1) * group] for p in range(prompts)]
+    each = tuple(of_prompt(r, k) for r, k in zip(rewards, blocks, strict=True))
+    live = [i for i, one in enumerate(each) if math.isfinite(one.covariance.value)]
+    if len(live) < 2:
+        reason = f"{len(live)} of {prompts} groups have unequal rewards and 4 rollouts; at least 2 are needed"
+        return _nothing(len(live), reason), each
+    norms = np.array([np.diag(blocks[i]).mean() for i in live])
+    rest = np.array([best_variance(rewards[i], blocks[i], each[i].covariance) for i in live])
+    gaps = np.array([each[i].covariance.value for i in live])
+    # squares less their sampling variance, so that noise is not counted as excess
+    square_gap = np.array([each[i].covariance.value ** 2 - each[i].covariance.se ** 2 for i in live])
+    square_best = np.array([each[i].optimal.value ** 2 - each[i].optimal.se ** 2 for i in live])
+    means = np.array([each[i].mean.value for i in live])
+    bests = np.array([each[i].optimal.value for i in live])
+    return Baseline(
+        mean=_ratio(means * norms, norms),
+        optimal=_ratio(bests * norms, norms),
+        covariance=_ratio(gaps * norms, norms),
+        excess_mean=_ratio(square_gap * norms, rest),
+        excess_none=_ratio(square_best * norms, rest),
+    ), each
+
+
+def covariance(rewards: Array, norms: Array) -> float:
+    """Unbiased sample covariance."""
+    return float(((rewards - rewards.mean()) * (norms - norms.mean())).sum() / (len(rewards) - 1))
+
+
+def gradient_norm(rewards: Array, gram: Array) -> float:
+    """Unbiased ‖g‖², g = E[r s], from pairs i ≠ j with the mean reward of all others as baseline (G ≥ 3)."""
+    size, total = len(rewards), rewards.sum()
+    others = (total - rewards[:, None] - rewards[None]) / (size - 2)
+    terms = (rewards[:, None] - others) * (rewards[None] - others) * gram
+    return float((terms.sum() - np.diag(terms).sum()) / (size * (size - 1)))
+
+
+def second_moment(rewards: Array, norms: Array) -> float:
+    """Unbiased E[(r − V)² k] = E[r²k] − 2 V E[rk] + V² E[k], each product over distinct rollouts (G ≥ 3)."""
+    n, r, k = len(rewards), rewards, norms
+    pairs = r.sum() * (r * k).sum() - (r * r * k).sum()  # Σ_{i≠j} r_i r_j k_j
+    # Σ over distinct i, j, l of r_i r_j k_l = all − those where two or three places agree
+    triples = r.sum() ** 2 * k.sum() - 2 * pairs - (r * r).sum() * k.sum()
+    return float((r * r * k).sum() / n - 2 * pairs / (n * (n - 1)) + triples / (n * (n - 1) * (n - 2)))
+
+
+def best_variance(rewards: Array, gram: Array, gap: Estimate) -> float:
+    """tr Var((r − b*) s) = E[(r − V)² k] − Cov²/E[k] − ‖g‖²; an estimate, which can fall below 0."""
+    norms = np.diag(gram)
+    excess = (gap.value**2 - gap.se**2) * float(norms.mean())
+    return second_moment(rewards, norms) - excess - gradient_norm(rewards, gram)
+
+
+def _ratio(over: Array, under: Array) -> Estimate:
+    """Σ over / Σ under with its jackknife standard error."""
+    n = len(over)
+    whole = float(over.sum() / under.sum())
+    without = (over.sum() - over) / (under.sum() - under)
+    se = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
+    flag = "" if n >= 5 and under.sum() > 0 else f"only {n} prompts" if under.sum() > 0 else "variance not positive"
+    return Estimate(whole, se, n, flag)
+
+
+def _nothing(n: int, reason: str) -> Baseline:
+    return Baseline(*[Estimate(math.nan, math.nan, n, reason)] * 5)

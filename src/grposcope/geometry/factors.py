@@ -1,0 +1,258 @@
+"""Every rollout's score from one backward pass: each layer's inputs a and back-propagated gradients b.
+
+Rollouts do not interact, so one backward of Σ_{i,t} m_{i,t} log π(y_{i,t}) gives, at a linear layer,
+
+    S_i = Σ_t b_{i,t} a_{i,t}ᵀ    (the gradient of Σ_t m_{i,t} log π(y_{i,t}), one matrix per rollout)
+
+With unit weights m that is the score s_i = ∇ log π(y_i); any gradient Σ_i u_i s_i is then a weighted
+sum of what is already there. Weights that vary along a rollout need a backward of their own, since b
+carries the sum over later tokens.
+
+`stream` runs that pass and hands each parameter's `Score` to a visitor as soon as its last use has
+been seen, then forgets it, so the factors of all layers are never held at once. A weight shared by
+several layers (an embedding tied to the head) is handed over once, with all its uses: the cross
+terms are exact. Linear layers, GPT-2's transposed ones and embeddings are measured through their
+factors; biases and the vectors of norms by their per-rollout gradients. Adapters of low rank are
+linear layers. Other trainable parameters (convolutions, stacked experts) are `left_out`, by name.
+
+It works through activation checkpointing, since inputs are saved the way autograd saves them, and
+in bfloat16, where products are taken in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from grposcope.errors import UserError
+from grposcope.geometry import capture, memory
+from grposcope.geometry.scores import Score, Visitor
+from grposcope.records import Rollouts
+
+
+@dataclass(frozen=True)
+class TokenView:
+    """What the logits say of every token, all (B, T), 0 where masked.
+
+    logp: log π(y_t). norms: ‖e_y − π‖, the norm of the token's score at the logits.
+    """
+
+    logp: Tensor
+    norms: Tensor
+
+
+@dataclass
+class Factors:
+    """A model made ready to be measured, by `attach`.
+
+    measured: parameters that will be handed over, by name. left_out: trainable ones that will not.
+    bytes_per_token: what autograd keeps for the backward pass, seen in the self-check.
+    error: relative error of the self-check, NaN where it was not made; worst: the largest one of a
+    single parameter, and its name.
+    """
+
+    model: Any
+    temperature: float
+    measured: dict[str, nn.Parameter]
+    left_out: tuple[str, ...]
+    bytes_per_token: float = math.nan
+    error: float = math.nan
+    worst: tuple[str, float] = ("", math.nan)
+    _owners: capture.Owners = field(default_factory=dict)
+
+    @property
+    def share_left_out(self) -> float:
+        """Share of the trainable parameters that are not measured."""
+        out = sum(dict(self.model.named_parameters())[name].numel() for name in self.left_out)
+        return out / max(out + sum(p.numel() for p in self.measured.values()), 1)
+
+    def oriented(self, name: str, array: Tensor) -> Tensor:
+        """A parameter's weights or gradient as outputs × inputs (R, C); GPT-2 keeps them the other way round."""
+        return capture.oriented(self._owners[name], array)
+
+    def stream(
+        self,
+        rollouts: Rollouts,
+        visit: Visitor,
+        weights: Tensor | None = None,
+        between: Callable[[Tensor, TokenView], None] | None = None,
+    ) -> TokenView:
+        """One forward and one backward of Σ weights · log π; `visit` sees every parameter once.
+
+        weights: (B, T), by default 1 on every token. between sees the logits (B, T, V), at the
+        temperature, and the token view, after the forward pass. The order is that of the backward pass, last layer
+        first, then the vectors. UserError where a layer's factors are not finite.
+        """
+        mask = rollouts.mask
+        given = mask.to(torch.float32) if weights is None else weights.where(mask, 0.0)
+        with capture.patched(self.model, self.measured, self._owners, visit) as collect, _checkpointing(self.model):
+            view, total = _forward(self.model, rollouts, given, self.temperature, between)
+            collect.phase = "backward"
+            total.backward()
+            collect.finish()
+        return view
+
+
+def attach(model: Any, rollouts: Rollouts | None = None, temperature: float = 1.0) -> Factors:
+    """Find what can be measured, and check the factors against autograd on a few tokens of `rollouts`.
+
+    UserError where the model has no layer of a known kind, or where the two gradients disagree.
+    """
+    owners: dict[int, list[tuple[nn.Module, str]]] = {}
+    for module in model.modules():
+        for key, parameter in module._parameters.items():
+            if parameter is not None and parameter.requires_grad:
+                owners.setdefault(id(parameter), []).append((module, key))
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    measured = {name: p for name, p in trained.items() if all(capture.known(*owner) for owner in owners[id(p)])}
+    left_out = tuple(name for name in trained if name not in measured)
+    if not any(p.dim() == 2 for p in measured.values()):
+        raise UserError(
+            "the model has no trainable linear layer or embedding to measure (nn.Linear, GPT-2's Conv1D, "
+            "nn.Embedding); unfreeze some weights or use another model"
+        )
+    factors = Factors(model, temperature, measured, left_out, _owners={n: owners[id(p)] for n, p in measured.items()})
+    if rollouts is not None:
+        _check(factors, rollouts)
+    return factors
+
+
+def _check(factors: Factors, rollouts: Rollouts, most: int = 12) -> None:
+    """Compare Σ w ∇log π from the factors with autograd's, on two rollouts of a few tokens and uneven weights."""
+    few = _excerpt(rollouts, most)
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(few.mask.shape, generator=generator).to(few.mask.device).where(few.mask, 0.0)
+    own = {p.untyped_storage().data_ptr() for p in factors.model.parameters()}
+    with _checkpointing(factors.model):
+        with memory.saved_bytes(own) as saved:
+            _, total = _forward(factors.model, few, weights, factors.temperature)
+        factors.bytes_per_token = saved() / (few.prompt_ids.numel() + few.tokens.numel())
+        gradients = torch.autograd.grad(total, list(factors.measured.values()), allow_unused=True)
+    wanted = dict(zip(factors.measured, gradients, strict=True))
+    off: dict[str, float] = {}
+    size: dict[str, float] = {}
+
+    def compare(score: Score) -> None:
+        autograd = wanted[score.name]
+        off[score.name] = size[score.name] = 0.0
+        for piece, block in score.blocks():
+            mine = block.sum(0)
+            theirs = torch.zeros_like(mine)
+            if autograd is not None:
+                theirs = factors.oriented(score.name, autograd)[piece].to(mine)
+            off[score.name] += float((mine - theirs).double().square().sum())
+            size[score.name] += float(theirs.double().square().sum())
+
+    factors.stream(few, compare, weights)
+    total_size = math.fsum(size.values())
+    factors.error = math.sqrt(math.fsum(off.values()) / total_size) if total_size else math.nan
+    relative = {name: math.sqrt(off[name] / size[name]) for name in off if size[name] > 1e-12 * total_size}
+    missing = [name for name, g in wanted.items() if g is not None and name not in off and bool(g.any())]
+    factors.worst = max(relative.items(), key=lambda item: item[1], default=("", math.nan))
+    allowed = 0.1 if factors.model.dtype in (torch.bfloat16, torch.float16) else 1e-3
+    if missing or not factors.error <= allowed:
+        where = missing[0] if missing else factors.worst[0]
+        raise UserError(
+            f"the gradient put together from the layers differs from autograd's by {factors.error:.1e} (relative), "
+            f"most at {where}: this model uses its weights in a way that is not measured; freeze that layer"
+        )
+
+
+def _excerpt(rollouts: Rollouts, most: int) -> Rollouts:
+    """The first rollout and the shortest, cut to the last and first `most` tokens of prompt and completion."""
+    lengths = rollouts.lengths
+    rows = torch.stack((lengths.new_tensor(0), lengths.clamp(min=1).argmin()))
+    mask = rollouts.mask[rows, :most]
+    if not bool(mask.any()):
+        rows = torch.stack((lengths.argmax(), lengths.argmax()))
+        mask = rollouts.mask[rows, :most]
+    return Rollouts(
+        prompt_ids=rollouts.prompt_ids[rows][:, -most:],
+        prompt_mask=rollouts.prompt_mask[rows][:, -most:],
+        tokens=rollouts.tokens[rows, :most],
+        mask=mask,
+        logp=rollouts.logp[rows, :most],
+        entropy=rollouts.entropy[rows, :most],
+        truncated=rollouts.truncated[rows],
+        rewards=rollouts.rewards.new_zeros(1, 2),
+    )
+
+
+def _forward(
+    model: Any,
+    rollouts: Rollouts,
+    weights: Tensor,
+    temperature: float,
+    between: Callable[[Tensor, TokenView], None] | None = None,
+) -> tuple[TokenView, Tensor]:
+    """The token view and Σ weights · log π, from whole rows [prompt, completion] with nothing shared between them."""
+    start = rollouts.prompt_ids.shape[1] - int(rollouts.prompt_mask.sum(-1).max())
+    width = rollouts.tokens.shape[1]
+    whole = F.pad(rollouts.prompt_mask[:, start:].long(), (0, width), value=1)
+    with torch.enable_grad():
+        logits = model(
+            input_ids=torch.cat((rollouts.prompt_ids[:, start:], rollouts.tokens), 1),
+            attention_mask=whole,
+            position_ids=(whole.cumsum(-1) - 1).clamp(min=0),
+            use_cache=False,
+            logits_to_keep=width + 1,
+        ).logits[:, -width - 1 : -1]
+        logp, norms = _Picked.apply(logits, rollouts.tokens, rollouts.mask, temperature or 1.0)
+        total = (logp * weights.to(logp)).sum()
+    view = TokenView(logp.detach(), norms)
+    if between is not None:
+        between(logits.detach() if temperature in (0, 1) else logits.detach() / temperature, view)
+    return view, total
+
+
+class _Picked(torch.autograd.Function):
+    """log π of the tokens taken and their score norms, a rollout at a time: no second copy of the logits."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, tokens: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        kind = torch.promote_types(logits.dtype, torch.float32)
+        logp = torch.zeros(tokens.shape, dtype=kind, device=logits.device)
+        norms, normaliser = torch.zeros_like(logp), torch.zeros_like(logp)
+        for row in range(len(logits)):
+            scaled = logits[row].to(kind) / temperature
+            normaliser[row] = scaled.logsumexp(-1)
+            logp[row] = scaled.gather(-1, tokens[row][:, None])[:, 0] - normaliser[row]
+            chances = (scaled - normaliser[row][:, None]).exp_()
+            # ‖e_y − π‖² = (1 − π_y)² + Σ_{v≠y} π_v²; written without 1 − 2π_y + Σπ², which cancels
+            rest = chances.scatter(-1, tokens[row][:, None], 0.0).square().sum(-1)
+            norms[row] = (torch.expm1(logp[row]).square() + rest).sqrt()
+        logp, norms = logp.where(mask, 0.0), norms.where(mask, 0.0)
+        ctx.save_for_backward(logits, tokens, mask, normaliser)
+        ctx.temperature = temperature
+        ctx.mark_non_differentiable(norms)
+        return logp, norms
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        logits, tokens, mask, normaliser = ctx.saved_tensors
+        weights = gradients[0].where(mask, 0.0) / ctx.temperature
+        out = torch.empty_like(logits)
+        for row in range(len(logits)):
+            chances = (logits[row].to(weights.dtype) / ctx.temperature - normaliser[row][:, None]).exp_()
+            chances.mul_(-weights[row][:, None])
+            chances.scatter_add_(-1, tokens[row][:, None], weights[row][:, None])
+            out[row] = chances
+        return out, None, None, None
+
+
+@contextmanager
+def _checkpointing(model: Any) -> Iterator[None]:
+    """Training mode while activations are to be recomputed, which models do in that mode only; no dropout is on."""
+    was = model.training
+    model.train(any(getattr(module, "gradient_checkpointing", False) for module in model.modules()))
+    try:
+        yield
+    finally:
+        model.train(was)

@@ -1,0 +1,87 @@
+"""The per-rollout gradients of one parameter, kept as factors: S_i = Σ_t rows_{i,t} columns_{i,t}ᵀ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BLOCK = 4 * 2**20
+"""Bytes of per-rollout matrices held at a time while a parameter is gone through: few enough to stay in cache."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a matrix in the forward pass, oriented so that S_i = Σ_t rows_{i,t} columns_{i,t}ᵀ.
+
+    rows (B, L, R), or for a look-up its ids (B, L), each standing for a unit vector; columns (B, L, C).
+    A look-up never counts the row `padding`, as autograd does not.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    padding: int = -1
+
+    @property
+    def lookup(self) -> bool:
+        """Whether `rows` are ids."""
+        return not self.rows.is_floating_point()
+
+
+@dataclass(frozen=True)
+class Score:
+    """The per-rollout gradients of one parameter, S (B, R, C); a vector has R = 1.
+
+    name: as in `model.named_parameters()`. kind: "linear", "embedding" or "vector".
+    shape: (R, C). uses: its factors; none for a vector, whose gradients (B, C) are in `direct`.
+    parameter: the weights themselves, in the orientation of `shape`.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, int]
+    parameter: Tensor
+    uses: tuple[Use, ...] = ()
+    direct: Tensor | None = None
+
+    @property
+    def rollouts(self) -> int:
+        """B."""
+        return len(self.direct) if self.direct is not None else len(self.uses[0].columns)
+
+    def blocks(self, limit: int = BLOCK) -> Iterator[tuple[slice, Tensor]]:
+        """S in pieces of whole rows, (slice of R, (B, rows, C)), each of about `limit` bytes."""
+        if self.direct is not None:
+            yield slice(0, 1), self.direct[:, None]
+            return
+        count, (rows, columns) = self.rollouts, self.shape
+        step = max(1, min(rows, limit // (4 * count * columns)))
+        for start in range(0, rows, step):
+            piece = slice(start, min(start + step, rows))
+            yield piece, self.piece(piece)
+
+    def piece(self, piece: slice) -> Tensor:
+        """The rows `piece` of every S_i, (B, rows, C)."""
+        total: Tensor | None = None
+        for use in self.uses:  # dense ones first, so that look-ups can be added in place
+            if not use.lookup:
+                part = torch.bmm(use.rows[..., piece].mT, use.columns)
+                total = part if total is None else total.add_(part)
+        for use in self.uses:
+            if use.lookup:
+                if total is None:
+                    total = use.columns.new_zeros(self.rollouts, piece.stop - piece.start, self.shape[1])
+                inside = (use.rows >= piece.start) & (use.rows < piece.stop) & (use.rows != use.padding)
+                which = inside.nonzero(as_tuple=True)
+                total.index_put_((which[0], use.rows[which] - piece.start), use.columns[which], accumulate=True)
+        assert total is not None
+        return total
+
+    def dense(self) -> Tensor:
+        """All of S, (B, R, C): for tests and small models."""
+        return torch.cat([block for _, block in self.blocks()], 1)
+
+
+Visitor = Callable[[Score], None]

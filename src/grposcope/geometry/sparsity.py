@@ -1,0 +1,158 @@
+"""How unevenly a gradient is spread: over groups, over tokens, over parameters.
+
+Of non-negative numbers x_1 … x_n (sizes of tokens' scores, of gradient entries):
+
+    gini      Σ_i Σ_j |x_i − x_j| / (2 n² mean)      0 all equal, → 1 one holds all
+    hoyer     (√n − ‖x‖₁/‖x‖₂) / (√n − 1)            0 all equal, 1 one holds all (Hoyer 2004)
+    top_q     share of Σx² in the largest q %
+    below_τ   share of entries smaller than τ · max
+
+Groups: a group is dead when all its rewards are equal; for binary rewards with the same success rate
+p everywhere that has probability p^G + (1−p)^G. Updates: a weight kept in bfloat16 moves only when the
+step exceeds half the distance to the next representable number.
+
+Of nothing, or of zeros only, each measure is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from grposcope.objectives import advantages
+from grposcope.records import Estimate
+
+SAMPLE = 2**20
+"""Gradient entries, over all layers, that the parameter-level measures are taken from."""
+TOPS = (1, 5, 20)
+BELOW = (0.1, 0.01, 0.001)
+
+
+def gini(sizes: Tensor) -> float:
+    """Gini index of non-negative numbers."""
+    ordered = sizes.double().flatten().sort().values
+    n, total = len(ordered), float(ordered.sum())
+    if n == 0 or not total > 0:
+        return math.nan
+    rank = torch.arange(1, n + 1, dtype=torch.float64, device=ordered.device)
+    return float(((2 * rank - n - 1) * ordered).sum() / (n * total))
+
+
+def hoyer(sizes: Tensor) -> float:
+    """Hoyer's sparsity of non-negative numbers; NaN for fewer than two."""
+    x = sizes.double().flatten()
+    norm = float(torch.linalg.vector_norm(x))
+    if len(x) < 2 or not norm > 0:
+        return math.nan
+    return (math.sqrt(len(x)) - float(x.abs().sum()) / norm) / (math.sqrt(len(x)) - 1)
+
+
+def top_share(sizes: Tensor, percent: float) -> float:
+    """Share of Σx² held by the largest `percent` % of the numbers, at least one of them."""
+    energy = sizes.double().flatten().square().sort(descending=True).values
+    total = float(energy.sum())
+    if not total > 0:
+        return math.nan
+    return float(energy[: max(1, math.ceil(percent / 100 * len(energy) - 1e-9))].sum()) / total
+
+
+def measures(sizes: Tensor, largest: float | None = None) -> dict[str, float]:
+    """Every measure by name; `largest` is the maximum where `sizes` are only a sample."""
+    x = sizes.abs()
+    most = largest if largest is not None else float(x.max()) if x.numel() else math.nan
+    found = {"gini": gini(x), "hoyer": hoyer(x), **{f"top_{q}": top_share(x, q) for q in TOPS}}
+    return found | {f"below_{t}": float((x < t * most).double().mean()) if most > 0 else math.nan for t in BELOW}
+
+
+def dead_fraction(rewards: Tensor) -> Estimate:
+    """Share of groups (P, G) whose rewards are all equal, with its standard error over prompts."""
+    return Estimate.mean([float(d) for d in advantages.dead(rewards)])
+
+
+def dead_chance(success: float, group: int) -> float:
+    """p^G + (1−p)^G: the chance that a group of binary rewards is dead."""
+    return success**group + (1 - success) ** group
+
+
+def dead_prediction(rewards: Tensor) -> float:
+    """`dead_chance` at the overall success rate: the dead fraction if all prompts were equally hard.
+
+    What is observed lies above it as far as prompts differ. NaN where rewards are not binary.
+    """
+    if not binary(rewards):
+        return math.nan
+    return dead_chance(float(rewards.double().mean()), rewards.shape[-1])
+
+
+def dead_at(rewards: Tensor, group: int) -> Estimate:
+    """Unbiased dead fraction for smaller groups of `group` rollouts, from binary rewards (P, G): hypergeometric."""
+    size = rewards.shape[-1]
+    if not binary(rewards) or group > size:
+        return Estimate(math.nan, math.nan, len(rewards), "needs binary rewards and no more rollouts than were drawn")
+    wins = rewards.sum(-1).round().int().tolist()
+    ways = math.comb(size, group)
+    return Estimate.mean([(math.comb(k, group) + math.comb(size - k, group)) / ways for k in wins])
+
+
+def binary(rewards: Tensor) -> bool:
+    """Whether all rewards are 0 or 1."""
+    return bool(((rewards == 0) | (rewards == 1)).all())
+
+
+def visible(weights: Tensor, step: Tensor) -> float:
+    """Share of weights kept in bfloat16 that θ − step would change."""
+    kept = weights.to(torch.bfloat16)
+    moved = (kept.float() - step.float()).to(torch.bfloat16)
+    return float((moved != kept).double().mean())
+
+
+class Sample:
+    """Parameter-level sparsity of one gradient, given a layer at a time, from every n-th of its entries.
+
+    total: entries to come. learning_rate: adds the share of weights kept in bfloat16 that one step would
+    change, of plain gradient descent (`visible_sgd`) and of Adam's first (`visible_adam`, of size the
+    learning rate wherever the gradient is not 0).
+    """
+
+    def __init__(self, total: int, learning_rate: float | None = None, seed: int = 0):
+        self.stride, self.learning_rate, self.seed = max(1, total // SAMPLE), learning_rate, seed
+        self.kept: list[tuple[Tensor, Tensor]] = []
+        self.entries = 0
+        self.largest = self.sum_abs = self.sum_square = 0.0
+
+    def add(self, gradient: Tensor, weights: Tensor) -> None:
+        """A layer's gradient and its weights, of the same shape."""
+        flat, offset = gradient.reshape(-1), -self.entries % self.stride
+        place = slice(offset, None, self.stride)
+        self.kept.append((flat[place].clone(), weights.reshape(-1)[place].to(flat.dtype)))
+        self.entries += len(flat)
+        self.largest = max(self.largest, float(torch.linalg.vector_norm(flat, math.inf)))
+        self.sum_abs += float(torch.linalg.vector_norm(flat, 1))
+        self.sum_square += float(torch.linalg.vector_norm(flat)) ** 2
+
+    def measures(self, parts: int = 10) -> dict[str, Estimate]:
+        """Every measure by name; errors are those of sampling, over random parts of the sample. `hoyer` is exact."""
+        if not self.kept or not self.sum_square > 0:
+            return {}
+        gradient, weights = torch.cat([g for g, _ in self.kept]), torch.cat([w for _, w in self.kept])
+        whole = self._of(gradient, weights)
+        errors = dict.fromkeys(whole, 0.0)
+        if len(gradient) < self.entries:
+            order = torch.randperm(len(gradient), generator=torch.Generator().manual_seed(self.seed)).to(
+                gradient.device
+            )
+            split = [self._of(gradient[part], weights[part]) for part in order.chunk(parts)]
+            errors = {name: Estimate.mean([one[name] for one in split]).se for name in whole}
+        root = math.sqrt(self.entries)
+        whole["hoyer"] = (root - self.sum_abs / math.sqrt(self.sum_square)) / (root - 1) if root > 1 else math.nan
+        errors["hoyer"] = 0.0
+        return {name: Estimate(value, errors[name], len(gradient)) for name, value in whole.items()}
+
+    def _of(self, gradient: Tensor, weights: Tensor) -> dict[str, float]:
+        found = measures(gradient, self.largest)
+        if self.learning_rate is not None:
+            found["visible_sgd"] = visible(weights, self.learning_rate * gradient)
+            found["visible_adam"] = visible(weights, self.learning_rate * gradient.sign())
+        return found

@@ -1,0 +1,210 @@
+"""Ranks of a spectrum, each by its name, and the singular values they are taken from.
+
+With σ₁ ≥ σ₂ ≥ … the singular values and x = σ² the energies:
+
+    stable          Σx / x₁
+    participation   (Σx)² / Σx²
+    entropy         exp(−Σ p ln p), p = σ/Σσ      (Roy & Vetterli 2007, the effective rank)
+    entropy_sq      the same with p = x/Σx
+    energy_q        least k whose leading energies reach q % of Σx (q = 90, 95, 99)
+    threshold_τ     #{σ_i ≥ τ σ₁} (τ = 0.1, 0.01)
+
+All but the threshold ranks fall when energy moves from small to large singular values. So a
+spectrum known in part is enclosed (`bounds`, ours): the true one lies, in the order of majorisation,
+between "the rest of the energy is spread evenly" and "the rest is as concentrated as the values
+known allow". Degenerate case: a matrix of zeros, or one that is not finite, has rank NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+SMALL = 160
+"""Matrices with a side of at most this many are done in full: cheaper than an iteration, and exact."""
+ENERGIES = (90, 95, 99)
+THRESHOLDS = (0.1, 0.01)
+NAMES = (
+    "stable",
+    "participation",
+    "entropy",
+    "entropy_sq",
+    *(f"energy_{q}" for q in ENERGIES),
+    *(f"threshold_{t}" for t in THRESHOLDS),
+)
+"""Every rank of `ranks`, in its order."""
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Singular values of one matrix, all of them or the leading ones.
+
+    values:    in decreasing order, float64.
+    slack:     how far each true value may lie above the one given; 0 where the spectrum is complete.
+    size:      how many singular values the matrix has, the smaller of its sides.
+    frobenius: ‖·‖_F, exact.
+    """
+
+    values: NDArray[np.float64]
+    slack: NDArray[np.float64]
+    size: int
+    frobenius: float
+
+    @property
+    def complete(self) -> bool:
+        """Whether all singular values are at hand."""
+        return len(self.values) == self.size
+
+    @property
+    def left_out(self) -> float:
+        """Share of the squared Frobenius norm that the values do not account for."""
+        if not self.frobenius:
+            return math.nan
+        return max(0.0, 1 - float((self.values**2).sum()) / self.frobenius**2)
+
+    def ranks(self) -> dict[str, float]:
+        """Every rank by name; of a spectrum known in part, the middle of its bounds."""
+        if self.complete:
+            return ranks(self.values)
+        return {name: (low + high) / 2 for name, (low, high) in self.bounds().items()}
+
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """Lowest and highest value that each rank can have, given what is known; equal for a complete spectrum."""
+        if self.complete:
+            return {name: (value, value) for name, value in ranks(self.values).items()}
+        return bounds(self.values, self.slack, self.size, self.frobenius)
+
+
+def ranks(singular_values: ArrayLike | Tensor) -> dict[str, float]:
+    """Every rank of theory and literature, by name, from all singular values of a matrix in any order."""
+    given = singular_values.detach().cpu().double().numpy() if isinstance(singular_values, Tensor) else singular_values
+    values = np.sort(np.asarray(given, dtype=np.float64).ravel())[::-1]
+    if not len(values) or not np.isfinite(values).all() or values[0] <= 0:
+        return dict.fromkeys(NAMES, math.nan)
+    sigma = values / values[0]  # no overflow in the fourth powers
+    energy = sigma**2
+    total = energy.sum()
+    found = {
+        "stable": total,
+        "participation": total**2 / (energy**2).sum(),
+        "entropy": _perplexity(sigma),
+        "entropy_sq": _perplexity(energy),
+    }
+    reached = energy.cumsum()
+    for q in ENERGIES:  # the last 1e-12 so that rounding in the sum does not ask for one more
+        found[f"energy_{q}"] = 1 + int((reached < (q / 100 - 1e-12) * total).sum())
+    for threshold in THRESHOLDS:
+        found[f"threshold_{threshold}"] = int((sigma >= threshold).sum())
+    return {name: float(value) for name, value in found.items()}
+
+
+def bounds(
+    values: NDArray[np.float64], slack: NDArray[np.float64], size: int, frobenius: float
+) -> dict[str, tuple[float, float]]:
+    """Lowest and highest value of each rank, from the leading singular values and the Frobenius norm.
+
+    values: k leading ones, decreasing, each at most the true one, as Rayleigh-Ritz gives them.
+    slack: how far the true ones may lie above (k,). size: how many there are. The bounds of
+    `entropy`, which is not a function of the energies alone, hold while the rest are small
+    (σ exp(H)/Σσ < e for them); the others hold always.
+    """
+    if not len(values) or values[0] <= 0 or not math.isfinite(frobenius):
+        return dict.fromkeys(NAMES, (math.nan, math.nan))
+    spread, dense = _spread(values, size, frobenius), _concentrated(values + slack, size, frobenius)
+    high, low = ranks(spread), ranks(dense)
+    found = {name: (min(low[name], high[name]), max(low[name], high[name])) for name in NAMES}
+    rest = max(frobenius**2 - float((values**2).sum()), 0.0)
+    for threshold in THRESHOLDS:
+        surely = int((values >= threshold * (values[0] + slack[0])).sum())
+        possibly = int((values + slack >= threshold * values[0]).sum())
+        if possibly == len(values):
+            possibly += min(size - len(values), math.floor(rest / (threshold * values[0]) ** 2))
+        found[f"threshold_{threshold}"] = (float(surely), float(possibly))
+    return found
+
+
+def exact(matrix: Tensor) -> Spectrum:
+    """All singular values, from the eigenvalues of the smaller Gram matrix in float64.
+
+    Squaring costs half the digits: values below about 1e-8 σ₁ are noise, far below what gradients in
+    float32 carry.
+    """
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.mT
+    wide = wide.double()
+    return from_gram(wide @ wide.mT, size=min(matrix.shape))
+
+
+def from_gram(gram: Tensor, size: int | None = None) -> Spectrum:
+    """Singular values of a matrix whose rows have these inner products, (n, n)."""
+    square = gram.double()
+    if not bool(torch.isfinite(square).all()):
+        return _undefined(size or len(gram))
+    energy = torch.linalg.eigvalsh(square).flip(0).clamp(min=0)
+    values = energy.sqrt().cpu().numpy()
+    norm = math.sqrt(max(float(square.diagonal().sum()), 0.0))
+    return Spectrum(values, np.zeros_like(values), size or len(gram), norm)
+
+
+def leading(matrix: Tensor, count: int = 24, rounds: int = 2, seed: int = 0) -> Spectrum:
+    """The `count` largest singular values by randomized subspace iteration (Halko, Martinsson & Tropp 2011).
+
+    The values are Ritz values, never above the true ones; `slack` is the residual ‖G v − σ u‖ of each,
+    within which a singular value lies. That it is the one of the same place is sure unless the random
+    start is orthogonal to a leading direction, which has probability 0 but is not checked.
+    """
+    rows, columns = matrix.shape
+    size = min(rows, columns)
+    wide = matrix if rows <= columns else matrix.mT
+    if size <= max(2 * count, SMALL):
+        return exact(matrix)
+    frobenius = float(torch.linalg.vector_norm(wide, dtype=torch.float64))
+    if not math.isfinite(frobenius) or frobenius == 0:
+        return _undefined(size, frobenius)
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+    start = torch.randn(size, count + 8, generator=generator).to(wide)
+    basis = torch.linalg.qr(wide.mT @ start).Q  # (columns, k + 8)
+    for _ in range(rounds):
+        basis = torch.linalg.qr(wide @ basis).Q
+        basis = torch.linalg.qr(wide.mT @ basis).Q
+    image = wide @ basis  # (rows, k + 8): Rayleigh-Ritz in the span of the basis
+    left, values, right = torch.linalg.svd(image, full_matrices=False)
+    # Gᵀu − σ v, with v in the span: only the part outside it is left
+    residual = wide.mT @ left - basis @ (right.mT * values)
+    slack = torch.linalg.vector_norm(residual, dim=0)
+    keep = slice(count)
+    return Spectrum(values[keep].double().cpu().numpy(), slack[keep].double().cpu().numpy(), size, frobenius)
+
+
+def _undefined(size: int, frobenius: float = math.nan) -> Spectrum:
+    return Spectrum(np.full(size, frobenius), np.zeros(size), size, frobenius)
+
+
+def _perplexity(weights: NDArray[np.float64]) -> float:
+    """exp of the entropy of weights / Σ weights, with 0 ln 0 = 0."""
+    shares = weights / weights.sum()
+    shares = shares[shares > 0]
+    return math.exp(-float((shares * np.log(shares)).sum()))
+
+
+def _spread(values: NDArray[np.float64], size: int, frobenius: float) -> NDArray[np.float64]:
+    """The values known, and the rest of the energy spread evenly over the others, in decreasing order."""
+    energy = values**2
+    for kept in range(len(energy), 0, -1):
+        rest = max(frobenius**2 - float(energy[:kept].sum()), 0.0)
+        level = rest / (size - kept) if size > kept else 0.0
+        if level <= energy[kept - 1]:
+            return np.concatenate((values[:kept], np.full(size - kept, math.sqrt(level))))
+    return np.full(size, frobenius / math.sqrt(size))
+
+
+def _concentrated(caps: NDArray[np.float64], size: int, frobenius: float) -> NDArray[np.float64]:
+    """As much energy in each leading place as its cap allows, until all of it is used."""
+    caps = np.minimum.accumulate(caps)
+    allowed = np.concatenate((caps, np.full(size - len(caps), caps[-1]))) ** 2
+    before = np.concatenate(([0.0], allowed.cumsum()[:-1]))
+    return np.sqrt(np.clip(frobenius**2 - before, 0.0, allowed))

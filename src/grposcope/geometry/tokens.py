@@ -1,0 +1,79 @@
+"""Which tokens carry the gradient: weights, scores at the logits, and what cancels on shared prefixes.
+
+The score of token t at the logits is e_y − π(·|x, y_<t), of norm ‖e_y − π‖. Two rollouts of a group that
+have written the same text so far have the same context, and if they then write the same token, the
+same score: their gradients add up as the sum of their weights, exactly. So over the nodes v of the
+group's prefix tree (a context with the token written in it)
+
+    gross = Σ_v Σ_{i through v} |w_{i,t}| n_v,     net = Σ_v |Σ_{i through v} w_{i,t}| n_v,     n_v = ‖e_y − π‖
+
+and 1 − net/gross is the share that successes and failures undo in each other. With advantages that sum
+to zero, tokens on which the whole group agrees cancel completely. Ours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What each token carries, and sums over the batch.
+
+    mass (B, T): |w| · ‖e_y − π‖. sharers (B, T): rollouts of the group, itself included, that wrote the
+    same text up to and including this token. net (B, T): |Σ w over the sharers| · ‖e_y − π‖ / sharers.
+    cancelled: 1 − Σ net / Σ mass. shared: share of the mass on tokens that at least two rollouts share;
+    common: on tokens that the whole group shares, which is cancelled when advantages sum to zero.
+    """
+
+    mass: Tensor
+    sharers: Tensor
+    net: Tensor
+    cancelled: float
+    shared: float
+    common: float
+
+
+def credit(tokens: Tensor, mask: Tensor, weights: Tensor, norms: Tensor, group: int) -> Credit:
+    """The credit view of completions (B, T), prompt-major in groups, from weights and score norms (B, T)."""
+    weights, norms = weights.double().where(mask, 0.0), norms.double().where(mask, 0.0)
+    node = prefix_nodes(tokens, mask, group)
+    count = torch.zeros(int(node.max()) + 1, dtype=torch.float64, device=tokens.device)
+    total = torch.zeros_like(count)
+    inside = node[mask]
+    count.index_add_(0, inside, torch.ones_like(inside, dtype=torch.float64))
+    total.index_add_(0, inside, weights[mask])
+    sharers = torch.zeros_like(norms).masked_scatter(mask, count[inside])
+    mass = weights.abs() * norms
+    net = torch.zeros_like(norms).masked_scatter(mask, total[inside].abs() / count[inside]) * norms
+    gross = float(mass.sum())
+
+    def share(part: float) -> float:
+        return part / gross if gross else math.nan
+
+    return Credit(
+        mass=mass,
+        sharers=sharers.long(),
+        net=net,
+        cancelled=1 - share(float(net.sum())),
+        shared=share(float(mass[sharers > 1].sum())),
+        common=share(float(mass[sharers == group].sum())),
+    )
+
+
+def prefix_nodes(tokens: Tensor, mask: Tensor, group: int) -> Tensor:
+    """A number (B, T) for each distinct (prompt, text up to and including this token); 0 where masked."""
+    node = torch.zeros_like(tokens)
+    before = torch.arange(len(tokens), device=tokens.device) // group  # the root of each prompt
+    used = 1
+    for t in range(tokens.shape[1]):
+        pairs = torch.stack((before, tokens[:, t]), 1)
+        which = torch.unique(pairs, dim=0, return_inverse=True)[1] + used
+        used = int(which.max()) + 1
+        node[:, t] = which
+        before = which
+    return node.masked_fill(~mask, 0)

@@ -1,0 +1,66 @@
+"""What a page is built from: figures, tables and tiles, gathered in sections. Plain data, no drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Columns = Mapping[str, Sequence[Any]]
+"""A data set of a figure: column name -> values, all of one length; None where there is none."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart: a Vega-Lite specification and the data sets it names.
+
+    name: unique on the page, also the file name of an export. caption: how to read it.
+    Colours in `spec` are the variables of assets/page.css, such as var(--run-1).
+    """
+
+    name: str
+    title: str
+    spec: Mapping[str, Any]
+    data: Mapping[str, Columns]
+    unit: str = ""
+    caption: str = ""
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text; the first column names the row. folded: shown when asked for."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One headline number."""
+
+    label: str
+    value: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page.
+
+    text: paragraphs. numbers: what `--json` prints of it. widget: the name of a script in assets/
+    that draws `data`, if the section needs more than figures and tables.
+    """
+
+    name: str
+    title: str
+    text: Sequence[str] = ()
+    tiles: Sequence[Tile] = ()
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    widget: str = ""
+    data: Any = None

@@ -1,0 +1,189 @@
+"""What happened, in words with numbers; "cannot tell" where the record does not say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from grposcope.records import Estimate
+from grposcope.report.blocks import Section, Table, Tile
+from grposcope.report.sections import clock, learning
+from grposcope.report.statistics import change, interval, trusted
+from grposcope.report.words import duration, labels, number, percent
+from grposcope.runs.table import Run
+
+STATUS = {
+    "finished": "",
+    "interrupted": "The run was interrupted before its end.",
+    "failed": "The run failed.",
+    "running": "The run was still going when this page was made.",
+    "unknown": "The record does not say how the run ended: it is going, or was broken off.",
+}
+
+
+def headline(runs: Sequence[Run]) -> Section:
+    """The top of the page: a sentence or two and tiles for one run, a table for several."""
+    names = labels(runs)
+    numbers: dict[str, Any] = {name: _numbers(run) for name, run in zip(names, runs, strict=True)}
+    if len(runs) == 1:
+        return Section("headline", sentence(runs[0]), _details(runs[0]), _tiles(runs[0]), numbers=numbers)
+    return Section("headline", _compared(runs), tables=[_table(runs)], numbers=numbers)
+
+
+def sentence(run: Run) -> str:
+    """The first thing to know of a run."""
+    if not run.steps:
+        return "No optimiser step is recorded yet."
+    over = f"over {run.steps:,} step{'s' * (run.steps > 1)}"
+    found = learning.accuracies(run)
+    if len(found) > 1:
+        first, last = found[0][1], found[-1][1]
+        said = change(first, last)
+        ends = f"from {percent(first.value)} to {percent(last.value)}"
+        verb = {"up": "rose", "down": "fell", "none": "went", "unknown": "went"}[said.verdict]
+        tail = {
+            "up": "more than chance explains",
+            "down": "more than chance explains",
+            "none": "no more than chance explains",
+            "unknown": f"but {said.difference.flag} to tell a change from chance",
+        }[said.verdict]
+        return f"Held-out accuracy {verb} {ends} {over}, {tail}."
+    if "reward" not in run.table or not np.isfinite(run.table["reward"]).any():
+        return f"Trained {over}; no reward is recorded, so whether it learned cannot be told."
+    first_tenth, last_tenth = _tenths(run)
+    return (
+        f"Training reward went from {number(first_tenth)} to {number(last_tenth)} {over}; without a second held-out "
+        "evaluation, whether it learned cannot be told."
+    )
+
+
+def _details(run: Run) -> list[str]:
+    said = []
+    found = learning.accuracies(run)
+    if len(found) > 1:
+        (_, first), (_, last) = found[0], found[-1]
+        difference = change(first, last).difference
+        text = f"95% intervals: {_interval(first)} at first, {_interval(last)} at last, over {last.n:,} problems."
+        if math.isfinite(difference.se):
+            low, high = difference.interval()
+            text += f" The difference is {_points(difference.value)} points, from {_points(low)} to {_points(high)}."
+        if not (trusted(first) and trusted(last)):
+            text += " Wilson intervals, since there are few problems or all came out alike."
+        said.append(text)
+    said.append(STATUS[run.meta.status])
+    bad = run.nonfinite.get("grad_norm", 0)
+    if bad:
+        said.append(f"At {bad:,} of {run.steps:,} steps the gradient was not finite, and the step was not taken.")
+    said += [f"{note}." for note in run.meta.notes]
+    return [text for text in said if text]
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def _tiles(run: Run) -> list[Tile]:
+    tiles = []
+    found = learning.accuracies(run)
+    if found:
+        step, last = found[-1]
+        tiles.append(Tile("held-out pass@1", percent(last.value, 1), f"{_interval(last)}, step {step:,}"))
+    if "dead_fraction" in run.table and run.steps:
+        first, last_tenth = _tenths(run, "dead_fraction")
+        tiles.append(Tile("dead groups, last tenth", percent(last_tenth), f"{percent(first)} in the first tenth"))
+    wanted = run.setting("steps")
+    of = f"of {wanted:,} planned" if isinstance(wanted, int) and wanted != run.steps else "as planned"
+    tiles.append(Tile("optimiser steps", f"{run.steps:,}", of if wanted else ""))
+    parts = clock.phases(run)
+    if parts and run.steps:
+        sums = {name: float(np.nansum(column)) for name, column in parts.items()}
+        total = sum(sums.values())
+        most = max(sums, key=lambda name: sums[name])
+        detail = f"{percent(sums[most] / total)} {most}" if total else ""
+        tiles.append(Tile("time", duration(total), detail))
+    if "tokens" in run.table and run.steps:
+        total_tokens = float(np.nansum(run.table["tokens"]))
+        tiles.append(Tile("tokens", _big(total_tokens), "in the completions of all batches"))
+    return tiles
+
+
+def _interval(estimate: Estimate) -> str:
+    low, high = interval(estimate)
+    return f"{percent(low, 1)} to {percent(high, 1)}"
+
+
+def _big(value: float) -> str:
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if value >= size:
+            return f"{value / (1e3 if unit == ' k' else size):.3g}{unit}"
+    return f"{value:,.0f}"
+
+
+def _tenths(run: Run, name: str = "reward") -> tuple[float, float]:
+    values = run.table[name]
+    tenth = max(1, len(values) // 10)
+    with np.errstate(invalid="ignore"):
+        first, last = (part[np.isfinite(part)] for part in (values[:tenth], values[-tenth:]))
+    return (float(first.mean()) if len(first) else math.nan, float(last.mean()) if len(last) else math.nan)
+
+
+def _compared(runs: Sequence[Run]) -> str:
+    """Which run ended highest, and whether the next one could be as good."""
+    ends = [(label, found[-1][1]) for label, run in zip(labels(runs), runs, strict=True)
+            if (found := learning.accuracies(run))]  # fmt: skip
+    if len(ends) < 2:
+        return f"{len(runs)} runs; without held-out evaluations of two of them they cannot be compared."
+    ends.sort(key=lambda end: -end[1].value)
+    (best, top), (second, next_) = ends[0], ends[1]
+    said = change(next_, top)
+    ahead = (
+        f"{best} ends highest in held-out accuracy, at {percent(top.value)}; {second} follows at {percent(next_.value)}"
+    )
+    verdict = {
+        "up": "more apart than chance explains",
+        "none": "no more apart than chance explains",
+        "unknown": f"but {said.difference.flag} to tell them apart",
+    }[said.verdict]
+    return f"{ahead}, {verdict}."
+
+
+def _table(runs: Sequence[Run]) -> Table:
+    rows = []
+    for label, run in zip(labels(runs), runs, strict=True):
+        found = learning.accuracies(run)
+        ends = ("none", "none", "cannot tell")
+        if found:
+            said = change(found[0][1], found[-1][1])
+            verdict = {"up": "rose", "down": "fell", "none": "within noise", "unknown": "cannot tell"}[said.verdict]
+            ends = (
+                _with_interval(found[0][1]),
+                _with_interval(found[-1][1]),
+                verdict if len(found) > 1 else "one only",
+            )
+        dead = (
+            percent(_tenths(run, "dead_fraction")[1]) if "dead_fraction" in run.table and run.steps else "not recorded"
+        )
+        total = sum(float(np.nansum(column)) for column in clock.phases(run).values())
+        rows.append((label, run.meta.status, f"{run.steps:,}", *ends, dead, duration(total)))
+    header = ("run", "status", "steps", "held-out first", "held-out last", "change", "dead groups at the end", "time")
+    return Table(
+        "", header, rows, "Held-out pass@1 with 95% intervals. Dead groups: mean of the last tenth of the steps."
+    )
+
+
+def _with_interval(estimate: Estimate) -> str:
+    return f"{percent(estimate.value, 1)} ({_interval(estimate)})"
+
+
+def _numbers(run: Run) -> dict[str, Any]:
+    return {
+        "status": run.meta.status,
+        "steps": run.steps,
+        "source": str(run.meta.source),
+        "sentence": sentence(run),
+        "not_finite": run.nonfinite,
+        "notes": list(run.meta.notes),
+    }

@@ -1,0 +1,141 @@
+"""One self-contained HTML file about one or several runs.
+
+Everything that a run says (names, settings, prompts, completions) is data: JSON in a script block of
+type application/json, with <, >, &, U+2028 and U+2029 written as \\uXXXX, and put on the page as text
+by assets/page.js. Only the scripts of this package run: the Content-Security-Policy names their
+hashes, allows no connection, and Vega evaluates its expressions with an interpreter, without eval.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import grposcope
+from grposcope.errors import UserError
+from grposcope.report.blocks import Figure, Section
+from grposcope.report.figures import colour
+from grposcope.report.headline import headline
+from grposcope.report.sections import SECTIONS
+from grposcope.report.words import labels, listed
+from grposcope.runs.store import dumps
+from grposcope.runs.table import Run
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a page says: its headline and sections, and the names of the runs."""
+
+    names: tuple[str, ...]
+    top: Section
+    sections: tuple[Section, ...]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """All charts, in order."""
+        return [figure for section in self.sections for figure in section.figures]
+
+    @property
+    def numbers(self) -> dict[str, Mapping[str, Any]]:
+        """The numbers of every section that has some, by the section's name."""
+        return {section.name: section.numbers for section in (self.top, *self.sections) if section.numbers}
+
+
+def document(runs: Sequence[Run]) -> Document:
+    """All sections that have something to say about these runs."""
+    found = [build(runs) for build in SECTIONS]
+    return Document(tuple(labels(runs)), headline(runs), tuple(section for section in found if section is not None))
+
+
+def html(content: Document) -> str:
+    """The page."""
+    assets = files("grposcope.report") / "assets"
+    widgets = sorted({section.widget for section in content.sections if section.widget})
+    scripts = [charts(), *(_script((assets / f"{name}.js").read_text()) for name in (*widgets, "page"))]
+    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    parts = {
+        "POLICY": f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        "STYLE": (assets / "page.css").read_text(),
+        "DATA": escaped(_data(content)),
+        "SCRIPTS": "".join(f"<script>{script}</script>\n" for script in scripts),
+    }
+    template = (assets / "page.html").read_text()
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place.group(1)], template)  # once: data may hold {{DATA}}
+
+
+def write(content: Document, path: Path) -> int:
+    """Write the page atomically; returns its size in bytes. UserError where it cannot be written."""
+    text = html(content).encode()
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise UserError(f"{path} is a folder; name a file with --out, such as {path / 'page.html'}")
+        scratch.write_bytes(text)
+        scratch.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            scratch.unlink()
+        raise UserError(f"cannot write {path}: {error.strerror}; choose another --out") from None
+    return len(text)
+
+
+def escaped(content: Any) -> str:
+    """JSON that can stand in a script block whatever it holds."""
+    text = dumps(content)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+@cache
+def charts() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert; kept in the user's cache, as it takes seconds."""
+    import vl_convert
+
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    kept = home / "grposcope" / f"charts-{version('vl-convert-python')}.js"
+    try:
+        return kept.read_text()
+    except OSError:
+        text = _script(vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;"))
+    with suppress(OSError):  # a cache only
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        scratch = kept.with_suffix(f".{os.getpid()}.part")
+        scratch.write_text(text)
+        scratch.replace(kept)
+    return text
+
+
+def _data(content: Document) -> dict[str, Any]:
+    return {
+        "title": listed(content.names[:3]) + (" and others" if len(content.names) > 3 else ""),
+        "version": grposcope.__version__,
+        "runs": [{"name": name, "colour": colour(i)} for i, name in enumerate(content.names)],
+        "top": _shown(content.top),
+        "sections": [_shown(section) for section in content.sections],
+    }
+
+
+def _shown(section: Section) -> dict[str, Any]:
+    return {name: value for name, value in asdict(section).items() if name != "numbers" and value}
+
+
+def _script(text: str) -> str:
+    """A script that may stand between <script> and </script>: nothing in it ends the block."""
+    return text.replace("\r", "").replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,76 @@
+"""Sections that are plain curves of recorded metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from grposcope.report import figures
+from grposcope.report.blocks import Section
+from grposcope.report.words import labels, number
+from grposcope.runs.table import Run
+from grposcope.runs.vocabulary import METRICS, metric
+
+Build = Callable[[Sequence[Run]], Section | None]
+
+SPREAD = ("reward_std",)
+POLICY = ("entropy", "kl", "kl_old")
+COMPLETIONS = ("length", "truncated")
+UPDATE = ("grad_norm", "clip_low", "clip_high")
+ELSEWHERE = ("step", "time", "reward", "dead_fraction", "seconds_sample", "seconds_grade", "seconds_update",
+             "tokens_per_second", "tokens")  # fmt: skip
+"""Metrics that sections outside this file show."""
+
+
+def _curves(name: str, title: str, metrics: Sequence[str]) -> Build:
+    def section(runs: Sequence[Run]) -> Section | None:
+        """The curves of these metrics, and a sentence on those that say nothing."""
+        recorded = [m for m in metrics if any(m in run.table for run in runs)]
+        if not recorded or not any(run.steps for run in runs):
+            return None
+        flat = {m: said for m in recorded if (said := _flat(runs, m))}
+        drawn = [figures.curve(m, runs) for m in recorded if m not in flat]
+        text = [f"{', '.join(titles)}: {said}." for said, titles in _by_value(flat).items()]
+        found = [figure for figure in drawn if figure is not None]
+        return Section(name, title, text=text, figures=found, numbers=_outlines(runs, recorded))
+
+    return section
+
+
+spread = _curves("spread", "Reward spread", SPREAD)
+policy = _curves("policy", "How the policy moves", POLICY)
+completions = _curves("completions", "Completions", COMPLETIONS)
+update = _curves("update", "The update", UPDATE)
+
+
+def other(runs: Sequence[Run]) -> Section | None:
+    """Everything else that was recorded, so that nothing stays unseen; metrics outside the vocabulary too."""
+    shown = {*ELSEWHERE, *SPREAD, *POLICY, *COMPLETIONS, *UPDATE}
+    recorded = dict.fromkeys(name for run in runs for name in run.table)
+    rest = [name for name in [*METRICS, *recorded] if name in recorded and name not in shown]
+    return _curves("other", "Everything else recorded", tuple(dict.fromkeys(rest)))(runs)
+
+
+def _flat(runs: Sequence[Run], name: str) -> str:
+    """What to say of a metric not worth a chart: never finite, or the same at every step; else nothing."""
+    values = np.concatenate([run.table[name] for run in runs if name in run.table])
+    if not np.isfinite(values).any():
+        return "not finite at any step" if name in ("grad_norm", "loss") else "not defined in this run"
+    if len(values) > 1 and (values == values[0]).all():
+        return f"{number(float(values[0]))} at every step"
+    return ""
+
+
+def _by_value(flat: dict[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, said in flat.items():
+        found.setdefault(said, []).append(metric(name).title)
+    return found
+
+
+def _outlines(runs: Sequence[Run], metrics: Sequence[str]) -> dict[str, object]:
+    return {
+        label: {name: figures.outline(run.table[name]) for name in metrics if name in run.table}
+        for label, run in zip(labels(runs), runs, strict=True)
+    }

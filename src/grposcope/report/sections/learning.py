@@ -1,0 +1,173 @@
+"""Did it learn: the reward of the training batches, and the accuracy on problems it was not trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from grposcope.records import Estimate
+from grposcope.report import figures
+from grposcope.report.blocks import Figure, Section, Table
+from grposcope.report.statistics import change, interval
+from grposcope.report.words import labels, number, percent
+from grposcope.runs.table import Evaluations, Run
+
+KEPT = 150
+"""Evaluations drawn per run and metric."""
+
+
+def section(runs: Sequence[Run]) -> Section | None:
+    """Reward, held-out pass@1 with 95% intervals, and for one run every pass@k."""
+    drawn = [_reward(runs), _accuracy(runs), _pass_at_k(runs) if len(runs) == 1 else None]
+    found = [figure for figure in drawn if figure is not None]
+    if not found:
+        return None
+    numbers = {
+        label: {
+            "reward": figures.outline(run.table["reward"]) if "reward" in run.table else None,
+            "heldout": heldout(run),
+        }
+        for label, run in zip(labels(runs), runs, strict=True)
+    }
+    return Section("learning", "Reward and held-out accuracy", figures=found, tables=_table(runs), numbers=numbers)
+
+
+def accuracies(run: Run) -> list[tuple[int, Estimate]]:
+    """pass@1 of every held-out evaluation with its step."""
+    rows = run.evaluations.of("pass@1")
+    return [(int(rows.step[i]), _estimate(rows, i)) for i in range(len(rows))]
+
+
+def heldout(run: Run) -> dict[str, Any] | None:
+    """First and last accuracy with intervals, and what the difference says; None without evaluations."""
+    found = accuracies(run)
+    if not found:
+        return None
+    (first_step, first), (last_step, last) = found[0], found[-1]
+    said: dict[str, Any] = {
+        "first": {"step": first_step, **asdict(first), "interval": list(interval(first))},
+        "last": {"step": last_step, **asdict(last), "interval": list(interval(last))},
+    }
+    if len(found) > 1:
+        difference = change(first, last)
+        said["change"] = {**asdict(difference.difference), "verdict": difference.verdict}
+    return said
+
+
+def _reward(runs: Sequence[Run]) -> Figure | None:
+    columns = [run.table["reward"] for run in runs if "reward" in run.table]
+    shares = bool(columns) and all(((c >= 0) & (c <= 1) | ~(abs(c) < math.inf)).all() for c in columns)
+    return figures.curve("reward", runs, {"domain": [0, 1]} if shares else None)
+
+
+def _points(run: Run, name: str) -> dict[str, list[Any]]:
+    rows = run.evaluations.of(name)
+    kept = figures.extremes(rows.value, KEPT // 2)
+    ends = [interval(_estimate(rows, int(i))) for i in kept]
+    return {
+        "step": figures.short(rows.step[kept].astype(float), 9),
+        "value": figures.short(rows.value[kept]),
+        "low": figures.short([low for low, _ in ends]),
+        "high": figures.short([high for _, high in ends]),
+        "interval": [f"{percent(low, 1)} to {percent(high, 1)}" for low, high in ends],
+        "n": [int(rows.n[i]) for i in kept],
+        "metric": [name] * len(kept),
+    }
+
+
+def _accuracy(runs: Sequence[Run]) -> Figure | None:
+    """pass@1 with error bars, a colour per run."""
+    have = [i for i, run in enumerate(runs) if "pass@1" in run.evaluations.metrics]
+    if not have:
+        return None
+    data = figures.joined([_points(runs[i], "pass@1") for i in have], [labels(runs)[i] for i in have])
+    x, y = figures.step_axis(), _share_axis("value")
+    colours = figures.run_colours(runs)
+    tips = [
+        *([{"field": "run"}] if len(runs) > 1 else []),
+        {"field": "step", "type": "quantitative", "format": ","},
+        {"field": "value", "type": "quantitative", "format": ".1%", "title": "pass@1"},
+        {"field": "interval", "title": "95% interval"},
+        {"field": "n", "title": "problems"},
+    ]
+    source = {"data": {"name": "points"}}
+    bars = {"x": x, "y": _share_axis("low"), "y2": {"field": "high"}, "color": colours}
+    shared = {"x": x, "y": y, "color": colours}
+    layers = [
+        {**source, "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.55}, "encoding": bars},
+        {**source, "mark": {"type": "line", "strokeWidth": 1.5}, "encoding": shared},
+        {**source, "mark": {"type": "point", "filled": True, "size": 36, "opacity": 1}, "encoding": shared},
+        figures.hover(source, {**shared, "tooltip": tips}),
+    ]
+    text = "Share of completions of held-out problems that were right, with 95% intervals over problems."
+    most = max(len(runs[i].evaluations.of("pass@1")) for i in have)
+    if most > KEPT:
+        every = math.ceil(most / (KEPT // 2))
+        text += f" Drawn: the lowest and the highest of every {every} evaluations."
+    return Figure("heldout", "Held-out accuracy, pass@1", figures.spec(layers), {"points": data}, caption=text)
+
+
+def _pass_at_k(runs: Sequence[Run]) -> Figure | None:
+    """Every pass@k of one run, a shade per k."""
+    run = runs[0]
+    names = [name for name in run.evaluations.metrics if name.startswith("pass@")]
+    if len(names) < 2:
+        return None
+    data = figures.joined([_points(run, name) for name in names], [labels(runs)[0]] * len(names))
+    shades = {"field": "metric", "type": "ordinal", "sort": names, "scale": {"domain": names, "range": _fading(names)},
+              "legend": {"symbolType": "stroke", "symbolStrokeWidth": 3, "columns": 4}}  # fmt: skip
+    shared = {"x": figures.step_axis(), "y": _share_axis("value"), "opacity": shades}
+    tips = [
+        {"field": "metric"},
+        {"field": "step", "type": "quantitative", "format": ","},
+        {"field": "value", "type": "quantitative", "format": ".1%", "title": "share"},
+        {"field": "interval", "title": "95% interval"},
+    ]
+    source, look = {"data": {"name": "points"}}, {"color": "var(--run-1)"}
+    layers = [
+        {**source, "mark": {"type": "line", "strokeWidth": 2, **look}, "encoding": shared},
+        {
+            **source,
+            "mark": {"type": "point", "filled": True, "size": 40, **look},
+            "encoding": {**shared, "tooltip": tips},
+        },
+    ]
+    text = (
+        "Share of held-out problems with at least one right answer among k. Where pass@1 rises and the "
+        "largest k does not, the policy answers more surely but solves no new problems."
+    )
+    return Figure("pass_at_k", "Held-out pass@k", figures.spec(layers), {"points": data}, caption=text)
+
+
+def _table(runs: Sequence[Run]) -> tuple[Table, ...]:
+    rows = []
+    for label, run in zip(labels(runs), runs, strict=True):
+        table = run.evaluations
+        for i in range(len(table)):
+            estimate = _estimate(table, i)
+            note = f"{estimate.flag}" if estimate.flag else ""
+            rows.append(
+                (label, f"{table.step[i]:,}", table.metric[i], number(estimate.value), number(estimate.se),
+                 f"{estimate.n:,}", note)
+            )  # fmt: skip
+    if not rows:
+        return ()
+    shown, left = rows[:400], len(rows) - 400
+    more = f" {left:,} further rows are in evals.jsonl." if left > 0 else ""
+    header = ("run", "step", "metric", "value", "standard error", "problems", "note")
+    return (Table("All held-out evaluations", header, shown, f"As recorded.{more}", folded=True),)
+
+
+def _estimate(rows: Evaluations, i: int) -> Estimate:
+    return Estimate(float(rows.value[i]), float(rows.se[i]), int(rows.n[i]), rows.flag[i])
+
+
+def _share_axis(field: str) -> dict[str, Any]:
+    axis = {"format": "~%", "title": None}
+    return {"field": field, "type": "quantitative", "axis": axis, "scale": {"domain": [0, 1]}}
+
+
+def _fading(names: Sequence[str]) -> list[float]:
+    return [round(1 - 0.75 * i / max(len(names) - 1, 1), 2) for i in range(len(names))]

@@ -1,0 +1,169 @@
+"""Rows of a log gathered into columns: a row at a time or in blocks, whatever keys each has.
+
+Rows with the same keys are converted together, which costs less than parsing them did. Keys whose
+values are no numbers are counted and shown; keys too sparse for a column of their own are kept apart,
+so that a log with a new key in every line does not fill the memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from grposcope.runs.table import Floats, Ints, Sparse, Texts
+
+TOGETHER = 4096
+"""Rows that are converted at a time."""
+
+CELLS = 1 << 26
+"""Values of a dense table, 512 MiB; the sparsest keys beyond it become Sparse."""
+
+LABELS = ("split", "phase", "mode", "run", "run_id", "run_name", "experiment", "type")
+"""Keys of text that say what a row is, whose values are kept by row."""
+
+_EXAMPLES, _SHOWN, _KEPT_LABELS = 5, 200, 100_000
+_WORDS = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "-Infinity": -math.inf,
+    "nan": math.nan,
+    "inf": math.inf,
+    "-inf": -math.inf,
+}
+
+
+class Frame:
+    """A table under construction; N rows in the end.
+
+    texts: key -> its values that are no numbers. labels: key of LABELS -> row -> text.
+    nonfinite: key -> values recorded as NaN, null or infinite, among rows given one at a time.
+    """
+
+    def __init__(self) -> None:
+        self.texts: dict[str, Texts] = {}
+        self.labels: dict[str, dict[int, str]] = {}
+        self._parts: dict[str, list[tuple[Ints, Floats]]] = {}
+        self._lines: list[Ints] = []
+        self._count = 0
+        self._waiting: dict[tuple[str, ...], list[tuple[int, list[Any]]]] = {}
+        self._waiting_lines: list[int] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def row(self, line: int, values: Mapping[str, Any]) -> None:
+        """Add one row; nested objects become keys joined by "/"."""
+        for value in values.values():
+            if isinstance(value, dict):
+                values = flat(values)
+                break
+        self._waiting.setdefault(tuple(values), []).append((self._count, list(values.values())))
+        self._waiting_lines.append(line)
+        self._count += 1
+        if len(self._waiting_lines) >= TOGETHER:
+            self._convert()
+
+    def block(
+        self, lines: Ints, columns: Mapping[str, Floats], texts: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """Add many rows that have the same columns, NaN where a row lacks one; empty texts are none."""
+        self._convert()
+        for name, values in (texts or {}).items():
+            for k, value in enumerate(values):
+                if value:
+                    self._text(name, self._count + k, int(lines[k]), value)
+        rows = np.arange(self._count, self._count + len(lines))
+        for name, column in columns.items():
+            self._parts.setdefault(name, []).append((rows, column))
+        self._lines.append(lines)
+        self._count += len(lines)
+
+    def finish(self) -> tuple[Ints, dict[str, Floats], dict[str, Sparse]]:
+        """Line of each row (N,), the columns (N,) with NaN where there is no value, and what is too sparse."""
+        self._convert()
+        lines = np.concatenate(self._lines) if self._lines else np.empty(0, np.int64)
+        sizes = {name: sum(len(rows) for rows, _ in parts) for name, parts in self._parts.items()}
+        room = max(CELLS // max(self._count, 1), 1)
+        dense = set(sorted(sizes, key=lambda name: -sizes[name])[:room]) if len(sizes) > room else set(sizes)
+        columns, sparse = {}, {}
+        for name, parts in self._parts.items():
+            if name in dense:
+                columns[name] = np.full(self._count, math.nan)
+                for rows, values in parts:
+                    columns[name][rows] = values
+            else:
+                sparse[name] = Sparse(*(np.concatenate(both) for both in zip(*parts, strict=True)))
+            parts.clear()
+        return lines, columns, sparse
+
+    def _convert(self) -> None:
+        if not self._waiting_lines:
+            return
+        first = self._count - len(self._waiting_lines)
+        self._lines.append(np.array(self._waiting_lines, np.int64))
+        for names, rows in self._waiting.items():
+            places = np.array([place for place, _ in rows], np.int64)
+            table = None
+            if all(isinstance(value, (int, float, type(None))) for value in rows[0][1]):
+                try:
+                    table = np.array([values for _, values in rows], np.float64)
+                except (ValueError, TypeError, OverflowError):
+                    table = None
+            if table is not None and table.shape == (len(rows), len(names)):
+                for name, column in zip(names, table.T, strict=True):
+                    self._parts.setdefault(name, []).append((places, np.ascontiguousarray(column)))
+                continue
+            for k, name in enumerate(names):
+                self._mixed(name, places, [values[k] for _, values in rows], first)
+        self._waiting.clear()
+        self._waiting_lines.clear()
+
+    def _mixed(self, name: str, places: Ints, values: list[Any], first: int) -> None:
+        numbers = [number(value) for value in values]
+        good = np.array([value is not None for value in numbers], bool)
+        if good.any():
+            kept = np.array([value for value in numbers if value is not None], np.float64)
+            self._parts.setdefault(name, []).append((places[good], kept))
+        for place, value, ok in zip(places, values, good, strict=True):
+            if not ok:
+                self._text(name, int(place), self._waiting_lines[int(place) - first], value)
+
+    def _text(self, name: str, place: int, line: int, value: Any) -> None:
+        kind = "list" if isinstance(value, list) else "object"
+        shown = value[:_SHOWN] if isinstance(value, str) else f"{kind} of {len(value)}"
+        known = self.texts.get(name, Texts(0, line, ()))
+        examples = known.examples
+        if len(examples) < _EXAMPLES and shown not in examples:
+            examples = (*examples, shown)
+        self.texts[name] = Texts(known.count + 1, min(known.line, line), examples)
+        if name in LABELS and isinstance(value, str):
+            kept = self.labels.setdefault(name, {})
+            if len(kept) < _KEPT_LABELS:
+                kept[place] = value[:_SHOWN]
+
+
+def number(value: Any) -> float | None:
+    """A JSON value as a number: null and the strings of non-finite numbers too; None for what is no number."""
+    if isinstance(value, (int, float)):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    if value is None:
+        return math.nan
+    return _WORDS.get(value) if isinstance(value, str) else None
+
+
+def flat(values: Mapping[str, Any], depth: int = 6) -> dict[str, Any]:
+    """Nested objects as one, keys joined by "/"; what is deeper than `depth` stays as it is."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and depth:
+            for inner, part in flat(value, depth - 1).items():
+                found[f"{key}/{inner}"] = part
+        else:
+            found[key] = value
+    return found

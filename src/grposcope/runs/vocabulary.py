@@ -1,0 +1,252 @@
+"""What the numbers of a run mean: one table of metrics, shared by the trainer, the readers and the page.
+
+A metric has a name, a unit, a definition and the direction that is good news. Trainers call the same
+quantity by different names, and different quantities by the same name: `aliases` holds, for each
+engine, the keys whose definition is this one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+Direction = Literal["up", "down", "none"]
+"""Which way is better: up, down, or neither by itself."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of the step table.
+
+    unit: empty for pure numbers, "share" for fractions of 1. aliases: engine -> its keys of this quantity.
+    """
+
+    name: str
+    title: str
+    unit: str
+    definition: str
+    direction: Direction = "none"
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+_TABLE = (
+    Metric("step", "Step", "", "optimiser step, from 1"),
+    Metric("reward", "Reward", "", "mean task reward of the batch of rollouts, before shaping", "up"),
+    Metric("reward_std", "Reward spread within a group", "",
+           "standard deviation of the rewards within a group (ddof 1), mean over groups; not defined for G = 1"),
+    Metric("dead_fraction", "Dead groups", "share",
+           "share of all groups drawn whose rewards were all equal, so that they teach nothing", "down"),
+    Metric("entropy", "Entropy", "nats",
+           "mean over tokens of the entropy of the sampling distribution, before top-k and top-p"),
+    Metric("kl", "KL to the starting policy", "nats",
+           "mean over trained tokens of the k3 estimate of the KL divergence to the starting policy; "
+           "not defined without one"),
+    Metric("kl_old", "KL to the sampling policy", "nats",
+           "mean over trained tokens of the k3 estimate of the KL divergence to the policy that sampled the batch"),
+    Metric("length", "Completion length", "tokens", "mean number of tokens of a completion"),
+    Metric("truncated", "Truncated", "share",
+           "share of completions that reached the token limit without an end token", "down"),
+    Metric("loss", "Loss", "", "value of the objective that was minimised; near 0 by construction where advantages "
+           "sum to zero, so its size says little"),
+    Metric("grad_norm", "Gradient norm", "",
+           "norm of the gradient before clipping; not finite: the step was not taken"),
+    Metric("clip_low", "Held by the lower clip", "share", "share of tokens held by the clip below"),
+    Metric("clip_high", "Held by the upper clip", "share", "share of tokens held by the clip above"),
+    Metric("lr", "Learning rate", "", "learning rate of the step"),
+    Metric("rollouts_trained", "Rollouts trained on", "rollouts",
+           "rollouts that took part in the update; those with no weight on any token are left out"),
+    Metric("tokens", "Tokens", "tokens", "completion tokens of the batch"),
+    Metric("seconds_sample", "Sampling", "s", "time to sample the batch; on the first step of a batch, else 0", "down"),
+    Metric("seconds_grade", "Grading", "s", "time to grade the batch; on the first step of a batch, else 0", "down"),
+    Metric("seconds_update", "Update", "s", "time of the optimiser step: forward, backward and update", "down"),
+    Metric("tokens_per_second", "Speed", "tokens/s",
+           "completion tokens of the batch by the time to sample, grade and update", "up"),
+    Metric("time", "Time", "s", "when the row was written, in seconds since 1970 (UTC)"),
+)  # fmt: skip
+
+_LOGGED = (
+    Metric("reward_std_batch", "Reward spread of the batch", "",
+           "standard deviation of all rewards of the batch (ddof 1): within and between groups together"),
+    Metric("reward_std_unclear", "Reward spread (within groups or of the batch)", "",
+           "TRL's reward_std where the log does not show its version: within a group, mean over groups, up to "
+           "TRL 0.26, of the whole batch from 0.27; ddof 1 in both"),
+    Metric("reward_after_kl", "Reward after the KL penalty", "",
+           "mean reward with the KL penalty subtracted: what the advantages are made of; not the task reward", "up"),
+    Metric("reward_max", "Largest reward", "", "largest reward of the batch, before a KL penalty"),
+    Metric("reward_min", "Smallest reward", "", "smallest reward of the batch, before a KL penalty"),
+    Metric("score", "Score", "", "the score that a reward model or function returned beside the reward; used to "
+           "filter prompts", "up"),
+    Metric("dead_batches", "Dead batches", "share",
+           "share of batches whose rewards were all equal, over all groups together: TRL's frac_reward_zero_std with "
+           "scale_rewards=batch or normalize_then_sum; says nothing of single groups", "down"),
+    Metric("entropy_loss", "Entropy in the update", "nats",
+           "mean entropy of the policy during the update, as its bonus sees it, by the trainer's own averaging"),
+    Metric("kl_sequence", "KL to the starting policy, mean of completions", "nats",
+           "k3 estimate averaged over the tokens of a completion, then over completions: short ones weigh more per "
+           "token than in kl"),
+    Metric("kl_loss", "KL loss to the reference", "nats",
+           "KL term of the loss before its coefficient, by the configured estimator (low_var_kl = k3 by default) and "
+           "averaged as the loss is"),
+    Metric("kl_estimate", "KL to the reference, configured estimator", "nats",
+           "mean KL to the reference by the estimator that the trainer was configured with: k1 may be negative"),
+    Metric("kl_k1", "KL to the reference (k1)", "nats",
+           "mean over tokens of the log-ratio of the sampling policy to the reference (k1); may be negative"),
+    Metric("kl_penalty", "KL penalty in the reward", "nats",
+           "KL of the sampling policy to the reference, before its coefficient: mean over a completion's tokens, then "
+           "over completions; k1 unless configured otherwise, so it may be negative"),
+    Metric("kl_old_k1", "KL to the sampling policy (k1)", "nats",
+           "mean over tokens of minus the log-ratio of the new to the sampling policy (k1): how far an update moved, "
+           "not how far the run is from its start; may be negative"),
+    Metric("length_min", "Shortest completion", "tokens", "fewest tokens of a completion of the batch"),
+    Metric("length_max", "Longest completion", "tokens", "most tokens of a completion of the batch"),
+    Metric("length_terminated", "Length of ended completions", "tokens",
+           "mean number of tokens of the completions that ended by themselves"),
+    Metric("at_limit", "At the token limit", "share",
+           "share of completions as long as the limit; one whose end token is the last that fits counts too", "down"),
+    Metric("policy_loss", "Policy loss", "", "the policy term of the loss, without KL and entropy terms"),
+    Metric("clip_fraction", "Held by the clip", "share", "share of tokens held by either side of the clip"),
+    Metric("clip_dual", "Held by the dual clip", "share",
+           "share of tokens with negative advantage held by the dual clip (verl's pg_clipfrac_lower); not the lower "
+           "side of the ratio clip"),
+    Metric("tokens_total", "Tokens so far", "tokens", "prompt and completion tokens since the start of the run"),
+    Metric("seconds_step", "Step", "s", "time of a whole step", "down"),
+    Metric("epoch", "Epoch", "", "passes over the data so far"),
+    Metric("advantage_mean", "Mean advantage", "", "mean over tokens of the advantages"),
+    Metric("advantage_max", "Largest advantage", "", "largest advantage of a token"),
+    Metric("advantage_min", "Smallest advantage", "", "smallest advantage of a token"),
+)  # fmt: skip
+
+_ALIASES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "step": {"notebook": ("Step",)},
+    "reward": {"trl": ("reward",), "verl": ("critic/score/mean",), "openrlhf": ("reward",)},
+    "reward_after_kl": {"verl": ("critic/rewards/mean",)},
+    "reward_max": {"verl": ("critic/score/max",)},
+    "reward_min": {"verl": ("critic/score/min",)},
+    "reward_std": {"openrlhf": ("group_reward_std",)},
+    "reward_std_batch": {"openrlhf": ("rollout/reward_std",)},
+    "reward_std_unclear": {"trl": ("reward_std",)},
+    "score": {"openrlhf": ("score",)},
+    "dead_fraction": {"trl": ("frac_reward_zero_std",)},
+    "entropy": {"trl": ("entropy",), "verl": ("actor/entropy",)},
+    "entropy_loss": {"verl": ("actor/entropy_loss",), "openrlhf": ("entropy_loss",)},
+    "kl": {"trl": ("kl",)},
+    "kl_loss": {"verl": ("actor/kl_loss",)},
+    "kl_penalty": {"verl": ("actor/reward_kl_penalty",)},
+    "kl_estimate": {"openrlhf": ("kl",)},
+    "kl_old_k1": {"verl": ("actor/ppo_kl",), "openrlhf": ("ppo_kl",)},
+    "length": {
+        "trl": ("completions/mean_length", "completion_length"),
+        "verl": ("response_length/mean",),
+        "openrlhf": ("response_length",),
+    },
+    "length_min": {"trl": ("completions/min_length",), "verl": ("response_length/min",)},
+    "length_max": {"trl": ("completions/max_length",), "verl": ("response_length/max",)},
+    "length_terminated": {"trl": ("completions/mean_terminated_length",)},
+    "truncated": {"trl": ("completions/clipped_ratio",), "openrlhf": ("truncated",)},
+    "at_limit": {"verl": ("response_length/clip_ratio",), "openrlhf": ("response_clip_ratio",)},
+    "loss": {"trl": ("loss", "Training Loss"), "verl": ("actor/loss",)},
+    "policy_loss": {"trl": ("policy_loss",), "verl": ("actor/pg_loss",), "openrlhf": ("policy_loss",)},
+    "grad_norm": {"trl": ("grad_norm",), "verl": ("actor/grad_norm",), "openrlhf": ("actor_grad_norm",)},
+    "clip_low": {"trl": ("clip_ratio/low_mean",)},
+    "clip_high": {"trl": ("clip_ratio/high_mean",)},
+    "clip_fraction": {
+        "trl": ("clip_ratio/region_mean", "clip_ratio"),
+        "verl": ("actor/pg_clipfrac",),
+        "openrlhf": ("ppo_clip_ratio",),
+    },
+    "clip_dual": {"verl": ("actor/pg_clipfrac_lower",)},
+    "lr": {"trl": ("learning_rate",), "verl": ("actor/lr",), "openrlhf": ("actor_lr",)},
+    "tokens_total": {"trl": ("num_tokens",)},
+    "seconds_step": {
+        "trl": ("step_time",),
+        "verl": ("timing_s/step", "perf/time_per_step"),
+        "openrlhf": ("timing/step_total",),
+    },
+    "epoch": {"trl": ("epoch",), "verl": ("training/epoch",)},
+    "advantage_mean": {"verl": ("critic/advantages/mean",)},
+    "advantage_max": {"verl": ("critic/advantages/max",)},
+    "advantage_min": {"verl": ("critic/advantages/min",)},
+}
+
+GENERIC: Mapping[str, tuple[str, ...]] = {
+    "reward": ("reward/mean", "rewards/mean", "mean_reward", "reward_mean", "train/reward"),
+    "entropy": ("policy/entropy", "optim/entropy", "mean_entropy", "train/entropy"),
+    "lr": ("optim/lr", "learning_rate", "train/learning_rate"),
+    "loss": ("train/loss", "training_loss"),
+    "grad_norm": ("train/grad_norm", "gradient_norm", "optim/grad_norm"),
+    "kl": ("train/kl", "kl_div", "kl_divergence"),
+    "length": ("response_length", "completion_length", "mean_length", "response_length/mean"),
+    "seconds_step": ("time/total", "step_time"),
+    "time": ("timestamp", "_timestamp"),
+}
+"""Usual keys of logs of unknown making. What they mean is their writer's business, and the run says so."""
+
+CONVENTIONS: Mapping[str, Mapping[str, Any]] = {
+    "trl": {"ddof": 1, "eps": 1e-4},
+    "verl": {"ddof": 1, "eps": 1e-6},
+    "openrlhf": {"ddof": 1, "eps": 1e-9},
+}
+"""How engines standardise advantages, (r − mean) / (std + ε), where their settings do not say otherwise."""
+
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "reward": ("reward", "score", "reward_after_kl"),
+    "reward_std": ("reward_std", "reward_std_unclear", "reward_std_batch"),
+    "entropy": ("entropy", "entropy_loss"),
+    "kl": ("kl", "kl_sequence", "kl_loss", "kl_estimate", "kl_k1", "kl_penalty"),
+    "kl_old": ("kl_old", "kl_old_k1"),
+    "truncated": ("truncated", "at_limit"),
+    "loss": ("loss", "policy_loss"),
+    "clip": ("clip_fraction", "clip_high", "clip_low"),
+}
+"""Near relatives, nearest first: good for following one run, never to be compared or averaged with one another."""
+
+_COMPONENTS = (
+    ("trl", re.compile(r"rewards/(?P<name>.+?)(?:/(?P<what>mean|std))?")),
+    ("tinker", re.compile(r"reward/(?!mean$|std$)(?P<name>[^/]+)(?P<what>)")),
+)
+
+METRICS: Mapping[str, Metric] = {
+    metric.name: replace(metric, aliases=_ALIASES.get(metric.name, {})) for metric in _TABLE
+}
+"""Every metric by name, in the order of the record."""
+
+LOGGED: Mapping[str, Metric] = {
+    metric.name: replace(metric, aliases=_ALIASES.get(metric.name, {})) for metric in _LOGGED
+}
+"""Metrics that only other trainers log, each under a name of its own because its definition is its own."""
+
+
+def metric(name: str) -> Metric:
+    """The entry of `name`; one that is not in the vocabulary gets its name as title and says so."""
+    if name.startswith(("component/", "component_std/")):
+        kind, _, part = name.partition("/")
+        what = "mean" if kind == "component" else "standard deviation over the batch"
+        return Metric(name, part, "", f"{what} of the reward component {part}, before weights")
+    known = METRICS.get(name) or LOGGED.get(name)
+    return known or Metric(name, name, "", "not in the vocabulary; as recorded")
+
+
+def canonical(engine: str, key: str) -> str | None:
+    """Our name of what `engine` logs as `key`; None where the vocabulary has none."""
+    found = _BY_KEY.get((engine, key))
+    if found is not None:
+        return found
+    for owner, pattern in _COMPONENTS:
+        if owner == engine and (match := pattern.fullmatch(key)):
+            return ("component_std/" if match["what"] == "std" else "component/") + match["name"]
+    return None
+
+
+def variant(quantity: str, present: Container[str]) -> str | None:
+    """The nearest relative of a quantity that is present, itself first; None if there is none."""
+    return next((name for name in VARIANTS.get(quantity, (quantity,)) if name in present), None)
+
+
+_BY_KEY = {
+    (engine, key): name
+    for name, engines in _ALIASES.items()
+    for engine, keys in engines.items()
+    for key in keys
+}  # fmt: skip

@@ -1,0 +1,250 @@
+"""Moments of the GRPO gradient from one Gram matrix: ζ₁, ζ₂, ‖g‖², Σ₁, Δ and V_p, all unbiased.
+
+The leave-one-out gradient of a group is the U-statistic with kernel h(i,j) = ½ (r_i − r_j)(s_i − s_j)
+(arXiv:2603.01162, Lemma 1). With r and K_ij = ⟨s_i, s_j⟩ alone, and over distinct rollouts,
+
+    both = E⟨h(1,2), h(1,2)⟩ = ζ₂ + ‖g‖²      one = E⟨h(1,2), h(1,3)⟩ = ζ₁ + ‖g‖²
+    none = E⟨h(1,2), h(3,4)⟩ = ‖g‖²           Σ₁ = 4 ζ₁,  Δ = 2 (ζ₂ − 2 ζ₁),  V_p = E‖g(x)‖² − ‖E g(x)‖²
+
+Closed form (ours): with c = r − r̄, K̃ the doubly centred Gram of the n rollouts, and the power sums
+C = Σ c², Q = tr K̃, D = Σ c² K̃_ii, U = cᵀ K̃ c,
+
+    Σ‖h_ij‖² = ½ (n D + C Q) + U =: S      Σ_i ‖Σ_j h_ij‖² = ¼ (n² D + 3 n U) =: R      ‖Σ_ij h_ij‖² = n² U
+    both = S / n(n−1),  one = (R − S) / n(n−1)(n−2),  none = (n² U − 4R + 2S) / n(n−1)(n−2)(n−3)
+
+so `none` needs 4 rollouts of a prompt, `one` 3 and `both` 2; what cannot be known is NaN with a flag.
+‖E g‖² comes from pairs of different prompts, so it needs the whole (B, B) Gram and two prompts.
+
+Nothing is clipped: an unbiased estimate of a variance may be negative, and is then flagged. Groups of
+equal rewards (dead groups) count with their zeros. Groups may have unequal sizes (NaN rewards); prompts
+with too few rollouts are left out and counted in the flag. A truncated rollout is a draw like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grposcope.records import Estimate
+from grposcope.ustat import resampling
+from grposcope.ustat.checks import blocks_of, checked
+from grposcope.ustat.classes import Classes, across, classes_of
+
+LEAST = 4
+"""Rollouts of a prompt from which ‖g‖² can be estimated without bias."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """U-statistics as arrays of one shape: per prompt (P,), or pooled over prompts, one per resample (k,).
+
+    both, one, none: means of ⟨h, h⟩ over pairs that share two, one, no rollouts.
+    mean2: ‖E_x g(x)‖² from pairs of prompts; NaN for a single prompt.
+    norm: E‖s‖² = tr F. raw: E r²‖s‖². tilt: Cov(r, ‖s‖²). tilt2: its square over norm, the excess
+    variance of V over the best constant baseline (jackknifed over rollouts: bias O(1/n²)).
+    score2: ‖E s‖², which is 0 for a true score. reward_variance: Var(r), within prompts.
+    """
+
+    both: NDArray
+    one: NDArray
+    none: NDArray
+    mean2: NDArray
+    norm: NDArray
+    raw: NDArray
+    tilt: NDArray
+    tilt2: NDArray
+    score2: NDArray
+    reward_variance: NDArray
+
+    @property
+    def zeta1(self) -> NDArray:
+        """ζ₁ = tr Var(E[h | i])."""
+        return self.one - self.none
+
+    @property
+    def zeta2(self) -> NDArray:
+        """ζ₂ = tr Var h."""
+        return self.both - self.none
+
+    @property
+    def sigma1(self) -> NDArray:
+        """Σ₁ = 4 ζ₁ = tr Var((r − V) s), the oracle's variance per rollout."""
+        return 4 * self.zeta1
+
+    @property
+    def delta(self) -> NDArray:
+        """Δ = 2 (ζ₂ − 2 ζ₁) = Var(r) tr F + ‖g‖², the price of not knowing V."""
+        return 2 * (self.both - 2 * self.one + self.none)
+
+    @property
+    def prompt_variance(self) -> NDArray:
+        """V_p = tr Var_x g(x)."""
+        return self.none - self.mean2
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The moments of one probe, pooled over its prompts, each with its jackknife standard error over prompts.
+
+    g2: E_x‖g(x)‖². zeta1, zeta2, sigma1, delta: averages over prompts of ζ₁, ζ₂, Σ₁, Δ.
+    prompt_variance: V_p. mean2: ‖E_x g(x)‖². per_prompt: the same per prompt (P,).
+    pooled, jackknife, bootstrap: the statistics behind them, for all prompts (1,), without each
+    (P,), and in each bootstrap draw (R,). weights: those draws, (R, P). classes: what standardized
+    advantages need, None unless rewards take two values. group: the largest group of the probe.
+    """
+
+    g2: Estimate
+    zeta1: Estimate
+    zeta2: Estimate
+    sigma1: Estimate
+    delta: Estimate
+    prompt_variance: Estimate
+    mean2: Estimate
+    per_prompt: Statistics
+    pooled: Statistics
+    jackknife: Statistics
+    bootstrap: Statistics
+    weights: NDArray
+    classes: Classes | None
+    prompts: int
+    group: int
+    flag: str
+
+    def estimate(self, quantity: Callable[[Statistics], NDArray], flag: str = "") -> Estimate:
+        """Any function of the pooled statistics, with its jackknife standard error."""
+        value = float(np.reshape(quantity(self.pooled), -1)[0])
+        return resampling.estimate(value, np.atleast_1d(quantity(self.jackknife)), flag or self.flag)
+
+    def interval(self, quantity: Callable[[Statistics], NDArray], level: float = 0.95) -> tuple[float, float]:
+        """Percentile interval of any function of the pooled statistics, by bootstrap over prompts."""
+        return resampling.interval(np.atleast_1d(quantity(self.bootstrap)), level)
+
+
+def from_gram(gram: NDArray, rewards: NDArray, replicates: int = 1000, seed: int = 0) -> Moments:
+    """Moments from a Gram of scores, (B, B) prompt-major or (P, G, G), and rewards (P, G), NaN for no rollout.
+
+    With (P, G, G) nothing is known across prompts: V_p and ‖E g‖² are NaN. replicates, seed: of the
+    bootstrap over prompts. Raises UserError for shapes that do not fit, values that are not finite, a
+    Gram that is not symmetric or not positive semi-definite beyond rounding, or no group of two.
+    """
+    gram, rewards, present = checked(gram, rewards)
+    sizes = present.sum(-1)
+    least = min(LEAST, int(sizes.max()))
+    used = sizes >= least
+    flag = f"{(~used).sum()} of {len(used)} prompts left out: fewer than {least} rollouts" if not used.all() else ""
+    rewards, present = rewards[used], present[used]
+    blocks = blocks_of(gram, used, rewards.shape[1])
+    per_prompt = _per_prompt(blocks, rewards, present)
+    prompts, group = rewards.shape
+    square = gram.reshape(len(used), group, len(used), group)[used][:, :, used] if gram.ndim == 2 else None
+    leave_one_out = _centred(rewards, present) / (present.sum(-1, keepdims=True) - 1)
+    cross = None if square is None else across(square, leave_one_out)
+    weights = resampling.bootstrap(prompts, replicates, seed)
+    pooled, left_out, drawn = (
+        _pool(per_prompt, cross, w) for w in (resampling.point(prompts), resampling.jackknife(prompts), weights)
+    )
+    if not _centred(rewards, present).any():
+        flag = flag or "all rewards equal within every group: no gradient"
+    named = {
+        name: resampling.estimate(
+            float(getattr(pooled, name)[0]), getattr(left_out, name), _flag(name, pooled, least, prompts, cross, flag)
+        )
+        for name in ("none", "zeta1", "zeta2", "sigma1", "delta", "prompt_variance", "mean2")
+    }
+    return Moments(
+        g2=named.pop("none"),
+        **named,
+        per_prompt=per_prompt,
+        pooled=pooled,
+        jackknife=left_out,
+        bootstrap=drawn,
+        weights=weights,
+        classes=classes_of(blocks, square, rewards, present),
+        prompts=prompts,
+        group=int(sizes.max()),
+        flag=flag,
+    )
+
+
+def per_layer(
+    layers: NDArray, names: Sequence[str], rewards: NDArray, replicates: int = 1000, seed: int = 0
+) -> dict[str, Moments]:
+    """`from_gram` for each layer's own Gram, layers (L, B, B): the Grams of all layers add up to the whole one."""
+    return {name: from_gram(gram, rewards, replicates, seed) for name, gram in zip(names, layers, strict=True)}
+
+
+def _centred(rewards: NDArray, present: NDArray) -> NDArray:
+    """r − r̄ over the rollouts that are there; exactly 0 for the others, and where all are equal."""
+    high, low = np.where(present, rewards, -np.inf).max(-1), np.where(present, rewards, np.inf).min(-1)
+    mean = np.where(present, rewards, 0).sum(-1) / present.sum(-1)
+    return np.where(present & (high > low)[:, None], rewards - mean[:, None], 0.0)
+
+
+def _per_prompt(blocks: NDArray, rewards: NDArray, present: NDArray) -> Statistics:
+    """Every statistic of each prompt, from blocks (P, G, G), rewards and presence (P, G)."""
+    n = present.sum(-1).astype(float)
+    c, lengths = _centred(rewards, present), np.where(present, np.einsum("pii->pi", blocks), 0.0)
+    kept = np.where(present[:, :, None] & present[:, None, :], blocks, 0.0)
+    rows = kept.sum(-1) / n[:, None]
+    tilde = np.where(present, lengths - 2 * rows + (rows.sum(-1) / n)[:, None], 0.0)  # diagonal of the centred Gram
+    u = np.einsum("pi,pij,pj->p", c, kept, c)  # Σ c = 0, so centring K changes nothing here
+    d, cq = (c**2 * tilde).sum(-1), (c**2).sum(-1) * tilde.sum(-1)
+    s, r = (n * d + cq) / 2 + u, (n**2 * d + 3 * n * u) / 4
+    norm, tilt = lengths.sum(-1) / n, (c * lengths).sum(-1) / (n - 1)
+    return Statistics(
+        both=s / (n * (n - 1)),
+        one=_over(r - s, n * (n - 1) * (n - 2)),
+        none=_over(n**2 * u - 4 * r + 2 * s, n * (n - 1) * (n - 2) * (n - 3)),
+        mean2=np.full(len(n), np.nan),
+        norm=norm,
+        raw=(np.where(present, rewards, 0.0) ** 2 * lengths).sum(-1) / n,
+        tilt=tilt,
+        tilt2=_jackknifed(c, lengths, present, n),
+        score2=(kept.sum((-2, -1)) - lengths.sum(-1)) / (n * (n - 1)),
+        reward_variance=(c**2).sum(-1) / (n - 1),
+    )
+
+
+def _jackknifed(c: NDArray, lengths: NDArray, present: NDArray, n: NDArray) -> NDArray:
+    """tilt²/norm, jackknifed over the rollouts of each prompt; NaN below three."""
+
+    def ratio(cov: NDArray, norm: NDArray) -> NDArray:
+        return np.divide(cov**2, norm, out=np.zeros_like(norm), where=norm > 0)
+
+    m = (n - 1)[:, None]
+    norms = (lengths.sum(-1, keepdims=True) - lengths) / m
+    sums = (c * lengths).sum(-1, keepdims=True) - c * lengths + c * norms
+    without = np.where(present, ratio(_over(sums, m - 1), norms), 0.0).sum(-1) / n
+    whole = ratio((c * lengths).sum(-1) / (n - 1), lengths.sum(-1) / n)
+    return np.where(n > 2, n * whole - (n - 1) * without, np.nan)
+
+
+def _over(numerator: NDArray, denominator: NDArray) -> NDArray:
+    """The quotient, NaN where there are too few rollouts for one."""
+    denominator = np.broadcast_to(denominator, numerator.shape)
+    return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator > 0)
+
+
+def _pool(per_prompt: Statistics, cross: NDArray | None, weights: NDArray) -> Statistics:
+    """Averages over prompts for weights (k, P)."""
+    pooled = {f.name: resampling.mean(getattr(per_prompt, f.name), weights) for f in fields(Statistics)}
+    if cross is not None:
+        pooled["mean2"] = resampling.pair_mean(cross, weights)
+    return Statistics(**pooled)
+
+
+def _flag(name: str, pooled: Statistics, least: int, prompts: int, cross: NDArray | None, flag: str) -> str:
+    """The reason for doubt about one pooled moment."""
+    value = float(getattr(pooled, name)[0])
+    if name in ("mean2", "prompt_variance") and cross is None:
+        return "needs the Gram across prompts, (B, B)"
+    if name in ("mean2", "prompt_variance") and prompts < 2:
+        return "one prompt: nothing is known of how prompts differ"
+    if name != "mean2" and least < LEAST:
+        return f"needs {LEAST} rollouts of a prompt, the probe has {least}"
+    if not flag and value < 0:
+        return "negative: not told apart from 0 by this probe"
+    return flag

@@ -1,0 +1,252 @@
+"""How many rollouts per prompt a budget should buy.
+
+With a cost c_p per prompt (its prefill) and c_r per rollout, P prompts of G rollouts cost P (c_p + c_r G), and
+
+    cost × MSE = f(G) = (c_p + c_r G) (V_p + Σ₁/G + Δ/(G(G−1)))
+
+does not contain P: the best G is the same for every budget. For c_p = 0 it is G* = 1 + √(Δ/V_p)
+(arXiv:2603.01162 has it for an upper bound; here for the exact error). For c_p > 0, f'(G) = 0 has one root.
+
+f is often flat, so a plan is a curve: `loss` at G is f(G)/f(best) − 1, the share by which the budget must
+grow at that G to reach the same error. Intervals are bootstraps over prompts, infinite where some draws see
+no difference between prompts (V_p ≤ 0): then more rollouts per prompt look better without end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grposcope.errors import UserError
+from grposcope.records import Estimate
+from grposcope.ustat import mse, resampling
+from grposcope.ustat.moments import LEAST, Moments, Statistics
+
+GROUPS = (2, 4, 8, 16, 32, 64)
+NEAR = 0.05
+"""The loss up to which a group size counts as near the best."""
+_FARTHEST = 1e9
+
+
+@dataclass(frozen=True)
+class Point:
+    """One group size on the curve.
+
+    cost_mse: cost × MSE. loss: by what share more budget it needs than the best G, 0 at the best;
+    loss_interval: its 95 % bootstrap interval. efficiency: MSE over the oracle's, given the prompt.
+    """
+
+    group: int
+    cost_mse: Estimate
+    loss: float
+    loss_interval: tuple[float, float]
+    efficiency: Estimate
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The group size to use.
+
+    continuous: the real-valued optimum, infinite for V_p ≤ 0; interval: its 95 % bootstrap interval.
+    integer: the best whole G ≥ 2, 0 where there is none. near: the least and the greatest G up to 4096 whose
+    loss is at most 5 %. safe: the G whose loss is least in the worse 5 % of bootstrap draws. curve: a point per G.
+    """
+
+    continuous: Estimate
+    integer: int
+    interval: tuple[float, float]
+    near: tuple[int, int]
+    safe: int
+    curve: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """P prompts × G rollouts that a budget affords, and the MSE they reach."""
+
+    prompts: int
+    group: int
+    cost: float
+    mse: Estimate
+
+
+def optimal_group(
+    moments: Moments, prompt_cost: float = 0.0, rollout_cost: float = 1.0, groups: Sequence[int] = GROUPS
+) -> Plan:
+    """The plan for these costs. Raises UserError where the probe cannot say: one prompt, G < 4, no gradient."""
+    _check_costs(prompt_cost, rollout_cost)
+    require(moments)
+    costs = (prompt_cost, rollout_cost)
+    roots = [optimum(s, *costs) for s in (moments.pooled, moments.jackknife, moments.bootstrap)]
+    best = whole(moments.pooled, float(roots[0][0]), *costs)
+    candidates = np.unique(np.geomspace(2, 4096, 400).astype(int))
+    losses = loss(moments.pooled, candidates, *costs)[0]
+    near = candidates[losses <= NEAR]
+    drawn = loss(moments.bootstrap, candidates, *costs)
+    return Plan(
+        continuous=resampling.estimate(float(roots[0][0]), roots[1], _flag(moments, float(roots[0][0]))),
+        integer=best,
+        interval=resampling.interval(roots[2]),
+        near=(int(near.min()), int(near.max())) if len(near) else (0, 0),
+        safe=int(candidates[np.quantile(drawn, 0.95, axis=0, method="inverted_cdf").argmin()]),
+        curve=tuple(_point(moments, group, *costs) for group in groups),
+    )
+
+
+def optimum(statistics: Statistics, prompt_cost: float, rollout_cost: float) -> NDArray:
+    """The minimiser of f over real G > 1 for each of the statistics (k,): 1 for Δ ≤ 0, inf for V_p ≤ 0, else the root.
+
+    (G−1)² f' = c_r V (G−1)² − c_p (Σ₁ − Δ)(1 − 1/G)² − (c_p + c_r) Δ changes sign once, upwards.
+    """
+    v, s, d = (np.atleast_1d(a) for a in (statistics.prompt_variance, statistics.sigma1, statistics.delta))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if prompt_cost == 0:
+            root = 1 + np.sqrt(np.maximum(d, 0) / v)
+            return np.where(np.isnan(v), np.nan, np.where(v <= 0, np.inf, root))
+        low, high = np.full(v.shape, math.log(1e-9)), np.full(v.shape, math.log(_FARTHEST))
+        for _ in range(100):
+            middle = (low + high) / 2
+            gain = np.exp(middle)
+            slope = (
+                rollout_cost * v * gain**2
+                - prompt_cost * (s - d) * (gain / (1 + gain)) ** 2
+                - (prompt_cost + rollout_cost) * d
+            )
+            low, high = np.where(slope < 0, middle, low), np.where(slope < 0, high, middle)
+    root = 1 + np.exp(low)
+    return np.where(np.isnan(v), np.nan, np.where((v <= 0) | (root > _FARTHEST / 2), np.inf, root))
+
+
+def whole(statistics: Statistics, root: float, prompt_cost: float, rollout_cost: float) -> int:
+    """The better neighbour of the real optimum among whole G ≥ 2; 0 for an infinite one."""
+    if not math.isfinite(root):
+        return 0
+    below = max(2, math.floor(root))
+    values = [float(cost_mse(statistics, g, prompt_cost, rollout_cost)[0]) for g in (below, below + 1)]
+    return below if values[0] <= values[1] else below + 1
+
+
+def cost_mse(statistics: Statistics, group: int, prompt_cost: float, rollout_cost: float) -> NDArray:
+    """f(G) for each of the statistics."""
+    per_prompt = mse.second_moment(statistics, group) - statistics.mean2
+    return np.atleast_1d((prompt_cost + rollout_cost * group) * per_prompt)
+
+
+def loss(statistics: Statistics, groups: NDArray, prompt_cost: float, rollout_cost: float) -> NDArray:
+    """f(G)/min f − 1 for each of the statistics and groups, (k, groups); the minimum is over whole G ≥ 2.
+
+    A V_p that is not above 0 is taken as 0: the minimum is then the limit c_r Σ₁ of G → ∞.
+    """
+    v, s, d = (np.atleast_1d(a) for a in (statistics.prompt_variance, statistics.sigma1, statistics.delta))
+    v = np.where(v < 0, 0.0, v)
+
+    def f(group: NDArray) -> NDArray:
+        return (prompt_cost + rollout_cost * group) * (v + s / group + d / (group * (group - 1)))
+
+    root = optimum(statistics, prompt_cost, rollout_cost)
+    below = np.maximum(2, np.floor(np.where(np.isfinite(root), root, 2)))
+    least = np.where(np.isinf(root), rollout_cost * s, np.minimum(f(below), f(below + 1)))
+    curve = np.stack([f(np.asarray(g)) for g in groups], -1)
+    lost = np.where(least[:, None] > 0, curve / np.where(least > 0, least, 1.0)[:, None] - 1, np.nan)
+    return np.where(np.abs(lost) < 1e-9, 0.0, lost)  # the best itself, but for rounding
+
+
+def allocate(
+    moments: Moments,
+    budget: float,
+    prompt_cost: float = 0.0,
+    rollout_cost: float = 1.0,
+    multiple: int = 1,
+    groups: Sequence[int] | None = None,
+) -> Allocation:
+    """The best whole P and G with P (c_p + c_r G) ≤ budget and P·G divisible by `multiple` (devices × micro-batch).
+
+    groups restricts G; by default every G ≥ 2. Raises UserError where the budget does not buy one such batch.
+    """
+    _check_costs(prompt_cost, rollout_cost)
+    require(moments)
+    if multiple < 1:
+        raise UserError(f"a batch cannot be a multiple of {multiple}; use devices × micro-batch, 1 or more")
+    most = int((budget - prompt_cost) / rollout_cost) if budget > prompt_cost else 0
+    found: tuple[float, int, int] | None = None
+    for group in groups or range(2, most + 1):
+        step = multiple // math.gcd(multiple, group)  # P·G is divisible where P is divisible by this
+        prompts = int(budget / (prompt_cost + rollout_cost * group)) // step * step
+        if prompts >= 1:
+            error = float(cost_mse(moments.pooled, group, 0.0, 1.0)[0]) / (group * prompts)
+            found = min(found or (math.inf, 0, 0), (error, prompts, group))
+    if found is None:
+        what = f"batches in multiples of {multiple} rollouts" if multiple > 1 else "one group of two rollouts"
+        raise UserError(f"a budget of {budget:g} does not buy {what}; raise it or lower the multiple")
+    _, prompts, group = found
+    cost = prompts * (prompt_cost + rollout_cost * group)
+    return Allocation(prompts, group, cost, mse.leave_one_out(moments, prompts, group))
+
+
+def resampling_gain(moments: Moments, group: int, dead: float) -> float:
+    """Relative error of plain sampling over that of dynamic resampling (DAPO), for as many rollouts drawn.
+
+    With a share `dead` of groups without a gradient, replacing them leaves P live groups for P/(1−dead)
+    drawn. Leave-one-out gradients of live groups have mean E g/(1−dead): the same direction. Variance
+    over squared mean, at N drawn rollouts, is G (E‖ĝ‖² − ‖Eg‖²)/N‖Eg‖² without and
+    G (E‖ĝ‖² − ‖Eg‖²/(1−dead))/N‖Eg‖² with resampling: above 1 says that resampling helps. (Ours.)
+    """
+    second = float(np.reshape(mse.second_moment(moments.pooled, group), -1)[0])
+    mean2 = float(moments.pooled.mean2[0])
+    if not dead < 1:
+        return math.nan
+    return (second - mean2) / (second - mean2 / (1 - dead))
+
+
+def require(moments: Moments) -> None:
+    """Raise a UserError, naming what remains, unless Σ₁, Δ and V_p are all known and there is a gradient at all."""
+    if not moments.per_prompt.reward_variance.any():
+        raise UserError(
+            "all rewards are equal within every group, so there is no gradient to plan for; "
+            "probe more prompts, or problems the model solves sometimes"
+        )
+    if moments.prompts < 2 or math.isnan(moments.mean2.value):
+        reason = "one prompt" if moments.prompts < 2 else "a Gram without its entries across prompts"
+        raise UserError(
+            f"{reason} does not tell V_p, how gradients differ between prompts, so no group size can be chosen; what "
+            f"remains is Σ₁ = {moments.sigma1.value:.4g} and Δ = {moments.delta.value:.4g}; probe 2 prompts or more"
+        )
+    if moments.group < LEAST:
+        known = [
+            f"{mse.leave_one_out(moments, 1, g).value:.4g} ± {mse.leave_one_out(moments, 1, g).se:.2g} at G = {g}"
+            for g in range(2, moments.group + 1)
+        ]
+        raise UserError(
+            f"unbiased ‖g‖², Σ₁ and Δ need {LEAST} rollouts of a prompt, the probe has {moments.group}; what remains "
+            f"is the error per prompt, {' and '.join(known)}; probe with --group {LEAST} or more"
+        )
+
+
+def _point(moments: Moments, group: int, prompt_cost: float, rollout_cost: float) -> Point:
+    groups = np.array([group])
+    return Point(
+        group=group,
+        cost_mse=moments.estimate(lambda s: cost_mse(s, group, prompt_cost, rollout_cost)),
+        loss=float(loss(moments.pooled, groups, prompt_cost, rollout_cost)[0, 0]),
+        loss_interval=resampling.interval(loss(moments.bootstrap, groups, prompt_cost, rollout_cost)[:, 0]),
+        efficiency=mse.efficiency(moments, group),
+    )
+
+
+def _flag(moments: Moments, root: float) -> str:
+    if math.isinf(root):
+        return "V_p is not above 0 in this probe: no finite optimum; probe more prompts"
+    if root == 1:
+        return "Δ is not above 0 in this probe"
+    return moments.flag
+
+
+def _check_costs(prompt_cost: float, rollout_cost: float) -> None:
+    if not (math.isfinite(prompt_cost) and prompt_cost >= 0):
+        raise UserError(f"a cost per prompt of {prompt_cost:g} must be 0 or more")
+    if not (math.isfinite(rollout_cost) and rollout_cost > 0):
+        raise UserError(f"a cost per rollout of {rollout_cost:g} must be above 0")

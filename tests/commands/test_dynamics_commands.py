@@ -1,0 +1,205 @@
+"""`grposcope fit`, `simulate` and `stability`: what they print, the JSON at the end, and bad input in one line."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grposcope.commands import fit, simulate, stability
+from grposcope.errors import UserError
+
+
+def call(*argv: str) -> int:
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(required=True)
+    for module in (fit, simulate, stability):
+        module.add(commands)
+    arguments = parser.parse_args(argv)
+    return int(arguments.run(arguments))
+
+
+def last_json(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
+    text = capsys.readouterr().out
+    return json.loads(text.strip().splitlines()[-1]), text
+
+
+def curve(n: int = 120) -> tuple[np.ndarray, np.ndarray]:
+    t = np.arange(1, n + 1)
+    return t, 0.8 - 0.6 * np.exp(-t / 25) + 0.03 * np.random.default_rng(0).standard_normal(n)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """A run of SGD whose reward has time constant 25: with β = 0.5 and η = 0.1, κ = 0.5/(0.1·25) = 0.2."""
+    settings = {"momentum": 0.5, "interval": 1, "optimizer": "sgd"}
+    (tmp_path / "config.json").write_text(json.dumps({"settings": settings, "lr": 0.1, "model": {"parameters": 100}}))
+    rows = [{"step": int(t), "reward": float(r), "grad_norm": 0.5} for t, r in zip(*curve(), strict=True)]
+    (tmp_path / "steps.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def write_csv(path: Path, rows: list[list[Any]]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+def test_fit_of_a_run_folder(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("fit", str(run_folder), "--horizon", "60") == 0
+    found, text = last_json(capsys)
+    assert found["n"] == 120
+    assert found["models"]["exponential"]["parameters"]["time_constant"]["value"] == pytest.approx(25, rel=0.15)
+    assert found["forecast"]["step"] == 180
+    assert found["forecast"]["low"] < found["forecast"]["mean"] < found["forecast"]["high"]
+    assert found["forecast"]["plateau"]["value"] == pytest.approx(0.8, abs=0.03)
+    assert [p["name"] for p in found["phases"]][-1] == "plateau"
+    assert "verdict:" in text
+    assert "value of continuing" in text
+
+
+def test_fit_of_a_csv_with_other_names_gaps_and_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    t, y = curve()
+    rows: list[list[Any]] = [["global_step", "rewards/mean"], [0, 9.0], [1, 9.0], *zip(t, y, strict=True), [121, "nan"]]
+    rows.insert(20, [200, ""])
+    path = write_csv(tmp_path / "log.csv", rows)
+    assert call("fit", str(path), "--step-column", "global_step", "--reward-column", "rewards/mean") == 0
+    found, _ = last_json(capsys)
+    assert "restart" in found["forecast"]["flag"]
+    assert "without a finite step and reward" in found["forecast"]["flag"]
+
+
+def test_fit_of_a_constant_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_csv(tmp_path / "log.csv", [["step", "reward"], *[[i, 0.5] for i in range(30)]])
+    assert call("fit", str(path)) == 0
+    found, _ = last_json(capsys)
+    assert found["forecast"]["verdict"] == "cannot tell"
+    assert "constant reward" in found["comparison"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([["step", "reward"], *[[i, i % 3] for i in range(5)]], "too few"),
+        ([["step", "reward"], *[[f"e{i}", 0.1 * i] for i in range(12)]], "line 2: column 'step' holds 'e0'"),
+        ([["step", "reward"], *[[i, "high"] for i in range(12)]], "holds 'high', not a number"),
+        ([["step", "score"], *[[i, i] for i in range(12)]], "no column 'reward'"),
+    ],
+)
+def test_bad_curves(tmp_path: Path, rows: list[list[Any]], message: str) -> None:
+    path = write_csv(tmp_path / "log.csv", rows)
+    with pytest.raises(UserError, match=message):
+        call("fit", str(path))
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        call("fit", str(tmp_path / "none.csv"))
+    (tmp_path / "bad.jsonl").write_text('{"step": 1}\n{"step": ')
+    with pytest.raises(UserError, match="line 2: not JSON"):
+        call("fit", str(tmp_path / "bad.jsonl"))
+    (tmp_path / "list.jsonl").write_text("[1, 2]\n")
+    with pytest.raises(UserError, match="line 1: not a JSON object"):
+        call("fit", str(tmp_path / "list.jsonl"))
+
+
+def test_stability(capsys: pytest.CaptureFixture[str]) -> None:
+    setting = ("stability", "--lr", "0.5", "--momentum", "0.9", "--curvature", "0.0959")
+    assert call(*setting, "--interval", "2") == 0
+    found, text = last_json(capsys)
+    assert (found["threshold"], found["verdict"]) == (5.0, "stable")
+    assert "stability map" in text
+    assert call(*setting, "--interval", "5") == 0
+    assert last_json(capsys)[0]["verdict"] == "stable, near the threshold"
+    assert call(*setting, "--interval", "6") == 0
+    found, text = last_json(capsys)
+    assert found["verdict"] == "unstable"
+    assert "remedy" in text
+    assert call(*setting, "--interval", "6", "--curvature-se", "0.05") == 0
+    found, _ = last_json(capsys)
+    assert found["verdict"] == "cannot tell"
+    assert found["threshold_range"][1] == "Infinity"
+    assert call(*setting, "--interval", "600", "--ratio", "unclipped") == 0
+    assert last_json(capsys)[0]["verdict"] == "stable"
+    assert call(*setting, "--interval", "6", "--ratio", "clipped") == 0
+    assert last_json(capsys)[0]["verdict"] == "cannot tell"
+
+
+def test_stability_with_adam(capsys: pytest.CaptureFixture[str]) -> None:
+    """Adam with rms gradient 0.1 steps as heavy ball with η (1 − β₁)/0.1."""
+    assert call("stability", "--lr", "0.5", "--momentum", "0.9", "--curvature", "0.0959", "--interval", "2",
+                "--optimizer", "adam", "--rms-gradient", "0.1") == 0  # fmt: skip
+    assert last_json(capsys)[0]["step"] == pytest.approx(0.5, rel=1e-6)
+    with pytest.raises(UserError, match="rms-gradient"):
+        call("stability", "--lr", "0.5", "--curvature", "1", "--optimizer", "adam")
+
+
+def test_stability_of_a_run(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("stability", "--run", str(run_folder)) == 0
+    found, _ = last_json(capsys)
+    assert found["curvature"] == pytest.approx(0.2, rel=0.15)
+    assert found["curvature_se"] < 0.05
+    assert found["verdict"] == "stable"
+    rows = [{"step": i, "reward": 0.1 * (i % 2), "grad_norm": 0.5} for i in range(60)]
+    (run_folder / "steps.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert call("stability", "--run", str(run_folder)) == 0
+    found, _ = last_json(capsys)
+    assert found["verdict"] == "cannot tell"
+    assert "time constant" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--curvature", "1"), "--lr"),
+        (("--lr", "0.1"), "--curvature"),
+        (("--lr", "0.1", "--curvature", "0"), "curvature 0"),
+        (("--lr", "0.1", "--curvature", "1", "--momentum", "1"), "momentum 1"),
+        (("--lr", "0.1", "--curvature", "1", "--interval", "-2"), "interval -2"),
+        (("--run", "nowhere"), "no config.json"),
+    ],
+)
+def test_bad_stability(argv: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        call("stability", *argv)
+
+
+def test_interval_zero_is_refused() -> None:
+    with pytest.raises(UserError, match="interval 0"):
+        call("stability", "--lr", "0.1", "--curvature", "1", "--interval", "0")
+
+
+def test_simulate_shows_the_threshold(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("simulate", "--momentum", "0.9", "--lr", "0.5", "--interval", "1,4,8", "--steps", "200") == 0
+    found, text = last_json(capsys)
+    assert [row["stable"] for row in found["rows"]] == [True, True, False]
+    assert found["rows"][2]["swing"] > 20 * found["rows"][0]["swing"]
+    assert "fixed point" in text
+
+
+def test_simulate_sampled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("simulate", "--group", "0,4,64", "--steps", "100", "--runs", "8", "--binary", "--lr", "0.2") == 0
+    exact, small, large = last_json(capsys)[0]["rows"]
+    assert exact["group"] == "exact"
+    assert large["swing"] < small["swing"]
+    assert large["end"]["se"] < small["end"]["se"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--arms", "1"), "--arms 1"),
+        (("--kl", "0"), "--kl"),
+        (("--momentum", "1"), "momentum"),
+        (("--interval", "0"), "interval"),
+        (("--group", "-1"), "--group"),
+    ],
+)
+def test_bad_simulations(argv: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        call("simulate", *argv)

@@ -1,0 +1,233 @@
+"""`grposcope plan`: the numbers of `planning` from shell to JSON, both kinds of input, and all it must refuse."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grposcope.commands import plan
+from grposcope.errors import UserError
+from grposcope.runs.store import dumps
+from grposcope.ustat import gram_file, moments, mse, planning, rewards
+
+
+def make_probe(folder: Path, prompts: int = 12, group: int = 6, seed: int = 0, **change: Any) -> gram_file.GramFile:
+    """A probe whose rewards depend on the scores, written as the probe command writes it."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(prompts, group, 9))
+    directions = rng.normal(size=9) + 0.7 * rng.normal(size=(prompts, 9))
+    given = {
+        "gram": scores.reshape(-1, 9) @ scores.reshape(-1, 9).T,
+        "rewards": (np.einsum("pgd,pd->pg", scores, directions) > 0.5).astype(float),
+        "truncated": rng.random((prompts, group)) < 0.1,
+    }
+    flat = scores.reshape(-1, 9)
+    layers = np.stack([flat[:, :4] @ flat[:, :4].T, flat[:, 4:] @ flat[:, 4:].T])
+    gram_file.write(folder, **{**given, "layers": layers, "layer_names": ("low", "high"), **change})
+    about = {"format": 1, "model": "tiny", "task": "arithmetic", "prompts": prompts, "group": group}
+    (folder / "probe.json").write_text(json.dumps(about))
+    return gram_file.read(folder)
+
+
+def make_run(folder: Path, lines: list[Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    (folder / "groups.jsonl").write_text("\n".join(text) + "\n")
+    return folder
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[str, dict[str, Any]]:
+    """Text and JSON of one call."""
+    top = argparse.ArgumentParser()
+    plan.add(top.add_subparsers())
+    given = top.parse_args(["plan", *map(str, arguments)])
+    assert given.run(given) == 0
+    *text, last = capsys.readouterr().out.splitlines()
+    return "\n".join(text), json.loads(last)
+
+
+def test_a_probes_plan_is_that_of_the_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    probe = make_probe(tmp_path)
+    text, document = call(capsys, tmp_path, "--groups", "2,5,8")
+    found = moments.from_gram(probe.gram, probe.rewards)
+    best = planning.optimal_group(found)
+    assert document["plan"]["continuous"]["value"] == best.continuous.value
+    assert document["plan"]["interval"] == json.loads(dumps(best.interval))
+    assert document["plan"]["integer"] == best.integer
+    assert [point["group"] for point in document["plan"]["curve"]] == [2, 5, 8]
+    assert document["moments"]["sigma1"]["value"] == found.sigma1.value
+    assert document["moments"]["delta"]["low"] == found.interval(lambda s: s.delta)[0]
+    batch = document["plan"]["allocation"]
+    assert batch["prompts"] * batch["group"] <= 72
+    at = (found, batch["prompts"], batch["group"])
+    assert document["errors"]["leave-one-out (RLOO)"]["value"] == mse.leave_one_out(*at).value
+    standardized = json.loads(dumps(mse.standardized(*at)))  # NaN where the group is larger than the probe's
+    assert document["errors"]["standardized (GRPO), with its bias"] == standardized
+    assert f"best G = {best.integer}" in text
+    assert "tiny on arithmetic, 12 prompts × 6 rollouts" in text
+    dead = rewards.dead_fraction(probe.rewards, 5).value
+    assert f"{dead:.1%}" in text
+
+
+def test_costs_budget_and_multiple_reach_the_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    probe = make_probe(tmp_path)
+    money = ("--budget", 500, "--prompt-cost", 2, "--rollout-cost", 0.5, "--multiple", 24)
+    _, document = call(capsys, tmp_path, *money, "--replicates", 50, "--seed", 3)
+    found = moments.from_gram(probe.gram, probe.rewards, 50, 3)
+    batch = planning.allocate(found, 500, 2, 0.5, 24)
+    assert document["plan"]["allocation"]["prompts"] == batch.prompts
+    assert document["plan"]["allocation"]["group"] == batch.group
+    assert batch.prompts * batch.group % 24 == 0
+    assert document["plan"]["interval"] == json.loads(dumps(planning.optimal_group(found, 2, 0.5).interval))
+
+
+def test_layers_are_planned_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_probe(tmp_path)
+    text, document = call(capsys, tmp_path, "--layers")
+    total = sum(layer["sigma1"]["value"] for layer in document["layers"].values())
+    assert list(document["layers"]) == ["low", "high"]
+    assert total == pytest.approx(document["moments"]["sigma1"]["value"])
+    assert "low " in text
+
+
+def test_truncated_rollouts_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    probe = make_probe(tmp_path)
+    assert probe.truncated.any()
+    _, document = call(capsys, tmp_path, "--truncated", "drop")
+    kept = probe.without_truncated()
+    assert document["moments"]["sigma1"]["value"] == moments.from_gram(kept.gram, kept.rewards).sigma1.value
+
+
+def test_an_infinite_optimum_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(1)
+    scores = np.tile(rng.normal(size=(1, 6, 9)), (8, 1, 1))  # one prompt copied: no difference between prompts
+    flat = scores.reshape(-1, 9)
+    layers, names = np.empty((0, 48, 48)), ()
+    graded = np.tile(rng.normal(size=(1, 6)), (8, 1))
+    make_probe(tmp_path, 8, 6, gram=flat @ flat.T, rewards=graded, layers=layers, layer_names=names)
+    text, document = call(capsys, tmp_path)
+    assert document["plan"]["continuous"]["value"] == "Infinity"
+    assert "no finite best group" in text
+
+
+def test_a_run_answers_what_rewards_can_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(2)
+    logged = (rng.random((30, 4)) < 0.4).astype(float)
+    lines = [{"step": 1 + i // 3, "problem": f"p{i}", "rewards": row.tolist()} for i, row in enumerate(logged)]
+    text, document = call(capsys, make_run(tmp_path, lines), "--last", 4, "--groups", "2,4,8")
+    assert document["steps"] == [7, 10]
+    assert document["groups"] == 12
+    for point in document["curve"]:
+        assert point["dead"]["value"] == rewards.dead_fraction(logged[18:], point["group"]).value
+    assert document["plan"] is None
+    assert "best group" in document["cannot_tell"]
+    assert "cannot tell" in text
+    assert "extrapolated" in text
+
+
+def test_groups_of_a_run_may_differ_in_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [{"step": 1, "rewards": [0, 1, 1]}, {"step": 1, "rewards": [0, 0, 1, 1]}]
+    _, document = call(capsys, make_run(tmp_path, lines), "--groups", "2")
+    assert document["curve"][0]["dead"]["value"] == pytest.approx((1 / 3 + 2 / 6) / 2)
+
+
+GOOD = {"step": 1, "rewards": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "holds no groups"),
+        ([GOOD, '{"step": 2, "rew'], "line 2: "),
+        ([GOOD, {"step": 2}], "line 2: KeyError"),
+        ([GOOD, {"step": 2, "rewards": ["NaN", 1]}], "line 2: a reward is not finite"),
+        ([{"step": 3, "rewards": [1, 1]}], "all rewards are equal within every group of steps 3 to 3"),
+    ],
+)
+def test_bad_logs_are_refused(
+    tmp_path: Path, lines: list[Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path, lines)
+    if not lines:
+        (tmp_path / "groups.jsonl").write_text("")
+    with pytest.raises(UserError, match=message):
+        call(capsys, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rewards": np.ones((12, 6))}, "all rewards are equal within every group"),
+        ({"rewards": np.where(np.eye(12, 6) == 1, np.nan, np.eye(12, 6)[::-1])}, "is NaN but its score"),
+        ({"gram": np.triu(np.ones((72, 72)))}, "not symmetric"),
+        ({"gram": np.ones((72, 72)) - 5 * np.eye(72)}, "not positive semi-definite"),
+    ],
+)
+def test_bad_probes_are_refused(
+    tmp_path: Path, change: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_probe(tmp_path, **change)
+    with pytest.raises(UserError, match=message):
+        call(capsys, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "group", "flags", "message"),
+    [
+        (1, 6, (), "one prompt does not tell V_p"),
+        (6, 3, (), "the probe has 3; what remains"),
+        (6, 4, ("--budget", "1"), "does not buy one group"),
+        (6, 4, ("--multiple", "7", "--budget", "6"), "multiples of 7"),
+        (6, 4, ("--rollout-cost", "0"), "cost per rollout"),
+        (6, 4, ("--replicates", "3"), "--replicates 3 must be at least 20"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(
+    tmp_path: Path, prompts: int, group: int, flags: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_probe(tmp_path, prompts, group)
+    with pytest.raises(UserError, match=message):
+        call(capsys, tmp_path, *flags)
+
+
+def test_other_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="is no folder"):
+        call(capsys, tmp_path / "nowhere")
+    with pytest.raises(UserError, match="neither a probe"):
+        call(capsys, tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="grposcope probe"):
+        call(capsys, tmp_path)
+    make_probe(tmp_path)
+    (tmp_path / "probe.json").write_text('{"format": 9}')
+    with pytest.raises(UserError, match="format is not 1"):
+        call(capsys, tmp_path)
+    (tmp_path / "probe.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be read"):
+        call(capsys, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "2,x", "1,4"])
+def test_group_lists_are_checked(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        plan._groups(text)
+
+
+def test_planning_needs_no_torch(tmp_path: Path) -> None:
+    make_probe(tmp_path)
+    code = (
+        "import argparse, sys; from grposcope.commands import plan; top = argparse.ArgumentParser(); "
+        f"plan.add(top.add_subparsers()); a = top.parse_args(['plan', {str(tmp_path)!r}]); a.run(a); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert math.isfinite(json.loads(done.stdout.splitlines()[-1])["moments"]["delta"]["value"])

@@ -1,0 +1,105 @@
+"""Tiny random models of several families, and rollouts with uneven prompts and completions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, Qwen2Config, Qwen3Config
+
+from grposcope.records import Rollouts
+
+VOCABULARY, PAD = 13, 2
+SIZE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 8,
+    "intermediate_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 32,
+    "pad_token_id": PAD,
+    "bos_token_id": 1,
+    "eos_token_id": 0,
+}
+GPT2 = {
+    "vocab_size": VOCABULARY,
+    "n_embd": 8,
+    "n_layer": 2,
+    "n_head": 2,
+    "n_positions": 32,
+    "bos_token_id": 1,
+    "eos_token_id": 0,
+}
+FAMILIES: dict[str, Callable[[], Any]] = {
+    "llama": lambda: LlamaConfig(num_key_value_heads=1, tie_word_embeddings=True, **SIZE),  # tied
+    "qwen2": lambda: Qwen2Config(num_key_value_heads=2, tie_word_embeddings=False, **SIZE),  # biases of projections
+    "qwen3": lambda: Qwen3Config(
+        num_key_value_heads=1, head_dim=4, tie_word_embeddings=False, **SIZE
+    ),  # norms of heads
+    "gpt_neox": lambda: GPTNeoXConfig(**SIZE),  # LayerNorm with biases
+    "gpt2": lambda: GPT2Config(**GPT2),  # transposed weights, learned positions, tied
+}
+
+
+def build(family: str, dtype: torch.dtype = torch.float64) -> Any:
+    """A random model whose distributions are far from flat."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(FAMILIES[family]()).to(dtype).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def batch(prompts: int = 2, group: int = 3, seed: int = 0) -> Rollouts:
+    """Rollouts of uneven length, prompts padded on the left, one of them holding the padding id as a token."""
+    random = torch.Generator().manual_seed(seed)
+    count, before, after = prompts * group, 4, 5
+    prompt = torch.randint(3, VOCABULARY, (prompts, before), generator=random)
+    prompt[0, 2] = PAD
+    prompt_mask = torch.ones(prompts, before, dtype=torch.bool)
+    prompt_mask[1:, 0] = False
+    tokens = torch.randint(3, VOCABULARY, (count, after), generator=random)
+    lengths = torch.randint(1, after + 1, (count, 1), generator=random)
+    lengths[0] = after
+    mask = torch.arange(after) < lengths
+    rewards = torch.randint(0, 2, (prompts, group), generator=random).double()
+    rewards[:, 0], rewards[:, 1] = 0, 1
+    ends = torch.zeros_like(mask).scatter(1, lengths - 1, True) | torch.zeros_like(mask).scatter(1, lengths // 2, True)
+    return Rollouts(
+        prompt_ids=prompt.masked_fill(~prompt_mask, PAD).repeat_interleave(group, 0),
+        prompt_mask=prompt_mask.repeat_interleave(group, 0),
+        tokens=tokens.masked_fill(~mask, PAD),
+        mask=mask,
+        logp=torch.zeros(count, after),
+        entropy=torch.zeros(count, after),
+        truncated=torch.zeros(count, dtype=torch.bool),
+        rewards=rewards,
+        step_rewards=torch.randint(0, 2, mask.shape, generator=random).double() * ends,
+        step_ends=ends & mask,
+    )
+
+
+def logprobs(model: Any, rollouts: Rollouts, row: int, temperature: float = 1.0) -> Tensor:
+    """log π of the tokens of one rollout, without padding or masks: the slow twin."""
+    prompt = rollouts.prompt_ids[row][rollouts.prompt_mask[row]]
+    tokens = rollouts.tokens[row][rollouts.mask[row]]
+    logits = model(input_ids=torch.cat((prompt, tokens))[None]).logits[0, len(prompt) - 1 : -1]
+    return (logits / temperature).log_softmax(-1)[torch.arange(len(tokens)), tokens]
+
+
+def one_by_one(
+    model: Any, rollouts: Rollouts, weights: Tensor | None = None, temperature: float = 1.0
+) -> list[dict[str, Tensor]]:
+    """The gradient of Σ_t w log π of each rollout, a backward pass each."""
+    out = []
+    for row in range(len(rollouts.mask)):
+        logp = logprobs(model, rollouts, row, temperature)
+        given = torch.ones_like(logp) if weights is None else weights[row][rollouts.mask[row]]
+        model.zero_grad()
+        (logp * given).sum().backward()
+        out.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+    model.zero_grad()
+    return out

@@ -1,0 +1,108 @@
+"""Sparsity measures in closed form, the dead fraction by enumeration, updates that bfloat16 shows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grposcope.geometry import sparsity
+from reference.enumerate import bernoulli, expectation
+
+
+@pytest.mark.parametrize("n", [2, 10, 1000])
+def test_extremes(n: int) -> None:
+    equal, single = torch.full((n,), 0.3), torch.zeros(n)
+    single[n // 2] = 5
+    assert sparsity.gini(equal) == pytest.approx(0, abs=1e-6)
+    assert sparsity.hoyer(equal) == pytest.approx(0, abs=1e-6)
+    assert sparsity.gini(single) == pytest.approx(1 - 1 / n)
+    assert sparsity.hoyer(single) == pytest.approx(1)
+    assert sparsity.top_share(single, 1) == pytest.approx(1)
+    assert sparsity.top_share(equal, 20) == pytest.approx(math.ceil(n / 5) / n)
+
+
+def test_closed_forms() -> None:
+    """x_i = i has Gini (n − 1)/(3n); exponential sizes ½, and Hoyer 1 − √½ in the limit."""
+    n = 50
+    x = torch.arange(1, n + 1)
+    assert sparsity.gini(x) == pytest.approx((n - 1) / (3 * n))
+    quantiles = -torch.log1p(-(torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000)
+    assert sparsity.gini(quantiles) == pytest.approx(0.5, abs=1e-3)
+    assert sparsity.hoyer(quantiles) == pytest.approx(1 - math.sqrt(0.5), abs=3e-3)
+    # share of Σx² above the q-quantile t = −ln q of an exponential: e^{−t}(1 + t + t²/2)
+    t = -math.log(0.05)
+    assert sparsity.top_share(quantiles, 5) == pytest.approx(0.05 * (1 + t + t * t / 2), abs=1e-3)
+
+
+@given(st.lists(st.floats(0, 10), min_size=2, max_size=12).filter(lambda v: sum(v) > 0.1))
+def test_gini_is_the_mean_difference(values: list[float]) -> None:
+    n, mean = len(values), sum(values) / len(values)
+    slow = sum(abs(a - b) for a in values for b in values) / (2 * n * n * mean)
+    assert sparsity.gini(torch.tensor(values, dtype=torch.float64)) == pytest.approx(slow, abs=1e-9)
+
+
+def test_of_nothing_is_nan() -> None:
+    for sizes in (torch.zeros(5), torch.zeros(0)):
+        assert all(math.isnan(v) for v in sparsity.measures(sizes).values())
+
+
+@pytest.mark.parametrize("p", [0.05, 0.5, 0.8])
+@pytest.mark.parametrize("group", [2, 4])
+def test_dead_chance_by_enumeration(p: float, group: int) -> None:
+    dead = expectation(lambda r: float(len(set(r)) == 1), bernoulli(p), group)
+    assert sparsity.dead_chance(p, group) == pytest.approx(dead)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.6])
+def test_dead_fraction_of_smaller_groups_is_unbiased(p: float) -> None:
+    """Expectation over all 2^6 outcomes of six rollouts is the dead chance of three."""
+    found = expectation(lambda r: sparsity.dead_at(torch.tensor([r]), 3).value, bernoulli(p), 6)
+    assert found == pytest.approx(sparsity.dead_chance(p, 3))
+
+
+def test_observed_dead_fraction_and_its_prediction() -> None:
+    rewards = torch.tensor([[1.0, 1, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 1]])
+    assert sparsity.dead_fraction(rewards).value == 0.5
+    assert sparsity.dead_prediction(rewards) == pytest.approx((7 / 16) ** 4 + (9 / 16) ** 4)
+    assert sparsity.dead_at(rewards, 4).value == 0.5
+    assert math.isnan(sparsity.dead_prediction(rewards * 0.5))
+    assert sparsity.dead_at(rewards, 5).flag
+
+
+def test_updates_smaller_than_half_the_spacing_are_not_seen() -> None:
+    """bfloat16 keeps 8 bits: between 1 and 2 the spacing is 2⁻⁷."""
+    weights = torch.full((4,), 1.5)
+    step = torch.tensor([0.49, 0.51, -0.51, 0.0]) * 2**-7
+    assert sparsity.visible(weights, step) == 0.5
+
+
+def test_a_sample_of_everything_is_exact_and_one_of_part_says_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = torch.Generator().manual_seed(0)
+    layers = [torch.randn(30, 40, generator=random), torch.randn(7, generator=random) * 3]
+    whole = sparsity.Sample(1207, learning_rate=1e-2)
+    for layer in layers:
+        whole.add(layer, layer.abs())
+    everything = torch.cat([layer.flatten() for layer in layers])
+    found = whole.measures()
+    for name, value in sparsity.measures(everything).items():
+        assert found[name].value == pytest.approx(value, rel=1e-5), name
+        assert found[name].se == 0
+    step = torch.cat([layer.flatten() for layer in layers])
+    assert found["visible_sgd"].value == sparsity.visible(step.abs(), 1e-2 * step)
+    assert found["visible_adam"].value == sparsity.visible(step.abs(), 1e-2 * step.sign())
+
+    monkeypatch.setattr(sparsity, "SAMPLE", 4096)
+    big = torch.randn(200_000, generator=random)
+    part = sparsity.Sample(len(big))
+    for piece in big.split(33_333):
+        part.add(piece, piece)
+    sampled, exact = part.measures(), sparsity.measures(big)
+    assert sampled["gini"].n == pytest.approx(len(big) / (len(big) // 4096), abs=1)
+    assert sampled["hoyer"].value == pytest.approx(exact["hoyer"], rel=1e-5)
+    for name in ("gini", "top_5", "below_0.1"):
+        assert 0 < sampled[name].se < 0.02
+        assert abs(sampled[name].value - exact[name]) < 4 * sampled[name].se, name

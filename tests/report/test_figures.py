@@ -1,0 +1,148 @@
+"""Thinning keeps the extremes, averages are means, and what is not finite stays visible."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import synthetic
+from grposcope.errors import UserError
+from grposcope.report import figures
+from grposcope.report.page import document
+from grposcope.runs import Run, read
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return read(synthetic.make(tmp_path_factory.mktemp("runs") / "one", steps=200, prompts=4))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(), max_size=400), st.integers(1, 30))
+def test_extremes_of_every_bin_are_kept(values: list[float], bins: int) -> None:
+    column = np.array(values, float)
+    kept = figures.extremes(column, bins)
+    assert len(kept) <= max(2 * bins + 2, 2)
+    assert (np.diff(kept) > 0).all()
+    finite = column[np.isfinite(column)]
+    if len(finite):
+        shown = column[kept][np.isfinite(column[kept])]
+        assert shown.min() == finite.min()
+        assert shown.max() == finite.max()
+    if len(column) <= 2 * bins:
+        assert len(kept) == len(column)
+    else:
+        edges = np.linspace(0, len(column), bins + 1).astype(int)
+        for start, stop in itertools.pairwise(edges):
+            part, chosen = column[start:stop], column[kept[(kept >= start) & (kept < stop)]]
+            if np.isfinite(part).any():
+                assert chosen[np.isfinite(chosen)].min() == part[np.isfinite(part)].min()
+                assert chosen[np.isfinite(chosen)].max() == part[np.isfinite(part)].max()
+
+
+def test_one_spike_in_many_steps_is_drawn() -> None:
+    values = np.zeros(100_000)
+    values[73_456] = 5.0
+    values[12_345] = -3.0
+    kept = figures.extremes(values)
+    assert {12_345, 73_456} <= set(kept.tolist())
+    assert len(kept) <= 2 * figures.BINS + 2
+
+
+def test_averages_are_means_of_windows() -> None:
+    step, values = np.arange(1.0, 101), np.arange(100.0) ** 2
+    values[17] = math.nan
+    found = figures.averages(step, values, 7)
+    assert len(found["step"]) == 15
+    for i, mean in enumerate(found["mean"]):
+        part = values[7 * i : 7 * i + 7]
+        assert mean == pytest.approx(np.nanmean(part), rel=1e-4)
+        assert found["least"][i] == pytest.approx(np.nanmin(part), rel=1e-4)
+        assert found["largest"][i] == pytest.approx(np.nanmax(part), rel=1e-4)
+    assert found["steps"][:2] == ["1-7", "8-14"]
+    assert found["step"][0] == 4.0
+
+
+def test_not_finite_is_marked_and_counted(run: Run) -> None:
+    broken = dict(run.table)
+    broken["grad_norm"] = run.table["grad_norm"].copy()
+    broken["grad_norm"][[10, 50]] = [math.nan, math.inf]
+    found = figures.curve("grad_norm", [_with(run, broken)])
+    assert found is not None
+    assert found.data["gaps"] == {"step": [11.0, 51.0], "found": ["NaN", "infinite"], "run": ["one", "one"]}
+    assert "Not finite at 2 steps, marked in red" in found.caption
+    assert None in found.data["thin"]["value"]
+
+
+def test_without_finite_values_there_is_no_figure(run: Run) -> None:
+    assert figures.curve("kl", [run]) is None
+    assert figures.curve("nowhere", [run]) is None
+
+
+def test_captions_say_what_was_thinned() -> None:
+    def long(steps: int) -> Run:
+        table = {"step": np.arange(1.0, steps + 1), "reward": np.linspace(0, 1, steps)}
+        from grposcope.runs.table import Evaluations, Groups, Meta
+
+        none = np.zeros(0, np.int64)
+        groups = Groups(none, none, (), np.zeros(0), np.zeros(1, np.int64))
+        evaluations = Evaluations(none, (), np.zeros(0), np.zeros(0), none, ())
+        return Run(Meta(Path("run"), "grposcope", "run", "finished"), {}, table, groups, evaluations)
+
+    def caption(steps: int) -> str:
+        found = figures.curve("reward", [long(steps)])
+        assert found is not None
+        return found.caption
+
+    assert "Thick" not in caption(50)
+    assert "Thick: mean of 4 steps; thin: every step." in caption(320)
+    assert "Thick: mean of 1,250 steps; thin: smallest and largest of every 334 steps." in caption(100_000)
+
+
+def _with(run: Run, table: dict[str, np.ndarray]) -> Run:
+    return Run(run.meta, run.config, table, run.groups, run.evaluations, run.rollouts, run.phase, run.summary)
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_every_figure_is_exported(run: Run, tmp_path: Path, kind: str) -> None:
+    found = document([run]).figures
+    assert len({figure.name for figure in found}) == len(found) >= 14
+    found = found if kind == "svg" else found[:2]
+    written = figures.export(found, tmp_path / "made" / "here", kind)
+    assert [path.name for path in written] == [f"{figure.name}.{kind}" for figure in found]
+    for path in written:
+        content = path.read_bytes()
+        if kind == "png":
+            assert content.startswith(b"\x89PNG")
+            assert len(content) > 5_000
+        else:
+            assert b"var(--" not in content
+            assert content.count(b"<path") > 2
+            assert b"NaN" not in content
+
+
+def test_exports_need_a_folder_that_can_be_written(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="choose another --figures"):
+        figures.export(document([run]).figures[:1], tmp_path / "file" / "inside", "svg")
+
+
+def test_light_colours_are_those_of_the_page() -> None:
+    css = (Path(figures.__file__).parent / "assets" / "page.css").read_text()
+    first = css[: css.index("}")]
+    for name, value in figures.LIGHT.items():
+        assert f"--{name}: {value};" in first
+
+
+def test_specifications_name_only_colours_that_exist(run: Run) -> None:
+    import re
+
+    text = json.dumps([figure.spec for figure in document([run]).figures])
+    assert set(re.findall(r"var\(--([a-z0-9-]+)\)", text)) <= figures.LIGHT.keys()

@@ -1,0 +1,264 @@
+"""What the sections say: numbers against the record, honest words, and silence where there is nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import synthetic
+from grposcope.report.headline import sentence
+from grposcope.report.page import document
+from grposcope.report.sections import clock, curves, dead_groups, learning, rollouts, settings
+from grposcope.report.words import duration, labels, number, visible
+from grposcope.runs import Run, read
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    synthetic.make(folder / "one", steps=60, prompts=16)
+    synthetic.make(folder / "two", steps=60, prompts=16, seed=1, settings={"recipe": "dr_grpo"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(made: Path) -> Run:
+    return read(made / "one")
+
+
+def edited(made: Path, folder: Path, **files: str) -> Run:
+    folder.mkdir()
+    for path in (made / "one").iterdir():
+        if path.is_file():
+            (folder / path.name).write_text(files.get(path.stem, path.read_text()))
+    return read(folder)
+
+
+def test_all_sections_have_something_to_say(run: Run) -> None:
+    names = [section.name for section in document([run]).sections]
+    assert names == ["learning", "dead_groups", "spread", "policy", "completions", "update", "time", "rollouts",
+                     "other", "settings"]  # fmt: skip
+
+
+def test_every_metric_of_the_record_is_shown_somewhere(run: Run) -> None:
+    content = document([run])
+    drawn = {figure.name for figure in content.figures}
+    text = " ".join(sentence for section in content.sections for sentence in section.text)
+    for name in run.table:
+        if name not in ("step", "time", "tokens", "seconds_sample", "seconds_grade", "seconds_update", "dead_fraction"):
+            title = curves.metric(name).title
+            assert name in drawn or title in text, name
+    assert {"dead_groups", "seconds"} <= drawn
+
+
+def test_metrics_outside_the_vocabulary_are_drawn(made: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in (made / "one" / "steps.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps({**row, "probe_stable_rank": 1.9 + i / 100}) + "\n" for i, row in enumerate(rows))
+    found = curves.other([edited(made, tmp_path / "probed", steps=text)])
+    assert found is not None
+    assert "probe_stable_rank" in [figure.name for figure in found.figures]
+
+
+def test_a_metric_that_never_changes_is_said_not_drawn(run: Run) -> None:
+    found = curves.policy([run])
+    assert found is not None
+    assert [figure.name for figure in found.figures] == ["entropy", "kl_old"]
+    assert found.text == ["KL to the starting policy: not defined in this run."]
+
+
+def test_numbers_are_those_of_the_record(run: Run) -> None:
+    numbers = document([run]).numbers
+    reward = numbers["learning"]["one"]["reward"]
+    assert reward["last_tenth"].value == pytest.approx(run.table["reward"][-6:].mean())
+    assert reward["largest"] == run.table["reward"].max()
+    assert numbers["policy"]["one"]["kl"]["not_finite"] == 60
+    first = numbers["learning"]["one"]["heldout"]["first"]
+    assert (first["step"], first["value"]) == (0, run.evaluations.of("pass@1").value[0])
+    seconds = numbers["time"]["one"]
+    assert seconds["sampling"] == pytest.approx(run.table["seconds_sample"].sum())
+    assert seconds["tokens"] == run.table["tokens"].sum()
+
+
+def test_dead_groups_agree_with_chance_where_rollouts_are_independent(run: Run) -> None:
+    found = dead_groups.section([run])
+    assert found is not None
+    said = found.numbers["one"]
+    dead = np.mean([len(set(r)) == 1 for r in np.split(run.groups.rewards, run.groups.offsets[1:-1])])
+    assert said["observed"]["value"] == pytest.approx(dead)
+    assert abs(said["observed"]["value"] - said["predicted"]["value"]) < 3 * said["observed"]["se"]
+    assert said["plugged_in_biased"] > said["observed"]["value"]
+    assert "which agrees with what was seen" in found.text[0]
+
+
+def test_prompts_that_are_not_spread_like_a_beta_are_noticed(run: Run, made: Path, tmp_path: Path) -> None:
+    """Half of the prompts impossible, half a coin toss: many more dead groups than a smooth spread makes."""
+    rng = np.random.default_rng(0)
+    lines = [json.loads(line) for line in (made / "one" / "groups.jsonl").read_text().splitlines()]
+    for i, line in enumerate(lines):
+        line["rewards"] = (rng.random(8) < 0.5 * (i % 2)).astype(float).tolist()
+    lumps = edited(made, tmp_path / "lumps", groups="".join(json.dumps(line) + "\n" for line in lines))
+    found = dead_groups.section([lumps])
+    assert found is not None
+    said = found.numbers["lumps"]
+    assert said["observed"]["value"] == pytest.approx(0.5 + 2**-8, abs=0.02)
+    assert said["observed"]["value"] - said["predicted"]["value"] > 0.1
+    assert "There were more: the spread is not smooth" in found.text[0]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "words"),
+    [([0.0, 0.5, 1.0], "more than two values"), ([1.0], "Groups of one rollout"), (None, "No groups are recorded")],
+)
+def test_where_chance_cannot_be_told(made: Path, tmp_path: Path, rewards: list[float] | None, words: str) -> None:
+    line = json.dumps({"step": 1, "problem": "a", "rewards": rewards}) + "\n"
+    found = dead_groups.section([edited(made, tmp_path / "run", groups="" if rewards is None else line)])
+    assert found is not None
+    assert words in found.text[0]
+    assert [figure.name for figure in found.figures] == ["dead_fraction"]
+
+
+def test_replaced_groups_are_a_selection(made: Path, tmp_path: Path) -> None:
+    config = json.loads((made / "one" / "config.json").read_text())
+    config["objective"]["resample_dead"] = True
+    found = dead_groups.section([edited(made, tmp_path / "dapo", config=json.dumps(config))])
+    assert found is not None
+    assert "are a selection" in found.text[0]
+
+
+def test_success_is_the_larger_of_two_rewards(run: Run) -> None:
+    from dataclasses import replace
+
+    plain, group = dead_groups.successes(run.groups) or (np.zeros(0), 0)
+    assert group == 8
+    shifted, _ = dead_groups.successes(replace(run.groups, rewards=2 * run.groups.rewards - 1)) or (np.zeros(0), 0)
+    np.testing.assert_array_equal(plain, shifted)
+    np.testing.assert_array_equal(plain, run.groups.rewards.reshape(-1, 8).sum(1))
+
+
+def test_windows_hold_every_group_once(run: Run) -> None:
+    found = dead_groups.windows(run.groups)
+    assert found is not None
+    assert found.counts.sum() == len(run.groups)
+    assert found.first[0] == 1
+    assert found.last[-1] == 60
+    assert (found.first[1:] == found.last[:-1] + 1).all()
+
+
+def evaluations(*rows: tuple[int, float, float, int]) -> str:
+    return "".join(
+        json.dumps({"step": s, "pass@1": {"value": v, "se": e, "n": n, "flag": ""}}) + "\n" for s, v, e, n in rows
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([(0, 0.3, 0.02, 200), (60, 0.8, 0.02, 200)], "rose from 30% to 80% over 60 steps, more than chance"),
+        ([(0, 0.8, 0.02, 200), (60, 0.3, 0.02, 200)], "fell from 80% to 30% over 60 steps, more than chance"),
+        ([(0, 0.3, 0.02, 200), (60, 0.32, 0.02, 200)], "went from 30% to 32% over 60 steps, no more than chance"),
+        ([(0, 0.0, 0.0, 8), (60, 0.0, 0.0, 8)], "8 problems are too few to tell a change from chance"),
+        ([(0, 0.3, 0.02, 200)], "whether it learned cannot be told"),
+        ([], "whether it learned cannot be told"),
+    ],
+)
+def test_the_headline_is_honest(
+    made: Path, tmp_path: Path, rows: list[tuple[int, float, float, int]], words: str
+) -> None:
+    assert words in sentence(edited(made, tmp_path / "run", evals=evaluations(*rows)))
+
+
+def test_a_run_without_steps_has_a_page(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"format": 2, "settings": {}}')
+    content = document([read(tmp_path)])
+    assert content.top.title == "No optimiser step is recorded yet."
+    assert [section.name for section in content.sections] == ["settings"]
+
+
+def test_a_run_cut_at_any_moment_has_a_page(made: Path, tmp_path: Path) -> None:
+    for cut in (1, 40, 500, 5000, 20_000):
+        text = {name: (made / "one" / f"{name}.jsonl").read_text()[:cut] for name in ("steps", "groups", "evals")}
+        assert document([edited(made, tmp_path / str(cut), phase="", summary="{}", **text)]).sections
+
+
+def test_differences_are_listed(made: Path, tmp_path: Path) -> None:
+    runs = [read(made / "one"), read(made / "two")]
+    found = settings.section(runs)
+    assert found is not None
+    assert found.tables[0].title == "What differs"
+    assert [row[0] for row in found.tables[0].rows] == ["settings.recipe", "settings.seed"]
+    assert found.tables[0].rows[0][1:] == ("grpo", "dr_grpo")
+    old = read(synthetic.make(tmp_path / "old", steps=3, version=1, settings={"recipe": "grpo", "extra": 1}))
+    mixed = settings.section([runs[0], old])
+    assert mixed is not None
+    assert [row[0] for row in mixed.tables[0].rows] == ["settings.steps", "settings.prompts"]
+    assert mixed.text == ["1 further settings are recorded for some of the runs only."]
+    same = settings.section([runs[0], runs[0]])
+    assert same is not None
+    assert same.text == ["All settings that are recorded for more than one run are equal."]
+
+
+def test_several_runs_are_overlaid(made: Path) -> None:
+    content = document([read(made / "one"), read(made / "two")])
+    reward = next(figure for figure in content.figures if figure.name == "reward")
+    assert set(reward.data["thick"]["run"]) == {"one", "two"}
+    assert "ends highest" in content.top.title
+    assert learning.section([read(made / "one"), read(made / "two")]) is not None
+
+
+def test_names_are_told_apart(made: Path, tmp_path: Path) -> None:
+    synthetic.make(tmp_path / "one", steps=2)
+    assert labels([read(made / "one"), read(tmp_path / "one")]) == [f"{made.name}/one", f"{tmp_path.name}/one"]
+    assert labels([read(made / "one")] * 2) == [f"{made.name}/one (1)", f"{made.name}/one (2)"]
+
+
+def test_rest_of_the_time_is_what_lies_between_rows(run: Run) -> None:
+    rest = clock.phases(run)[clock.REST]
+    assert math.isnan(rest[0])
+    np.testing.assert_allclose(rest[1:], 0.009, atol=1e-5)
+
+
+def test_steps_of_the_viewer_are_spread_over_the_run() -> None:
+    assert list(rollouts.spread_out(5)) == [0, 4, 2, 1, 3]
+    assert list(rollouts.spread_out(0)) == []
+    assert list(rollouts.spread_out(1)) == [0]
+    for count in (2, 7, 100):
+        assert sorted(rollouts.spread_out(count)) == list(range(count))
+
+
+def test_the_viewer_keeps_to_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = read(synthetic.make(tmp_path / "run", steps=40, rollouts_every=1, prompts=2, group=2))
+    monkeypatch.setattr(rollouts, "BUDGET", 12_000)
+    found = rollouts.section([run])
+    assert found is not None
+    steps = found.data["runs"][0]["steps"]
+    assert 2 < len(steps) < 40
+    assert steps[0]["step"] == 1
+    assert steps[-1]["step"] == 40
+    assert len(json.dumps(steps)) < 20_000
+    assert f"{len(steps)} of 40 recorded steps" in found.data["runs"][0]["notes"][0]
+
+
+def test_long_texts_are_cut_with_a_note(tmp_path: Path) -> None:
+    run = read(synthetic.make(tmp_path / "run", steps=10, texts=synthetic.HOSTILE))
+    found = rollouts.section([run])
+    assert found is not None
+    assert len(json.dumps(found.data)) < 200_000
+    long = found.data["runs"][0]["steps"][0]["problems"][0]["rollouts"][3]
+    assert long["cut"] == "cut here: the first 4,000 of 1,000,000 characters"
+    assert "".join(long["tokens"]) == "a" * 4000
+
+
+def test_words() -> None:
+    assert visible("a\x1b[31m\u202eb\n") == "a[ESC][31m[U+202E]b[LF]"
+    assert visible("x" * 300, 10) == "xxxxxxxxxx… (300 characters)"
+    assert duration(0.123) == "0.12 s"
+    assert duration(59.6) == "1 min 0 s"
+    assert duration(3_700) == "1 h 1 min"
+    assert duration(200_000) == "2 d 7 h"
+    assert duration(math.nan) == "an unknown time"
+    assert [number(v) for v in (0.0, 0.12345, 1234.5, 45_678.0, 2e-5, math.inf, math.nan)] == [
+        "0", "0.123", "1,234", "45,678", "2.00e-05", "∞", "NaN"]  # fmt: skip
