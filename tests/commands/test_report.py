@@ -65,8 +65,9 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
     newer.mkdir()
     (newer / "config.json").write_text('{"format": 99}')
     (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
     for arguments, words in (
-        ([tmp_path], "is no run"),
+        ([tmp_path / "empty"], "no run|empty"),
         ([newer], "record of format 99"),
         ([folder, "--out", tmp_path / "file" / "page.html"], "cannot write .*choose another --out"),
         ([folder, "--out", "/proc/page.html"], "cannot write /proc/page.html"),

@@ -12,6 +12,7 @@ from grposcope.runs.vocabulary import METRICS
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
 
+
 @pytest.fixture(scope="module")
 def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     folder = tmp_path_factory.mktemp("record") / "run"

@@ -22,6 +22,7 @@ def environment(folder: Path | None = None) -> dict[str, Any]:
     """
     return {
         "python": platform.python_version(),
+        "host": platform.node(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         **{name: found for name in PACKAGES if (found := _version(name)) is not None},

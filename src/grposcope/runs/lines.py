@@ -91,10 +91,9 @@ def columns(lines: Lines) -> dict[str, Floats]:
 
     UserError for a broken line and for a field that is a number in some lines and something else in others.
     """
-    data = lines.data
-    for name in NOT_FINITE:
-        if (quoted := f'"{name}"'.encode()) in data:
-            data = data.replace(quoted, name.encode())
+    data = lines.data.replace(b'"NaN"', b"NaN")
+    if b'Infinity"' in data:
+        data = data.replace(b'"Infinity"', b"Infinity").replace(b'"-Infinity"', b"-Infinity")
     found = _alike(data)
     return _columns_by_row(lines) if found is None else found
 
