@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "compare",
         help="runs side by side, with the step where they part",
-        description="Compare runs with the first one: verdicts, settings, and for each metric whether it parts, and when.",
+        description="Compare runs with the first: verdicts, settings, and whether and when each metric parts.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -72,7 +72,8 @@ def _changed(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """Settings that are not the same in all runs."""
     tables = [dict(found.config.get("settings", {})) for found in runs]
     names = dict.fromkeys(name for table in tables for name in table)
-    return {name: row for name in names if any((row := [t.get(name) for t in tables])[0] != v for v in row)}
+    rows = {name: [table.get(name) for table in tables] for name in names}
+    return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
 
 
 def _screen(

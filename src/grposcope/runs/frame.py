@@ -57,8 +57,8 @@ class Frame:
     def row(self, line: int, values: Mapping[str, Any]) -> None:
         """Add one row; nested objects become keys joined by "/"."""
         for value in values.values():
-            if isinstance(value, dict):
-                values = flat(values)
+            if not isinstance(value, (float, int)) and value is not None:
+                values = {key: _brief(value) for key, value in flat(values).items()}
                 break
         self._waiting.setdefault(tuple(values), []).append((self._count, list(values.values())))
         self._waiting_lines.append(line)
@@ -132,8 +132,7 @@ class Frame:
                 self._text(name, int(place), self._waiting_lines[int(place) - first], value)
 
     def _text(self, name: str, place: int, line: int, value: Any) -> None:
-        kind = "list" if isinstance(value, list) else "object"
-        shown = value[:_SHOWN] if isinstance(value, str) else f"{kind} of {len(value)}"
+        shown = str(_brief(value))
         known = self.texts.get(name, Texts(0, line, ()))
         examples = known.examples
         if len(examples) < _EXAMPLES and shown not in examples:
@@ -143,6 +142,15 @@ class Frame:
             kept = self.labels.setdefault(name, {})
             if len(kept) < _KEPT_LABELS:
                 kept[place] = value[:_SHOWN]
+
+
+def _brief(value: Any) -> Any:
+    """What is kept of a value until it is converted: long texts and lists would fill the memory."""
+    if isinstance(value, str):
+        return value[:_SHOWN]
+    if isinstance(value, list | dict):
+        return f"{'list' if isinstance(value, list) else 'object'} of {len(value)}"
+    return value
 
 
 def number(value: Any) -> float | None:

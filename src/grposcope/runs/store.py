@@ -182,7 +182,10 @@ class RunWriter:
 
 def dumps(content: Any, indent: int | None = None) -> str:
     """Strict JSON: records become objects, numbers that are not finite become strings."""
-    return json.dumps(_plain(content), ensure_ascii=False, allow_nan=False, indent=indent)
+    try:
+        return json.dumps(content, ensure_ascii=False, allow_nan=False, indent=indent)
+    except (ValueError, TypeError):  # numbers that are not finite, records
+        return json.dumps(_plain(content), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
 def write_json(path: Path, content: Any) -> None:

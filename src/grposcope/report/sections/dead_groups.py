@@ -1,4 +1,4 @@
-"""Dead groups: how many there are, how many chance alone makes, and what another group size would change."""
+"""Dead groups: how many there are, how many are to be expected, and what another group size would change."""
 
 from __future__ import annotations
 
@@ -158,9 +158,9 @@ def _why_not(run: Run) -> str:
             "alone makes cannot be told from them; the curve counts all groups drawn."
         )
     if not len(groups):
-        return "No groups are recorded, so the share that chance alone makes cannot be told."
+        return "No groups are recorded, so the share to be expected cannot be told."
     if (groups.sizes != groups.sizes[0]).any():
-        return "Groups differ in size, so the share that chance alone makes is not computed."
+        return "Groups differ in size, so the share to be expected is not computed."
     if groups.sizes[0] < 2:
         return "Groups of one rollout are always dead: there is nothing to compare."
     return "Rewards take more than two values, so the binomial share of dead groups does not apply."
