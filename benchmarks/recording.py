@@ -1,4 +1,4 @@
-"""What recording a run costs: seconds in the writer, in sampling rollouts for it, and in checkpoints, as shares of a run.
+"""What recording a run costs: seconds in the writer, in samples of rollouts, and in checkpoints, as shares of a run.
 
     python benchmarks/recording.py [--steps 80]
 

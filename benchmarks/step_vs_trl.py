@@ -1,7 +1,7 @@
 """A whole training step (sample, grade, update), ours against TRL's GRPOTrainer, in turn in one process.
 
     python benchmarks/step_vs_trl.py                  tiny on arithmetic
-    python benchmarks/step_vs_trl.py --model smollm2 --prompts 2 --group 4 --max-tokens 64 --steps 5
+    python benchmarks/step_vs_trl.py --model smollm2 --setting fixed --prompts 2 --group 4 --max-tokens 64 --steps 5
 
 Both sides get the same weights, prompts, group size, token limit, AdamW, gradient clipping and
 threads, with a learning rate of 0 so that neither drifts. TRL's step runs from its on_step_begin to
@@ -143,6 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--task", default="arithmetic")
+    parser.add_argument("--setting", choices=("natural", "fixed", "both"), default="both")
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=25)
@@ -153,7 +154,8 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    rows = [measure(arguments, setting) for setting in ("natural", "fixed")]
+    settings = ("natural", "fixed") if arguments.setting == "both" else (arguments.setting,)
+    rows = [measure(arguments, setting) for setting in settings]
     print(
         "| setting | n | ours s/step | TRL s/step | TRL ÷ ours (median, min-max) | ours: sample + update s | tokens |"
     )

@@ -1,0 +1,68 @@
+"""All rules on one run, weighed together: findings in the order of what to look at first.
+
+Many rules look at one run, so each p-value is adjusted by Holm's method over the rules that could test something:
+the chance that a run without any failure has any finding flagged is at most `level`, whatever the dependence
+between rules. A rule alone is flagged at p < level / (number of rules) at the strictest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from grposcope.diagnosis import learning, optimiser, policy
+from grposcope.diagnosis.findings import Finding, Rule, Status, Verdict
+from grposcope.diagnosis.view import View
+from grposcope.runs.table import Run
+
+RULES: tuple[Rule, ...] = (*optimiser.RULES, *learning.RULES, *policy.RULES)
+"""Every rule."""
+
+ORDER = (
+    "misconfiguration", "non-finite", "growing oscillation", "reward hacking", "kl blow-up", "saturated",
+    "entropy collapse", "entropy explosion", "starved", "length", "cancelling components", "oscillation",
+    "gradient explosion", "gradient spikes", "clip saturation", "reward decline", "zero loss", "no learning",
+)  # fmt: skip
+"""Modes, causes before what follows from them: the first that is flagged is the headline."""
+
+LEVEL = 0.05
+"""Chance of any flag on a run without failures."""
+
+
+def diagnose(run: Run, level: float = LEVEL) -> tuple[Finding, ...]:
+    """The findings of all rules on a run: flagged ones first, then what cannot be told, then what is ok."""
+    view = View(run)
+    verdicts = [rule.check(view) for rule in RULES]
+    adjusted = holm([verdict.p for verdict in verdicts])
+    findings = [_finding(*both, level) for both in zip(RULES, verdicts, adjusted, strict=True)]
+    place = {"flagged": 0, "cannot tell": 1, "ok": 2}
+    return tuple(sorted(findings, key=lambda f: (place[f.status], ORDER.index(f.mode))))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values (Holm 1979), in the order given; NaN is not counted and stays."""
+    adjusted, least = [math.nan] * len(p), 0.0
+    tested = sorted((i for i in range(len(p)) if not math.isnan(p[i])), key=lambda i: p[i])
+    for rank, index in enumerate(tested):
+        least = max(least, min(1.0, (len(tested) - rank) * p[index]))
+        adjusted[index] = least
+    return adjusted
+
+
+def _finding(rule: Rule, verdict: Verdict, adjusted: float, level: float) -> Finding:
+    flagged = adjusted < level
+    untold = math.isnan(adjusted) or bool(verdict.missing)
+    status: Status = "flagged" if flagged else "cannot tell" if untold else "ok"
+    return Finding(
+        mode=verdict.mode if verdict.mode and flagged else rule.mode,
+        status=status,
+        because=verdict.because,
+        evidence=verdict.evidence,
+        advice=(verdict.advice or rule.advice) if flagged else "",
+        source=rule.source,
+        p=verdict.p,
+        adjusted=adjusted,
+        confidence=1 - adjusted if flagged else math.nan,
+        onset=verdict.onset if flagged else None,
+        missing=() if flagged else verdict.missing,
+    )

@@ -1,0 +1,53 @@
+"""`grposcope compare`: runs that part, runs that do not, and what cannot be compared."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grposcope.commands import compare
+from grposcope.errors import UserError
+
+
+def log(path: Path, seed: int, drift: float, first: int = 1) -> Path:
+    noise = 0.02 * np.random.default_rng(seed).normal(size=100)
+    rows = [{"step": i + first, "reward": 0.3 + noise[i] + drift * max(0, i - 50) / 50} for i in range(100)]
+    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    return path
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[str, dict[str, Any]]:
+    top = argparse.ArgumentParser()
+    compare.add(top.add_subparsers())
+    given = top.parse_args(["compare", *map(str, arguments)])
+    assert given.run(given) == 0
+    out = capsys.readouterr().out
+    return out, json.loads(out.splitlines()[-1])
+
+
+def test_the_step_where_runs_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, document = call(capsys, log(tmp_path / "a.jsonl", 0, 0.0), log(tmp_path / "b.jsonl", 1, 0.5))
+    (found,) = document["partings"][0]["metrics"]
+    assert found["adjusted"] < 0.01
+    assert found["low"] <= 53
+    assert abs(found["step"] - 51) <= 10
+    assert "they part at step" in out.splitlines()[0]
+
+
+def test_same_run_does_not_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path / "a.jsonl", 0, 0.3)
+    out, document = call(capsys, path, path)
+    assert document["partings"][0]["metrics"][0]["p"] == 1.0
+    assert "no metric parts" in out
+
+
+def test_what_cannot_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="two runs"):
+        call(capsys, log(tmp_path / "a.jsonl", 0, 0.0))
+    with pytest.raises(UserError, match="share 0 steps"):
+        call(capsys, tmp_path / "a.jsonl", log(tmp_path / "b.jsonl", 1, 0.0, first=5000))
