@@ -21,6 +21,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import pyarrow.parquet  # noqa: F401  once per process, so not counted
 from transformers.utils import logging
 
 from grposcope.runs.store import RunWriter, dumps

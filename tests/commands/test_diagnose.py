@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from grposcope.commands import diagnose
@@ -16,8 +17,7 @@ from grposcope.errors import UserError
 def log(path: Path, collapse: bool = False, rows: int = 80) -> Path:
     """A JSONL log of a made-up trainer."""
     lines = []
-    for i in range(rows):
-        wobble = 0.01 * ((i * 7919) % 13 - 6) / 6
+    for i, wobble in enumerate(0.01 * np.random.default_rng(0).normal(size=rows)):
         entropy = 0.8 * (0.001 if collapse and i > rows // 2 else 1) * (1 + wobble)
         lines.append(json.dumps({"step": i + 1, "reward": 0.3 + 0.005 * i + wobble, "entropy": entropy}))
     path.write_text("\n".join(lines) + "\n")

@@ -65,7 +65,7 @@ CASES: dict[str, Callable[[Table], object]] = {
     "non-finite": infinite,
     "clip saturation": lambda t: t.update(clip_fraction=t["clip_fraction"] + 0.5),
     "reward decline": lambda t: t.update(reward=t["reward"] - 0.9 * U),
-    "no learning": lambda t: t.update(reward=t["reward"] - 0.4 * U),
+    "no learning": lambda t: t.update(reward=0.4 + 0.2 * (t["reward"] - 0.3 - 0.4 * U)),
     "oscillation": lambda t: t.update(reward=t["reward"] + 0.15 * np.sin(2 * np.pi * 6 * U)),
     "growing oscillation": lambda t: t.update(
         reward=t["reward"] + 0.25 * np.exp(3 * (U - 1)) * np.sin(2 * np.pi * 6 * U)

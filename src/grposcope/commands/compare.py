@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def add(commands: Any) -> None:
     """Add the command to the subparsers of `grposcope`."""
     command = commands.add_parser(
         "compare",
-        help="runs side by side, with the step where they part",
+        help=HELP["compare"],
         description="Compare runs with the first: verdicts, settings, and whether and when each metric parts.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

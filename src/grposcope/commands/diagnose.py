@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def add(commands: Any) -> None:
     """Add the command to the subparsers of `grposcope`."""
     command = commands.add_parser(
         "diagnose",
-        help="say what is wrong with a run, since when, how sure that is, and what to do",
+        help=HELP["diagnose"],
         description="Judge the log of a run by rules for the ways in which GRPO fails. The first line is the verdict.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

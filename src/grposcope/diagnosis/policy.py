@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from grposcope.diagnosis import trends
 from grposcope.diagnosis.findings import Evidence, Rule, Verdict, unknown
 from grposcope.diagnosis.trends import EARLY, HALF_LATE, LATE, Curve
 from grposcope.diagnosis.view import View
@@ -35,8 +38,8 @@ def entropy(view: View) -> Verdict:
     if found.logs is None:
         return unknown("the entropy is not positive, so it is that of a continuous policy or a loss term", "entropy")
     early, late = _typical(found.logs, EARLY), _typical(found.logs, LATE)
-    low = found.logs.change(minus=math.log(COLLAPSED)).p_down
-    high = found.logs.change(minus=math.log(EXPLODED)).p_up
+    low = found.log_change(EARLY, LATE, math.log(COLLAPSED))[1]
+    high = found.log_change(EARLY, LATE, math.log(EXPLODED))[0]
     evidence = (
         Evidence(f"{found.name}, first {EARLY[1]:.0%}", *early),
         Evidence(f"{found.name}, last {1 - LATE[0]:.0%}", *late, f"collapsed below {COLLAPSED:g} × early"),
@@ -59,8 +62,9 @@ def kl(view: View) -> Verdict:
     tail, half = (0.9, 1.0), (0.0, 0.5)
     if found.logs is not None:
         early, late = _typical(found.logs, half), _typical(found.logs, tail)
-        far, very = (found.logs.level(tail, math.log(limit)).p_up for limit in (FAR, VERY_FAR))
-        steep = found.logs.change(half, tail, minus=math.log(STEEP)).p_up
+        late_half = trends.fit(np.log(found.values[found.values > 0][len(found) // 2 :]))
+        far, very = (late_half.level((0.8, 1.0), math.log(limit)).p_up for limit in (FAR, VERY_FAR))
+        steep = found.log_change(half, tail, math.log(STEEP))[0]
     else:
         first, last = found.curve.level(half), found.curve.level(tail)
         early, late = (first.value, first.se), (last.value, last.se)
@@ -102,7 +106,7 @@ def length(view: View) -> Verdict:
         ]
         because = f"completions went from {early[0]:.0f} to {late[0]:.0f} tokens"
         tests.append((
-            found.logs.change(minus=math.log(SHORTER)).p_down, because + ", a stub",
+            found.log_change(EARLY, LATE, math.log(SHORTER))[1], because + ", a stub",
             "read the late completions; a loss or reward that pays for brevity shrinks them (try Dr. GRPO, DAPO)",
             None,
         ))  # fmt: skip

@@ -5,6 +5,9 @@ most; the noise is that of `noise`. A comparison is a linear function of the cur
 rise?), late − ρ early (did it fall below the share ρ?), late − c (is it above c?). Series longer than BLOCKS rows
 are averaged in blocks first, which loses nothing that happens slowly, and keeps time linear in rows.
 
+A collapse may be abrupt, and a curve that cannot jump would take it for wandering. Where a level shift is evident
+beyond doubt (JUMP), the curve has one.
+
 The onset is the posterior of where a broken line (level, then ramp to the end) breaks.
 
 Size and power: docs/diagnosis.md, tests/diagnosis/test_trends.py.
@@ -16,15 +19,22 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grposcope.diagnosis.noise import Array, Columns, Design, Regression, Tested, prepare, scan
 from grposcope.errors import UserError
 
-BLOCKS = 400
+BLOCKS = 300
 """Longer series are averaged down to at most this many blocks."""
 
 LEAST = 8
 """Fewer rows than this cannot be tested."""
+
+JUMP = 1e-3
+"""p-value, times the rows tried, below which the mean curve is given a level shift."""
+
+EDGE = 4
+"""Rows at either end within which there is none."""
 
 EARLY, LATE = (0.0, 0.15), (0.8, 1.0)
 """The shares of the run that are compared."""
@@ -102,7 +112,27 @@ def fit(y: Array) -> Curve:
         raise UserError(f"{len(y)} rows are too few to test for a trend, at least {LEAST} are needed; log more steps")
     averaged = blocks(np.asarray(y, np.float64))
     design = _design(len(averaged))
+    jump = _jump(averaged)
+    if jump is not None:
+        design = Design(np.column_stack([design.x, np.arange(len(averaged)) >= jump]))
     return Curve(design.regress(averaged), design.x, len(y))
+
+
+def _jump(y: Array) -> int | None:
+    """Row of a level shift so evident that noise shows one in fewer than JUMP of all series; None without one."""
+    if len(y) < 5 * EDGE or np.ptp(y) == 0:
+        return None
+    rows, columns, design = _steps(len(y))
+    seen = scan(design, columns, y)
+    best = int(np.argmin(seen.p))
+    return int(rows[best]) if seen.p[best] * len(rows) < JUMP else None
+
+
+@lru_cache(maxsize=8)
+def _steps(n: int) -> tuple[NDArray[np.int64], Columns, Design]:
+    design = Design(_hats(n), coarse=True)
+    rows = np.arange(EDGE, n - EDGE + 1)
+    return rows, prepare(design, (np.arange(n) >= rows[:, None])[:, None, :].astype(np.float64)), design
 
 
 @dataclass(frozen=True)

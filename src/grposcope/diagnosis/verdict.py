@@ -22,6 +22,8 @@ def sentence(run: Run, findings: Sequence[Finding]) -> str:
         since = "" if first.onset is None else f", since step {first.onset:,}"
         text = f"{kind}: {first.mode}{since}, because {first.because}; do: {first.advice}"
         return text if len(flagged) == 1 else f"{text} (and {len(flagged) - 1} more)"
+    if (view := View(run)).get("reward") is None:
+        return f"cannot tell: {view.lacks('reward')}"
     untold = [f.mode for f in findings if f.status == "cannot tell"]
     return _progress(run) + (f"; cannot tell: {', '.join(untold)}" if untold else "")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy import stats
 
 from grposcope.diagnosis import trends
 from grposcope.diagnosis.noise import Array
@@ -53,6 +54,23 @@ class Series:
     def tail(self) -> Curve:
         """The mean curve of the second half alone, for levels that an early change should not blur."""
         return trends.fit(self.values[len(self) // 2 :])
+
+    def log_change(self, first: tuple[float, float], last: tuple[float, float], minus: float) -> tuple[float, float]:
+        """p-values of "late/early ≤ e^minus" and "≥", early in the first half of the rows and late in the second.
+
+        Twice the lesser of two tests: of the whole curve of the logarithm, and of curves fitted to either half
+        alone, which an abrupt change between the windows does not disturb. `logs` must not be None.
+        """
+        logs = np.log(self.values[self.values > 0])
+        middle = len(logs) // 2
+        before = trends.fit(logs[:middle]).level((2 * first[0], min(2 * first[1], 1.0)))
+        after = trends.fit(logs[middle:]).level((max(2 * last[0] - 1, 0.0), 2 * last[1] - 1))
+        error = math.hypot(before.se, after.se)
+        value = after.value - before.value - minus
+        score = value / error if error > 0 else math.copysign(math.inf, value) if value else 0.0
+        whole = trends.fit(logs).change(first, last, minus=minus)
+        up, down = float(stats.t.sf(score, middle - 6)), float(stats.t.cdf(score, middle - 6))
+        return min(1.0, 2 * min(whole.p_up, up)), min(1.0, 2 * min(whole.p_down, down))
 
     def onset(self) -> int:
         """Step at which its change begins."""

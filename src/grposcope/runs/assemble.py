@@ -271,7 +271,7 @@ def _segments(
     keep = np.zeros(len(step), bool)
     limit = math.inf
     for begin, end in reversed(list(itertools.pairwise(edges))):
-        keep[begin:end] = step[begin:end] <= limit
+        keep[begin:end] = step[begin:end] < limit
         limit = min(limit, step[begin])
     log.notes.append(
         f"restarted {len(cuts)} times, first in {log.place} {places[cuts[0]]} (step {step[cuts[0]]:g} after "
