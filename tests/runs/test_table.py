@@ -113,7 +113,6 @@ def test_the_first_format_is_read(tmp_path: Path) -> None:
 
 
 def test_what_the_writer_writes_is_read(tmp_path: Path) -> None:
-    assert store.FORMAT <= own.NEWEST
     row = {"step": 1, "reward": 0.5, "kl": math.nan, "grad_norm": math.inf, "probe_stable_rank": 1.9}
     sample = store.Sample("p", "1+1=", 0, "2\x1b", 1.0, False, ["2", "\x1b"], [-0.5, -1.5], [0.1, 0.2], [0.0, -0.25])
     with store.RunWriter.create(tmp_path / "run", {"settings": {"steps": 1}}) as record:

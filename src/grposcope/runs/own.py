@@ -17,12 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from grposcope.errors import UserError
-from grposcope.runs import lines
+from grposcope.runs import lines, probes
 from grposcope.runs.lines import Lines
+from grposcope.runs.store import FORMAT
 from grposcope.runs.table import Bools, Evaluations, Floats, Groups, Ints, Meta, Rollout, Run
-
-NEWEST = 2
-"""The newest version of the record that this reads."""
 
 
 def recognises(folder: Path) -> bool:
@@ -54,6 +52,7 @@ def read(folder: Path) -> Run:
         rollouts=RolloutFiles(folder / "rollouts"),
         phase=phase,
         summary=summary,
+        probes=probes.of(folder),
     )
 
 
@@ -67,9 +66,9 @@ def configuration(folder: Path) -> dict[str, Any]:
     version = config.get("format") if isinstance(config, dict) else None
     if not isinstance(version, int):
         raise UserError(f"{folder} is no run: its config.json was not written by grposcope train; give another folder")
-    if version > NEWEST:
+    if version > FORMAT:
         raise UserError(
-            f"{folder} is a record of format {version}, and this grposcope reads up to {NEWEST}; upgrade grposcope"
+            f"{folder} is a record of format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope"
         )
     return config
 

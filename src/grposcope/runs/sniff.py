@@ -16,6 +16,7 @@ from grposcope.runs import (
     notebook,
     openrlhf,
     own,
+    probes,
     tabular,
     tensorboard,
     trl,
@@ -52,6 +53,8 @@ def read(place: Path, given: Mapping[str, Any]) -> Run:
 def _folder(folder: Path, given: Mapping[str, Any]) -> Run:
     if own.recognises(folder) and _ours(folder):
         return own.read(folder)
+    if probes.recognises(folder):
+        return probes.read(folder)
     if trl.states(folder):
         return trl.read_folder(folder, given)
     if verl_rollouts.files(folder):

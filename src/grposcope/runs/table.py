@@ -143,6 +143,14 @@ class Sparse:
 
 
 @dataclass(frozen=True)
+class Probed:
+    """One folder of `grposcope probe`; `runs.probes` reads it. content: probe.json."""
+
+    folder: Path
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Run:
     """A run, read once; a run in progress is as it was at that moment.
 
@@ -155,6 +163,7 @@ class Run:
               holds the last attempt of every step, and the segments hold all rows.
     unknown:  key -> what could not become a column: text, or values too sparse for one.
     window:   optimiser steps that each row is the mean over; spikes and variances are damped accordingly.
+    probes:   what `grposcope probe` measured of the run's models.
     """
 
     meta: Meta
@@ -169,6 +178,7 @@ class Run:
     segments: tuple[Segment, ...] = ()
     unknown: Mapping[str, Texts | Sparse] = field(default_factory=dict)
     window: int = 1
+    probes: tuple[Probed, ...] = ()
 
     @property
     def steps(self) -> int:
