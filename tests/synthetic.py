@@ -67,20 +67,7 @@ def make(
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     given = {"recipe": "grpo", "seed": seed, "steps": steps, "prompts": prompts, "group": group, "eval_samples": 4}
-    config = {
-        "format": version,
-        "settings": {**given, **(settings or {})},
-        "task": "arithmetic:steps=3",
-        "model": {"name": "tiny", "class": "LlamaForCausalLM", "parameters": 1_287_040},
-        "objective": {"name": "grpo", "advantage": "standardized", "surrogate": {"function": "clip", "low": 0.2}},
-        "sampling": {"max_tokens": 25, "temperature": 1.0, "top_k": 0, "top_p": 1.0},
-        "lr": 4e-4,
-        "started": "2025-10-09T08:53:20+00:00",
-        "environment": {"grposcope": "0.1.0", "python": "3.11", "device": "cpu", "threads": 2, "cpus": 2},
-    }
-    if version > 1:
-        config["environment"]["git"] = {"commit": "0123456789abcdef", "branch": "main", "dirty": False}
-    (folder / "config.json").write_text(dumps(config))
+    (folder / "config.json").write_text(dumps(_config({**given, **(settings or {})}, version)))
     easiness = rng.normal(0, spread, 500)
     rows, groups = [], []
     now = STARTED
@@ -89,41 +76,14 @@ def make(
         p = 1 / (1 + np.exp(-(skill(step, steps) + easiness[chosen])))
         rewards = (rng.random((prompts, group)) < p[:, None]).astype(float)
         cut = (rng.random((prompts, group)) < 0.05) & (rewards == 0)
-        dead = (rewards == rewards[:, :1]).all(1)
-        done = step / steps
-        sample, update = rng.gamma(60, 0.004), rng.gamma(60, 0.005)
-        now += sample + update + 0.01
-        tokens = int(prompts * group * (15 + 3 * done + rng.normal(0, 0.3)))
-        row = {
-            "step": step,
-            "reward": rewards.mean(),
-            "reward_std": rewards.std(1, ddof=1).mean() if group > 1 else float("nan"),
-            "dead_fraction": dead.mean(),
-            "entropy": 0.45 * np.exp(-1.5 * done) + 0.02 + rng.gamma(4, 0.004),
-            "kl": float("nan"),
-            "kl_old": 2e-5 * rng.gamma(3, 0.3),
-            "length": tokens / (prompts * group),
-            "truncated": cut.mean(),
-            "loss": rng.normal(0, 1e-8),
-            "grad_norm": 0.25 * rng.gamma(12, 1 / 12),
-            "clip_low": rng.beta(1, 400),
-            "clip_high": rng.beta(1, 200),
-            "lr": 4e-4 * min(1, step / 20) * (1 - done),
-            "rollouts_trained": int(group * (prompts - dead.sum())),
-            "tokens": tokens,
-            "seconds_sample": sample,
-            "seconds_grade": 0.001,
-            "seconds_update": update,
-            "tokens_per_second": tokens / (sample + update),
-        }
-        if version == 1:
-            del row["truncated"]
-        else:
-            row["time"] = now
-        rows.append(row)
+        row = _step(step, steps, rewards, cut, rng)
+        now += row["seconds_sample"] + row["seconds_update"] + 0.01
+        rows.append(row | {"time": now})
         for x, r, c in zip(chosen, rewards, cut, strict=True):
             line = {"step": step, "problem": f"train-{x}", "rewards": r.tolist()}
             groups.append({**line, "truncated": c.tolist()} if version > 1 else line)
+    if version == 1:
+        rows = [{name: value for name, value in row.items() if name not in ("truncated", "time")} for row in rows]
     _write(folder / "steps.jsonl", rows)
     _write(folder / "groups.jsonl", groups)
     _write(folder / "evals.jsonl", [evaluation(step, steps, rng) for step in sorted({*range(0, steps, 10), steps})])
@@ -135,6 +95,55 @@ def make(
     if phase == "finished":
         (folder / "summary.json").write_text(dumps({"steps": steps, "interrupted": False, "seconds": now - STARTED}))
     return folder
+
+
+def _config(settings: dict[str, Any], version: int) -> dict[str, Any]:
+    """config.json of a run with these settings."""
+    environment: dict[str, Any] = {"grposcope": "0.1.0", "python": "3.11", "device": "cpu", "threads": 2, "cpus": 2}
+    if version > 1:
+        environment["git"] = {"commit": "0123456789abcdef", "branch": "main", "dirty": False}
+    return {
+        "format": version,
+        "settings": settings,
+        "task": "arithmetic:steps=3",
+        "model": {"name": "tiny", "class": "LlamaForCausalLM", "parameters": 1_287_040},
+        "objective": {"name": "grpo", "advantage": "standardized", "surrogate": {"function": "clip", "low": 0.2}},
+        "sampling": {"max_tokens": 25, "temperature": 1.0, "top_k": 0, "top_p": 1.0},
+        "lr": 4e-4,
+        "started": "2025-10-09T08:53:20+00:00",
+        "environment": environment,
+    }
+
+
+def _step(step: int, steps: int, rewards: np.ndarray, cut: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
+    """The row of one optimiser step on these rewards and truncations, both (P, G)."""
+    prompts, group = rewards.shape
+    dead = (rewards == rewards[:, :1]).all(1)
+    done = step / steps
+    sample, update = rng.gamma(60, 0.004), rng.gamma(60, 0.005)
+    tokens = int(prompts * group * (15 + 3 * done + rng.normal(0, 0.3)))
+    return {
+        "step": step,
+        "reward": rewards.mean(),
+        "reward_std": rewards.std(1, ddof=1).mean() if group > 1 else float("nan"),
+        "dead_fraction": dead.mean(),
+        "entropy": 0.45 * np.exp(-1.5 * done) + 0.02 + rng.gamma(4, 0.004),
+        "kl": float("nan"),
+        "kl_old": 2e-5 * rng.gamma(3, 0.3),
+        "length": tokens / (prompts * group),
+        "truncated": cut.mean(),
+        "loss": rng.normal(0, 1e-8),
+        "grad_norm": 0.25 * rng.gamma(12, 1 / 12),
+        "clip_low": rng.beta(1, 400),
+        "clip_high": rng.beta(1, 200),
+        "lr": 4e-4 * min(1, step / 20) * (1 - done),
+        "rollouts_trained": int(group * (prompts - dead.sum())),
+        "tokens": tokens,
+        "seconds_sample": sample,
+        "seconds_grade": 0.001,
+        "seconds_update": update,
+        "tokens_per_second": tokens / (sample + update),
+    }
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:
