@@ -1,101 +1,215 @@
-"""Experiment: does the group size leave the mean trajectory of a network alone, and how does its spread depend on it?
+"""Does the group size leave the mean trajectory of a network alone, and what does it do to the spread in a group?
 
-Claims of arXiv:2606.30789: runs at different G collapse on one curve; an inertial curve explains each with R² ≥ 0.91;
-the within-group spread keeps a residual dependence on G. Three sizes: `tiny`, and `tiny` without its last layer and
-its last two. They are three tiny networks and not three language models, and the shortened ones start out weak: what
-is tested is the collapse.
-
-    python experiments/dynamics_invariance.py --quick     smoke test, a minute
-    python experiments/dynamics_invariance.py             about an hour on two cores
+Claim    arXiv:2606.30789: the mean trajectory does not contain G, so that runs at different G collapse on one curve;
+         an inertial curve explains each with R² ≥ 0.91; yet the spread within groups keeps a dependence on G.
+Command  python experiments/dynamics_invariance.py --out runs/dynamics_invariance     resumable, a file per run
+         … --only 0 1 2       some of the runs, by number; … --report       what there is, no training
+         … --quick --out /tmp/smoke                                        a smoke test that proves nothing
+Method   Three networks of the kind of `tiny`, each warmed up on the same worked sums: 2 layers of width 64, 3 of 96,
+         and `tiny` itself, 4 of 160. RLOO, whose expected gradient is free of G, at a fixed number of prompts, so that
+         the noise falls with G; AdamW at a constant rate. At equal seeds all G see the same prompts in the same order.
+Test     Collapse: rewards in bins of ten steps, seeds as blocks. F = mean square between G ÷ mean square of G × seed,
+         summed over bins; its null distribution from all permutations of G within seeds. What such a test can see is
+         given by the slope of the mean reward on log2 G with its error (seeds as blocks, t).
+         Spread: that of G = 4 and 8 against the largest G, and against its groups thinned at random to 4 and 8 of
+         their rollouts (exact, hypergeometric): a standard deviation of few values is biased, whatever the policy is.
+Verdict  collapse holds if no size has p < 0.05 after Holm's correction, and the 95 % interval of each slope lies
+         within ± 0.02 of reward per doubling; cannot tell where p is large and the interval is wider.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import os
-import tempfile
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
+import torch
+from scipy import stats
 
 from grposcope import policies
 from grposcope.dynamics import fit
-from grposcope.dynamics.oscillator import size_exponent
+from grposcope.records import Estimate
+from grposcope.runs.store import dumps, write_json
+from grposcope.training import pretrain
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
 
+SIZES = {"2 × 64": (64, 2), "3 × 96": (96, 3), "4 × 160": (160, 4)}
+BIN, SMALL = 10, 0.02
 
-def shortened(layers: int, folder: Path) -> Path:
-    """`tiny` cut to its first layers, saved as a model of its own."""
-    policy = policies.load("tiny")
-    policy.model.model.layers = policy.model.model.layers[:layers]
-    policy.model.config.num_hidden_layers = layers
-    if getattr(policy.model.config, "layer_types", None):
-        policy.model.config.layer_types = policy.model.config.layer_types[:layers]
-    out = folder / f"tiny-{layers}"
-    policy.model.save_pretrained(out)
-    policy.tokenizer.save_pretrained(out)
-    return out
+
+def network(size: str, folder: Path) -> str:
+    """The model folder of a size, warmed up as `tiny` was if it is not there; `tiny` is the largest."""
+    width, layers = SIZES[size]
+    if (width, layers) == (160, 4):
+        return "tiny"
+    home = folder / "models" / f"{layers}x{width}"
+    if not (home / "config.json").exists():
+        pretrain.pretrain(0, width, layers).save_pretrained(home)
+        pretrain.tokenizer().save_pretrained(home)
+    return str(home)
+
+
+def one(size: str, group: int, seed: int, given: argparse.Namespace) -> None:
+    """Train once and leave the rewards by step and the right answers of every late group."""
+    path = given.out / f"{SIZES[size][1]}x{SIZES[size][0]}-g{group}-s{seed}.json"
+    if path.exists():
+        return
+    folder = given.out / "runs" / f"{path.stem}-{os.getpid()}"
+    outcome = train(TrainConfig(
+        model=network(size, given.out), recipe="rloo", prompts=given.prompts, group=group, seed=seed, out=str(folder),
+        steps=given.steps, schedule="constant", warmup=0, eval_every=0, eval_problems=0, checkpoint_every=0,
+        rollouts_every=0, threads=1,
+    ))  # fmt: skip
+    groups = [json.loads(line) for line in (folder / "groups.jsonl").read_text().splitlines()]
+    right = [sum(row["rewards"]) for row in groups if row["step"] > 2 * given.steps / 3]
+    write_json(path, {"size": size, "group": group, "seed": seed, "rewards": outcome.rewards, "right": right,
+                      "seconds": outcome.seconds})  # fmt: skip
+    print(f"{path.stem}: {outcome.rewards[0]:.3f} to {np.mean(outcome.rewards[-20:]):.3f}, {outcome.seconds:.0f} s",
+          flush=True)  # fmt: skip
+
+
+def spread(right: np.ndarray, group: int, kept: int) -> np.ndarray:
+    """Expected standard deviation (ddof 1) of `kept` of the rollouts of each group, given how many were right."""
+    k = np.arange(kept + 1)
+    values = np.sqrt(k * (kept - k) / (kept * (kept - 1)))
+    table = np.array([stats.hypergeom(group, int(r), kept).pmf(k) @ values for r in range(group + 1)])
+    return table[right.astype(int)]
+
+
+def collapse(curves: np.ndarray) -> tuple[float, float]:
+    """F of G within seeds of curves (G, seeds, bins), and its p over all permutations of G within seeds."""
+
+    def ratio(y: np.ndarray) -> float:
+        g, s, _ = y.shape
+        grand, by_g, by_seed = y.mean((0, 1)), y.mean(1), y.mean(0)
+        between = s * ((by_g - grand) ** 2).sum() / (g - 1)
+        within = ((y - by_g[:, None] - by_seed[None] + grand) ** 2).sum() / ((g - 1) * (s - 1))
+        return float(between / within)
+
+    found, orders = ratio(curves), list(itertools.permutations(range(len(curves))))
+    others = []
+    for choice in itertools.product(orders, repeat=curves.shape[1] - 1):  # the first seed as it is: F is symmetric in G
+        shuffled = [curves[:, 0], *(curves[list(order), i + 1] for i, order in enumerate(choice))]
+        others.append(ratio(np.stack(shuffled, 1)))
+    return found, float(np.mean(np.array(others) >= found * (1 - 1e-9)))
+
+
+def slope(groups: list[int], values: np.ndarray) -> tuple[Estimate, float]:
+    """Slope of values (G, seeds) on log2 G with seeds as blocks, and the half width of its 95 % interval."""
+    x = np.log2(groups)
+    x = (x - x.mean())[:, None]
+    y = values - values.mean(0)
+    n, seeds = values.size, values.shape[1]
+    weight = float((x**2).sum() * seeds)
+    found = float((x * y).sum() / weight)
+    degrees = n - seeds - 1
+    se = math.sqrt(float(((y - found * x) ** 2).sum()) / degrees / weight)
+    return Estimate(found, se, n), float(stats.t.ppf(0.975, degrees)) * se
+
+
+def judged(size: str, runs: list[dict]) -> dict:
+    """What the runs of one size say, printed and returned."""
+    groups = sorted({r["group"] for r in runs})
+    seeds = sorted(
+        s for s in {r["seed"] for r in runs} if all((g, s) in {(r["group"], r["seed"]) for r in runs} for g in groups)
+    )
+    at = {(r["group"], r["seed"]): r for r in runs}
+    if len(groups) < 2 or len(seeds) < 2:
+        return {"size": size, "collapse": "cannot tell: needs two seeds at each of two G"}
+    rewards = np.array([[at[g, s]["rewards"] for s in seeds] for g in groups])
+    bins = rewards[..., : rewards.shape[-1] // BIN * BIN].reshape(*rewards.shape[:2], -1, BIN).mean(-1)
+    f, p = collapse(bins)
+    (level, level_half), (late, late_half) = (slope(groups, part) for part in (
+        rewards.mean(-1), rewards[..., rewards.shape[-1] * 2 // 3 :].mean(-1)))  # fmt: skip
+    print(f"{size}: F = {f:.2f}, p = {p:.3f}; per doubling of G the mean reward changes by {level.value:+.4f} ± "
+          f"{level.se:.4f} (95 % ± {level_half:.4f}), the late one by {late.value:+.4f} ± {late.se:.4f}")  # fmt: skip
+    most = groups[-1]
+    lines = []
+    for g in groups:
+        fits = [fit.fit(np.arange(1, rewards.shape[-1] + 1), at[g, s]["rewards"], "inertial") for s in seeds]
+        whole = [np.array(at[g, s]["right"]) for s in seeds]
+        thinned = [float(spread(np.array(at[most, s]["right"]), most, g).mean()) for s in seeds]
+        actual = [float(spread(right, g, g).mean()) for right in whole]
+        variance = [float((right * (g - right) / (g * (g - 1))).mean()) for right in whole]
+        row = {
+            "group": g, "final": Estimate.mean(rewards[groups.index(g)][:, -20:].mean(-1).tolist()),
+            "r2": Estimate.mean([x.r2 for x in fits]), "ceiling": Estimate.mean([x.ceiling for x in fits]),
+            "identified": sum(not x.parameters["plateau"].flag for x in fits), "spread": Estimate.mean(actual),
+            "variance": Estimate.mean(variance), "against_largest": Estimate.mean([
+                a / float(spread(np.array(at[most, s]["right"]), most, most).mean())
+                for a, s in zip(actual, seeds, strict=True)]),
+            "against_thinned": Estimate.mean([a / b for a, b in zip(actual, thinned, strict=True)]),
+        }  # fmt: skip
+        lines.append(row)
+        cells = " | ".join(f"{row[k].value:.3f} ± {row[k].se:.3f}" for k in (
+            "final", "r2", "ceiling", "spread", "variance", "against_largest", "against_thinned"))  # fmt: skip
+        print(f"| {size} | {g} | {cells} | {row['identified']} of {len(seeds)} |")
+    return {"size": size, "groups": groups, "seeds": seeds, "f": f, "p": p, "level": level, "level_half": level_half,
+            "late": late, "late_half": late_half, "rows": lines}  # fmt: skip
+
+
+def report(given: argparse.Namespace) -> None:
+    """Tables and verdict from the files in the folder; the last line is JSON."""
+    runs = [json.loads(path.read_text()) for path in sorted(given.out.glob("*-g*-s*.json"))]
+    print("| network | G | reward at the end | R² | ceiling | spread | variance | spread ÷ that of the largest G | "
+          "÷ that of its groups thinned to G | plateau identified |\n" + "|---" * 10 + "|")  # fmt: skip
+    found = [
+        judged(size, [r for r in runs if r["size"] == size]) for size in SIZES if any(r["size"] == size for r in runs)
+    ]
+    told = sorted((x for x in found if "p" in x), key=lambda x: x["p"])
+    differs = []
+    for i, x in enumerate(told):  # Holm: stop at the first that is not significant
+        if x["p"] >= 0.05 / (len(told) - i):
+            break
+        differs.append(x["size"])
+    wide = [x["size"] for x in told if x["level_half"] + abs(x["level"].value) > SMALL and x["size"] not in differs]
+    if not told:
+        verdict = "cannot tell: too few runs"
+    elif differs:
+        verdict = f"the collapse does not hold for {', '.join(differs)}"
+    elif wide:
+        verdict = f"cannot tell for {', '.join(wide)}: no difference found, but one of {SMALL} per doubling is possible"
+    else:
+        verdict = "the collapse holds"
+    print("verdict:", verdict)
+    print(dumps({"sizes": found, "verdict": verdict}))
 
 
 def main() -> None:
-    """Train the grid, fit, print a table and the verdict, then JSON."""
+    """Train what is missing, then report."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/dynamics_invariance"), help="folder of the results")
+    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--groups", type=int, nargs="+", default=[4, 8, 16])
+    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of the runs to make")
+    parser.add_argument("--models", action="store_true", help="make the models and stop")
+    parser.add_argument("--report", action="store_true", help="train nothing")
     parser.add_argument("--quick", action="store_true", help="a smoke test at a scale that proves nothing")
-    parser.add_argument("--groups", default="4,8,16")
-    parser.add_argument("--rollouts", type=int, default=256, help="rollouts per step, the same for every G")
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=2)
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.groups, arguments.rollouts, arguments.steps, arguments.seeds = "4,8", 8, 10, 1
-    groups = [int(g) for g in arguments.groups.split(",")]
-    rows, curves = [], {}
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        depth = len(policies.load("tiny").model.model.layers)
-        sizes = sorted({max(1, depth - 2), max(1, depth - 1), depth})
-        models = {f"{n} layers": "tiny" if n == depth else str(shortened(n, folder)) for n in sizes}
-        print(
-            "| model | G | seed | R² | noise ceiling | time constant | late spread within groups |\n" + "|---" * 7 + "|"
-        )
-        for size, model in models.items():
-            for group in groups:
-                for seed in range(arguments.seeds):
-                    out = folder / f"{Path(model).name}-{group}-{seed}"
-                    outcome = train(TrainConfig(
-                        model=model, recipe="rloo", prompts=arguments.rollouts // group, group=group, seed=seed,
-                        steps=arguments.steps, schedule="constant", eval_every=0, eval_problems=0, out=str(out),
-                    ))  # fmt: skip
-                    steps = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
-                    spread = [row["reward_std"] for row in steps[-max(1, len(steps) // 4) :]]
-                    t = np.arange(1, len(outcome.rewards) + 1)
-                    found = fit.fit(t, outcome.rewards, "inertial")
-                    tau = found.parameters.get("time_constant", found.parameters["plateau"])
-                    curves[size, group, seed] = np.array(outcome.rewards)
-                    rows.append({"model": size, "group": group, "seed": seed, "r2": found.r2, "ceiling": found.ceiling,
-                                 "time_constant": vars(tau), "spread": float(np.mean(spread))})  # fmt: skip
-                    print(f"| {size} | {group} | {seed} | {found.r2:.3f} | {found.ceiling:.3f} | {tau} | "
-                          f"{np.mean(spread):.3f} |", flush=True)  # fmt: skip
-    verdicts = {}
-    for size in models:
-        means = {g: np.mean([curves[size, g, s] for s in range(arguments.seeds)], 0) for g in groups}
-        noise = np.mean(
-            [np.std(np.diff(curves[size, g, s])) / np.sqrt(2) for g in groups for s in range(arguments.seeds)]
-        )
-        apart = max(float(np.sqrt(np.mean((means[g] - means[groups[-1]]) ** 2))) for g in groups[:-1])
-        expected = float(noise * np.sqrt(2 / arguments.seeds))
-        verdicts[size] = apart <= 1.5 * expected
-        print(f"{size}: curves of different G lie {apart:.3f} apart, noise alone gives {expected:.3f}: "
-              f"{'they collapse' if verdicts[size] else 'they do not collapse'}")  # fmt: skip
-        slope = size_exponent(groups, [np.mean([r["spread"] for r in rows if r["model"] == size and r["group"] == g])
-                                       for g in groups])  # fmt: skip
-        print(f"{size}: within-group spread ∝ G^{slope.value:.3f} ± {slope.se:.3f}")
-    print("verdict:", "holds" if all(verdicts.values()) else "does not hold", "for the collapse")
-    print(json.dumps({"rows": rows, "collapse": {k: bool(v) for k, v in verdicts.items()}}, default=float))
+    given = parser.parse_args()
+    sizes = list(SIZES)
+    if given.quick:
+        given.prompts, given.groups, given.steps, given.seeds, sizes = 2, [4, 8], 12, 2, ["4 × 160"]
+    torch.set_num_threads(1)
+    policies.load("tiny")
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.models:
+        for size in sizes:
+            network(size, given.out)
+        return
+    grid = list(itertools.product(range(given.seeds), sizes, given.groups))
+    for number, (seed, size, group) in enumerate(grid):
+        if not given.report and (given.only is None or number in given.only):
+            one(size, group, seed, given)
+    report(given)
 
 
 if __name__ == "__main__":

@@ -1,27 +1,39 @@
 """Experiment: the refresh instability in a network, the demonstration arXiv:2606.30789 leaves to future work.
 
-Claim: with SGD and momentum and a frozen force (no importance ratio) a network is stable up to the interval N* that
-the cycle map gives for its curvature κ, measured beforehand and not from the reward curve.
-
-How: (1) warm the model up at N = 1, which leads near a plateau; (2) measure κ at that checkpoint along the direction
-the warm-up moved last, by a response experiment: perturb the weights by ± ε along the unit direction u, draw fresh
-rollouts from each perturbed policy, and take the slope of the force g·u = E[A ∂_u log π] (∂_u by differences of
-log-probabilities, no backward pass); beside it the Fisher information u'Fu = E[(∂_u log π)²] along u; (3) predict
-N*; (4) continue from the checkpoint at intervals around N*, several seeds, and see where the reward breaks down or
-swings. κ is along one direction: the stiffest one may be stiffer, so N* from it is an upper bound.
-
-    python experiments/dynamics_network.py --quick      smoke test, a minute
-    python experiments/dynamics_network.py              about an hour on two cores
+Claim    With SGD, momentum and a frozen force (no importance ratio), a network is stable up to the refresh interval N*
+         that the cycle map gives for its curvature κ, measured beforehand and not from the reward curve.
+Command  python experiments/dynamics_network.py --out runs/dynamics_network           resumable, a file per piece
+         … --stages small tiny sampled --seeds 0 1       some of the pieces; … --report    what there is, no training
+         … --quick --out /tmp/smoke                      a smoke test that proves nothing
+Plateau  An outcome reward alone leaves no restoring force where it saturates. So the reward carries a KL of weight λ
+         to the starting policy: the optimum is ∝ π_ref e^{r/λ}, advantages vanish there, and κ = λ × Fisher.
+Stages   small     a Llama of one layer and width 32, four prompts, all 64 answers of two tokens: exact expectations
+         tiny      the shipped model, twelve sums, all 99 first tokens: exact expectations
+         sampled   the shipped model, eight sums, whole answers, eight rollouts each: everything is sampled
+Method   (1) Train to the plateau at N = 1. (2) Measure κ: eigenvalues of the Hessian of the objective by Lanczos (of
+         λ × Fisher where sampled, and then κ along the eigenvector on other rollouts), the part of it that is current,
+         a response experiment along the first eigenvector, κ along the way from the start and along the last updates.
+         (3) Predict N* and the first interval that oscillates. (4) Push the weights along the first eigenvector and in
+         a random direction, train on at intervals around N*, and read the multiplier of a cycle from the displacement
+         x_c along the eigenvector at the refreshes: x_{c+2} = t x_{c+1} − d x_c + constant, least squares.
+Controls Exact stages at 2N*: with the importance ratio (the KL in the payoff is as old: unstable too), and with the KL
+         in the loss, always current, and the reward frozen: the two parts of κ predict it.
+Verdict  holds if the first unstable interval is N* + 1 in exact expectation for every seed and setting, and sampled if
+         the fitted multiplier crosses 1 within 25 % of N*.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import os
-import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -31,137 +43,403 @@ from torch import Tensor
 
 from grposcope import policies, tasks
 from grposcope.dynamics import refresh
-from grposcope.objectives import advantages, recipes
-from grposcope.policies import Policy
-from grposcope.records import Estimate
+from grposcope.objectives import advantages, ratios, recipes
+from grposcope.records import Estimate, Rollouts
+from grposcope.runs.store import dumps, write_json
+from grposcope.tasks.arithmetic import solution
+from grposcope.training import curvature, pretrain
 from grposcope.training.collect import collect
-from grposcope.training.config import TrainConfig
-from grposcope.training.loop import train
 from grposcope.training.sampler import Sampling
-from grposcope.training.update import frozen_logprobs
+from grposcope.training.update import Fixed, frozen_logprobs, update
+
+EXACT = [(0.0, 0.19), (0.5, 0.17), (0.9, 0.11), (0.9, 0.043)]
+"""(β, ηκ) of the exact stages."""
+SAMPLED = (0.5, 0.3)
+CYCLES = 24
 
 
-def flat(policy: Policy) -> Tensor:
-    """All trained weights as one vector, (D,)."""
-    return torch.cat([p.detach().reshape(-1) for p in policy.model.parameters()])
+class Answers:
+    """A model, prompts of one length (P, S), all K = V^L answers of L tokens, and their rewards (P, K)."""
+
+    def __init__(self, model: Any, prompts: Tensor, length: int, rewards: Tensor, kl: float):
+        vocabulary = model.config.vocab_size
+        grid = [torch.arange(vocabulary)] * (length - 1)
+        self.heads = torch.cartesian_prod(*grid).reshape(-1, length - 1) if grid else torch.zeros(1, 0).long()
+        self.ids = torch.cat([prompts.repeat_interleave(len(self.heads), 0), self.heads.repeat(len(prompts), 1)], 1)
+        self.model, self.length, self.shape, self.rewards, self.kl = model, length, rewards.shape, rewards, kl
+        with torch.no_grad():
+            self.reference = self.logp()
+
+    def logp(self) -> Tensor:
+        """log π of every answer, (P, K)."""
+        logits = self.model(input_ids=self.ids, use_cache=False, logits_to_keep=self.length).logits
+        each = logits.log_softmax(-1).reshape(self.shape[0], len(self.heads), self.length, -1)
+        total = each[:, :, -1]
+        for t in range(self.length - 1):
+            picked = self.heads[:, t].expand(self.shape[0], -1)[..., None]
+            total = total + each[:, :, t].gather(-1, picked)
+        return total.reshape(self.shape)
+
+    def objective(self) -> Tensor:
+        """−E[r] + λ KL, whose Hessian is the stiffness."""
+        logp = self.logp()
+        return -(logp.exp() * (self.rewards - self.kl * (logp - self.reference))).sum(-1).mean()
+
+    def frozen(self, mode: str = "none") -> Callable[[], Tensor]:
+        """The loss of rollouts drawn now, in expectation: without ratio, with it, or with the KL in the loss."""
+        with torch.no_grad():
+            logp = self.logp()
+        policy = logp.exp()
+        payoff = self.rewards if mode == "kl in the loss" else self.rewards - self.kl * (logp - self.reference)
+        weight = policy * (payoff - (policy * payoff).sum(-1, keepdim=True))
+
+        def loss() -> Tensor:
+            now = self.logp()
+            if mode == "ratio":
+                return -(weight / policy * now.exp()).sum(-1).mean()
+            total = -(weight * now).sum(-1).mean()
+            if mode == "kl in the loss":
+                total = total + self.kl * (now.exp() * (now - self.reference)).sum(-1).mean()
+            return total
+
+        return loss
+
+    def state(self) -> dict[str, float]:
+        """Expected reward, KL to the reference, root mean square advantage."""
+        with torch.no_grad():
+            logp = self.logp()
+        policy, payoff = logp.exp(), self.rewards - self.kl * (logp - self.reference)
+        edge = payoff - (policy * payoff).sum(-1, keepdim=True)
+        return {"reward": float((policy * self.rewards).sum(-1).mean()),
+                "kl": float((policy * (logp - self.reference)).sum(-1).mean()),
+                "advantage": float((policy * edge**2).sum(-1).mean().sqrt())}  # fmt: skip
 
 
-def place(policy: Policy, weights: Tensor) -> None:
-    """Set all trained weights from one vector."""
-    torch.nn.utils.vector_to_parameters(weights, policy.model.parameters())
+def small(seed: int, kl: float = 0.2) -> Answers:
+    """The small network: random weights, one right answer of two tokens to each of four random prompts."""
+    torch.manual_seed(seed)
+    model = pretrain.model(8, 32, 1).double().eval()
+    prompts, right = torch.randint(2, 8, (4, 4)), torch.randint(0, 64, (4,))
+    return Answers(model, prompts, 2, torch.nn.functional.one_hot(right, 64).double(), kl)
 
 
-def response(policy: Policy, direction: Tensor, epsilon: float, batches: int, shape: tuple[int, int], task_name: str
-             ) -> dict[str, Estimate]:  # fmt: skip
-    """κ and the Fisher information along a unit direction (D,), with standard errors over paired batches."""
-    task = tasks.load(task_name)
-    problems, sampling, centre = task.problems("train"), Sampling(task.max_tokens), flat(policy)
-    h = epsilon / 10
-    slopes, informations = [], []
-    for index in range(batches):
-        forces = {}
-        for sign in (1, -1):
-            here = centre + sign * epsilon * direction
-            place(policy, here)
-            batch = collect(
-                policy, task, problems, recipes.RLOO, sampling, shape, seed=index, position=index * shape[0]
-            )
-            rollouts = batch.rollouts
-            sums = []
-            for step in (h, -h):
-                place(policy, here + step * direction)
-                sums.append(frozen_logprobs(policy.model, rollouts, 1.0, 256).double().sum(-1))
-            along = (sums[0] - sums[1]) / (2 * h)  # ∂_u log π of each rollout, (B,)
-            credit = advantages.leave_one_out(rollouts.rewards).reshape(-1)
-            forces[sign] = float((credit * along).mean())
-            informations.append(float((along**2).mean()))
-        slopes.append(-(forces[1] - forces[-1]) / (2 * epsilon))
-    place(policy, centre)
-    return {"curvature": Estimate.mean(slopes), "fisher": Estimate.mean(informations)}
+def shipped(seed: int, kl: float = 0.5) -> Answers:
+    """`tiny` on twelve sums a+b+c+d=, answered by one token: right is the first digit of a+b."""
+    policy = policies.load("tiny")
+    problems = [p for p in tasks.load("arithmetic").problems("train") if len(p.prompt) == 9][12 * seed : 12 * seed + 12]
+    ids, _ = policies.encode(policy, [p.prompt for p in problems])
+    right = torch.tensor([policy.tokenizer(solution(p.prompt[:-1])[0][0]).input_ids[0] for p in problems])
+    vocabulary = policy.model.config.vocab_size
+    return Answers(policy.model.double(), ids, 1, torch.nn.functional.one_hot(right, vocabulary).double(), kl)
 
 
-def continued(model: Path, interval: int, seed: int, arguments: argparse.Namespace, folder: Path) -> dict:
-    """Train on from a checkpoint at one interval; late reward, its swing between refreshes, largest gradient norm."""
-    out = folder / f"n{interval}-s{seed}"
-    refreshes = max(arguments.refreshes, 3)
-    outcome = train(TrainConfig(
-        model=str(model), recipe="reinforce", optimizer="sgd", momentum=arguments.momentum, lr=arguments.lr,
-        interval=interval, steps=interval * refreshes, prompts=arguments.prompts, group=arguments.group, seed=seed,
-        warmup=0, schedule="constant", clip_grad=0.0, kl=0.0, eval_every=0, eval_problems=0, out=str(out),
-        task=arguments.task,
-    ))  # fmt: skip
-    rewards = np.array(outcome.rewards)[::interval]  # one per batch of rollouts
-    norms = [json.loads(line)["grad_norm"] for line in (out / "steps.jsonl").read_text().splitlines()]
-    late = rewards[len(rewards) // 2 :]
-    return {"first": float(rewards[0]), "late": float(late.mean()), "swing": float(late.std()),
-            "largest gradient": max((n for n in norms if isinstance(n, float)), default=math.nan)}  # fmt: skip
+def to_plateau(answers: Answers, steps: int) -> tuple[Tensor, Tensor]:
+    """Train by Adam with a falling rate; the weights at the start and after nine tenths."""
+    start = late = curvature.weights(answers.model)
+    optimizer = torch.optim.Adam(answers.model.parameters(), lr=1.0)
+    for step in range(steps):
+        if step == int(0.9 * steps):
+            late = curvature.weights(answers.model)
+        optimizer.param_groups[0]["lr"] = (3e-3 if answers.length > 1 else 3e-4) * (1 - step / steps)
+        optimizer.zero_grad()
+        answers.objective().backward()
+        optimizer.step()
+    return start, late
+
+
+def measured(answers: Answers, start: Tensor, late: Tensor, seed: int) -> tuple[dict[str, Any], Tensor]:
+    """κ at the plateau: eigenvalues, its current part, the response, along the way; and the first eigenvector."""
+    model, here = answers.model, curvature.weights(answers.model)
+    whole = curvature.hessian_product(model, answers.objective)
+    guess = torch.randn(len(here), generator=torch.Generator().manual_seed(seed), dtype=here.dtype)
+    modes = curvature.stiffest(whole, guess, 30, 3)
+    u = modes[0].vector
+    now, eager = (curvature.hessian_product(model, answers.frozen(mode)) for mode in ("none", "kl in the loss"))
+    epsilon, ends = 0.003 / math.sqrt(modes[0].value / answers.kl), []
+    for side in (epsilon, -epsilon):
+        curvature.place(model, here + side * u)
+        gradient = torch.autograd.grad(answers.frozen()(), list(model.parameters()))
+        ends.append(float(torch.cat([g.reshape(-1) for g in gradient]) @ u))
+    curvature.place(model, here)
+    way, last = curvature.unit(here - start), curvature.unit(here - late)
+    return {"eigenvalues": [m.value for m in modes], "residual": modes[0].residual, "current": float(u @ now(u)),
+            "current, kl in the loss": float(u @ eager(u)),
+            "response": (ends[0] - ends[1]) / (2 * epsilon), "way": float(way @ whole(way)),
+            "last updates": float(last @ whole(last))}, u  # fmt: skip
+
+
+def trained_on(answers: Answers, u: Tensor, push: Tensor, lr: float, momentum: float, interval: int, cycles: int,
+               mode: str = "none") -> dict[str, Any]:  # fmt: skip
+    """Heavy ball from the plateau pushed by `push` (D,); x along u at each refresh, and where it ended."""
+    model, centre = answers.model, curvature.weights(answers.model)
+    curvature.place(model, centre + push)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+    path = []
+    for _ in range(cycles):
+        moved = curvature.weights(model) - centre
+        path.append(float(u @ moved))
+        loss = answers.frozen(mode)
+        for _ in range(interval):
+            optimizer.zero_grad()
+            loss().backward()
+            optimizer.step()
+        if not math.isfinite(path[-1]):
+            break
+    moved = curvature.weights(model) - centre
+    end = {**answers.state(), "share along u": abs(float(u @ curvature.unit(moved)))} if moved.isfinite().all() else {}
+    curvature.place(model, centre)
+    return {"interval": interval, "mode": mode, "path": path, "end": end}
+
+
+def radius_of_parts(lr: float, momentum: float, current: float, stale: float, interval: int) -> float:
+    """Spectral radius of a cycle whose force −current·x − stale·x_old is only partly frozen."""
+    step = np.array([[1 - lr * current, lr * momentum, -lr * stale], [-current, momentum, -stale], [0, 0, 1]])
+    cycle = np.linalg.matrix_power(step, interval) @ np.array([[1, 0], [0, 1], [1, 0]])
+    return float(np.abs(np.linalg.eigvals(cycle[:2])).max())
+
+
+def multiplier(paths: list[list[float]], momentum: float, limit: float) -> tuple[Estimate, bool]:
+    """Largest |multiplier| of a cycle while |x| stays within `limit` times the first, and whether it oscillates.
+
+    Its error is that of the least squares, by differences. Paths of several runs are fitted together.
+    """
+    rows, ends = [], []
+    for index, path in enumerate(paths):
+        x = np.array(path)
+        bad = np.flatnonzero(~((np.abs(x) < limit * abs(x[0])) & (np.abs(x) > 1e-4 * abs(x[0]))))
+        x = x[: max(bad[0], 6) if len(bad) else len(x)] / abs(x[0])
+        own = [float(index == i) for i in range(len(paths))]
+        rows += [[x[c + 1], x[c] if momentum else 0.0, *own] for c in range(len(x) - 2)]
+        ends += list(x[2:])
+    a, b = np.array(rows), np.array(ends)
+    found, *_ = np.linalg.lstsq(a, b, rcond=None)
+    degrees = max(len(b) - len(found) + (not momentum), 1)
+    spread = float(((b - a @ found) ** 2).sum()) / degrees * np.linalg.pinv(a.T @ a)
+
+    def largest(t: float, d: float) -> tuple[float, bool]:
+        roots = np.roots([1.0, -t, -d])
+        top = roots[np.abs(roots).argmax()]
+        return float(abs(top)), bool(abs(top.imag) > 1e-9 or top.real < 0)
+
+    t, d = float(found[0]), float(found[1])
+    slope = np.array([(largest(t + h, d + k)[0] - largest(t - h, d - k)[0]) / 2e-5 for h, k in ((1e-5, 0), (0, 1e-5))])
+    radius, turns = largest(t, d)
+    return Estimate(radius, math.sqrt(max(float(slope @ spread[:2, :2] @ slope), 0.0)), len(b)), turns
+
+
+class Lab:
+    """`tiny` on eight sums with the KL in the reward, everything sampled in batches of 8 × 8."""
+
+    def __init__(self, seed: int, kl: float = 1.0):
+        self.policy, self.task = policies.load("tiny"), tasks.load("arithmetic")
+        self.model: Any = self.policy.model
+        self.reference = copy.deepcopy(self.model).requires_grad_(False)
+        self.problems = self.task.problems("train")[8 * seed : 8 * seed + 8]
+        self.seed, self.kl, self.drawn = seed, kl, 0
+        self.objective = replace(recipes.RLOO, ratio=ratios.none)
+
+    def draw(self, number: int | None = None) -> Rollouts:
+        """Batch `number` of rollouts of the present weights, by default the next one."""
+        self.drawn += number is None
+        place = 8 * (self.drawn if number is None else number)
+        return collect(self.policy, self.task, self.problems, self.objective, Sampling(self.task.max_tokens), (8, 8),
+                       self.seed, place).rollouts  # fmt: skip
+
+    def payoff(self, logp: Tensor, batch: Rollouts) -> Tensor:
+        """Rewards less λ log π/π_ref, (P, G)."""
+        excess = logp.double() - frozen_logprobs(self.reference, batch, 1.0, 256).double()
+        return batch.rewards - self.kl * excess.sum(-1).reshape(batch.rewards.shape)
+
+    def weigh(self, now: Tensor, old: Tensor, batch: Rollouts) -> Tensor:
+        """∂L/∂log π: leave-one-out of a payoff that is as old as the rollouts."""
+        credit = advantages.leave_one_out(self.payoff(old, batch)).reshape(-1, 1)
+        return -credit * batch.mask / len(batch.mask)
+
+    def train(self, optimizer: torch.optim.Optimizer, interval: int, refreshes: int, centre: Tensor, u: Tensor,
+              decay: bool = False) -> dict[str, Any]:  # fmt: skip
+        """From the present weights; reward, KL, spread of advantages and displacement along u at each refresh."""
+        told: dict[str, list[float]] = {"path": [], "rewards": [], "kl": [], "advantage": []}
+        rate = optimizer.param_groups[0]["lr"]
+        for k in range(refreshes):
+            optimizer.param_groups[0]["lr"] = rate * (1 - k / refreshes) if decay else rate
+            batch = self.draw()
+            payoff = self.payoff(batch.logp, batch)
+            credit = advantages.leave_one_out(payoff)
+            told["rewards"].append(float(batch.rewards.mean()))
+            told["kl"].append(float((batch.rewards - payoff).mean() / self.kl))
+            told["advantage"].append(float(credit.square().mean().sqrt()))
+            told["path"].append(float(u @ (curvature.weights(self.model) - centre)))
+            fixed = Fixed(credit.reshape(-1, 1).float() * batch.mask, None, None)
+            for _ in range(interval):
+                update(self.model, optimizer, self.objective, batch, fixed, 1.0, 0.0, 256)
+        return {"interval": interval, **told}
+
+    def stiffest(self, batches: int) -> curvature.Mode:
+        """The first eigenvector of the Fisher matrix of some batches, its eigenvalue times λ."""
+        some = [self.draw() for _ in range(batches)]
+        products = [curvature.hessian_product(self.model, partial(curvature.fisher_loss, self.model, b)) for b in some]
+        start = torch.randn(self.policy.parameters, generator=torch.Generator().manual_seed(self.seed))
+        return curvature.stiffest(lambda v: torch.stack([p(v) for p in products]).mean(0) * self.kl, start, 10)[0]
+
+    def kappa(self, direction: Tensor, batches: int) -> dict[str, Estimate]:
+        """κ along a unit direction with its parts, errors over fresh batches on the same prompts."""
+        found = []
+        for _ in range(batches):
+            batch = self.draw()
+            found.append(curvature.along(curvature.line(self.model, batch, direction), batch, self.weigh))
+        return {name: Estimate.mean([getattr(f, name).value for f in found])
+                for name in ("force", "current", "stale", "curvature", "fisher")}  # fmt: skip
+
+
+def sampled(seed: int, quick: bool) -> dict[str, Any]:
+    """`tiny` with everything sampled: plateau, κ, and runs around N*."""
+    lab, (momentum, pull) = Lab(seed), SAMPLED
+    start = curvature.weights(lab.model)
+    adam = torch.optim.Adam(lab.model.parameters(), lr=4e-4)
+    warm = lab.train(adam, 1, 4 if quick else 120, start, start, decay=True)
+    plateau = curvature.weights(lab.model)
+    top = lab.stiffest(1 if quick else 8)
+    u, count = top.vector, 2 if quick else 24
+    along, way = lab.kappa(u, count), lab.kappa(curvature.unit(plateau - start), count // 2)
+    epsilon = 0.1 / math.sqrt(along["fisher"].value)
+    slope = curvature.response(lab.model, u, lab.draw, lab.weigh, epsilon, count // 2)
+    kappa = along["curvature"].value
+    lr = pull / kappa
+    last, first = (int(f(lr, momentum, kappa)) for f in (refresh.threshold, refresh.onset))
+    runs = []
+    for interval in (1, 2) if quick else (2, last - 1, last, last + 1, last + 2, 2 * last):
+        curvature.place(lab.model, plateau + epsilon * u)
+        optimizer = torch.optim.SGD(lab.model.parameters(), lr=lr, momentum=momentum)
+        run = lab.train(optimizer, interval, 6 if quick else 24, plateau, u)
+        runs.append({**run, "predicted": float(refresh.spectral_radius(lr, momentum, kappa, interval))})
+    return {"stage": "sampled", "seed": seed, "kl": lab.kl, "warm": warm, "top": top.value, "residual": top.residual,
+            "along": along, "way": way, "response": slope, "lr": lr, "momentum": momentum, "predicted": last,
+            "onset": first, "runs": runs}  # fmt: skip
+
+
+def exact(stage: str, seed: int, quick: bool) -> dict[str, Any]:
+    """One network in exact expectation: plateau, κ, and runs around N* for every setting of EXACT."""
+    answers = small(seed) if stage == "small" else shipped(seed)
+    start, late = to_plateau(answers, 60 if quick else 1000 if stage == "small" else 300)
+    plateau = answers.state()
+    kappa, u = measured(answers, start, late, seed)
+    top, settings = kappa["eigenvalues"][0], []
+    random = torch.randn(len(u), generator=torch.Generator().manual_seed(seed + 1), dtype=u.dtype)
+    size = 0.001 / math.sqrt(top / answers.kl)  # moves log π by 0.001, root mean square
+    push = size * (u + curvature.unit(random) * math.sqrt(len(u)) / 30)
+    for momentum, pull in EXACT[:1] if quick else EXACT:
+        lr = pull / top
+        last, first = int(refresh.threshold(lr, momentum, top)), int(refresh.onset(lr, momentum, top))
+        runs = []
+        for interval in sorted({max(first - 1, 1), first, last, last + 1, 2 * last}):
+            run = trained_on(answers, u, push, lr, momentum, interval, 8 if quick else CYCLES)
+            radius, turns = multiplier([run["path"]], momentum, 10)
+            runs.append({**run, "radius": radius.value, "radius se": radius.se, "turns": turns,
+                         "predicted": float(refresh.spectral_radius(lr, momentum, top, interval)),
+                         "predicted turns": bool(refresh.oscillates(lr, momentum, top, interval))})  # fmt: skip
+        controls = [trained_on(answers, u, push, lr, momentum, 2 * last, 8 if quick else CYCLES // 2, mode)
+                    for mode in ("ratio", "kl in the loss")]  # fmt: skip
+        for control in controls:
+            current = kappa["current, kl in the loss"] if control["mode"] == "kl in the loss" else 0.0
+            control["radius"] = multiplier([control["path"]], momentum, 10)[0].value
+            control["predicted"] = radius_of_parts(lr, momentum, current, top - current, 2 * last)
+        settings.append({"momentum": momentum, "lr": lr, "predicted": last, "onset": first, "runs": runs,
+                         "controls": controls, "by the way": refresh.threshold(lr, momentum, kappa["way"]),
+                         "by the last updates": refresh.threshold(lr, momentum, max(kappa["last updates"], 1e-9)),
+                         })  # fmt: skip
+    return {"stage": stage, "seed": seed, "kl": answers.kl, "plateau": plateau, "kappa": kappa, "settings": settings}
+
+
+def told_exact(piece: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of one exact piece, printed: predicted and measured N*, multipliers, what other κ would have said."""
+    kappa, rows = piece["kappa"], []
+    print(f"{piece['stage']} {piece['seed']}: κ {', '.join(f'{v:.4g}' for v in kappa['eigenvalues'])}; response "
+          f"{kappa['response']:.4g}, current part {kappa['current']:.2g}, along the way {kappa['way']:.3g}, along the "
+          f"last updates {kappa['last updates']:.2g}; rms advantage {piece['plateau']['advantage']:.2g}")  # fmt: skip
+    for s in piece["settings"]:
+        unstable = [r["interval"] for r in s["runs"] if r["radius"] >= 1]
+        right = sum(r["turns"] == r["predicted turns"] for r in s["runs"])
+        near = [r for r in s["runs"] if r["interval"] in (s["predicted"], s["predicted"] + 1)]
+        row = {"stage": piece["stage"], "seed": piece["seed"], "momentum": s["momentum"],
+               "first unstable": min(unstable) if unstable else math.nan, "predicted": s["predicted"] + 1,
+               "oscillates as predicted": f"{right} of {len(s['runs'])}", "all turns right": right == len(s["runs"]),
+               "radii": [(r["interval"], r["radius"], r["predicted"]) for r in s["runs"]],
+               "by the way": s["by the way"], "by the last updates": s["by the last updates"]}  # fmt: skip
+        rows.append(row)
+        around = ", ".join(f"{r['radius']:.3f} ({r['predicted']:.3f})" for r in near)
+        far = s["runs"][-1]
+        fate = f"{piece['plateau']['reward']:.2f} → {far['end'].get('reward', math.nan):.2f}"
+        controls = ", ".join(f"{c['radius']:.2f} ({c['predicted']:.2f})" for c in s["controls"])
+        print(f"| {row['stage']} {row['seed']} | {s['momentum']} | {s['lr'] * kappa['eigenvalues'][0]:.3f} | "
+              f"{row['first unstable']} | {row['predicted']} | {around} | {row['oscillates as predicted']} | "
+              f"{s['by the way']:.4g} | {fate} | {controls} |")  # fmt: skip
+    return rows
+
+
+def told_sampled(piece: dict[str, Any]) -> dict[str, Any]:
+    """Rows of one sampled piece, printed: κ with its error, the predicted N*, multipliers and ends of the runs."""
+    along = {name: Estimate(**value) for name, value in piece["along"].items()}
+    way, slope = Estimate(**piece["way"]["curvature"]), Estimate(**piece["response"])
+    lr, momentum, kappa = piece["lr"], piece["momentum"], along["curvature"]
+    low, high = (refresh.threshold(lr, momentum, k) for k in kappa.interval()[::-1])
+    by_response = refresh.threshold(lr, momentum, slope.value)
+    print(f"sampled {piece['seed']}: in-sample eigenvalue {piece['top']:.1f}; κ along it {kappa}, of which current "
+          f"{along['current']}; λ × Fisher {piece['kl'] * along['fisher'].value:.1f} ± "
+          f"{piece['kl'] * along['fisher'].se:.1f}; response {slope}; along the way {way}; N* {piece['predicted']} "
+          f"({low:g} to {high:g}), by the response {by_response:g}")  # fmt: skip
+    rows = []
+    for run in piece["runs"]:
+        radius, turns = multiplier([run["path"]], momentum, 8)
+        x = np.abs(run["path"]) * math.sqrt(along["fisher"].value)
+        late = slice(len(x) * 2 // 3, None)
+        rows.append({"interval": run["interval"], "radius": radius, "turns": turns, "predicted": run["predicted"],
+                     "displacement": float(np.sqrt((x[late] ** 2).mean())), "reward": float(np.mean(run["rewards"][late])),
+                     "kl": float(np.mean(run["kl"][late]))})  # fmt: skip
+        row = rows[-1]
+        print(f"| sampled {piece['seed']} | {row['interval']} | {radius.value:.2f} ± {radius.se:.2f} | "
+              f"{run['predicted']:.2f} | {row['displacement']:.3f} | {row['reward']:.2f} | {row['kl']:.2f} |")  # fmt: skip
+    unstable = [r["interval"] for r in rows if r["radius"].value >= 1]
+    return {"seed": piece["seed"], "predicted": piece["predicted"] + 1, "range": (low, high), "by response": by_response,
+            "first unstable": min(unstable) if unstable else math.nan, "rows": rows}  # fmt: skip
+
+
+def report(folder: Path) -> None:
+    """Tables and verdict from the files in the folder; the last line is JSON."""
+    pieces = [json.loads(p.read_text()) for p in sorted(folder.glob("*-*.json"))]
+    print("| network | β | ηκ | first unstable N | predicted | multiplier (predicted) at N* and N* + 1 | oscillates as "
+          "predicted | N* by κ along the way | reward at 2N* | controls at 2N* |\n" + "|---" * 10 + "|")  # fmt: skip
+    exact_rows = [row for p in pieces if p["stage"] != "sampled" for row in told_exact(p)]
+    print("| network | N | multiplier | predicted | late displacement in rms log π | late reward | late KL |\n"
+          + "|---" * 7 + "|")  # fmt: skip
+    sampled_rows = [told_sampled(p) for p in pieces if p["stage"] == "sampled"]
+    wrong = [r for r in exact_rows if r["first unstable"] != r["predicted"]]
+    parts = ["exact: no runs" if not exact_rows else f"exact: N* right to the step in {len(exact_rows) - len(wrong)} of "
+             f"{len(exact_rows)}, " + ("holds" if not wrong else "does not hold")]  # fmt: skip
+    near = [abs(r["first unstable"] / r["predicted"] - 1) <= 0.25 for r in sampled_rows]
+    parts.append(f"sampled: within 25 % in {sum(near)} of {len(near)}" if near else "sampled: no runs")
+    print("verdict:", "; ".join(parts))
+    print(dumps({"exact": exact_rows, "sampled": sampled_rows, "verdict": parts}))
 
 
 def main() -> None:
-    """Warm up, measure, predict, run, print a table and the verdict, then JSON."""
+    """Make the pieces that are missing, then report."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/dynamics_network"), help="folder of the results")
+    parser.add_argument("--stages", nargs="+", default=["small", "tiny", "sampled"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--report", action="store_true", help="train nothing")
     parser.add_argument("--quick", action="store_true", help="a smoke test at a scale that proves nothing")
-    parser.add_argument("--task", default="arithmetic")
-    parser.add_argument("--lr", type=float, default=0.05)
-    parser.add_argument("--momentum", type=float, default=0.9)
-    parser.add_argument("--prompts", type=int, default=32)
-    parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--warmup-steps", type=int, default=200)
-    parser.add_argument("--refreshes", type=int, default=24)
-    parser.add_argument("--batches", type=int, default=24, help="paired batches behind κ")
-    parser.add_argument("--epsilon", type=float, default=0.3, help="length of the perturbation")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--most", type=int, default=64, help="largest interval to run")
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.warmup_steps, arguments.refreshes, arguments.batches, arguments.seeds = 4, 3, 3, 1
-        arguments.prompts, arguments.group, arguments.most = 4, 4, 4
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        before = flat(policies.load("tiny"))
-        train(TrainConfig(
-            recipe="rloo", optimizer="sgd", momentum=arguments.momentum, lr=arguments.lr, steps=arguments.warmup_steps,
-            prompts=arguments.prompts, group=arguments.group, warmup=0, schedule="constant", clip_grad=0.0,
-            eval_every=0, eval_problems=0, out=str(folder / "warm"), task=arguments.task,
-        ))  # fmt: skip
-        checkpoint = folder / "warm" / "model"
-        policy = policies.load(str(checkpoint))
-        moved = flat(policy) - before
-        direction = moved / moved.norm()
-        measured = response(policy, direction, arguments.epsilon, arguments.batches,
-                            (arguments.prompts, arguments.group), arguments.task)  # fmt: skip
-        kappa = measured["curvature"]
-        print(f"moved by {float(moved.norm()):.3f}; κ along it {kappa}; Fisher information {measured['fisher']}")
-        known = kappa.value > 2 * kappa.se > 0
-        predicted = refresh.threshold(arguments.lr, arguments.momentum, kappa.value) if known else math.nan
-        low = refresh.threshold(arguments.lr, arguments.momentum, kappa.value + 1.96 * kappa.se) if known else math.nan
-        print(f"predicted N* = {predicted:g} (at the upper end of κ {low:g})" if known
-              else "cannot tell: κ does not differ from 0; raise --batches or --epsilon")  # fmt: skip
-        rows = []
-        print("| N | seed | first reward | late reward | swing | largest gradient |\n|---|---|---|---|---|---|")
-        for interval in (n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= arguments.most):
-            for seed in range(arguments.seeds):
-                row = continued(checkpoint, interval, seed, arguments, folder)
-                rows.append({"interval": interval, "seed": seed, **row})
-                print(f"| {interval} | {seed} | {row['first']:.3f} | {row['late']:.3f} | {row['swing']:.3f} | "
-                      f"{row['largest gradient']:.3g} |", flush=True)  # fmt: skip
-    base = [r["late"] for r in rows if r["interval"] == 1]
-    floor = float(np.mean(base)) - max(0.1, 3 * float(np.std(base)))
-    broken = sorted({r["interval"] for r in rows if r["late"] < floor})
-    first = broken[0] if broken else math.inf
-    if not known:
-        verdict = "cannot tell: κ was not measured well enough"
-    elif math.isinf(first):
-        verdict = f"no breakdown up to N = {arguments.most}" + (
-            ": in line with the prediction" if predicted >= arguments.most else ": the prediction does not hold"
-        )
-    else:
-        verdict = f"first breakdown at N = {first}, predicted after N* = {predicted:g}: " + (
-            "holds within a factor of two" if first / 2 <= predicted + 1 <= 2 * first else "does not hold"
-        )
-    print("verdict:", verdict)
-    print(json.dumps({"curvature": vars(kappa), "fisher": vars(measured["fisher"]), "predicted": str(predicted),
-                      "rows": rows, "verdict": verdict}))  # fmt: skip
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    given.out.mkdir(parents=True, exist_ok=True)
+    for stage in given.stages:
+        for seed in given.seeds[:1] if given.quick else given.seeds:
+            path = given.out / f"{stage}-{seed}.json"
+            if not given.report and not path.exists():
+                write_json(
+                    path, (sampled(seed, given.quick) if stage == "sampled" else exact(stage, seed, given.quick))
+                )
+    report(given.out)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,23 @@
 """Graded rollouts that the geometry experiments share, drawn once and kept in a file.
 
-    python experiments/geometry_rollouts.py --model smollm2 --task arithmetic:steps=1,limit=20 --groups 10 --out FILE
+    python experiments/geometry_rollouts.py --task arithmetic:steps=1,limit=20 --max-tokens 12 --out FILE
+    python experiments/geometry_rollouts.py --task gsm8k:../shared/data/gsm8k --shortest 256 --max-tokens 220 \\
+        --temperature 0.7 --chunk 8 --minutes 25 --groups 4 --prompts 256 --out FILE
 
-Draws batches of prompts until `--groups` groups with unequal rewards are found, or `--prompts` prompts
-have been tried, and keeps every group with its rewards. Only mixed groups have a gradient; how many were
-tried is kept beside them.
+Draws batches of prompts until `--groups` groups with unequal rewards are found, `--prompts` prompts have
+been tried or `--minutes` of CPU time are spent. Every group is kept, with its rewards and texts; mixed ones,
+the only ones with a gradient, also by themselves. `--shortest N` takes the N problems with the shortest
+worked solution, as a stand-in for the easiest. Printed is the rate solved, with Wilson's 95 % interval, which
+takes rollouts as independent: those of one prompt are not, so it is too narrow.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import time
 from pathlib import Path
+from statistics import NormalDist
 
 import torch
 
@@ -20,26 +27,50 @@ from grposcope.training.collect import collect
 from grposcope.training.sampler import Sampling
 
 
-def draw(given: argparse.Namespace, chunk: int = 8) -> None:
-    """Keep mixed groups as a list of one-prompt Rollouts, the rewards of all groups tried, and the texts."""
+def wilson(wins: float, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's interval of a rate."""
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    centre, half = wins / n + z * z / (2 * n), z * (wins * (n - wins) / n**3 + z * z / (4 * n * n)) ** 0.5
+    return (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
+
+
+def draw(given: argparse.Namespace) -> dict[str, object]:
+    """Keep all groups and the mixed ones as lists of Rollouts, with rewards and texts; what was found."""
     policy, source, group = policies.load(given.model), tasks.load(given.task), given.group
-    sampling = Sampling(given.max_tokens or source.max_tokens)
+    sampling = Sampling(given.max_tokens or source.max_tokens, given.temperature)
     problems, position = source.problems("train"), 0
-    mixed, texts, rewards = [], [], []
-    while len(mixed) < given.groups and position < given.prompts:
+    if given.shortest:
+        problems = sorted(problems, key=lambda p: len(str(p.fields["solution"])))[: given.shortest]
+    kept: dict[str, list] = {"mixed": [], "all": [], "texts": [], "written": [], "answers": []}
+    rewards, found, began = [], {}, time.process_time()
+    while (
+        len(kept["mixed"]) < given.groups
+        and position < given.prompts
+        and time.process_time() - began < 60 * given.minutes
+    ):
         batch = collect(
-            policy, source, problems, recipes.GRPO, sampling, (chunk, group), given.seed, position, source.labels_steps
-        )
+            policy, source, problems, recipes.GRPO, sampling, (given.chunk, group), given.seed, position,
+            source.labels_steps,
+        )  # fmt: skip
         rewards.append(batch.rollouts.rewards)
+        kept["all"].append(batch.rollouts)
+        kept["written"] += batch.texts
+        kept["answers"] += [p.answer for p in batch.problems]
         for p, dead in enumerate(advantages.dead(batch.rollouts.rewards).tolist()):
             if not dead:
-                mixed.append(batch.rollouts.take(torch.tensor([p])))
-                texts.append(batch.texts[p * group : (p + 1) * group])
+                kept["mixed"].append(batch.rollouts.take(torch.tensor([p])))
+                kept["texts"].append(batch.texts[p * group : (p + 1) * group])
         position = batch.position
-        solved = torch.cat(rewards).mean()
-        print(f"{position} prompts tried, {len(mixed)} mixed groups, solved {solved:.3f}", flush=True)
-        kept = {"mixed": mixed, "texts": texts, "rewards": torch.cat(rewards), "task": given.task, "model": given.model}
-        torch.save(kept, given.out)  # after every batch, so that it can be stopped
+        every = torch.cat(rewards)
+        low, high = wilson(float(every.sum()), every.numel())
+        found = {
+            "prompts": position, "rollouts": every.numel(), "solved": float(every.sum()), "rate": float(every.mean()),
+            "wilson": [low, high], "mixed": len(kept["mixed"]), "cpu_minutes": (time.process_time() - began) / 60,
+        }  # fmt: skip
+        print(json.dumps(found), flush=True)
+        whole = {**kept, "rewards": every, **{name: getattr(given, name) for name in ("task", "model", "temperature")}}
+        torch.save(whole, given.out)  # after every batch, so that it can be stopped
+    return found
 
 
 def main() -> None:
@@ -47,16 +78,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--task", default="arithmetic:steps=1,limit=20")
-    parser.add_argument("--groups", type=int, default=10)
+    parser.add_argument("--groups", type=int, default=10, help="mixed groups to stop at")
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--prompts", type=int, default=64, help="give up after so many")
+    parser.add_argument("--minutes", type=float, default=60, help="CPU minutes to give up after")
+    parser.add_argument("--chunk", type=int, default=8, help="prompts drawn at a time")
+    parser.add_argument("--shortest", type=int, default=0, help="only problems with the shortest worked solutions")
     parser.add_argument("--max-tokens", type=int)
+    parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", required=True)
     given = parser.parse_args()
     torch.set_num_threads(1)
     Path(given.out).parent.mkdir(parents=True, exist_ok=True)
-    draw(given)
+    print(json.dumps(draw(given)))
 
 
 if __name__ == "__main__":

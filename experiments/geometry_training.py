@@ -1,14 +1,16 @@
 """Sparsity and the baseline over training: does the gradient get sparser, by which measure, and is the mean right?
 
-    python experiments/geometry_training.py --seeds 3 --steps 320
+    python experiments/geometry_training.py --seeds 3 --steps 160 --out curves
+    python experiments/geometry_training.py --only 2 --steps 160 --out curves      one seed, by itself
 
 Claims ([PG]): sparsity intensifies during training; the group mean is the right baseline only under
-conditions. Method: `tiny` on `arithmetic`, from its start (0.3 solved) to saturation, with the settings of
+conditions. Method: `tiny` on `arithmetic`, from its start (0.3 solved) towards saturation, with the settings of
 `grposcope train` (32 prompts × 8 rollouts, AdamW 4e-4). Every `--every` steps the batch of that step is
 probed before the update (8 of its live prompts): parameters (Gini, Hoyer, top 1 %), tokens (Gini of
 ‖e_y − π‖, share of the top 20 %), groups (dead fraction beside p^G + (1−p)^G), the best baseline, and the
 weights that a step would change in bfloat16 at that step's learning rate. Every step's gradient is kept as a sketch:
-the trajectory spectrum of the first and the last window.
+the trajectory spectrum of the first and the last window. `--out` keeps a file of JSON per seed, and seeds
+that have one there are not run again.
 Numbers are means over seeds ± standard error; the last column pairs the last third with the first.
 """
 
@@ -18,6 +20,7 @@ import argparse
 import json
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -123,23 +126,34 @@ def report(runs: list[dict]) -> None:
     print(f"share of CPU time spent probing every {steps[1] - steps[0]} steps: {probing}")
 
 
+def seeds(given: argparse.Namespace) -> Iterator[dict]:
+    """The runs asked for, from their files where there are any."""
+    for seed in given.only or range(given.seeds):
+        name = f"seed{seed}-steps{given.steps}-every{given.every}-prompts{given.prompts}.json"
+        file = given.out / name if given.out else None
+        if file and file.exists():
+            one = json.loads(file.read_text())
+        else:
+            one = run(seed, given)
+            if file:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(one) + "\n")
+        print(f"seed {seed}: {one['rows'][-1]['solved']:.3f} solved at the end", flush=True)
+        yield one
+
+
 def main() -> None:
     """Train, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", type=int, nargs="+", help="these seeds and no others")
     parser.add_argument("--steps", type=int, default=320)
     parser.add_argument("--every", type=int, default=20)
     parser.add_argument("--prompts", type=int, default=8)
-    parser.add_argument("--out", help="file for the curves, a line of JSON per seed")
+    parser.add_argument("--out", type=Path, help="folder for the curves, a file of JSON per seed")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    runs = []
-    for seed in range(given.seeds):
-        runs.append(run(seed, given))
-        print(f"seed {seed}: {runs[-1]['rows'][-1]['solved']:.3f} solved at the end", flush=True)
-        if given.out:
-            with Path(given.out).open("a") as file:
-                file.write(json.dumps(runs[-1]) + "\n")
+    runs = list(seeds(given))
     report(runs)
     print(json.dumps({"seeds": len(runs), "steps": given.steps}))
 

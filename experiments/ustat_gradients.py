@@ -1,17 +1,22 @@
-"""What the experiments on networks share: rollouts of independent prompts, their gradients and their Gram.
+"""What the experiments on networks share: rollouts of independent prompts, their gradients, Gram and pooled moments.
 
-Plain autograd, one backward pass per rollout, nothing clever: the reference that a faster probe can be held against.
+`gram` is plain autograd, one backward pass per rollout, nothing clever: the reference. `streamed` is the same matrix
+from the factors of `grposcope probe`, one backward pass for all: on 256 rollouts of `tiny` the two differ by 2.8e-6 of
+the largest entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from grposcope.geometry import factors
+from grposcope.geometry import gram as contraction
 from grposcope.objectives import advantages
 from grposcope.policies import Policy, encode
 from grposcope.records import Rollouts
@@ -19,6 +24,7 @@ from grposcope.tasks.base import Problem, Task, grade
 from grposcope.training.collect import _rollouts, joined
 from grposcope.training.logprobs import token_logprobs
 from grposcope.training.sampler import Sampling, sample
+from grposcope.ustat import moments
 
 AT_ONCE = 512
 """Rollouts sampled at once."""
@@ -81,9 +87,47 @@ def gram(policy: Policy, rollouts: Rollouts) -> tuple[NDArray, dict[str, NDArray
     return sum(layers.values(), np.zeros((count, count))), layers
 
 
+def streamed(policy: Policy, rollouts: Rollouts) -> NDArray:
+    """K_ij = ⟨s_i, s_j⟩ over all parameters, (B, B). ValueError where a parameter cannot be measured."""
+    tensors = {f.name: getattr(rollouts, f.name) for f in fields(rollouts)}
+    own = replace(rollouts, **{k: v.clone() for k, v in tensors.items() if torch.is_tensor(v)})  # not of inference mode
+    attached = factors.attach(policy.model, own, temperature=1.0)
+    if attached.left_out:
+        raise ValueError(f"no factors for {', '.join(attached.left_out)}")
+    total = np.zeros((rollouts.rewards.numel(),) * 2)
+
+    def add(score: factors.Score) -> None:
+        total[:] += contraction.gram(score).cpu().numpy()
+
+    attached.stream(own, add)
+    policy.model.zero_grad(set_to_none=True)
+    return (total + total.T) / 2
+
+
 def product(scores: Tensor) -> NDArray:
     """S Sᵀ in float64 from float32 rows, by blocks of columns."""
     total = np.zeros((len(scores), len(scores)))
     for block in scores.split(1 << 16, dim=1):
         total += (block @ block.T).double().numpy()
     return (total + total.T) / 2
+
+
+def pooled(parts: Sequence[moments.Moments]) -> moments.Moments:
+    """The moments of independent probes of one size together: averages of theirs.
+
+    Of the statistics alone (pooled, jackknife, bootstrap), which is all that predictions use.
+    """
+    count = len(parts)
+
+    def average(name: str) -> moments.Statistics:
+        found = {f.name: [getattr(getattr(m, name), f.name) for m in parts] for f in fields(moments.Statistics)}
+        if name != "jackknife":
+            return moments.Statistics(**{k: np.mean(v, axis=0) for k, v in found.items()})
+        points = {k: [getattr(m.pooled, k) for m in parts] for k in found}
+        return moments.Statistics(**{
+            k: np.concatenate([(sum(points[k]) - points[k][i] + v[i]) / count for i in range(count)])
+            for k, v in found.items()
+        })  # fmt: skip
+
+    return replace(parts[0], pooled=average("pooled"), jackknife=average("jackknife"), bootstrap=average("bootstrap"),
+                   prompts=sum(m.prompts for m in parts), flag="")  # fmt: skip

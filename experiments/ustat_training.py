@@ -1,14 +1,17 @@
 """Does it pay to train at G*?
 
 Claim    At an equal budget of rollouts the group size with the least gradient error trains best.
-Command  python experiments/ustat_training.py --out runs/ustat_training         many hours; resumable, a file per run
-         python experiments/ustat_training.py --out /tmp/smoke --seeds 2 --groups 2 8 --rollouts 2048 --batch 64
-Method   `tiny` on `arithmetic` with leave-one-out advantages (RLOO). Every run samples `rollouts` rollouts in batches
-         of `batch`, at G = 2, 4, 8, 16, 32 and at the planned G* of a probe of the starting model (`--best`); same
-         seeds everywhere. Outcome: held-out pass@1 at the end, and the rollouts after which it first is 0.8.
-Test     Paired by seed: best-G run minus each other, mean with its t interval (seeds are the units), and Wilcoxon's
-         signed-rank test; six comparisons, so Holm's correction.
-Verdict  holds if no other G ends better than G* beyond seed noise and some end worse.
+Command  python experiments/ustat_training.py --out runs/ustat_training      about an hour on one core; resumable
+         --only SEED runs one seed of every group size, then stops, so that a queue can take it in pieces
+         --recipe grpo --groups 2 8 32 --best 8 is the same with standardized advantages
+Method   `tiny` on `arithmetic`, leave-one-out advantages (RLOO, the gradient that G* is about). Every run samples
+         `steps` × `batch` rollouts at the same learning rate, held constant: only how a batch is cut into prompts and
+         groups differs. `--best` is G* of the starting model. Outcomes, on 200 held-out problems × 4: pass@1 at the
+         end, its mean over the evaluations of the run (less noisy), and the rollouts at which the line through the
+         evaluations first reaches `--level`, chosen from one run with another seed.
+Test     Paired by seed, the unit: mean of G* minus each other G with its t interval, p values by Holm.
+Verdict  holds if some G ends worse than G* beyond seed noise (Holm p < 0.05) and none better; does not hold if one
+         ends better; else cannot tell.
 """
 
 from __future__ import annotations
@@ -22,61 +25,84 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from grposcope.runs.store import dumps, write_json
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
 
-TARGET = 0.8
+OUTCOMES = {"final": "pass@1 at the end", "mean": "mean pass@1 over the run"}
 
 
 def one(group: int, seed: int, arguments: argparse.Namespace) -> dict:
     """Train once, or read what an earlier call has left; an unfinished run is made again."""
-    path = arguments.out / f"group{group}-seed{seed}.json"
-    if path.exists():
-        return json.loads(path.read_text())
-    folder = arguments.out / "runs" / f"group{group}-seed{seed}"
-    tries = 0
-    while folder.exists():
-        tries += 1
-        folder = folder.with_name(f"group{group}-seed{seed}-again{tries}")
-    steps = arguments.rollouts // arguments.batch
-    outcome = train(TrainConfig(
-        model=arguments.model, task=arguments.task, recipe="rloo", out=str(folder), seed=seed, steps=steps,
-        prompts=arguments.batch // group, group=group, eval_every=max(1, steps // arguments.evaluations),
-        eval_problems=arguments.problems, threads=1,
-    ))  # fmt: skip
-    curve = [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
-    reached = [e["step"] * arguments.batch for e in curve if e["pass@1"]["value"] >= TARGET]
-    result = {
-        "group": group, "seed": seed, "final": outcome.heldout["last"].value, "final_se": outcome.heldout["last"].se,
-        "first": outcome.heldout["first"].value, "rollouts": outcome.rollouts, "seconds": outcome.seconds,
-        "rollouts_to_target": min(reached) if reached else math.nan,
-    }  # fmt: skip
-    write_json(path, result)
-    return result
+    name = f"{arguments.recipe}-group{group}-seed{seed}"
+    path = arguments.out / f"{name}.json"
+    if not path.exists():
+        folder = arguments.out / "runs" / name
+        tries = 0
+        while folder.exists():
+            tries += 1
+            folder = folder.with_name(f"{name}-again{tries}")
+        outcome = train(TrainConfig(
+            model=arguments.model, task=arguments.task, recipe=arguments.recipe, out=str(folder), seed=seed,
+            steps=arguments.steps, prompts=arguments.batch // group, group=group, lr=arguments.lr, schedule="constant",
+            warmup=10, eval_every=arguments.every, eval_problems=arguments.problems, threads=1, checkpoint_every=0,
+            rollouts_every=0,
+        ))  # fmt: skip
+        curve = [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
+        steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+        write_json(path, {
+            "group": group, "seed": seed, "seconds": outcome.seconds,
+            "curve": [[e["step"] * arguments.batch, e["pass@1"]["value"]] for e in curve],
+            "dead": float(np.mean([s["dead_fraction"] for s in steps])),
+        })  # fmt: skip
+    found = json.loads(path.read_text())
+    rollouts, accuracy = np.array(found["curve"]).T
+    reached = crossing(rollouts, accuracy, arguments.level)
+    return found | {"final": accuracy[-1], "mean": accuracy[1:].mean(), "to_level": reached}
 
 
-def compared(results: list[dict], best: int, groups: list[int]) -> list[dict]:
-    """G* against each other group, paired by seed."""
-    final = {(r["group"], r["seed"]): r["final"] for r in results}
+def crossing(rollouts: NDArray, accuracy: NDArray, level: float) -> float:
+    """Rollouts at which the line through the evaluations first reaches the level; infinite if it does not."""
+    above = np.flatnonzero(accuracy >= level)
+    if not len(above):
+        return math.inf
+    k = above[0]
+    if k == 0:
+        return float(rollouts[0])
+    share = (level - accuracy[k - 1]) / (accuracy[k] - accuracy[k - 1])
+    return float(rollouts[k - 1] + share * (rollouts[k] - rollouts[k - 1]))
+
+
+def compared(results: list[dict], outcome: str, best: int, groups: list[int]) -> list[dict]:
+    """G* against each other group, paired by seed, with Holm's correction."""
+    found = {(r["group"], r["seed"]): r[outcome] for r in results}
     rows = []
     for group in groups:
         if group == best:
             continue
-        seeds = sorted({s for g, s in final if g == group} & {s for g, s in final if g == best})
-        gains = np.array([final[best, s] - final[group, s] for s in seeds])
-        n = len(gains)
-        half = stats.t.ppf(0.975, n - 1) * gains.std(ddof=1) / math.sqrt(n) if n > 1 else math.nan
-        p = stats.wilcoxon(gains).pvalue if n > 1 and gains.any() else math.nan
-        rows.append({"group": group, "n": n, "gain": float(gains.mean()), "half": float(half), "p": float(p)})
-    order = sorted((r for r in rows if not math.isnan(r["p"])), key=lambda r: r["p"])
+        seeds = sorted({s for g, s in found if g == group} & {s for g, s in found if g == best})
+        gains = np.array([found[best, s] - found[group, s] for s in seeds])
+        test = stats.ttest_1samp(gains, 0.0)
+        low, high = test.confidence_interval(0.95)
+        rows.append({"group": group, "n": len(seeds), "gain": float(gains.mean()), "low": float(low),
+                     "high": float(high), "p": float(test.pvalue)})  # fmt: skip
     running = 0.0
-    for rank, row in enumerate(order):  # Holm
-        running = max(running, min(1.0, (len(order) - rank) * row["p"]))
-        row["p_holm"] = running
+    for rank, row in enumerate(sorted(rows, key=lambda r: r["p"])):
+        running = max(running, min(1.0, (len(rows) - rank) * row["p"]))
+        row["holm"] = running
     return rows
+
+
+def verdict_of(rows: list[dict]) -> str:
+    """What the comparisons of one outcome say of the claim."""
+    sure = [r for r in rows if r["holm"] < 0.05]
+    better, worse = ([r["group"] for r in sure if sign * r["gain"] > 0] for sign in (-1, 1))
+    if better:
+        return f"does not hold: G in {better} beats G*"
+    return f"holds: G in {worse} is worse, none better" if worse else "cannot tell: seed noise is larger"
 
 
 def main() -> None:
@@ -85,44 +111,46 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--task", default="arithmetic")
+    parser.add_argument("--recipe", default="rloo")
     parser.add_argument("--groups", type=int, nargs="+", default=[2, 4, 8, 16, 32])
     parser.add_argument("--best", type=int, default=4, help="G*, from `grposcope plan` on a probe of the model")
-    parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--rollouts", type=int, default=81920)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", type=int, help="run this seed, then stop")
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=256, help="rollouts per step, a multiple of every group")
-    parser.add_argument("--evaluations", type=int, default=20)
+    parser.add_argument("--lr", type=float, default=4e-4)
+    parser.add_argument("--every", type=int, default=15, help="steps between evaluations")
     parser.add_argument("--problems", type=int, default=200, help="held-out problems per evaluation")
+    parser.add_argument("--level", type=float, default=0.45, help="held-out pass@1 to reach")
     arguments = parser.parse_args()
     groups = sorted({*arguments.groups, arguments.best})
     if any(arguments.batch % g for g in groups):
         parser.error(f"--batch {arguments.batch} must be a multiple of every group, {groups}")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    results = [one(group, seed, arguments) for seed in range(arguments.seeds) for group in groups]
-    print("| G | runs | final pass@1 (mean ± s.e. over seeds) | rollouts to 0.8, median (runs that reach it) |")
-    print("|---|---|---|---|")
+    seeds = range(arguments.seeds) if arguments.only is None else [arguments.only]
+    results = [one(group, seed, arguments) for seed in seeds for group in groups]
+    if arguments.only is not None:
+        print(dumps(results))
+        return
+    print(f"| G | P | runs | {' | '.join(OUTCOMES.values())} | dead groups | rollouts to {arguments.level:g}, median "
+          "[least, most] |\n|---|---|---|---|---|---|---|")  # fmt: skip
     for group in groups:
         own = [r for r in results if r["group"] == group]
-        final = np.array([r["final"] for r in own])
-        reached = [float(r["rollouts_to_target"]) for r in own if r["rollouts_to_target"] != "NaN"]
-        reached = [r for r in reached if not math.isnan(r)]
-        median = f"{np.median(reached):,.0f}" if 2 * len(reached) > len(own) else "not reached by half"
-        error = final.std(ddof=1) / math.sqrt(len(final)) if len(final) > 1 else math.nan
-        print(f"| {group} | {len(own)} | {final.mean():.3f} ± {error:.3f} | {median} ({len(reached)}) |")
-    rows = compared(results, arguments.best, groups)
-    print("\n| against G | gain of G* (95 % t interval) | Wilcoxon p | Holm |\n|---|---|---|---|")
-    for r in rows:
-        low, high = r["gain"] - r["half"], r["gain"] + r["half"]
-        print(
-            f"| {r['group']} | {r['gain']:+.3f} [{low:+.3f}, {high:+.3f}] | {r['p']:.3f} | {r.get('p_holm', 1):.3f} |"
-        )
-    least = 2 / 2**arguments.seeds
-    better = [r["group"] for r in rows if r["gain"] + r["half"] < 0]
-    worse = [r["group"] for r in rows if r["gain"] - r["half"] > 0]
-    verdict = "holds" if worse and not better else "does not hold" if better else "cannot tell: seed noise is larger"
-    print(
-        f"verdict: {verdict}; better than G*: {better}, worse: {worse} (least p of {arguments.seeds} seeds {least:.3f})"
-    )
-    print(dumps({"verdict": verdict, "results": results, "comparisons": rows, "best": arguments.best}))
+        means = [f"{np.mean([r[k] for r in own]):.3f} ± {stats.sem([r[k] for r in own]):.3f}" for k in OUTCOMES]
+        reached = [r["to_level"] for r in own]
+        print(f"| {group} | {arguments.batch // group} | {len(own)} | {' | '.join(means)} | "
+              f"{np.mean([r['dead'] for r in own]):.1%} | "
+              f"{np.median(reached):,.0f} [{min(reached):,.0f}, {max(reached):,.0f}] |")  # fmt: skip
+    answers, comparisons = {}, {}
+    for outcome, meaning in OUTCOMES.items():
+        rows = comparisons[outcome] = compared(results, outcome, arguments.best, groups)
+        print(f"\n| G = {arguments.best} less G = | {meaning} [95 %] | p | Holm |\n|---|---|---|---|")
+        for r in rows:
+            interval = f"[{r['low']:+.3f}, {r['high']:+.3f}]"
+            print(f"| {r['group']} | {r['gain']:+.3f} {interval} | {r['p']:.3f} | {r['holm']:.3f} |")
+        answers[outcome] = verdict_of(rows)
+        print(f"verdict by {meaning}: {answers[outcome]}")
+    print(dumps({"verdict": answers, "results": results, "comparisons": comparisons, "best": arguments.best}))
 
 
 if __name__ == "__main__":

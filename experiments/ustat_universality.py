@@ -2,11 +2,15 @@
 
 Claim    G* depends on neither the rollout budget, nor the iteration, nor the learning rate (arXiv:2603.01162,
          Theorem 7, which also reports that it moves with the task).
-Command  python experiments/ustat_universality.py --out runs/ustat_universality     about an hour on one core; resumable
-Method   `tiny` on `arithmetic`. Train with RLOO at three learning rates, keep the model at the start, the middle and
-         the end, and probe each: G* with its bootstrap interval. Budgets: the best whole G of a full search over P and
-         G at 128, 512, 2,048 rollouts from the same moments, and probes of different size of the starting model.
-Verdict  holds if all intervals of G* over iterations and learning rates share a point (budgets leave it by algebra).
+Command  python experiments/ustat_universality.py --out runs/ustat_universality    half an hour on one core; resumable
+         --only RATE trains at one learning rate and probes it, then stops, so that a queue can take it in pieces
+Method   `tiny` on `arithmetic`. Train with RLOO at three learning rates, keep the model at the middle and the end,
+         and probe it with the same prompts as at the start: G* with its bootstrap interval. The draws of prompts are
+         the same in every probe, so G* ÷ G* at the start has an interval of its own in which the choice of prompts
+         cancels. Budgets: the best P and G of a full search at 128, 512, 2,048 rollouts from the same moments, and
+         probes of other sizes at the start.
+Verdict  holds if no interval of a ratio to the start, widened for their number (Bonferroni), leaves 1 out.
+         One run a learning rate: the intervals hold for these models, not for other seeds of training.
 """
 
 from __future__ import annotations
@@ -20,48 +24,81 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
-from ustat_gradients import draw, gram
+from ustat_gradients import draw, streamed
 
 from grposcope import policies, tasks
 from grposcope.runs.store import dumps, write_json
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
-from grposcope.ustat import gram_file, moments, planning
+from grposcope.ustat import gram_file, moments, planning, resampling
 
 
-def probed(folder: Path, model: str, arguments: argparse.Namespace, shape: tuple[int, int]) -> dict:
-    """G* and its interval for one model, measured once and kept."""
-    if not (folder / "gram.npz").exists():
+def probe(folder: Path, model: str, arguments: argparse.Namespace, shape: tuple[int, int]) -> moments.Moments:
+    """The moments of one model, probed once and kept."""
+    if not (folder / "probe.json").exists():
         policy, task = policies.load(model), tasks.load(arguments.task)
         generator = torch.Generator().manual_seed(arguments.seed)
         rollouts = draw(policy, task, task.problems("train"), shape, generator)
-        matrix, _ = gram(policy, rollouts)
-        gram_file.write(folder, matrix, rollouts.rewards.numpy(), rollouts.truncated.reshape(shape).numpy())
-        write_json(
-            folder / "probe.json",
-            {"format": 1, "model": model, "task": task.name, "prompts": shape[0], "group": shape[1]},
-        )
+        truncated = rollouts.truncated.reshape(shape).numpy()
+        gram_file.write(folder, streamed(policy, rollouts), rollouts.rewards.numpy(), truncated)
+        about = {"format": 1, "model": model, "task": task.name, "prompts": shape[0], "group": shape[1],
+                 "reward": float(rollouts.rewards.mean())}  # fmt: skip
+        write_json(folder / "probe.json", about)
     held = gram_file.read(folder)
-    found = moments.from_gram(held.gram, held.rewards)
+    return moments.from_gram(held.gram, held.rewards)
+
+
+def row(name: str, folder: Path, found: moments.Moments, start: moments.Moments, comparisons: int) -> dict:
+    """G* of one probe, and its ratio to that of the start."""
     plan = planning.optimal_group(found)
     batches = {n: planning.allocate(found, n) for n in (128, 512, 2048)}
+    drawn, before = (planning.optimum(m.bootstrap, 0.0, 1.0) for m in (found, start))
+    paired = found is not start and len(drawn) == len(before) and found.prompts == start.prompts
+    wide = resampling.interval(drawn / before, 1 - 0.05 / comparisons) if paired else (math.nan, math.nan)
     return {
-        "reward": float(held.rewards.mean()), "best": plan.continuous.value, "se": plan.continuous.se,
-        "low": plan.interval[0], "high": plan.interval[1], "near": plan.near, "sigma1": found.sigma1.value,
-        "delta": found.delta.value, "prompt_variance": found.prompt_variance.value,
+        "name": name, "shape": (found.prompts, found.group),
+        "reward": json.loads((folder / "probe.json").read_text())["reward"],
+        "best": plan.continuous.value, "se": plan.continuous.se, "low": plan.interval[0], "high": plan.interval[1],
+        "near": plan.near, "sigma1": found.sigma1, "delta": found.delta, "prompt_variance": found.prompt_variance,
         "allocations": {n: (b.prompts, b.group) for n, b in batches.items()},
+        "ratio": plan.continuous.value / float(planning.optimum(start.pooled, 0.0, 1.0)[0]),
+        "ratio_interval": resampling.interval(drawn / before) if paired else (math.nan, math.nan),
+        "wide": wide, "moved": paired and not wide[0] <= 1 <= wide[1],
     }  # fmt: skip
 
 
-def trained(rate: float, steps: int, arguments: argparse.Namespace) -> str:
-    """The model after `steps` steps at this learning rate, trained once; its folder."""
-    folder = arguments.out / f"lr{rate:g}-steps{steps}"
-    if not (folder / "summary.json").exists():
+def trained(rate: float, arguments: argparse.Namespace) -> dict[str, str]:
+    """The models at the middle and the end of training at this learning rate, trained once."""
+    folder = arguments.out / f"lr{rate:g}"
+    tries = 0
+    while folder.exists() and not (folder / "summary.json").exists():  # left unfinished: made again
+        tries += 1
+        folder = folder.with_name(f"lr{rate:g}-again{tries}")
+    if not folder.exists():
         train(TrainConfig(
             model=arguments.model, task=arguments.task, recipe="rloo", out=str(folder), seed=arguments.seed,
-            steps=steps, prompts=32, group=8, lr=rate, schedule="constant", eval_every=0, threads=1,
+            steps=arguments.steps, prompts=32, group=8, lr=rate, schedule="constant", eval_every=0, threads=1,
+            checkpoint_every=arguments.steps // 2, keep_checkpoints=0, rollouts_every=0,
         ))  # fmt: skip
-    return str(folder / "model")
+    middle = folder / "checkpoints" / f"step-{arguments.steps // 2:06d}" / "model"
+    return {f"step {arguments.steps // 2}": str(middle), f"step {arguments.steps}": str(folder / "model")}
+
+
+def table(rows: list[dict]) -> str:
+    """All probes as a Markdown table."""
+    lines = ["| model | P × G | mean reward | Σ₁ | Δ | V_p | G* [95 %] | loses at most 5 % | ÷ start [95 %] | "
+             "P × G bought by 128, 512, 2,048 |", "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for r in rows:
+        bought = ", ".join(f"{p} × {g}" for p, g in r["allocations"].values())
+        found = " | ".join(f"{r[k].value:.3g} ± {r[k].se:.2g}" for k in ("sigma1", "delta", "prompt_variance"))
+        best = f"{r['best']:.3g} [{r['low']:.3g}, {r['high']:.3g}]"
+        low, high = r["ratio_interval"]
+        ratio = "" if math.isnan(low) else f"{r['ratio']:.2f} [{low:.2f}, {high:.2f}]"
+        lines.append(
+            f"| {r['name']} | {r['shape'][0]} × {r['shape'][1]} | {r['reward']:.3f} | {found} | "
+            f"{best} | {r['near'][0]} to {r['near'][1]} | {ratio} | {bought} |"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -70,41 +107,40 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--task", default="arithmetic")
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-4, 2e-4, 4e-4])
-    parser.add_argument("--steps", type=int, default=240, help="the end of training; the middle is half of it")
+    parser.add_argument("--rates", type=float, nargs="+", default=[2e-4, 4e-4, 1e-3])
+    parser.add_argument("--only", type=float, help="train at this learning rate and probe it, then stop; 0: the start")
+    parser.add_argument("--steps", type=int, default=120, help="the end of training; the middle is half of it")
     parser.add_argument("--probe", type=int, nargs=2, default=(64, 16))
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.out.mkdir(parents=True, exist_ok=True)
     prompts, group = arguments.probe
+    rates = arguments.rates if arguments.only is None else [arguments.only] if arguments.only else []
+    comparisons = 2 * len(arguments.rates)
+
     rows = []
-
-    def show(name: str, model: str, shape: tuple[int, int]) -> None:
-        folder = arguments.out / ("probe-" + name.replace(" ", "-").replace("×", "x"))
-        rows.append({"name": name, "shape": shape, **probed(folder, model, arguments, shape)})
-        print(json.dumps(json.loads(dumps(rows[-1]))), flush=True)
-
-    show("start", arguments.model, (prompts, group))
-    show("start, half the prompts", arguments.model, (prompts // 2, group))
-    show("start, half the group", arguments.model, (prompts, group // 2))
-    for rate in arguments.rates:
-        for steps in (arguments.steps // 2, arguments.steps):
-            show(f"lr {rate:g}, step {steps}", trained(rate, steps, arguments), (prompts, group))
-    print("| probe | P × G | mean reward | Σ₁ | Δ | V_p | G* [95 %] | within 5 % | P × G at 128, 512, 2,048 rollouts |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for r in rows:
-        bought = ", ".join(f"{p} × {g}" for p, g in r["allocations"].values())
-        found = f"{r['sigma1']:.4g} | {r['delta']:.4g} | {r['prompt_variance']:.4g}"
-        print(f"| {r['name']} | {r['shape'][0]} × {r['shape'][1]} | {r['reward']:.3f} | {found} | "
-              f"{r['best']:.3g} [{r['low']:.3g}, {r['high']:.3g}] | "
-              f"{r['near'][0]} to {r['near'][1]} | {bought} |")  # fmt: skip
-    low, high = max(r["low"] for r in rows), min(r["high"] for r in rows)
+    start = probe(arguments.out / "probe-start", arguments.model, arguments, (prompts, group))
+    sizes = {"start": (prompts, group), "start, half the prompts": (prompts // 2, group),
+             "start, half the group": (prompts, group // 2)}  # fmt: skip
+    for name, shape in sizes.items() if not arguments.only else ():
+        folder = arguments.out / ("probe-" + name.replace(", ", "-").replace(" ", "-"))
+        found = start if name == "start" else probe(folder, arguments.model, arguments, shape)
+        rows.append(row(name, folder, found, start, comparisons))
+        print(dumps(rows[-1]), flush=True)
+    for rate in rates:
+        for name, model in trained(rate, arguments).items():
+            folder = arguments.out / f"probe-lr{rate:g}-{name.replace(' ', '')}"
+            found = probe(folder, model, arguments, (prompts, group))
+            rows.append(row(f"learning rate {rate:g}, {name}", folder, found, start, comparisons))
+            print(dumps(rows[-1]), flush=True)
+    print(table(rows))
+    compared = [r for r in rows if not math.isnan(r["wide"][0])]
+    moved = [r["name"] for r in compared if r["moved"]]
     spread = max(r["best"] for r in rows) / min(r["best"] for r in rows)
-    known = all(not math.isnan(r["low"]) for r in rows)
-    verdict = "cannot tell" if not known else "holds" if low <= high else "does not hold"
-    print(f"verdict: {verdict}; largest ÷ smallest G* {spread:.2f}")
-    print(dumps({"verdict": verdict, "spread": spread, "rows": rows}))
+    verdict = "does not hold" if moved else "holds" if compared else "cannot tell"
+    print(f"verdict: {verdict}; moved: {moved}; largest ÷ smallest G* {spread:.2f}")
+    print(dumps({"verdict": verdict, "moved": moved, "spread": spread, "rows": rows}))
 
 
 if __name__ == "__main__":

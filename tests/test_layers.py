@@ -14,8 +14,8 @@ LEVEL = {
     "objectives": 2, "ustat": 2, "dynamics": 2,
     "geometry": 3,
     "runs": 4, "tasks": 4, "policies": 4,
-    "training": 5, "engines": 5, "diagnosis": 5,
-    "report": 6,
+    "training": 5, "diagnosis": 5,
+    "engines": 6, "report": 6,
     "commands": 7,
     "cli": 8,
 }  # fmt: skip

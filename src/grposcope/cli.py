@@ -32,14 +32,18 @@ def parser(wanted: Collection[str] = tuple(HELP)) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0, or 2 for what the user can mend, or 130 for Ctrl-C."""
+    """Run the command line; returns 0; 1 for a mode of --fail-on, 2 for what the user can mend, 130 for Ctrl-C."""
     words = sys.argv[1:] if argv is None else list(argv)
     arguments = parser(words[:1]).parse_args(words)
     try:
         return int(arguments.run(arguments))
     except UserError as error:
-        print(f"grposcope: error: {error}", file=sys.stderr)
+        said = "".join(letter if letter.isprintable() else "?" for letter in str(error))  # names of files and keys
+        print(f"grposcope: error: {said}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader of our output, such as head, has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("grposcope: interrupted", file=sys.stderr)
         return 130

@@ -38,7 +38,9 @@ def curve(n: int = 120) -> tuple[np.ndarray, np.ndarray]:
 def run_folder(tmp_path: Path) -> Path:
     """A run of SGD whose reward has time constant 25: with β = 0.5 and η = 0.1, κ = 0.5/(0.1·25) = 0.2."""
     settings = {"momentum": 0.5, "interval": 1, "optimizer": "sgd"}
-    (tmp_path / "config.json").write_text(json.dumps({"settings": settings, "lr": 0.1, "model": {"parameters": 100}}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"format": 2, "settings": settings, "lr": 0.1, "model": {"parameters": 100}})
+    )
     rows = [{"step": int(t), "reward": float(r), "grad_norm": 0.5} for t, r in zip(*curve(), strict=True)]
     (tmp_path / "steps.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return tmp_path
@@ -161,7 +163,7 @@ def test_stability_of_a_run(run_folder: Path, capsys: pytest.CaptureFixture[str]
         (("--lr", "0.1", "--curvature", "0"), "curvature 0"),
         (("--lr", "0.1", "--curvature", "1", "--momentum", "1"), "momentum 1"),
         (("--lr", "0.1", "--curvature", "1", "--interval", "-2"), "interval -2"),
-        (("--run", "nowhere"), "no config.json"),
+        (("--run", "nowhere"), "there is no nowhere"),
     ],
 )
 def test_bad_stability(argv: tuple[str, ...], message: str) -> None:

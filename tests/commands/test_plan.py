@@ -133,6 +133,36 @@ def test_a_run_answers_what_rewards_can_say(tmp_path: Path, capsys: pytest.Captu
     assert "extrapolated" in text
 
 
+def test_a_runs_last_probe_is_planned_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The one of the highest step that has its Gram; without any, rewards alone."""
+    run = make_run(tmp_path, [{"step": 1, "rewards": [0, 1, 1, 0]}])
+    assert call(capsys, run)[1]["kind"] == "run"
+    for step in (9, 10, 200):
+        (run / "probes" / f"step-{step}").mkdir(parents=True)
+        make_probe(run / "probes" / f"step-{step}", seed=step)
+    (run / "probes" / "step-200" / "gram.npz").unlink()
+    text, document = call(capsys, run)
+    assert document["kind"] == "probe"
+    assert document["folder"] == str(run)
+    assert document["probe"]["folder"] == str(run / "probes" / "step-10")
+    assert document["plan"] == call(capsys, run / "probes" / "step-10")[1]["plan"]
+    assert document["plan"] != call(capsys, run / "probes" / "step-9")[1]["plan"]
+    assert "step-10: tiny on arithmetic" in text
+
+
+def test_the_star_marks_what_is_extrapolated_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Few prompts make a rough error, which is no extrapolation."""
+    make_probe(tmp_path, prompts=6)
+    text, document = call(capsys, tmp_path, "--groups", "2,6")
+    assert document["moments"]["sigma1"]["flag"] == "6 prompts: rough standard error"
+    assert "*" not in text.split("what you lose")[1].split("best G")[0]
+    text, _ = call(capsys, tmp_path, "--groups", "2,8")
+    rows = [line for line in text.split("what you lose")[1].splitlines() if line.startswith(("  2 ", "  8 "))]
+    assert [row.count("*") for row in rows] == [0, 1]
+
+
 def test_groups_of_a_run_may_differ_in_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [{"step": 1, "rewards": [0, 1, 1]}, {"step": 1, "rewards": [0, 0, 1, 1]}]
     _, document = call(capsys, make_run(tmp_path, lines), "--groups", "2")
@@ -208,10 +238,10 @@ def test_other_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         call(capsys, tmp_path)
     make_probe(tmp_path)
     (tmp_path / "probe.json").write_text('{"format": 9}')
-    with pytest.raises(UserError, match="format is not 1"):
+    with pytest.raises(UserError, match="of format 9, and this grposcope reads up to 1"):
         call(capsys, tmp_path)
     (tmp_path / "probe.json").write_text("{")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="not valid JSON"):
         call(capsys, tmp_path)
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from grposcope.commands import probe
+from grposcope.commands import probe, probe_source
 from grposcope.errors import UserError
 from grposcope.geometry import passes, spectrum
 from grposcope.objectives import recipes
+from grposcope.runs import read
+from grposcope.training.config import TrainConfig
+from grposcope.training.loop import train
 from grposcope.ustat import gram_file
 
 SMALL = ["--prompts", "4", "--group", "4", "--threads", "1"]
@@ -55,16 +60,69 @@ def test_summary_json_and_files(tmp_path: Path, capsys: pytest.CaptureFixture) -
         again.run(again)
 
 
-def test_a_checkpoint_of_a_run_brings_its_task(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    from grposcope import policies
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run with a checkpoint, of another recipe and task than the defaults."""
+    folder = tmp_path_factory.mktemp("runs") / "mine"
+    train(TrainConfig(steps=2, prompts=2, group=2, recipe="dapo", task="arithmetic:steps=3,size=50", eval_problems=0,
+                      checkpoint_every=1, rollouts_every=0, threads=1, out=str(folder)))  # fmt: skip
+    return folder
 
-    policy = policies.load("tiny")
-    policy.model.save_pretrained(tmp_path / "model")
-    policy.tokenizer.save_pretrained(tmp_path / "model")
-    (tmp_path / "config.json").write_text(json.dumps({"settings": {"task": "arithmetic:steps=3"}}))
-    given = arguments("--model", str(tmp_path), *SMALL, "--checkpointing", "--recipe", "dapo")
+
+def test_a_run_is_probed_as_it_was_trained_and_keeps_the_probe(run: Path, capsys: pytest.CaptureFixture) -> None:
+    given = arguments("--model", str(run), *SMALL, "--checkpointing")
     assert given.run(given) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["task"] == "arithmetic:steps=3"
+    text = capsys.readouterr().out
+    content = json.loads(text.splitlines()[-1])
+    assert (content["task"], content["recipe"], content["step"]) == ("arithmetic:steps=3,size=50", "dapo", 2)
+    assert f"written to {run / 'probes' / 'step-000002'}; grposcope report {run} shows it" in text
+    (kept,) = read(run).probes
+    assert kept.folder == run / "probes" / "step-000002"
+    assert kept.content["step"] == 2
+    with pytest.raises(
+        UserError, match=r"step-000002 is not empty: this model was probed before.*another --out"
+    ):
+        given.run(given)
+
+
+@pytest.mark.parametrize("by", ["flag", "folder"])
+def test_a_checkpoint_is_probed_at_its_step(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture, by: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("probes"))
+    which = ["--model", str(copy), "--checkpoint", "1"]
+    if by == "folder":
+        which = ["--model", str(copy / "checkpoints" / "step-000001")]
+    given = arguments(*which, *SMALL, "--recipe", "rloo")
+    assert given.run(given) == 0
+    content = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (content["step"], content["recipe"]) == (1, "rloo")
+    assert (copy / "probes" / "step-000001" / "gram.npz").is_file()
+
+
+def test_out_and_the_task_can_be_others(run: Path, tmp_path: Path) -> None:
+    source = probe_source.find(str(run))
+    given = arguments("--model", str(run), "--task", "arithmetic")
+    source = dataclasses.replace(source, settings={**source.settings, "reward": "r.py:f", "max_tokens": 5})
+    source.complete(given)
+    assert (given.task, given.reward, given.max_tokens, given.temperature) == ("arithmetic", None, None, 1.0)
+    assert probe._new_folder(str(tmp_path / "else"), source.place) == tmp_path / "else"
+
+
+def test_models_that_a_run_does_not_have(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / "summary.json").unlink()
+    with pytest.raises(UserError, match=r"has not ended.*--checkpoint with one of 1"):
+        probe_source.find(str(copy))
+    with pytest.raises(UserError, match=r"step-000007 is no checkpoint.*one of 1"):
+        probe_source.find(str(run), 7)
+    with pytest.raises(UserError, match="is one already"):
+        probe_source.find(str(run / "checkpoints" / "step-000001"), 1)
+    with pytest.raises(UserError, match="--checkpoint 3 needs --model with the folder of a run"):
+        probe_source.find("tiny", 3)
+    shutil.rmtree(copy / "checkpoints")
+    with pytest.raises(UserError, match="no checkpoints; finish it with grposcope train --resume"):
+        probe_source.find(str(copy))
 
 
 @pytest.mark.parametrize(

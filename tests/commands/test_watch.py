@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import gzip
+import http.server
 import json
 import math
 import os
+import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import synthetic
 from grposcope.commands import watch
 from grposcope.errors import UserError
-from grposcope.report import live
+from grposcope.report import live, watching
+from grposcope.runs import follow
 
 
 def call(*arguments: str | Path) -> int:
@@ -109,7 +116,7 @@ def test_it_follows_until_the_run_ends(going: Path, capsys: pytest.CaptureFixtur
 def test_a_run_that_has_not_begun_is_awaited(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert call(tmp_path / "later", "--once") == 0
     out = capsys.readouterr().out
-    assert "not begun; waiting for its config.json" in out
+    assert "not begun; waiting for it" in out
     assert json.loads(out.splitlines()[-1])["phase"] == "not begun"
 
 
@@ -166,8 +173,8 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / "config.json").write_text('{"format": 99}')
     for path, words in (
-        (tmp_path, "has no config.json"),
-        (tmp_path / "file", "is a file"),
+        (tmp_path, "a folder of 1 runs"),
+        (tmp_path / "file", "a file with nothing in it"),
         (tmp_path / "newer", "record of format 99"),
         (tmp_path / "no" / "where", "there is no folder"),
     ):
@@ -176,3 +183,295 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="--every 0 must be above 0"):
         call(tmp_path / "file", "--every", "0")
+
+
+# Logs of other trainers
+
+
+def rows(count: int = 80, collapse_from: int | None = None, first: int = 1) -> list[dict[str, float]]:
+    """Metrics of a healthy run, or one whose entropy collapses."""
+    noise = 0.01 * np.random.default_rng(3).normal(size=(count, 2))
+    found = []
+    for i in range(count):
+        gone = collapse_from is not None and i + first >= collapse_from
+        entropy = (0.001 if gone else 0.8) * (1 + noise[i, 0])
+        found.append({"step": i + first, "reward": 0.3 + 0.004 * i + noise[i, 1], "entropy": entropy})
+    return found
+
+
+def jsonl(table: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in table)
+
+
+def state(table: list[dict[str, Any]], **more: Any) -> str:
+    history = [{**row, "frac_reward_zero_std": 0.1, "completions/mean_length": 50.0} for row in table]
+    return json.dumps({"log_history": history, "global_step": len(table), "logging_steps": 1, **more})
+
+
+def verl(table: list[dict[str, Any]]) -> str:
+    keys = {"reward": "critic/score/mean", "entropy": "actor/entropy"}
+    rows = [(row["step"], {keys[k]: v for k, v in row.items() if k in keys}) for row in table]
+    return "".join(f"step:{at} - " + " - ".join(f"{k}:{v}" for k, v in row.items()) + "\n" for at, row in rows)
+
+
+def openrlhf(table: list[dict[str, Any]]) -> str:
+    rows = [{"policy_loss": 0.1, "reward": row["reward"], "entropy_loss": row["entropy"]} for row in table]
+    return "".join(f"INFO ppo_trainer.py:550] Global step {i}: {row!r}\n" for i, row in enumerate(rows, 1))
+
+
+def csv(table: list[dict[str, Any]]) -> str:
+    return "step,reward,entropy\n" + "".join(f"{r['step']},{r['reward']},{r['entropy']}\n" for r in table)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.jsonl", jsonl),
+        ("trainer_state.json", state),
+        ("verl.log", verl),
+        ("openrlhf.log", openrlhf),
+        ("a.csv", csv),
+    ],
+)
+def test_a_log_of_any_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture, name: str, text: Callable[[list[dict[str, Any]]], str]
+) -> None:
+    path = tmp_path / name
+    path.write_text(text(rows(collapse_from=50)))
+    assert call(path, "--once") == 0
+    out = capsys.readouterr().out
+    said = json.loads(out.splitlines()[-1])
+    assert said["step"] == 80
+    assert said["flagged"] == ["entropy collapse"]
+    assert [alarm["mode"] for alarm in said["alarms"]] == ["entropy collapse"]
+    assert out.count("✗ step 80: entropy collapse, since step ") == 1
+    assert "failing: entropy collapse" in out
+    assert any(line.startswith("Reward ") for line in out.splitlines())
+    assert all(len(line) <= 100 for line in out.splitlines()[:-1])
+
+
+def test_a_growing_log_and_the_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Not there yet, empty, half-written, growing: it leaves with 1 when the mode is first flagged, not before."""
+    path = tmp_path / "run.jsonl"
+    lines = jsonl(rows(120, collapse_from=60)).splitlines(keepends=True)
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        time.sleep(0.1)
+        path.write_text("")
+        time.sleep(0.1)
+        for line in lines:
+            with path.open("a") as file:
+                file.write(line[:20])
+                file.flush()
+                time.sleep(0.002)
+                file.write(line[20:])
+            written += 1
+            time.sleep(0.01)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert call(path, "--every", "0.02", "--fail-on", "entropy collapse") == 1
+    seen = written
+    writer.join()
+    out = capsys.readouterr().out
+    said = json.loads(out.splitlines()[-1])
+    assert "not begun; waiting for it" in out
+    assert 60 < said["alarms"][0]["step"] <= seen + 1
+    assert 55 <= said["alarms"][0]["onset"] <= 62
+
+
+def test_each_onset_is_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    whole = rows(200, collapse_from=60)
+    seen = watching.Watching(path)
+    seen._pace = follow.Pace(1.0)
+    modes = []
+    for end in range(20, 201, 10):
+        path.write_text(jsonl(whole[:end]))
+        modes += [alarm.mode for alarm in seen.look(0.0)]
+    assert modes == ["entropy collapse"]
+
+
+def test_another_run_in_the_same_file_is_judged_anew(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    seen = watching.Watching(path)
+    seen._pace = follow.Pace(1.0)
+    path.write_text(jsonl(rows(100, collapse_from=60)))
+    assert [alarm.mode for alarm in seen.look(0.0)] == ["entropy collapse"]
+    path.replace(tmp_path / "run.jsonl.1")
+    assert seen.look(0.0) == []
+    path.write_text("")
+    assert seen.look(0.0) == []
+    assert "nothing in it" in seen.problem
+    assert "nothing in it" in seen.frame(0.0, 100)
+    path.write_text(jsonl(rows(60)))
+    assert seen.look(0.0) == []
+    assert seen.alarms.raised == []
+    assert seen.log.run is not None
+    assert seen.log.run.steps == 60
+    path.write_text(jsonl(rows(90, collapse_from=50)))
+    assert [alarm.mode for alarm in seen.look(0.0)] == ["entropy collapse"]
+
+
+def test_reading_rests_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pace = follow.Pace(0.2)
+    assert pace.ready()
+    pace.spent(3.0)
+    now = 111.9
+    assert not pace.ready()
+    now = 112.1
+    assert pace.ready()
+    assert not follow.Pace(0.2, rest=1.0).ready()
+
+
+def test_a_log_is_read_only_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(jsonl(rows(10)))
+    log = follow.Log(path)
+    assert log.look()
+    monkeypatch.setattr(follow, "read", None)
+    assert not log.look()
+    assert log.run is not None
+
+
+def test_the_callback_of_an_output_folder_is_followed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """TRL's own state is written at checkpoints only; the record of the callback is ahead of it."""
+    synthetic.make(tmp_path / "grposcope", steps=20)
+    (tmp_path / "checkpoint-5").mkdir()
+    (tmp_path / "checkpoint-5" / "trainer_state.json").write_text(state(rows(5)))
+    assert call(tmp_path, "--once") == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["step"] == 20
+
+
+def test_a_run_of_ours_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run = synthetic.make(tmp_path / "run", steps=60)
+    table = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    for row in table[40:]:
+        row["grad_norm"] = "NaN"
+    (run / "steps.jsonl").write_text(jsonl(table))
+    assert call(run, "--fail-on", "flagged") == 1
+    out = capsys.readouterr().out
+    assert "non-finite" in json.loads(out.splitlines()[-1])["flagged"]
+    assert "failing: non-finite" in out
+
+
+def test_a_finished_log_ends_the_watch(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_state.json"
+    path.write_text(state(rows(40), max_steps=40))
+    assert call(path) == 0
+
+
+def test_minor_modes_are_raised_only_if_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    noise = 0.005 * np.random.default_rng(0).normal(size=200)
+    path = tmp_path / "flat.jsonl"
+    path.write_text(jsonl([{"step": i + 1, "reward": 0.5 + noise[i]} for i in range(200)]))
+    assert call(path, "--once", "--fail-on", "flagged") == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (said["flagged"], said["alarms"]) == (["no learning"], [])
+    assert call(path, "--once", "--fail-on", "no learning") == 1
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J</script><b>x"
+
+
+def test_escapes_of_a_log_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    table = [{**row, f"reward {HOSTILE}": row["reward"], HOSTILE: "text"} for row in rows()]
+    path = tmp_path / f"{HOSTILE.replace('/', '-')}.jsonl"
+    path.write_text(jsonl(table))
+    assert call(path, "--once") == 0
+    assert "\x1b" not in capsys.readouterr().out
+    path.write_text(f"{HOSTILE}\n" * 5)
+    with pytest.raises(UserError):
+        call(path, "--once")
+    seen = watching.Watching(path)
+    seen.look(0.0)
+    assert "\x1b" not in seen.frame(0.0, 100)
+
+
+def test_a_compressed_log(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(jsonl(rows()).encode()))
+    assert call(path, "--once") == 0
+
+
+@pytest.fixture
+def hook() -> Iterator[tuple[str, list[dict[str, Any]], list[int]]]:
+    """URL of a server, what it was sent, and the statuses it answers with (200 after these)."""
+    sent: list[dict[str, Any]] = []
+    answers: list[int] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(answers.pop(0) if answers else 200)
+            self.send_header("Location", "file:///etc/passwd")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", sent, answers
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grposcope.diagnosis.webhook.PAUSE", 0.01)
+
+
+@pytest.mark.usefixtures("quick")
+def test_webhook(tmp_path: Path, hook: tuple[str, list[dict[str, Any]], list[int]]) -> None:
+    url, sent, answers = hook
+    answers.append(500)
+    path = tmp_path / "a.jsonl"
+    path.write_text(jsonl(rows(collapse_from=50)))
+    assert call(path, "--once", "--webhook", url) == 0
+    assert len(sent) == 2  # the first was answered with 500
+    assert sent[0] == sent[1]
+    assert (sent[0]["mode"], sent[0]["step"], sent[0]["run"]) == ("entropy collapse", 80, str(path))
+    assert sent[0]["text"].startswith(f"{path}: step 80: entropy collapse, since step ")
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("status", [500, 302, None])
+def test_a_webhook_that_fails_is_said_and_no_more(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    hook: tuple[str, list[dict[str, Any]], list[int]],
+    status: int | None,
+) -> None:
+    """Errors, redirects (which are not followed), and a port at which nobody answers."""
+    url, sent, answers = hook
+    answers += [status or 200] * 2
+    path = tmp_path / "a.jsonl"
+    path.write_text(jsonl(rows(collapse_from=50)))
+    assert call(path, "--once", "--webhook", url if status else "http://127.0.0.1:9/x") == 0
+    said = capsys.readouterr()
+    assert "webhook: " in said.err
+    assert str(status or "refused") in said.err
+    assert len(sent) == (2 if status else 0)
+    assert json.loads(said.out.splitlines()[-1])["flagged"] == ["entropy collapse"]
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://a/b", "http://", "a b", "http://a:x/", "data:,x"])
+def test_a_webhook_is_http(tmp_path: Path, url: str) -> None:
+    with pytest.raises(UserError, match="is no URL of http or https"):
+        call(tmp_path, "--webhook", url)
+
+
+def test_what_is_on_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal each look takes the place of the last."""
+    path = tmp_path / "trainer_state.json"
+    path.write_text(state(rows(40), max_steps=40))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert call(path) == 0
+    assert capsys.readouterr().out.startswith("\x1b[H\x1b[J")

@@ -50,14 +50,14 @@ def test_the_filter_is_bayesian_regression() -> None:
     """Without wandering a member is a linear model y = l₀ + b f + ε with a normal prior: a closed-form posterior."""
     y = runs("rise", 1)[0][:60]
     steps = T[:60]
-    prior = Prior(powers=(0.5,), decays=(), roughness=(0.0,), spreads=(2.0,), still=-1e9)
+    prior = Prior(powers=(0.5,), decays=(), roughness=(0.0,), spread=2.0, still=-1e9)
     found = trend.posterior(steps, y, 1.0, prior)
     share = steps / 60
     f = (share**0.5 - share[0] ** 0.5) / (1 - share[0] ** 0.5)
     sigma = trend.robust_noise_level(y)
     design = np.column_stack([np.ones(60), f])
     precision = design.T @ design + np.diag([0.0, 1 / 2.0**2])
-    best = np.linalg.solve(precision, design.T @ y + np.array([0.0, 3 * sigma / 2.0**2]))
+    best = np.linalg.solve(precision, design.T @ y + np.array([0.0, 0.6 * 3 * sigma / 2.0**2])  # 60 rewards)
     assert found.weight[0] == pytest.approx(1)
     assert found.rise[0] == pytest.approx(best[1], rel=1e-8)
     assert found.level[0] == pytest.approx(best.sum(), rel=1e-8)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grposcope.geometry import sparsity
@@ -38,6 +38,7 @@ def test_closed_forms() -> None:
     assert sparsity.top_share(quantiles, 5) == pytest.approx(0.05 * (1 + t + t * t / 2), abs=1e-3)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 10), min_size=2, max_size=12).filter(lambda v: sum(v) > 0.1))
 def test_gini_is_the_mean_difference(values: list[float]) -> None:
     n, mean = len(values), sum(values) / len(values)

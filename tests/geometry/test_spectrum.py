@@ -52,6 +52,7 @@ def test_geometric_spectrum_in_closed_form() -> None:
         assert found[name] == pytest.approx(math.exp(-math.log(1 - x) - x * math.log(x) / (1 - x)), rel=close)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=20), st.floats(1e-30, 1e30))
 def test_ranks_know_neither_scale_nor_order_nor_zeros(values: list[float], scale: float) -> None:
     one = spectrum.ranks(values)
@@ -95,7 +96,7 @@ def test_leading_values_and_every_rank_lie_within_the_bounds(shape: tuple[int, i
     true = torch.linalg.svdvals(matrix).numpy()
     part = spectrum.leading(matrix, count=16)
     assert not part.complete
-    assert (part.values <= true[:16] * (1 + 1e-12)).all()
+    assert (part.values <= true[:16] + 1e-12 * true[0]).all()  # but for rounding
     assert part.values[0] + part.slack[0] >= true[0] * (1 - 1e-12)
     if decay:  # equal values have no gap to converge over
         assert (part.values + part.slack >= true[:16] - 1e-12).all()
@@ -106,7 +107,7 @@ def test_leading_values_and_every_rank_lie_within_the_bounds(shape: tuple[int, i
             assert low * (1 - 1e-9) <= full[name] <= high * (1 + 1e-9), name
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.floats(0, 1), min_size=6, max_size=40).filter(lambda v: max(v) > 0.01),
     st.integers(1, 5),

@@ -40,7 +40,7 @@ def edited(made: Path, folder: Path, **files: str) -> Run:
 
 def test_all_sections_have_something_to_say(run: Run) -> None:
     names = [section.name for section in document([run]).sections]
-    assert names == ["learning", "dead_groups", "spread", "policy", "completions", "update", "time", "rollouts",
+    assert names == ["learning", "dynamics", "dead_groups", "spread", "policy", "completions", "update", "time", "rollouts",
                      "other", "settings"]  # fmt: skip
 
 

@@ -16,8 +16,10 @@ from grposcope.training.loop import train
 @pytest.fixture(scope="module")
 def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     folder = tmp_path_factory.mktemp("record") / "run"
-    train(TrainConfig(out=str(folder), steps=1, prompts=2, group=2, eval_problems=0))
-    return json.loads((folder / "steps.jsonl").read_text())
+    train(TrainConfig(out=str(folder), steps=1, prompts=2, group=2, eval_problems=0, probe_every=1))
+    found = json.loads((folder / "steps.jsonl").read_text())
+    assert "geometry/dead" in found
+    return found
 
 
 def test_everything_the_trainer_writes_is_in_the_vocabulary(row: dict[str, float]) -> None:

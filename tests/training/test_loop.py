@@ -11,7 +11,8 @@ import pytest
 from grposcope.errors import UserError
 from grposcope.training import loop
 from grposcope.training.config import TrainConfig
-from grposcope.training.loop import Outcome, train
+from grposcope.training.loop import train
+from grposcope.training.outcome import Outcome
 
 REWARDS = """
 def letters(prompts, completions, **columns):

@@ -84,6 +84,26 @@ def test_the_plan_is_the_curves_minimum(costs: tuple[float, float]) -> None:
     assert plan.near[0] == min(near)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_safe_group_loses_least_in_the_worse_draws(seed: int) -> None:
+    """In the worse draws there is no difference between prompts, and endless groups would be best: f tends to Σ₁."""
+    found = sampled(seed, prompts=12)
+    drawn, groups = found.bootstrap, np.arange(2, 65)
+    v = np.maximum(drawn.prompt_variance, 0)[:, None]
+    curve = groups * (v + drawn.sigma1[:, None] / groups + drawn.delta[:, None] / (groups * (groups - 1)))
+    lost = curve / np.where(v > 0, curve.min(-1, keepdims=True), drawn.sigma1[:, None]) - 1
+    worse, better = (np.quantile(lost, level, axis=0, method="inverted_cdf") for level in (0.95, 0.05))
+    safe = planning.optimal_group(found).safe
+    assert safe == groups[worse.argmin()]
+    assert safe != groups[better.argmin()]
+
+
+def test_without_spread_between_prompts_the_loss_is_against_endless_groups() -> None:
+    """V_p ≤ 0 counts as 0: f(G) = Σ₁ + Δ/(G−1), least Σ₁."""
+    lost = planning.loss(statistics(-0.3, 4.0, 2.0), np.array([2, 5, 101]), 0.0, 1.0)[0]
+    assert lost == exact([2 / 4, 2 / 16, 2 / 400])
+
+
 def test_the_optimum_does_not_depend_on_the_budget() -> None:
     found = sampled(1)
     plan = planning.optimal_group(found)

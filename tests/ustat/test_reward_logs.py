@@ -28,6 +28,9 @@ def test_the_dead_fraction_is_that_of_all_subsets(group: int) -> None:
     assert found.se == pytest.approx(np.std(shares, ddof=1) / math.sqrt(6), rel=1e-9)
     assert logs.live_per_rollout(logged, group).value == pytest.approx((1 - np.mean(shares)) / group)
     assert logs.resampling_cost(logged, group).value == pytest.approx(1 / (1 - np.mean(shares)))
+    step = 1e-6  # the delta method: error of 1/(1 − dead) by its slope
+    slope = (1 / (1 - found.value - step) - 1 / (1 - found.value)) / step
+    assert logs.resampling_cost(logged, group).se == pytest.approx(found.se * slope, rel=1e-4)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])

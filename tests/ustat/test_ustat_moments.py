@@ -189,11 +189,12 @@ def test_one_prompt_knows_nothing_of_others() -> None:
 
 
 def test_dead_groups_count_as_zeros() -> None:
-    scores, rewards = probe(10, 4, 5)
-    rewards[2] = 0.1
+    scores, rewards = probe(10, 4, 6)
+    rewards[2] = 0.7
+    assert rewards[2].mean() != 0.7  # so that centring by itself would leave something
     found = moments.from_gram(gram_of(scores), rewards).per_prompt
     assert [found.both[2], found.one[2], found.none[2]] == [0.0, 0.0, 0.0]
-    rewards[:] = 0.1
+    rewards[:] = 0.7
     dead = moments.from_gram(gram_of(scores), rewards)
     assert dead.sigma1.value == 0
     assert "all rewards equal" in dead.sigma1.flag

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from grposcope.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.diagnosis import Finding
+    from grposcope.diagnosis.webhook import Webhook
     from grposcope.runs.table import Run
 
 EXAMPLES = """\
@@ -20,6 +23,7 @@ examples:
   grposcope diagnose runs/20260101-120000-tiny-grpo          our own record
   grposcope diagnose out/checkpoint-500/trainer_state.json   TRL; likewise verl, OpenRLHF, W&B, TensorBoard logs
   grposcope diagnose train.log --set group=8                 what the log does not say
+  grposcope diagnose RUN --html verdict.html                 one page: the rules, and charts of what is flagged
   grposcope diagnose RUN --fail-on flagged                   exit status 1 if anything is flagged, for CI
   grposcope diagnose RUN --fail-on "kl blow-up"              or only for this mode
 """
@@ -32,7 +36,8 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "diagnose",
         help=HELP["diagnose"],
-        description="Judge the log of a run by rules for the ways in which GRPO fails. The first line is the verdict.",
+        description="Judge the log of a run by rules for the ways in which GRPO fails. The first line is the verdict. "
+        "Exit status: 0, 1 if a mode of --fail-on is flagged, 2 where there is no run that can be read.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -40,12 +45,16 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--json", action="store_true", help="print only the JSON document, with statistics, thresholds and sources"
     )
+    command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page")
     command.add_argument(
         "--fail-on",
         action="append",
         default=[],
         metavar="MODE",
         help="exit with status 1 if this mode is flagged; `flagged` for any; may be given more than once",
+    )
+    command.add_argument(
+        "--webhook", metavar="URL", help="POST a JSON document with the verdict to this URL if anything is flagged"
     )
     command.add_argument(
         "--level",
@@ -69,9 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.diagnosis import diagnose
     from grposcope.diagnosis.diagnose import ORDER
     from grposcope.diagnosis.verdict import sentence
+    from grposcope.diagnosis.webhook import Webhook
     from grposcope.runs import read
     from grposcope.runs.store import dumps
 
+    hook = Webhook(arguments.webhook) if arguments.webhook else None
     if not 0 < arguments.level < 1:
         raise UserError(f"--level {arguments.level:g} is no probability; give one between 0 and 1, such as 0.05")
     unknown = [mode for mode in arguments.fail_on if mode not in (*ORDER, "flagged")]
@@ -80,12 +91,50 @@ def run(arguments: argparse.Namespace) -> int:
     found = read(arguments.path, settings(arguments.set))
     findings = diagnose(found, arguments.level)
     verdict = sentence(found, findings)
+    said = _document(found, findings, verdict, arguments.level)
     if not arguments.json:
         print(screen(found, findings, verdict))
-    print(dumps(_document(found, findings, verdict, arguments.level)))
+    if arguments.html:
+        said["page"] = str(arguments.html)
+        size = _page(found, findings, arguments.html)
+        if not arguments.json:
+            print(f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
+    if hook is not None and said["flagged"]:
+        _tell(hook, said)
+    print(dumps(said))
     flagged = {finding.mode for finding in findings if finding.status == "flagged"}
     wanted = set(arguments.fail_on)
     return int(bool(flagged & wanted or (flagged and "flagged" in wanted)))
+
+
+def _page(found: Run, findings: Sequence[Finding], path: Path) -> int:
+    """Write the page; its size in bytes."""
+    from grposcope.report import page
+    from grposcope.report.blocks import Section
+    from grposcope.report.sections import diagnosis, settings
+    from grposcope.report.words import labels
+
+    judged = diagnosis.judged([found], [findings])
+    verdict, *reasons = re.split(r", (?=because )|; (?=do: )|; (?=cannot tell: )", judged.text[0])
+    top = Section("headline", _begun(verdict), [_begun(text) + "." for text in (*reasons, *found.meta.notes)])
+    known = settings.section([found])
+    sections = (replace(judged, text=()), *([known] if known is not None else []))
+    try:
+        return page.write(page.Document(tuple(labels([found])), top, sections), path)
+    except UserError as error:
+        raise UserError(str(error).replace("--out", "--html")) from None
+
+
+def _begun(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _tell(hook: Webhook, said: dict[str, Any]) -> None:
+    """Post the verdict; a hook that does not answer is said and no more."""
+    hook.send({"text": f"{said['source']}: {said['verdict']}", **{name: said[name] for name in ("source", "flagged")}})
+    hook.wait()
+    for line in hook.failures:
+        print(line, file=sys.stderr)
 
 
 def settings(given: Sequence[str]) -> dict[str, Any]:
@@ -108,6 +157,7 @@ def settings(given: Sequence[str]) -> dict[str, Any]:
 def screen(found: Run, findings: Sequence[Finding], verdict: str) -> str:
     """The verdict, then a line per rule; evidence and advice of what is flagged, remedies for what is missing."""
     from grposcope.diagnosis.missing import HOW
+    from grposcope.report.words import visible
 
     lines = [verdict, "", f"{found.meta.source} · {found.meta.engine} · {found.steps:,} rows"]
     lines += [f"note: {note}" for note in found.meta.notes]
@@ -124,11 +174,12 @@ def screen(found: Run, findings: Sequence[Finding], verdict: str) -> str:
     if missing:
         lines += ["", "not logged:"]
         lines += [f"  {name}: {HOW.get(name, 'log it')}" for name in missing]
-    return "\n".join(lines)
+    return "\n".join(visible(line, 4000) for line in lines)
 
 
 def _document(found: Run, findings: Sequence[Finding], verdict: str, level: float) -> dict[str, Any]:
     from grposcope.diagnosis.diagnose import RULES
+    from grposcope.diagnosis.groups import block
 
     rules = {
         rule.mode: {"needs": rule.needs, "statistic": rule.statistic, "threshold": rule.threshold} for rule in RULES
@@ -141,6 +192,7 @@ def _document(found: Run, findings: Sequence[Finding], verdict: str, level: floa
         "level": level,
         "flagged": [finding.mode for finding in findings if finding.status == "flagged"],
         "findings": [asdict(finding) for finding in findings],
+        "groups": block(found),
         "rules": rules,
         "notes": found.meta.notes,
     }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from grposcope.records import Estimate
     from grposcope.ustat.gram_file import GramFile
     from grposcope.ustat.moments import Moments
-    from grposcope.ustat.planning import Allocation, Plan
+    from grposcope.ustat.planning import Allocation
 
 EXAMPLES = """\
 examples:
@@ -25,11 +25,9 @@ examples:
   grposcope plan probe/ --budget 1024 --multiple 64       prompts × rollouts for 1,024 rollouts, in full batches
   grposcope plan probe/ --prompt-cost 0.2                 reading a prompt costs a fifth of writing an answer
   grposcope plan probe/ --layers                          the same for each layer
-  grposcope plan runs/demo --last 20                      from rewards alone: dead groups at each group size
+  grposcope plan runs/demo                                from the run's last probe (runs/demo/probes/), if it has one
+  grposcope plan runs/other --last 20                     from rewards alone: dead groups at each group size
 """
-
-FORMAT = 1
-"""Version of probe.json that is understood."""
 
 
 def add(commands: Any) -> None:
@@ -41,7 +39,8 @@ def add(commands: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    plan.add_argument("path", type=Path, metavar="FOLDER", help="a probe (grposcope probe) or a run (grposcope train)")
+    plan.add_argument("path", type=Path, metavar="FOLDER",
+                      help="a probe (grposcope probe), or a run (grposcope train) with or without probes")  # fmt: skip
     money = plan.add_argument_group("budget")
     money.add_argument("--budget", type=float, metavar="X", help="what a batch may cost (default: the probe's cost)")
     money.add_argument("--prompt-cost", type=float, default=0.0, metavar="X",
@@ -56,7 +55,8 @@ def add(commands: Any) -> None:
     view.add_argument("--layers", action="store_true", help="the moments and the best group size of each layer too")
     view.add_argument("--truncated", choices=("keep", "drop"), default="keep",
                       help="rollouts cut at the token limit: kept as draws, or left out (default: keep)")  # fmt: skip
-    view.add_argument("--last", type=int, default=50, metavar="N", help="of a run, its last N steps (default: 50)")
+    view.add_argument("--last", type=int, default=50, metavar="N",
+                      help="of a run without probes, its last N steps (default: 50)")  # fmt: skip
     view.add_argument("--replicates", type=int, default=1000, metavar="N",
                       help="bootstrap draws behind the intervals (default: 1000)")  # fmt: skip
     view.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the bootstrap (default: 0)")
@@ -65,13 +65,17 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan, then one line of JSON."""
+    from grposcope.runs import probes
     from grposcope.runs.store import dumps
 
     folder: Path = arguments.path
     for name, least in (("last", 1), ("replicates", 20), ("seed", 0)):
         if getattr(arguments, name) < least:
             raise UserError(f"--{name} {getattr(arguments, name)} must be at least {least}")
-    if (folder / "probe.json").exists() or (folder / "gram.npz").exists():
+    own = [probe for probe in probes.of(folder) if (probe.folder / "gram.npz").exists()]
+    if own:
+        text, document = _from_probe(own[-1].folder, arguments)
+    elif probes.recognises(folder) or (folder / "gram.npz").exists():
         text, document = _from_probe(folder, arguments)
     elif (folder / "groups.jsonl").exists():
         text, document = _from_run(folder, arguments)
@@ -88,10 +92,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _groups(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers such as 2,4,8") from None
+    if min(sizes) < 2:
+        raise argparse.ArgumentTypeError("a group size must be at least 2")
+    return sizes
+
+
 # A probe
 
 
 def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    from grposcope.commands import plan_text
     from grposcope.ustat import gram_file, moments, planning
 
     about = _about(folder)
@@ -104,120 +119,47 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
     prompts, group = probe.rewards.shape
     budget = arguments.budget if arguments.budget is not None else prompts * (costs[0] + costs[1] * group)
     batch = planning.allocate(found, budget, *costs, arguments.multiple)
+    values, errors = _moments(found), _errors(found, batch)
     parts = [
-        _heading(about, probe), _moments(found), _curve(plan, found, probe), _verdict(plan),
-        _batch(found, batch, budget), _dead(found, probe, batch.group),
+        plan_text.heading(folder, about, probe), plan_text.moments(found, values), plan_text.curve(plan, probe),
+        plan_text.verdict(plan), plan_text.batch(found, batch, budget, errors),
+        plan_text.dead(found, probe, batch.group),
     ]  # fmt: skip
     document = {
         "kind": "probe",
-        "probe": about,
-        "moments": {name: _with_interval(found, name) for name in _MEANING},
+        "probe": {"folder": str(folder), **about},
+        "moments": values,
         "plan": {**asdict(plan), "budget": budget, "allocation": asdict(batch)},
-        "errors": _errors(found, batch),
+        "errors": errors,
     }
     if arguments.layers:
-        text, document["layers"] = _layers(probe, costs, arguments)
-        parts.append(text)
+        document["layers"] = layers = _layers(probe, folder, costs, arguments)
+        parts.append(plan_text.layers(layers))
     return "\n\n".join(parts), document
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    path = folder / "probe.json"
-    if not path.exists():
+    """What probe.json says in single values; nothing where there is only a Gram."""
+    from grposcope.runs import probes
+
+    if not probes.recognises(folder):
         return {}
-    try:
-        about = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); make it again with `grposcope probe`") from error
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise UserError(f"{path}: its format is not {FORMAT}; make the probe with this version of grposcope")
-    return about
+    content = probes.load(folder).content
+    return {name: value for name, value in content.items() if isinstance(value, str | int | float)}
 
 
-def _heading(about: dict[str, Any], probe: GramFile) -> str:
-    prompts, group = probe.rewards.shape
-    what = f"{about.get('model', 'a model')} on {about.get('task', 'its task')}"
-    cut = f"; {probe.truncated.mean():.1%} of rollouts truncated" if probe.truncated.any() else ""
-    return f"probe: {what}, {prompts} prompts × {group} rollouts{cut}"
-
-
-_MEANING = {
-    "sigma1": "Σ₁   variance per rollout if V were known",
-    "delta": "Δ    price of not knowing V",
-    "prompt_variance": "V_p  how gradients differ between prompts",
-    "g2": "E‖g‖²  mean square of a prompt's gradient",
-    "mean2": "‖E g‖²  square of the gradient itself",
-}
-
-
-def _with_interval(found: Moments, name: str) -> dict[str, Any]:
-    low, high = found.interval(lambda s: s.none if name == "g2" else getattr(s, name))
-    return {**asdict(getattr(found, name)), "low": low, "high": high}
-
-
-def _moments(found: Moments) -> str:
-    rows = [("", "value ± s.e.", "95 % interval", "")]
-    for name, meaning in _MEANING.items():
-        value = _with_interval(found, name)
-        rows.append(
-            (meaning, f"{value['value']:.4g} ± {value['se']:.2g}", _span(value["low"], value["high"]), value["flag"])
-        )
-    score = found.estimate(lambda s: s.score2 / s.norm)
-    rows.append(("‖E s‖²/E‖s‖²  0 for true scores", f"{score.value:.2g} ± {score.se:.2g}", "", _doubt(score)))
-    return _table(rows)
-
-
-def _doubt(score: Estimate) -> str:
-    if abs(score.value) > 4 * score.se and abs(score.value) > 0.01:
-        return "scores do not average to 0: top-p, top-k or dropped rollouts? Rows that need it are off"
-    return ""
-
-
-def _curve(plan: Plan, found: Moments, probe: GramFile) -> str:
-    from grposcope.ustat import rewards
-
-    most = max((p.loss for p in plan.curve if math.isfinite(p.loss)), default=0.0)
-    rows = [("G", "budget × MSE", "more budget needed", "95 % interval", "÷ oracle", "dead groups", "")]
-    for point in plan.curve:
-        dead = rewards.dead_fraction(probe.rewards, point.group)
-        rows.append((
-            str(point.group), f"{point.cost_mse.value:.4g} ± {point.cost_mse.se:.2g}", f"{point.loss:+.1%}",
-            _span(100 * point.loss_interval[0], 100 * point.loss_interval[1], " %"), f"{point.efficiency.value:.3f}",
-            f"{dead.value:.1%}{'*' if dead.flag else ''}", _bar(point.loss, most),
-        ))  # fmt: skip
-    note = "\n* beyond the probe's group: success rates taken as beta-distributed" if "*" in str(rows) else ""
-    return "what you lose at each group size (budget to reach the same error as at the best)\n" + _table(rows) + note
-
-
-def _verdict(plan: Plan) -> str:
-    span = _span(*plan.interval)
-    if not plan.integer:
-        return (
-            f"no finite best group: {plan.continuous.flag}. 95 % interval {span}. "
-            f"G = {plan.safe} risks least: its loss is smallest in the worse draws of the bootstrap"
-        )
-    near = f"any G from {plan.near[0]} to {plan.near[1]} needs at most 5 % more budget" if plan.near[0] else ""
-    note = f" [{plan.continuous.flag}]" if plan.continuous.flag else ""
-    return f"best G = {plan.integer}  (G* = {plan.continuous.value:.3g}, 95 % interval {span}){note}; {near}"
-
-
-def _batch(found: Moments, batch: Allocation, budget: float) -> str:
-    from grposcope.ustat import mse
-
-    split = mse.budget(found, batch.prompts, batch.group)
-    total = split.total.value
-    parts = {"drawing prompts": split.prompts, "rollouts of an oracle": split.oracle, "not knowing V": split.residual}
-    shares = ", ".join(f"{name} {part.value / total:.0%}" for name, part in parts.items())
-    rows = [("gradient", "MSE ± s.e.", "÷ leave-one-out", "")]
-    for name, error in _errors(found, batch).items():
-        rows.append((name, f"{error.value:.4g} ± {error.se:.2g}", f"{error.value / total:.3f}", error.flag))
-    return (
-        f"a budget of {budget:g} buys {batch.prompts} prompts × {batch.group} rollouts (cost {batch.cost:g})\n"
-        f"where the error comes from: {shares}\n{_table(rows)}"
-    )
+def _moments(found: Moments) -> dict[str, dict[str, Any]]:
+    """The moments that a plan needs, each with its 95 % interval."""
+    values = {}
+    for name in ("sigma1", "delta", "prompt_variance", "g2", "mean2"):
+        statistic = "none" if name == "g2" else name
+        low, high = found.interval(lambda s, statistic=statistic: getattr(s, statistic))  # type: ignore[misc]
+        values[name] = {**asdict(getattr(found, name)), "low": low, "high": high}
+    return values
 
 
 def _errors(found: Moments, batch: Allocation) -> dict[str, Estimate]:
+    """The mean-squared error of each kind of gradient for this batch."""
     from grposcope.ustat import mse
 
     at = (found, batch.prompts, batch.group)
@@ -232,44 +174,33 @@ def _errors(found: Moments, batch: Allocation) -> dict[str, Estimate]:
     }
 
 
-def _dead(found: Moments, probe: GramFile, group: int) -> str:
-    from grposcope.ustat import planning, rewards
-
-    dead = rewards.dead_fraction(probe.rewards, group)
-    if math.isnan(dead.value):
-        return f"dead groups at G = {group}: cannot tell, {dead.flag}"
-    gain = planning.resampling_gain(found, group, dead.value)
-    cost = 1 / (1 - dead.value) if dead.value < 1 else math.inf
-    return (
-        f"dead groups at G = {group}: {dead.value:.1%} ± {dead.se:.1%}. Replacing them (DAPO) draws {cost:.3g} × the "
-        f"rollouts; at equal draws the relative error is {1 / gain:.3f} × that of keeping them"
-    )
-
-
 def _layers(
-    probe: GramFile, costs: tuple[float, float], arguments: argparse.Namespace
-) -> tuple[str, dict[str, dict[str, Any]]]:
+    probe: GramFile, folder: Path, costs: tuple[float, float], arguments: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
+    """Moments and the best group size of each layer by itself."""
     from grposcope.ustat import moments, planning, resampling
 
     if probe.layers is None:
-        raise UserError(f"{arguments.path / 'gram.npz'} holds no Grams of layers; leave out --layers or probe them")
-    rows: list[tuple[str, ...]] = [("layer", "E‖s‖²", "Σ₁", "Δ", "V_p", "G*", "95 % interval")]
-    document: dict[str, dict[str, Any]] = {}
+        raise UserError(f"{folder / 'gram.npz'} holds no Grams of layers; leave out --layers or probe them")
+    document = {}
     for name, gram in zip(probe.layer_names, probe.layers, strict=True):
         found = moments.from_gram(gram, probe.rewards, arguments.replicates, arguments.seed)
-        best = float(planning.optimum(found.pooled, *costs)[0])
-        span = resampling.interval(planning.optimum(found.bootstrap, *costs))
-        norm = found.estimate(lambda s: s.norm)
-        values = (norm, found.sigma1, found.delta, found.prompt_variance)
-        rows.append((name, *(f"{v.value:.3g} ± {v.se:.1g}" for v in values), _number(best), _span(*span)))
-        document[name] = {m: asdict(getattr(found, m)) for m in _MEANING} | {"best": best, "interval": span}
-    return "by layer (Σ₁, Δ and V_p add up to the whole where the layers do)\n" + _table(rows), document
+        document[name] = {
+            "norm": found.estimate(lambda s: s.norm),
+            **{m: getattr(found, m) for m in ("sigma1", "delta", "prompt_variance", "g2", "mean2")},
+            "best": float(planning.optimum(found.pooled, *costs)[0]),
+            "interval": resampling.interval(planning.optimum(found.bootstrap, *costs)),
+        }
+    return document
 
 
-# A run
+# A run without probes
 
 
 def _from_run(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    import numpy as np
+
+    from grposcope.commands import plan_text
     from grposcope.ustat import rewards
 
     logged, steps = _logged(folder / "groups.jsonl", arguments.last)
@@ -278,36 +209,27 @@ def _from_run(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[st
             f"{folder}: all rewards are equal within every group of steps {steps[0]} to {steps[1]}, so there is no "
             "gradient to plan for; raise --last, or train on problems the model solves sometimes"
         )
-    import numpy as np
-
     widest = max(map(len, logged))
     array = np.array([[*group, *[math.nan] * (widest - len(group))] for group in logged])
-    rows = [("G", "dead groups", "live groups per 1,000 rollouts", "drawn per kept with resampling", "")]
-    document = []
-    for group in arguments.groups:
-        dead, cost = rewards.dead_fraction(array, group), rewards.resampling_cost(array, group)
-        live = rewards.live_per_rollout(array, group)
-        cells = (
-            f"{dead.value:.1%} ± {dead.se:.1%}",
-            f"{1000 * live.value:.1f} ± {1000 * live.se:.1f}",
-            f"{cost.value:.3g}",
-        )
-        rows.append((str(group), *cells, dead.flag))
-        document.append({"group": group, "dead": asdict(dead), "live_per_rollout": asdict(live), "draws": asdict(cost)})
-    cannot = (
-        "cannot tell from rewards: the error of the gradient, and so the best group size. That takes the sizes and "
-        f"directions of gradients:\n  grposcope probe --model {folder / 'model'} --out probe\n  grposcope plan probe"
-    )
-    text = f"run: {len(logged)} groups of steps {steps[0]} to {steps[1]}, mean reward {np.nanmean(array):.3f}"
-    return f"{text}\n\n{_table(rows)}\n\n{cannot}", {
-        "kind": "run", "groups": len(logged), "steps": steps, "curve": document, "plan": None,
+    curve = [
+        {
+            "group": group,
+            "dead": rewards.dead_fraction(array, group),
+            "live_per_rollout": rewards.live_per_rollout(array, group),
+            "draws": rewards.resampling_cost(array, group),
+        }
+        for group in arguments.groups
+    ]
+    document = {
+        "kind": "run", "groups": len(logged), "steps": steps, "curve": curve, "plan": None,
         "cannot_tell": ["sigma1", "delta", "prompt_variance", "mse", "best group"],
     }  # fmt: skip
+    return plan_text.rewards_alone(folder, document, float(np.nanmean(array))), document
 
 
-def _logged(path: Path, last: int) -> tuple[list[list[float]], tuple[int, int]]:
+def _logged(path: Path, last: int) -> tuple[list[Sequence[float]], tuple[int, int]]:
     """Rewards of the groups of the last steps, and the first and last of these steps."""
-    rows: list[tuple[int, list[float]]] = []
+    rows: list[tuple[int, Sequence[float]]] = []
     with path.open() as file:
         for number, line in enumerate(file, 1):
             try:
@@ -324,33 +246,3 @@ def _logged(path: Path, last: int) -> tuple[list[list[float]], tuple[int, int]]:
     end = max(step for step, _ in rows)
     kept = [(step, group) for step, group in rows if step > end - last]
     return [group for _, group in kept], (min(step for step, _ in kept), end)
-
-
-# Text
-
-
-def _groups(text: str) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers such as 2,4,8") from None
-    if min(sizes) < 2:
-        raise argparse.ArgumentTypeError("a group size must be at least 2")
-    return sizes
-
-
-def _number(value: float) -> str:
-    return "∞" if math.isinf(value) else "?" if math.isnan(value) else f"{value:.3g}"
-
-
-def _span(low: float, high: float, unit: str = "") -> str:
-    return f"[{_number(low)}, {_number(high)}]{unit}"
-
-
-def _bar(value: float, most: float) -> str:
-    return "▇" * round(20 * value / most) if most > 0 and math.isfinite(value) else ""
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)

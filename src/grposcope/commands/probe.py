@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,8 @@ EXAMPLES = """\
 examples:
   grposcope probe                                            the shipped model on arithmetic, under a minute
   grposcope probe --controls --sweep-group 2,4,8 --tier exact
-  grposcope probe --model runs/mine --out probes/mine        the final weights of a run, on its own task
+  grposcope probe --model runs/mine                          the final weights of a run, on its own task
+  grposcope probe --model runs/mine --checkpoint 80          those of a checkpoint; grposcope report shows both
   grposcope probe --model smollm2 --task arithmetic:steps=1,limit=20 --prompts 8 --group 8 --max-tokens 16
 """
 
@@ -39,19 +39,22 @@ def add(commands: Any) -> None:
     )
     what = command.add_argument_group("what")
     what.add_argument("--model", default="tiny", metavar="TEXT",
-                      help="tiny, smollm2, a model folder, a run's folder, or a hub name (default: tiny)")  # fmt: skip
+                      help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name "
+                           "(default: tiny)")  # fmt: skip
+    what.add_argument("--checkpoint", type=int, metavar="N", help="of a run: the checkpoint of step N, not the end")
     what.add_argument("--task", metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
     what.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
     what.add_argument("--prompts", type=int, default=16, metavar="N", help="prompts (default: 16)")
     what.add_argument("--group", type=int, default=8, metavar="N", help="rollouts per prompt (default: 8)")
-    what.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: the task's)")
-    what.add_argument("--temperature", type=float, default=1.0, metavar="X", help="of sampling (default: 1)")
+    what.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: the run's or task's)")
+    what.add_argument("--temperature", type=float, metavar="X", help="of sampling (default: that of the run, else 1)")
     what.add_argument("--seed", type=int, default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
     gradient = command.add_argument_group("gradient")
-    gradient.add_argument("--recipe", default="grpo", choices=RECIPES, help="the objective (default: grpo)")
+    gradient.add_argument("--recipe", choices=RECIPES, help="the objective (default: that of the run, else grpo)")
     gradient.add_argument("--also", default="", metavar="TEXT", help="further recipes, with commas between them")
-    gradient.add_argument("--credit", default="outcome", choices=("outcome", "steps"),
-                          help="credit per rollout, or per verified step (default: outcome)")  # fmt: skip
+    gradient.add_argument("--credit", choices=("outcome", "steps"),
+                          help="credit per rollout, or per verified step (default: that of the run, else "
+                               "outcome)")  # fmt: skip
     gradient.add_argument("--sweep-group", default="", metavar="TEXT",
                           help="smaller group sizes to look at too, such as 2,4,8")  # fmt: skip
     gradient.add_argument("--controls", action="store_true",
@@ -61,7 +64,8 @@ def add(commands: Any) -> None:
     gradient.add_argument("--lr", type=float, metavar="X",
                           help="for the share of bfloat16 weights a step changes (default: the model's)")  # fmt: skip
     machine = command.add_argument_group("machine")
-    machine.add_argument("--out", metavar="TEXT", help="folder for gram.npz, probe.json and tokens.jsonl, made new")
+    machine.add_argument("--out", metavar="TEXT", help="folder for gram.npz, probe.json and tokens.jsonl, made new "
+                         "(default: probes/step-N of the run, else none)")  # fmt: skip
     machine.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of the weights")
     machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
     machine.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads, 0 for all cores")
@@ -75,20 +79,22 @@ def run(arguments: argparse.Namespace) -> int:
     import torch
     from transformers.utils import logging
 
+    from grposcope.commands import probe_source, probe_text
     from grposcope.geometry import probe, summary
     from grposcope.objectives import recipes
     from grposcope.runs.store import dumps
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    source = probe_source.find(arguments.model, arguments.checkpoint)
+    source.complete(arguments)
     sweep, also = _checked(arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    folder = _new_folder(arguments.out)
-    policy, task, batch = _draw(arguments)
+    folder = _new_folder(arguments.out, source.place)
+    policy, limit, batch = _draw(arguments, source.model)
     model: Any = policy.model
     _say(f"{len(batch.texts)} rollouts drawn, mean reward {float(batch.graded.mean()):.3f}")
-    limit = arguments.max_tokens or task
     found = probe.probe(
         model,
         batch.rollouts,
@@ -104,9 +110,12 @@ def run(arguments: argparse.Namespace) -> int:
         progress=_say if sys.stderr.isatty() else lambda _: None,
     )
     about = {"format": 1, "model": arguments.model, "task": arguments.task, "seed": arguments.seed}
-    content = about | summary.summary(found)
+    content = about | ({} if source.step is None else {"step": source.step}) | summary.summary(found)
     paths = _write(folder, content, found, batch, policy) if folder else {}
-    print(_text(found, content))
+    print(probe_text.text(found, content))
+    if folder:
+        shown = f"; grposcope report {source.run} shows it" if folder == source.place else ""
+        print(f"written to {folder}{shown}")
     print(dumps(content | {"paths": paths}))
     return 0 if found.complete else 130
 
@@ -136,22 +145,23 @@ def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
     return sweep, also
 
 
-def _new_folder(out: str | None) -> Path | None:
-    """The folder for results, which must be empty or not there yet."""
-    if out is None:
+def _new_folder(out: str | None, place: Path | None) -> Path | None:
+    """The folder for results, `out` or else the `place` in the run; it must be empty or not there yet."""
+    folder = Path(out) if out is not None else place
+    if folder is None:
         return None
-    folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make {folder}: {error.strerror}; choose another --out") from None
     if any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty; choose another --out, nothing was changed")
+        what = "this model was probed before, " if out is None else ""
+        raise UserError(f"{folder} is not empty: {what}nothing was changed; choose another --out, or delete it first")
     return folder
 
 
-def _draw(arguments: argparse.Namespace) -> tuple[Policy, int, Batch]:
-    """The policy, its longest completion, and a graded batch. The task of a run is taken from its record."""
+def _draw(arguments: argparse.Namespace, model: str) -> tuple[Policy, int, Batch]:
+    """The policy, its longest completion, and a graded batch."""
     import torch
 
     from grposcope import policies, tasks
@@ -159,8 +169,6 @@ def _draw(arguments: argparse.Namespace) -> tuple[Policy, int, Batch]:
     from grposcope.training.collect import collect
     from grposcope.training.sampler import Sampling
 
-    name, recorded = _run_folder(arguments.model)
-    arguments.task = arguments.task or recorded or "arithmetic"
     device = arguments.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -169,7 +177,7 @@ def _draw(arguments: argparse.Namespace) -> tuple[Policy, int, Batch]:
     task = tasks.load(arguments.task, arguments.reward)
     if arguments.credit == "steps" and not task.labels_steps:
         raise UserError(f"--credit steps: the task {task.name} does not label steps; use arithmetic")
-    policy = policies.load(name, getattr(torch, arguments.dtype), device, arguments.remote_code)
+    policy = policies.load(model, getattr(torch, arguments.dtype), device, arguments.remote_code)
     limit = arguments.max_tokens or task.max_tokens
     batch = collect(
         policy,
@@ -185,18 +193,6 @@ def _draw(arguments: argparse.Namespace) -> tuple[Policy, int, Batch]:
     if arguments.checkpointing:
         policies.recompute_activations(policy.model)
     return policy, limit, batch
-
-
-def _run_folder(model: str) -> tuple[str, str | None]:
-    """The model of a run's folder and the run's task; any other name as it is."""
-    folder = Path(model)
-    if not (folder / "model" / "config.json").is_file():
-        return model, None
-    try:
-        settings = json.loads((folder / "config.json").read_text())["settings"]
-    except (OSError, ValueError, KeyError):
-        return str(folder / "model"), None
-    return str(folder / "model"), settings.get("task")
 
 
 def _write(folder: Path, content: dict[str, Any], found: Probe, batch: Batch, policy: Policy) -> dict[str, str]:
@@ -236,54 +232,6 @@ def _write(folder: Path, content: dict[str, Any], found: Probe, batch: Batch, po
         "probe": str(folder / "probe.json"),
         "tokens": str(folder / "tokens.jsonl"),
     }
-
-
-def _text(found: Probe, content: dict[str, Any]) -> str:
-    """What a person reads first."""
-    from grposcope.geometry import summary
-
-    dead, two, base, credit = (content[k] for k in ("groups", "two_classes", "baseline", "credit"))
-    parameter, token = content["parameter_sparsity"], content["token_sparsity"]
-    matrices = sum(bool(layer.spectra) for layer in found.layers)
-    depth = "  ".join(f"{d}: {v:.2f}" for d, v in summary.by_depth(found).items())
-
-    def pm(one: dict[str, Any]) -> str:
-        note = f" ({one['flag']})" if one["flag"] else ""
-        return f"{one['value']:.3g} ± {one['se']:.2g}{note}"
-
-    lines = [
-        f"{content['prompts']} prompts × {content['group']} rollouts of {content['model']} on {content['task']}: "
-        f"solved {content['solved']:.3f}, {content['tokens']} tokens, {content['truncated']:.0%} cut short",
-        f"self-check: the layers' gradients differ from autograd's by {found.error:.1e}"
-        + (f"; not measured: {', '.join(found.left_out)}" if found.left_out else ""),
-        "",
-        f"ranks of the gradients of {matrices} matrices, their mean; stable rank of the rollouts and of the tokens",
-        summary.table(found),
-        f"stable rank by block  {depth}",
-        "",
-        f"two classes: the class means hold {pm(two['plain'])} of each group's gradient "
-        f"({pm(two['reduced'])} with the recipe's own weighting of rollouts)",
-        f"dead groups: {pm(dead['dead'])}; {dead['dead_if_alike']:.3g} if all prompts were equally hard",
-        f"credit: {credit['shared']:.0%} of it on text that rollouts share, {credit['common']:.0%} on text common to "
-        f"the group; {credit['cancelled']:.0%} cancels",
-        f"tokens: Gini {token['gini']:.2f}, the top 20 % hold {token['top_20']:.0%} of the squared score norms",
-    ]
-    if parameter:
-        lines.append(
-            f"parameters: Gini {parameter['gini']['value']:.2f}, Hoyer {parameter['hoyer']['value']:.2f}; in "
-            f"bfloat16 a step changes {parameter['visible_sgd']['value']:.2%} of the weights by SGD, "
-            f"{parameter['visible_adam']['value']:.2%} by Adam's first"
-        )
-    lines.append(f"baseline: {base['verdict']}")
-    if base["optimal"]["value"] == base["optimal"]["value"]:  # not NaN
-        lines += [
-            f"          group mean {pm(base['mean'])}, best constant {pm(base['optimal'])}",
-            f"          excess variance over the best: mean {pm(base['excess_mean'])}, none {pm(base['excess_none'])}",
-        ]
-    lines += [f"skipped {name}: {why}" for name, why in found.skipped.items()]
-    if not found.complete:
-        lines.append(f"interrupted: {len(found.layers)} parameters are measured, the others are missing")
-    return "\n".join(lines)
 
 
 def _say(message: str) -> None:

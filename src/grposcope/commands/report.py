@@ -12,6 +12,7 @@ EXAMPLES = """\
 examples:
   grposcope report runs/demo                              writes runs/demo/page.html
   grposcope report runs/a runs/b --out compared.html      two runs on one page, curves overlaid
+  grposcope report train.log                              another trainer's log; writes train.log.html
   grposcope report runs/demo --json                       the numbers of every section, no page
   grposcope report runs/demo --figures pictures --format svg
 """
@@ -27,9 +28,13 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = report.add_argument_group("what")
-    what.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run")
+    what.add_argument("runs", nargs="+", metavar="RUN", help="folder or log of a run, of any supported trainer")
     out = report.add_argument_group("output")
-    out.add_argument("--out", metavar="FILE", help="the page (default: page.html in the folder of the first run)")
+    out.add_argument(
+        "--out",
+        metavar="FILE",
+        help="the page (default: page.html in the folder of the first run, or LOG.html beside a log)",
+    )
     out.add_argument("--json", action="store_true", help="print the numbers of every section instead of writing a page")
     out.add_argument("--figures", metavar="FOLDER", help="also write every figure as a file into this folder")
     out.add_argument("--format", choices=("png", "svg"), default="png", help="kind of those files (default: png)")
@@ -56,8 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         said["sections"] = content.numbers
     else:
-        path = Path(arguments.out or Path(arguments.runs[0]) / "page.html")
+        path = Path(arguments.out) if arguments.out else _beside(Path(arguments.runs[0]))
         said |= {"page": str(path), "bytes": page.write(content, path)}
         print(f"page: {path} ({said['bytes'] / 1e6:.1f} MB); open it in a browser")
     print(dumps(said))
     return 0
+
+
+def _beside(run: Path) -> Path:
+    """Where the page of a run goes if nothing else is said."""
+    return run / "page.html" if run.is_dir() else run.with_name(f"{run.name}.html")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -145,42 +144,25 @@ def _map(pull: float, momentum: float, interval: int) -> str:
     return framed(f"stability map at momentum {momentum:g}: log10 N against log10 ηκ", "log10 ηκ")
 
 
-def _from_run(folder: Path) -> tuple[dict[str, Any], float, str]:
-    """Settings of a run folder and κ from the time constant of its reward; without κ where that is not identified."""
-    from grposcope.commands.fit import read_curve
-    from grposcope.dynamics import fit
+def _from_run(path: Path) -> tuple[dict[str, Any], float, str]:
+    """Settings of a run and κ from the time constant of its reward; without κ, with the reason, where there is none."""
+    from grposcope.dynamics.curves import fit_series
+    from grposcope.dynamics.series import averaged, clean, each_batch
+    from grposcope.report.outlook import POINTS
+    from grposcope.report.stability import setting, with_curvature
+    from grposcope.runs import read
 
-    try:
-        config = json.loads((folder / "config.json").read_text())
-        settings = config["settings"]
-        optimizer = str(settings["optimizer"])
-        found: dict[str, Any] = {
-            "lr": float(config["lr"]), "momentum": float(settings["momentum"]), "interval": int(settings["interval"]),
-            "optimizer": "adam" if optimizer.startswith("adam") else "sgd",
-        }  # fmt: skip
-        parameters = int(config["model"]["parameters"])
-    except FileNotFoundError:
-        raise UserError(f"{folder} has no config.json; --run needs a run folder of grposcope train") from None
-    except (KeyError, TypeError, ValueError, json.JSONDecodeError) as error:
-        raise UserError(f"{folder / 'config.json'} does not hold the settings of a run: {error!r}") from None
-    steps, norms = read_curve(folder, "step", "grad_norm")
-    usable = [n for n in norms if math.isfinite(n) and n > 0]
-    if found["optimizer"] == "adam" and usable:
-        found["rms_gradient"] = math.sqrt(sum(n * n for n in usable) / len(usable) / parameters)
-    steps, reward = read_curve(folder)
-    fitted = fit.fit(steps, reward, "exponential")
-    tau = fitted.parameters.get("time_constant")
-    if tau is None or tau.flag:
-        reason = tau.flag if tau else fitted.flag
-        return found, math.nan, f"no time constant in the reward curve ({reason}); measure κ and give --curvature"
-    step = found["lr"]
-    if found["optimizer"] == "adam":
-        if not usable:
-            return found, math.nan, "no gradient norms in the run; give --curvature and --rms-gradient"
-        from grposcope.dynamics.oscillator import adam_step
-
-        step = adam_step(step, found["momentum"], found["rms_gradient"])
-    lag = (found["interval"] - 1) / 2
-    found["curvature"] = (1 - found["momentum"]) / (step * (tau.value + lag))
-    relative = tau.se / (tau.value + lag)
-    return found, found["curvature"] * relative, "from the time constant of the reward, the overdamped limit"
+    run = read(path)
+    found = setting(run)
+    if "reward" not in run.table:
+        raise UserError(f"{path} records no reward; give --curvature, and the settings without --run")
+    series = each_batch(clean(run.table["step"], run.table["reward"]), found.interval)
+    found = with_curvature(found, fit_series(averaged(series, POINTS), "exponential"))
+    given: dict[str, Any] = {"lr": found.lr, "momentum": found.momentum, "interval": found.interval,
+                             "optimizer": found.optimizer}  # fmt: skip
+    if math.isfinite(found.rms_gradient):
+        given["rms_gradient"] = found.rms_gradient
+    if found.missing:
+        return given, math.nan, f"{found.missing}; measure κ and give --curvature"
+    given["curvature"] = found.curvature.value
+    return given, found.curvature.se, "from the time constant of the reward, the overdamped limit"

@@ -1,4 +1,4 @@
-"""`grposcope watch`: a running run in the terminal."""
+"""`grposcope watch`: a run in progress in the terminal, whoever writes it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import HELP
+from grposcope.errors import UserError
+
+if TYPE_CHECKING:
+    from grposcope.report.watching import Watching
 
 EXAMPLES = """\
 examples:
-  grposcope watch runs/demo               until the run ends; Ctrl-C leaves, the run goes on
-  grposcope watch runs/demo --every 10    look every ten seconds, for a folder synced from elsewhere
-  grposcope watch runs/demo --once        one look
+  grposcope watch runs/demo                        until the run ends; Ctrl-C leaves, the run goes on
+  grposcope watch outputs                          output folder of TRL, with or without the callback
+  grposcope watch train.log --set group=8          console output of verl, OpenRLHF or TRL; JSONL, CSV, W&B folders
+  grposcope watch runs/demo --every 10             look every ten seconds, for a folder synced from elsewhere
+  grposcope watch runs/demo --once                 one look
+  grposcope watch RUN --fail-on "kl blow-up"       leave with exit status 1 when this is flagged
+  grposcope watch RUN --webhook https://example.org/hook
 """
 
 
@@ -24,42 +32,84 @@ def add(commands: Any) -> None:
     watch = commands.add_parser(
         "watch",
         help=HELP["watch"],
-        description="Follow a run while it is written: progress, time left, and the main metrics as sparklines.",
+        description="Follow a run while it is written: progress, the main metrics as sparklines, and what is wrong "
+        "with it, each failure said once when it begins. Exit status: 0 when the run has ended or on Ctrl-C, 1 as soon "
+        "as a mode of --fail-on is flagged, 2 where there is nothing that can be followed.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = watch.add_argument_group("what")
-    what.add_argument("folder", metavar="RUN", help="folder of the run; it need not have begun")
+    what.add_argument(
+        "path", type=Path, metavar="RUN", help="folder or log of a run, of any supported trainer; it need not exist yet"
+    )
+    what.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting that the log does not say, such as group=8; may be given more than once",
+    )
     how = watch.add_argument_group("how")
     how.add_argument("--once", action="store_true", help="print one look and leave")
     how.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="time between looks (default: 1.0)")
+    alarm = watch.add_argument_group("alarms")
+    alarm.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="MODE",
+        help="leave with exit status 1 when this mode is first flagged; `flagged` for all but `no learning` and `zero "
+        "loss`, which any run shows at first; may be given more than once",
+    )
+    alarm.add_argument("--webhook", metavar="URL", help="POST a JSON document to this URL for each new flag")
     watch.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look again and again until the run has ended, Ctrl-C, or once."""
-    from grposcope.errors import UserError
-    from grposcope.report import live
+    """Look again and again until the run has ended, a mode of --fail-on is flagged, Ctrl-C, or once."""
+    from grposcope.commands.diagnose import settings
+    from grposcope.diagnosis.alarms import chosen, document
+    from grposcope.diagnosis.webhook import Webhook
+    from grposcope.report.watching import Watching
+    from grposcope.report.words import visible
     from grposcope.runs.store import dumps
 
     if not arguments.every > 0:
         raise UserError(f"--every {arguments.every:g} must be above 0")
-    watched = live.Watched(Path(arguments.folder))
-    terminal, shown = sys.stdout.isatty(), ""
+    fatal = chosen(arguments.fail_on, "--fail-on")
+    hook = Webhook(arguments.webhook) if arguments.webhook else None
+    watching = Watching(arguments.path, settings(arguments.set), asked=fatal)
+    shown, failed = "", False
     try:
         while True:
             now = time.time()
-            watched.look(now)
-            frame = live.frame(watched, now, shutil.get_terminal_size((100, 24)).columns)
-            if terminal and not arguments.once:
-                print(f"\x1b[H\x1b[J{frame}", flush=True)
-            elif (changed := frame.partition("\nlast written")[0]) != shown:
-                print(frame, flush=True)
-                shown = changed
-            if arguments.once or watched.ended:
+            new = watching.look(now)
+            if arguments.once and watching.problem and arguments.path.exists():
+                raise UserError(watching.problem)
+            shown = _show(watching, now, shown, arguments.once)
+            for alarm in new:
+                if hook is not None:
+                    hook.send(document(alarm, str(arguments.path)))
+            failed = any(alarm.mode in fatal for alarm in new)
+            if arguments.once or watching.ended or failed:
                 break
             time.sleep(arguments.every)
     except KeyboardInterrupt:
         pass
-    print(dumps(live.summary(watched, time.time())))
-    return 0
+    if hook is not None:
+        hook.wait()
+        for line in hook.failures:
+            print(visible(line), file=sys.stderr)
+    print(dumps(watching.summary(time.time())))
+    return int(failed)
+
+
+def _show(watching: Watching, now: float, shown: str, once: bool) -> str:
+    """Print a look: over the last one on a terminal, elsewhere only if there is news in it; what is shown now."""
+    frame = watching.frame(now, shutil.get_terminal_size((100, 24)).columns)
+    news = frame.partition("\nlast written")[0]
+    if sys.stdout.isatty() and not once:
+        print(f"\x1b[H\x1b[J{frame}", flush=True)
+    elif news != shown:
+        print(frame, flush=True)
+    return news

@@ -2,7 +2,8 @@
 
 Many rules look at one run, so each p-value is adjusted by Holm's method over the rules that could test something:
 the chance that a run without any failure has any finding flagged is at most `level`, whatever the dependence
-between rules. A rule alone is flagged at p < level / (number of rules) at the strictest.
+between rules. A rule alone is flagged at p < level / (number of rules) at the strictest. Rules that prove
+rather than test (p is 0 or 1) cannot raise a false alarm and are not counted.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from grposcope.diagnosis import learning, optimiser, policy
+from grposcope.diagnosis import degenerate, hacking, learning, optimiser, policy
 from grposcope.diagnosis.findings import Finding, Rule, Status, Verdict
 from grposcope.diagnosis.view import View
 from grposcope.runs.table import Run
 
-RULES: tuple[Rule, ...] = (*optimiser.RULES, *learning.RULES, *policy.RULES)
+RULES: tuple[Rule, ...] = (*optimiser.RULES, *degenerate.RULES, *hacking.RULES, *learning.RULES, *policy.RULES)
 """Every rule."""
 
 ORDER = (
@@ -33,7 +34,8 @@ def diagnose(run: Run, level: float = LEVEL) -> tuple[Finding, ...]:
     """The findings of all rules on a run: flagged ones first, then what cannot be told, then what is ok."""
     view = View(run)
     verdicts = [rule.check(view) for rule in RULES]
-    adjusted = holm([verdict.p for verdict in verdicts])
+    tests = [math.nan if rule.proof else verdict.p for rule, verdict in zip(RULES, verdicts, strict=True)]
+    adjusted = [v.p if rule.proof else p for rule, v, p in zip(RULES, verdicts, holm(tests), strict=True)]
     findings = [_finding(*both, level) for both in zip(RULES, verdicts, adjusted, strict=True)]
     place = {"flagged": 0, "cannot tell": 1, "ok": 2}
     return tuple(sorted(findings, key=lambda f: (place[f.status], ORDER.index(f.mode))))

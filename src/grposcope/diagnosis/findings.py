@@ -44,6 +44,11 @@ class Verdict:
     missing: tuple[str, ...] = ()
 
 
+def moved(change: float) -> str:
+    """A change in words."""
+    return f"rose by {change:.2g}" if change > 0 else f"fell by {-change:.2g}"
+
+
 def unknown(because: str, *missing: str) -> Verdict:
     """The verdict of a rule that could test nothing."""
     return Verdict(math.nan, because, missing=missing)
@@ -54,7 +59,8 @@ class Rule:
     """A failure mode and how it is recognised; `check` is pure.
 
     needs: quantities (of `vocabulary.VARIANTS`) without any of which it cannot tell. statistic, threshold: in words,
-    for the documentation and --json; source: paper or "ours".
+    for the documentation and --json; source: paper or "ours". proof: its p-value is 0 or 1, read off the record
+    without noise, so that it takes no part in the adjustment for many tests.
     """
 
     mode: str
@@ -64,6 +70,7 @@ class Rule:
     source: str
     advice: str
     check: Callable[[View], Verdict]
+    proof: bool = False
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ def prepare(design: Design, candidates: Array) -> Columns:
         white = (white - (white @ own) @ own.T).reshape(c, r, n)
         gram = white @ white.transpose(0, 2, 1)
         lower = np.linalg.cholesky(gram + 1e-12 * np.trace(gram, axis1=1, axis2=2)[:, None, None] * np.eye(r))
-        bases.append(np.linalg.solve(lower, white))
+        bases.append(np.linalg.inv(lower) @ white)
         sizes.append(2 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1))
         within.append(own)
     return Columns(np.array(bases), np.array(sizes), tuple(within))

@@ -10,15 +10,18 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.ndimage import median_filter
 
-from grposcope.diagnosis import trends
+from grposcope.diagnosis import levels
 from grposcope.diagnosis.findings import Evidence, Rule, Verdict, unknown
 from grposcope.diagnosis.noise import Array
 from grposcope.diagnosis.oscillation import swing
-from grposcope.diagnosis.trends import EARLY, HALF_LATE, LATE
-from grposcope.diagnosis.view import LEAST, View
+from grposcope.diagnosis.trends import EARLY, LATE
+from grposcope.diagnosis.view import LEAST, SHORT, View
 
 WEIGHTY = 0.2
 """An oscillation that explains less of the detrended variance is let pass."""
+
+SURE = 0.01
+"""Posterior chance of γ ≤ 0 below which swings grow, and of γ ≥ 0 below which they fade."""
 
 GROWN = 5.0
 """Late over early gradient norm that is an explosion."""
@@ -45,7 +48,7 @@ def oscillation(view: View) -> Verdict:
     if found is None:
         return unknown("the reward is constant or its rows are too few to show an oscillation")
     per_row = float(np.median(np.diff(reward.steps))) if len(reward) > 1 else 1.0
-    growing, fading = found.growing < 0.05, found.fading < 0.05
+    growing, fading = found.growing < SURE, found.fading < SURE
     evidence = (
         Evidence("period in steps", found.period * per_row),
         Evidence("amplitude at the end", found.amplitude),
@@ -73,9 +76,9 @@ def gradients(view: View) -> Verdict:
         return unknown("the gradient norm is 0 on nearly all rows")
     p, spikes, rows = _spikes(found.values[positive])
     steps = found.steps[positive][rows]
-    logs = trends.fit(np.log(found.values[positive]))
-    early, late = (math.exp(logs.level(span).value) for span in (EARLY, LATE))
-    grown = logs.change(minus=math.log(GROWN))
+    logs = np.log(found.values[positive])
+    early, late = (math.exp(levels.level(logs, span).value) for span in (EARLY, LATE))
+    grown = levels.change(logs, EARLY, LATE, minus=math.log(GROWN))
     if view.run.window > 1:
         note = f"each row is the mean of {view.run.window} steps, which damps spikes"
     else:
@@ -150,13 +153,13 @@ def _due(column: Array) -> NDArray[np.bool_]:
 
 def clipping(view: View) -> Verdict:
     """Share of tokens held by the clip, both sides, above HELD."""
-    whole = view.get("clip_fraction")
+    whole = view.get("clip_fraction", SHORT)
     low, high = view.run.table.get("clip_low"), view.run.table.get("clip_high")
     values = whole.values if whole is not None else low + high if low is not None and high is not None else None
     values = values[np.isfinite(values)] if values is not None else None
-    if values is None or len(values) < LEAST:
+    if values is None or len(values) < SHORT:
         return unknown("no clip fraction is logged", "clip_fraction")
-    over = trends.fit(values[len(values) // 2 :]).level(HALF_LATE, HELD)
+    over = levels.level(values, LATE, HELD)
     level = over.value + HELD
     evidence = (Evidence(f"clip fraction, last {1 - LATE[0]:.0%}", level, over.se, f"limit {HELD:g}"),)
     return Verdict(over.p_up, f"{level:.1%} of tokens are held by the clip", evidence)
@@ -202,9 +205,9 @@ def _advantages_are_rewards(table: Mapping[str, Array]) -> bool:
 
 def zero_loss(view: View) -> Verdict:
     """Why is my loss 0? By construction while the gradient is not 0; for want of a signal if it is."""
-    loss, norms = view.get("loss"), view.get("grad_norm")
+    loss, norms = view.get("loss", SHORT), view.get("grad_norm", SHORT)
     if loss is None:
-        return unknown(view.lacks("loss"), "loss")
+        return unknown(view.lacks("loss", SHORT), "loss")
     middle = float(np.median(np.abs(loss.values)))
     evidence = [Evidence("median |loss|", middle, limit=f"zero below {NEAR_ZERO:g}")]
     if middle >= NEAR_ZERO:
@@ -213,7 +216,7 @@ def zero_loss(view: View) -> Verdict:
         )
     if norms is None:
         return unknown("the loss is near 0, and without gradient norms its reason is open", "grad_norm")
-    zero = trends.fit((norms.values == 0).astype(np.float64)).level(LATE, 0.9)
+    zero = levels.level((norms.values == 0).astype(np.float64), LATE, 0.9)
     typical = float(np.median(norms.values))
     evidence.append(Evidence("median gradient norm", typical))
     if zero.p_up < 0.5:
@@ -229,16 +232,16 @@ def zero_loss(view: View) -> Verdict:
 RULES = (
     Rule(
         "misconfiguration", (), "facts of the record: group size, lr, gradients, advantages equal to rewards",
-        "proof, no noise involved", "ours", "mend the setting", misconfigured,
+        "proof, no noise involved", "ours", "mend the setting", misconfigured, proof=True,
     ),
     Rule(
         "non-finite", (), "infinite values; NaN where a value is due", "one is enough", "ours",
-        "lower the learning rate, clip the gradient, check for log(0) and for float16 overflow", nonfinite,
+        "lower the learning rate, clip the gradient, check for log(0) and for float16 overflow", nonfinite, proof=True,
     ),
     Rule(
         "oscillation", ("reward",),
         "F test of a sinusoid with exponential envelope above AR(1) + white noise, least p × frequencies × windows",
-        f"p < α and {WEIGHTY:g} of the detrended variance; growing: P(γ ≤ 0) < 0.05; from 40 rows, 3 cycles",
+        f"p < α and {WEIGHTY:g} of the detrended variance; growing: P(γ ≤ 0) < {SURE:g}; from 40 rows, 3 cycles",
         "theory: multipliers near the unit circle, refresh interval near N*; test ours (after Mann & Lees 1996)",
         "refresh rollouts more often (fewer updates per batch), lower the learning rate or the momentum", oscillation,
     ),

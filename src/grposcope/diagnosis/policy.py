@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from grposcope.diagnosis import trends
+from grposcope.diagnosis import levels
 from grposcope.diagnosis.findings import Evidence, Rule, Verdict, unknown
-from grposcope.diagnosis.trends import EARLY, HALF_LATE, LATE, Curve
-from grposcope.diagnosis.view import View
+from grposcope.diagnosis.learning import small
+from grposcope.diagnosis.noise import Array
+from grposcope.diagnosis.trends import EARLY, LATE
+from grposcope.diagnosis.view import SHORT, View
 
 COLLAPSED = 0.2
 """Entropy below this share of its early mean has collapsed."""
@@ -29,17 +29,20 @@ CUT = 0.25
 LONGER, SHORTER = 1.5, 0.2
 """Late over early length: longer without reward for it, or shrunk to a stub."""
 
+UNPAID = 0.05
+"""A gain of reward below this share of its range is not worth a longer completion."""
+
 
 def entropy(view: View) -> Verdict:
     """Entropy late against early: collapsed below COLLAPSED ×, exploded above EXPLODED ×."""
-    found = view.get("entropy")
+    found = view.get("entropy", SHORT)
     if found is None:
-        return unknown(view.lacks("entropy"), "entropy")
+        return unknown(view.lacks("entropy", SHORT), "entropy")
     if found.logs is None:
         return unknown("the entropy is not positive, so it is that of a continuous policy or a loss term", "entropy")
     early, late = _typical(found.logs, EARLY), _typical(found.logs, LATE)
-    low = found.log_change(EARLY, LATE, math.log(COLLAPSED))[1]
-    high = found.log_change(EARLY, LATE, math.log(EXPLODED))[0]
+    low = levels.change(found.logs, EARLY, LATE, minus=math.log(COLLAPSED)).p_down
+    high = levels.change(found.logs, EARLY, LATE, minus=math.log(EXPLODED)).p_up
     evidence = (
         Evidence(f"{found.name}, first {EARLY[1]:.0%}", *early),
         Evidence(f"{found.name}, last {1 - LATE[0]:.0%}", *late, f"collapsed below {COLLAPSED:g} × early"),
@@ -56,20 +59,19 @@ def entropy(view: View) -> Verdict:
 
 def kl(view: View) -> Verdict:
     """KL to the start: the last tenth above FAR and STEEP × the first half, or above VERY_FAR."""
-    found = view.get("kl")
+    found = view.get("kl", SHORT)
     if found is None:
-        return unknown(view.lacks("kl"), "kl")
-    tail, half = (0.9, 1.0), (0.0, 0.5)
+        return unknown(view.lacks("kl", SHORT), "kl")
+    half, tail = (0.0, 0.5), (0.9, 1.0)
     if found.logs is not None:
         early, late = _typical(found.logs, half), _typical(found.logs, tail)
-        late_half = trends.fit(np.log(found.values[found.values > 0][len(found) // 2 :]))
-        far, very = (late_half.level((0.8, 1.0), math.log(limit)).p_up for limit in (FAR, VERY_FAR))
-        steep = found.log_change(half, tail, math.log(STEEP))[0]
+        far, very = (levels.level(found.logs, tail, math.log(limit)).p_up for limit in (FAR, VERY_FAR))
+        steep = levels.change(found.logs, half, tail, minus=math.log(STEEP)).p_up
     else:
-        first, last = found.curve.level(half), found.curve.level(tail)
+        first, last = found.level(half), found.level(tail)
         early, late = (first.value, first.se), (last.value, last.se)
-        far, very = (found.curve.level(tail, limit).p_up for limit in (FAR, VERY_FAR))
-        steep = found.curve.change(half, tail, STEEP).p_up
+        far, very = (found.level(tail, limit).p_up for limit in (FAR, VERY_FAR))
+        steep = levels.change(found.values, half, tail, STEEP).p_up
     p = min(1.0, 2 * min(max(far, steep), very))
     evidence = (
         Evidence(f"{found.name}, first half", *early),
@@ -79,20 +81,20 @@ def kl(view: View) -> Verdict:
     return Verdict(p, because, evidence, found.onset() if p < 0.5 else None)
 
 
-def _typical(logs: Curve, span: tuple[float, float]) -> tuple[float, float]:
-    """Geometric mean over a window and its standard error, from the curve of the logarithm."""
-    level = logs.level(span)
+def _typical(logs: Array, span: levels.Span) -> tuple[float, float]:
+    """Geometric mean over a window and its standard error, from logarithms."""
+    level = levels.level(logs, span)
     value = math.exp(level.value)
     return value, value * level.se
 
 
 def length(view: View) -> Verdict:
     """Truncated completions above CUT; or LONGER × without reward for it; or shrunk below SHORTER ×."""
-    found, cut = view.get("length"), view.get("truncated")
+    found, cut = view.get("length", SHORT), view.get("truncated", SHORT)
     tests: list[tuple[float, str, str, int | None]] = []
     evidence: list[Evidence] = []
     if cut is not None:
-        over = cut.tail.level(HALF_LATE, CUT)
+        over = cut.level(LATE, CUT)
         evidence.append(Evidence(f"{cut.name}, last {1 - LATE[0]:.0%}", over.value + CUT, over.se, f"limit {CUT:g}"))
         tests.append((
             over.p_up, f"{over.value + CUT:.0%} of completions are cut at the token limit",
@@ -106,17 +108,17 @@ def length(view: View) -> Verdict:
         ]
         because = f"completions went from {early[0]:.0f} to {late[0]:.0f} tokens"
         tests.append((
-            found.log_change(EARLY, LATE, math.log(SHORTER))[1], because + ", a stub",
+            levels.change(found.logs, EARLY, LATE, minus=math.log(SHORTER)).p_down, because + ", a stub",
             "read the late completions; a loss or reward that pays for brevity shrinks them (try Dr. GRPO, DAPO)",
             None,
         ))  # fmt: skip
-        reward, margin = view.get("reward"), _margin(view)
+        reward, margin = view.get("reward", SHORT), small(view, UNPAID)
         if reward is not None and margin is not None:
-            unpaid = reward.curve.change()
-            late_gain = reward.curve.change(minus=margin)
+            gain = levels.change(reward.values, EARLY, LATE)
+            unpaid = levels.change(reward.values, EARLY, LATE, minus=margin).p_down
             tests.append((
-                max(found.logs.change(minus=math.log(LONGER)).p_up, late_gain.p_down),
-                because + f", while reward changed by {unpaid.value:+.2g}",
+                max(levels.change(found.logs, EARLY, LATE, minus=math.log(LONGER)).p_up, unpaid),
+                because + f", while reward changed by {gain.value:+.2g}",
                 "drop the division by each completion's own length (Dr. GRPO, DAPO), or add an overlong penalty", None,
             ))  # fmt: skip
     if not tests:
@@ -128,33 +130,25 @@ def length(view: View) -> Verdict:
     return Verdict(p, because, tuple(evidence), onset, advice=advice, missing=() if found is not None else ("length",))
 
 
-def _margin(view: View) -> float | None:
-    """A reward change too small to matter: a tenth of the range, or of ten spreads within a group."""
-    if view.reward_range is not None:
-        return 0.1 * (view.reward_range[1] - view.reward_range[0])
-    spread = view.get("reward_std")
-    return None if spread is None else 0.2 * float(spread.curve.level(EARLY).value)
-
-
 RULES = (
     Rule(
         "kl blow-up", ("kl",),
-        "mean KL of the last tenth against limits and against the first half, AR(1) + white noise integrated out",
+        "mean log KL of the last tenth against limits and against the first half",
         f"> {FAR:g} nats and > {STEEP:g} × the first half, or > {VERY_FAR:g} nats; the error shrinks with n",
         "ours; Gao, Schulman & Hilton 2022 (arXiv:2210.10760) for reward against KL",
         "raise the KL coefficient or lower the learning rate; go back to a checkpoint before the onset", kl,
     ),
     Rule(
         "entropy collapse", ("entropy",),
-        "late entropy − ρ × early entropy, AR(1) + white noise integrated out",
+        "mean log entropy, late − early − log ρ",
         f"late < {COLLAPSED:g} × early (collapse) or > {EXPLODED:g} × early (explosion)",
         "theory: policy concentration; the ratios are ours",
         "raise the upper clip (clip-higher, DAPO), add an entropy bonus or KL, or lower the learning rate", entropy,
     ),
     Rule(
         "length", ("length", "truncated"),
-        "late truncated share; late − ρ × early length together with the change of reward",
-        f"truncated > {CUT:g}; or > {LONGER:g} × longer with reward up less than 0.1 of its range; or < {SHORTER:g} ×",
+        "late truncated share; mean log length, late − early − log ρ, together with the change of reward",
+        f"truncated > {CUT:g}; or > {LONGER:g} × longer and reward up < {UNPAID:g} of its range; or < {SHORTER:g} ×",
         "ours; Liu et al. 2025 (arXiv:2503.20783) for the length bias of the loss",
         "see the completions", length,
     ),

@@ -5,10 +5,10 @@ most; the noise is that of `noise`. A comparison is a linear function of the cur
 rise?), late − ρ early (did it fall below the share ρ?), late − c (is it above c?). Series longer than BLOCKS rows
 are averaged in blocks first, which loses nothing that happens slowly, and keeps time linear in rows.
 
-A collapse may be abrupt, and a curve that cannot jump would take it for wandering. Where a level shift is evident
-beyond doubt (JUMP), the curve has one.
+A collapse may be abrupt or take a few rows, and a curve that cannot bend as fast would take it for wandering. Where a
+level shift of some duration is evident beyond doubt (SHIFT), the curve has one.
 
-The onset is the posterior of where a broken line (level, then ramp to the end) breaks.
+The onset is the posterior of where the likeliest shift, of any duration, begins.
 
 Size and power: docs/diagnosis.md, tests/diagnosis/test_trends.py.
 """
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from grposcope.diagnosis.noise import Array, Columns, Design, Regression, Tested, prepare, scan
+from grposcope.diagnosis import shifts
+from grposcope.diagnosis.noise import Array, Design, Regression, Tested
 from grposcope.errors import UserError
 
 BLOCKS = 300
@@ -30,17 +30,14 @@ BLOCKS = 300
 LEAST = 8
 """Fewer rows than this cannot be tested."""
 
-JUMP = 1e-3
-"""p-value, times the rows tried, below which the mean curve is given a level shift."""
+SHIFT = 1e-3
+"""p-value, times the number of shifts tried, below which the mean curve is given one."""
 
 EDGE = 4
 """Rows at either end within which there is none."""
 
 EARLY, LATE = (0.0, 0.15), (0.8, 1.0)
 """The shares of the run that are compared."""
-
-HALF_LATE = (0.6, 1.0)
-"""LATE as a share of the second half."""
 
 
 def blocks(y: Array, most: int = BLOCKS) -> Array:
@@ -112,27 +109,17 @@ def fit(y: Array) -> Curve:
         raise UserError(f"{len(y)} rows are too few to test for a trend, at least {LEAST} are needed; log more steps")
     averaged = blocks(np.asarray(y, np.float64))
     design = _design(len(averaged))
-    jump = _jump(averaged)
-    if jump is not None:
-        design = Design(np.column_stack([design.x, np.arange(len(averaged)) >= jump]))
+    if len(averaged) >= 5 * EDGE and np.ptp(averaged) > 0:
+        seen = shifts.scan(_shifts(len(averaged)), averaged)
+        if seen.p < SHIFT:
+            column = shifts.columns(len(averaged), np.array([seen.start]), np.array([seen.width]))[0]
+            design = Design(np.column_stack([design.x, column]))
     return Curve(design.regress(averaged), design.x, len(y))
 
 
-def _jump(y: Array) -> int | None:
-    """Row of a level shift so evident that noise shows one in fewer than JUMP of all series; None without one."""
-    if len(y) < 5 * EDGE or np.ptp(y) == 0:
-        return None
-    rows, columns, design = _steps(len(y))
-    seen = scan(design, columns, y)
-    best = int(np.argmin(seen.p))
-    return int(rows[best]) if seen.p[best] * len(rows) < JUMP else None
-
-
 @lru_cache(maxsize=8)
-def _steps(n: int) -> tuple[NDArray[np.int64], Columns, Design]:
-    design = Design(_hats(n), coarse=True)
-    rows = np.arange(EDGE, n - EDGE + 1)
-    return rows, prepare(design, (np.arange(n) >= rows[:, None])[:, None, :].astype(np.float64)), design
+def _shifts(n: int) -> shifts.Shifts:
+    return shifts.library(Design(_hats(n), coarse=True), *shifts.candidates(n, EDGE, to_end=False))
 
 
 @dataclass(frozen=True)
@@ -145,25 +132,16 @@ class Onset:
 
 
 def onset(y: Array) -> Onset:
-    """Where the last lasting change of y begins: level, then a ramp, so that the break is the onset."""
+    """Where the change of y begins: the first row of a shift from one level to another, of any duration."""
     averaged = blocks(np.asarray(y, np.float64), 128)
     n = len(averaged)
-    breaks = range(1, n - 2)
-    weight = _broken(averaged)
-    total = np.cumsum(weight)
-    rows = [breaks[min(int(np.searchsorted(total, q)), len(breaks) - 1)] * len(y) / n for q in (0.5, 0.025, 0.975)]
+    library = _onsets(n)
+    weight = np.bincount(library.start, shifts.scan(library, averaged).posterior)
+    total = np.cumsum(weight / weight.sum())
+    rows = [min(int(np.searchsorted(total, q)), n - 1) * len(y) / n for q in (0.5, 0.025, 0.975)]
     return Onset(*(round(r) for r in rows))
 
 
-def _broken(y: Array) -> Array:
-    """Posterior over the break of max(0, row − b), given a constant, noises integrated out."""
-    columns, design = _ramps(len(y))
-    return scan(design, columns, y).posterior
-
-
 @lru_cache(maxsize=8)
-def _ramps(n: int) -> tuple[Columns, Design]:
-    design = Design(np.ones((n, 1)), coarse=True)
-    rows = np.arange(n, dtype=np.float64)
-    ramps = np.array([np.maximum(rows - b, 0.0) / (n - b) for b in range(1, n - 2)])
-    return prepare(design, ramps[:, None, :]), design
+def _onsets(n: int) -> shifts.Shifts:
+    return shifts.library(Design(np.ones((n, 1)), coarse=True), *shifts.candidates(n, 1, to_end=True))

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import stats
 
-from grposcope.diagnosis import trends
-from grposcope.diagnosis.noise import Array
+from grposcope.diagnosis import levels, trends
+from grposcope.diagnosis.noise import Array, Tested
 from grposcope.diagnosis.trends import Curve
 from grposcope.runs import vocabulary
 from grposcope.runs.table import Run
 
 LEAST = 30
-"""Rows below which a training metric is not tested: autocorrelation cannot be judged."""
+"""Rows below which changes of a training metric are not tested: autocorrelation cannot be judged."""
+
+SHORT = 12
+"""Rows below which its levels are not tested either."""
 
 EVALUATIONS = 4
 """Held-out evaluations below which they are not tested."""
@@ -43,34 +45,16 @@ class Series:
         return trends.fit(self.values)
 
     @cached_property
-    def logs(self) -> Curve | None:
-        """The mean curve of the logarithm, for quantities whose noise is a factor; None if more than 5 % are ≤ 0."""
+    def logs(self) -> Array | None:
+        """Logarithms, for quantities whose noise is a factor; None if more than 5 % of the values are ≤ 0."""
         positive = self.values > 0
-        if positive.sum() < max(0.95 * len(self), LEAST):
+        if positive.sum() < max(0.95 * len(self), SHORT):
             return None
-        return trends.fit(np.log(self.values[positive]))
+        return np.log(self.values[positive])
 
-    @cached_property
-    def tail(self) -> Curve:
-        """The mean curve of the second half alone, for levels that an early change should not blur."""
-        return trends.fit(self.values[len(self) // 2 :])
-
-    def log_change(self, first: tuple[float, float], last: tuple[float, float], minus: float) -> tuple[float, float]:
-        """p-values of "late/early ≤ e^minus" and "≥", early in the first half of the rows and late in the second.
-
-        Twice the lesser of two tests: of the whole curve of the logarithm, and of curves fitted to either half
-        alone, which an abrupt change between the windows does not disturb. `logs` must not be None.
-        """
-        logs = np.log(self.values[self.values > 0])
-        middle = len(logs) // 2
-        before = trends.fit(logs[:middle]).level((2 * first[0], min(2 * first[1], 1.0)))
-        after = trends.fit(logs[middle:]).level((max(2 * last[0] - 1, 0.0), 2 * last[1] - 1))
-        error = math.hypot(before.se, after.se)
-        value = after.value - before.value - minus
-        score = value / error if error > 0 else math.copysign(math.inf, value) if value else 0.0
-        whole = trends.fit(logs).change(first, last, minus=minus)
-        up, down = float(stats.t.sf(score, middle - 6)), float(stats.t.cdf(score, middle - 6))
-        return min(1.0, 2 * min(whole.p_up, up)), min(1.0, 2 * min(whole.p_down, down))
+    def level(self, span: levels.Span, above: float = 0.0) -> Tested:
+        """Where it was over a part of the run, less a constant."""
+        return levels.level(self.values, span, above)
 
     def onset(self) -> int:
         """Step at which its change begins."""
@@ -109,18 +93,18 @@ class View:
                 return found
         return None
 
-    def lacks(self, quantity: str) -> str:
+    def lacks(self, quantity: str, least: int = LEAST) -> str:
         """Why `get` found nothing, in a clause."""
         names = vocabulary.VARIANTS.get(quantity, (quantity,))
         rows = max((len(found) for name in names if (found := self.exact(name))), default=0)
         title = vocabulary.metric(quantity).title.lower()
-        return f"{rows} rows of {title} are fewer than {LEAST}" if rows else f"no {title} is logged"
+        return f"{rows} rows of {title} are fewer than {least}" if rows else f"no {title} is logged"
 
     def components(self, kind: str = "component") -> dict[str, Series]:
         """Reward components (or their spreads, kind="component_std") with enough values, by bare name."""
         names = [name for name in self.run.table if name.startswith(kind + "/")]
         found = {name.partition("/")[2]: self.exact(name) for name in names}
-        return {name: series for name, series in found.items() if series is not None and len(series) >= LEAST}
+        return {name: series for name, series in found.items() if series is not None and len(series) >= SHORT}
 
     @cached_property
     def heldout(self) -> Series | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.signal import lfilter
+from scipy.linalg import solve_banded
 
 from grposcope.dynamics.models import MODELS, Model
 from grposcope.dynamics.series import Array, Series, clean, noise_level
@@ -222,7 +222,8 @@ def _sandwich(jacobian: Array, weight: Array, residual: Array, rho: float) -> Ar
     """Covariance of the parameters under autocorrelated noise; ∞ on the diagonal where it is singular."""
     n, count = jacobian.shape
     scaled = jacobian * weight[:, None]
-    running = lfilter([1.0], [1.0, -rho], scaled, axis=0)
+    bands = np.array([np.ones(n), np.full(n, -rho)])
+    running = solve_banded((1, 0), bands, scaled)  # running[i] = scaled[i] + ρ running[i − 1]
     middle = scaled.T @ running + running.T @ scaled - scaled.T @ scaled
     bread = jacobian.T @ scaled
     size = np.sqrt(np.maximum(np.diag(bread), 1e-300))

@@ -1,10 +1,12 @@
 """What a partial run will do next: mean, predictive interval, where it ends, and whether going on pays.
 
 The mean is that of `trend`, a Bayesian average over levels that go on, wander, or rise ever more slowly, with
-the prior that training raises rewards. A band is the level's posterior with its standard deviation times
-WIDEN (the members share their assumptions, and runs of one kind turn out twice as unlike as any one of them says)
-plus noise drawn from the one-step surprises of the second half of the run, spikes included, so that a skewed
-reward keeps its skew. The run's plateau comes from a saturating curve fitted to it, where one is identified.
+the prior that training raises rewards. A band is the level's posterior, widened for what no member says, plus
+noise drawn from the one-step surprises of the second half of the run, spikes included, so that a skewed reward
+keeps its skew. What no member says: they share their assumptions; few rewards tell little of how far a level
+wanders over longer times; and a run may take off late. A take-off that is as likely at any age has come by the
+share u of the run with probability 1 − 1/u, and it goes up: deviations upward count u times. The run's plateau
+comes from a saturating curve fitted to it, where one is identified.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from grposcope.dynamics import trend
 from grposcope.dynamics.curves import fit_series
@@ -22,8 +24,9 @@ from grposcope.dynamics.series import Array, Series, clean, without_spikes
 from grposcope.errors import UserError
 from grposcope.records import Estimate
 
-WIDEN = 2.0
-DRAWS, NOISES = 400, 5
+WIDEN, ENOUGH = 1.2, 60
+"""The level's standard deviation counts WIDEN times, and with fewer than ENOUGH rewards √(ENOUGH/n) times more."""
+DRAWS, NOISES, LONGEST = 400, 5, 1000
 RECENT, FEWEST = 0.5, 20
 SURE = 0.9
 """Probability asked of a verdict, on each side."""
@@ -34,7 +37,8 @@ SATURATING = ("exponential", "inertial", "logistic")
 class Forecast:
     """The next steps of a run.
 
-    steps (H,), mean (H,) and the predictive interval low, high (H,) of single rewards at `coverage`.
+    steps (H,), mean (H,) and the predictive interval low, high (H,) of single rewards at `coverage`; inner_low,
+    inner_high (H,) the one that holds half of them.
     level: where the reward is now, without noise. gain: expected level at the horizon minus the level now, the value
     of continuing. learning: probability that the run learns at all. plateau: value at which a saturating curve
     ends, plateau_step where 95 % of its rise is done; NaN with the reason where no curve is identified.
@@ -45,6 +49,8 @@ class Forecast:
     mean: Array
     low: Array
     high: Array
+    inner_low: Array
+    inner_high: Array
     coverage: float
     level: Estimate
     gain: Estimate
@@ -76,15 +82,21 @@ def forecast(
     spikes = series.reward - plain
     member_mean, member_variance = model.ahead(later)
     mean = model.weight @ member_mean + spikes.mean()
-    low, high = _band(model, member_mean, member_variance, mean, spikes, coverage)
-    spread = _spread(model.weight, model.level, model.level_variance)
+    widen, late = WIDEN * math.sqrt(max(1.0, ENOUGH / n)), (later - model.origin) / model.span
+    apart = member_mean - mean + spikes.mean(), widen * np.sqrt(member_variance)
+    band = mean + _band(model, widen * apart[0], apart[1], late, spikes, coverage)
+    spread = widen * _spread(model.weight, model.level, model.level_variance)
     level = Estimate(float(model.weight @ model.level + spikes.mean()), spread, n)
-    gain = _gain(model, member_mean[:, -1], n)
+    change, below = _change(model, member_mean[:, -1], float(late[-1]))
+    below *= widen
+    above = below * float(late[-1])
+    gain = Estimate(change, (below + above) / 2, n)
     sigma = float(np.std(model.surprise + spikes[1:]))
-    verdict, advice = _advice(gain, 0.25 * sigma)
+    verdict, advice = _advice(change, below, above, 0.25 * sigma)
     plateau, reached = _plateau(series)
-    return Forecast(later, mean, low, high, coverage, level, gain, 1 - model.still, plateau, reached, verdict, advice,
-                    notes)  # fmt: skip
+    low, high, inner_low, inner_high = band
+    return Forecast(later, mean, low, high, inner_low, inner_high, coverage, level, gain, 1 - model.still, plateau,
+                    reached, verdict, advice, notes)  # fmt: skip
 
 
 def mean_path(series: Series, later: Array, prior: trend.Prior | None = None) -> Array:
@@ -105,8 +117,8 @@ def _repeated(series: Series, later: Array, coverage: float, notes: str) -> Fore
     advice = "a reward that never varies gives no gradient: check the reward function and how hard the problems are"
     flag = "; ".join(filter(None, ("constant reward: the forecast only repeats it", notes)))
     return Forecast(
-        later, same, same, same, coverage, level, Estimate(0.0, math.nan, n, reason), math.nan, level, math.nan,
-        "cannot tell", advice, flag,
+        later, same, same, same, same, same, coverage, level, Estimate(0.0, math.nan, n, reason), math.nan,
+        level, math.nan, "cannot tell", advice, flag,
     )  # fmt: skip
 
 
@@ -116,44 +128,48 @@ def _later(series: Series, horizon: ArrayLike) -> Array:
     if given.ndim == 0:
         if not (np.isfinite(given) and given >= 1):
             raise UserError(f"horizon {float(given):g} must be at least 1 step")
-        return np.asarray(last + series.spacing * np.arange(1, max(1, round(float(given) / series.spacing)) + 1))
+        count = max(1, round(float(given) / series.spacing))
+        every = -(-count // LONGEST)
+        return np.asarray(last + series.spacing * np.arange(count % every or every, count + 1, every))
     if given.ndim != 1 or not len(given) or not (given > last).all():
         raise UserError(f"the steps to forecast must come after the last one, {last:g}")
     return given
 
 
 def _band(
-    model: trend.Trend, mean: Array, variance: Array, centre: Array, spikes: Array, coverage: float
-) -> tuple[Array, Array]:
-    """Quantiles of level plus noise, by drawing from both."""
+    model: trend.Trend, apart: Array, spread: Array, late: Array, spikes: Array, coverage: float
+) -> NDArray[np.float64]:
+    """Low, high, inner low and inner high (4, H) around the mean: quantiles of level plus noise, drawn from both."""
     random = np.random.default_rng(0)
     drawn = random.choice(len(model.weight), DRAWS, p=model.weight)
-    apart = mean[drawn] - model.weight @ mean + np.sqrt(variance[drawn]) * random.standard_normal((DRAWS, 1))
+    level = apart[drawn] + spread[drawn] * random.standard_normal((DRAWS, 1))
+    level = np.where(level > 0, level * late, level)
     noise = model.surprise + spikes[1:] - spikes.mean()
     noise = noise[-max(FEWEST, round(RECENT * len(noise))) :]
-    shaken = random.choice(noise, (NOISES, DRAWS, 1)) + centre + WIDEN * apart
-    low, high = np.quantile(shaken.reshape(-1, len(centre)), [(1 - coverage) / 2, (1 + coverage) / 2], axis=0)
-    return low, high
+    shaken = random.choice(noise, (NOISES, DRAWS, 1)) + level
+    shares = [(1 - coverage) / 2, (1 + coverage) / 2, 0.25, 0.75]
+    return np.asarray(np.quantile(shaken.reshape(-1, len(late)), shares, axis=0))
 
 
 def _spread(weight: Array, mean: Array, variance: Array) -> float:
-    """Standard deviation of the mixture, widened."""
+    """Standard deviation of the mixture."""
     centre = weight @ mean
-    return WIDEN * math.sqrt(float(weight @ (variance + (mean - centre) ** 2)))
+    return math.sqrt(float(weight @ (variance + (mean - centre) ** 2)))
 
 
-def _gain(model: trend.Trend, final: Array, n: int) -> Estimate:
-    """Expected rise of the level up to the horizon, with the spread of its own."""
+def _change(model: trend.Trend, final: Array, late: float) -> tuple[float, float]:
+    """Expected change of the level up to the horizon, and its standard deviation: of the rise and of the wandering."""
     moved = final - model.level
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(model.rise != 0, moved / model.rise, 0.0)
-    return Estimate(float(model.weight @ moved), _spread(model.weight, moved, model.rise_variance * ratio**2), n)
+    variance = model.rise_variance * ratio**2 + model.wander * trend.aged(late)
+    return float(model.weight @ moved), _spread(model.weight, moved, variance)
 
 
-def _advice(gain: Estimate, matters: float) -> tuple[str, str]:
-    """Verdict and advice from the interval of the gain; `matters` is a quarter of the noise of one logged reward."""
+def _advice(change: float, below: float, above: float, matters: float) -> tuple[str, str]:
+    """Verdict and advice from the interval of the change; `matters` is a quarter of the noise of one logged reward."""
     z = NormalDist().inv_cdf(SURE)
-    low, high = gain.value - z * gain.se, gain.value + z * gain.se
+    low, high = change - z * below, change + z * above
     if low > 0:
         return "rising", "continue: the reward is expected to rise further"
     if high < 0:

@@ -151,6 +151,19 @@ def adam_step(lr: float, beta1: float, rms_gradient: float, eps: float = 1e-8) -
     return lr * (1 - beta1) / (rms_gradient + eps)
 
 
+def curvature_of(time_constant: Estimate, step: float, momentum: float, interval: int = 1) -> Estimate:
+    """κ = (1 − β)/(η(τ + lag)) from the time constant of a run, in the overdamped limit; lag (N − 1)/2.
+
+    It is the curvature along what the reward sees, and as good as the time constant; its flag is kept.
+    """
+    check_optimizer(step, momentum, 1.0)
+    if not interval >= 1:
+        raise UserError(f"interval {interval} must be a whole number of optimiser steps, at least 1")
+    late = time_constant.value + (interval - 1) / 2
+    value = (1 - momentum) / (step * late)
+    return Estimate(value, value * time_constant.se / late, time_constant.n, time_constant.flag)
+
+
 def size_exponent(sizes: Sequence[float], time_constants: Sequence[float]) -> Estimate:
     """γ of τ ∝ size^γ, i.e. κ ∝ size^{−γ}: slope of log τ on log size with its standard error."""
     x, y = np.log(np.asarray(sizes, dtype=float)), np.log(np.asarray(time_constants, dtype=float))

@@ -68,6 +68,37 @@ def clean(steps: ArrayLike, reward: ArrayLike) -> Series:
     return Series(t, y, tuple(notes))
 
 
+def averaged(series: Series, most: int) -> Series:
+    """At most `most` points, each the mean of equally many neighbours; the series itself where it is no longer.
+
+    What does not divide evenly goes to the first point, so that the last ones, which a forecast starts from, are
+    alike. Noise and intervals are then those of such means; `notes` says so.
+    """
+    n = len(series.reward)
+    size = -(-n // most)
+    if size == 1:
+        return series
+    begins = np.append(0, np.arange(size + n % size, n, size))
+    counts = np.diff(np.append(begins, n))
+    note = f"each point is the mean of {size:,} logged rewards, and so are the intervals"
+    return Series(np.add.reduceat(series.steps, begins) / counts, np.add.reduceat(series.reward, begins) / counts,
+                  (*series.notes, note))  # fmt: skip
+
+
+def each_batch(series: Series, interval: int) -> Series:
+    """One point per batch where `interval` optimiser steps share the rollouts and a log repeats their reward.
+
+    Repeats would pass for a curve without noise. A log that does not repeat rewards is returned as it is.
+    """
+    changes = np.diff(series.reward) != 0
+    if interval < 2 or changes.mean() > 1.5 / interval:
+        return series
+    batch = (series.steps - series.steps[0]) // interval
+    first = np.append(True, np.diff(batch) > 0)
+    note = f"{interval} steps share a batch of rollouts: one point for each batch"
+    return Series(series.steps[first], series.reward[first], (*series.notes, note))
+
+
 def noise_level(reward: Array) -> float:
     """σ of the noise from differences of neighbours."""
     return float(math.sqrt(np.mean(np.diff(reward) ** 2) / 2))

@@ -3,9 +3,10 @@
 y_t = l_t + ε_t, l_t = l_{t−1} + b Δf_t + w_t: a level that follows a shape f with an unknown total rise b and
 wanders a little besides. With u the share of the observed run, the shapes are u^p, growth that slows but does
 not end, and 1 − e^{−u/τ}, growth that has ended; all scaled to rise by 1 over the observed part. In units of
-the noise σ, b ~ N(gain, spread²): a run that optimises its reward is expected to rise. One more family has
-b = 0, a run that does not learn. The variance of w is q Δ(u^0.3/0.3), so a run changes less as it ages. Every
-member is a Kalman filter over (l, b) with σ² concentrated out, weighted by its likelihood times its prior.
+the noise σ, b ~ N(gain, spread²): a run that optimises its reward is expected to rise, and further the longer
+it has been going. One more family has b = 0, a run that does not learn. The variance of w is q Δ(u^0.3/0.3), so
+a run changes less as it ages. Every member is a Kalman filter over (l, b) with σ² concentrated out, weighted by
+its likelihood times its prior.
 
 The constants are few and were chosen on the scale of noise units; `experiments/dynamics_forecast.py` chooses
 them again with each run left out.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,19 +32,21 @@ class Prior:
     """What is believed of a run before seeing it; rises in units of its noise σ.
 
     powers, decays: the shapes u^p and 1 − e^{−u/τ}. roughness: variances q of the wandering, in σ² per unit of
-    the slowing clock. gain, spreads: mean and standard deviations of the rise b. saturated, still: prior
-    log-odds of the decaying shapes and of b = 0. window, width: what counts as a spike.
+    the slowing clock. gain: mean of the rise b per hundred rewards, of which `most` hundreds count. spread: standard
+    deviation of b. saturated, still: prior log-odds of the decaying shapes and of b = 0. window, width: what counts
+    as a spike.
     """
 
     powers: tuple[float, ...] = (0.3, 0.5, 0.8)
     decays: tuple[float, ...] = (0.03, 0.1, 0.3)
     roughness: tuple[float, ...] = (0.0, 0.1, 1.0, 10.0, 100.0, 1000.0)
     gain: float = 3.0
-    spreads: tuple[float, ...] = (1.0, 3.0)
+    most: float = 1.5
+    spread: float = 1.0
     saturated: float = -1.0
     still: float = -1.0
     window: float = 0.1
-    width: float = 3.0
+    width: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -74,12 +78,11 @@ class Trend:
         moved = np.array([_shape(kind, number, then) - _shape(kind, number, now) for kind, number in self.members])
         moved /= np.array([_rise(kind, number, self.first) for kind, number in self.members])[:, None]
         mean = self.level[:, None] + self.rise[:, None] * moved
-        aged = (then**AGE - 1) / AGE
         variance = (
             self.level_variance[:, None]
             + 2 * self.covariance[:, None] * moved
             + self.rise_variance[:, None] * moved**2
-            + self.wander[:, None] * aged
+            + self.wander[:, None] * aged(then)
         )
         return mean, np.maximum(variance, 0.0)
 
@@ -91,18 +94,19 @@ def posterior(steps: Array, reward: Array, spacing: float, prior: Prior) -> Tren
     span = steps[-1] - origin
     share = (steps - origin) / span
     shapes = [("power", p) for p in prior.powers] + [("decay", d) for d in prior.decays]
+    gain = prior.gain * min(len(reward) / 100, prior.most) * sigma
     rows = [
-        (shape, q, spread**2, prior.gain * sigma, prior.saturated if shape[0] == "decay" else 0.0)
-        for shape, q, spread in itertools.product(shapes, prior.roughness, prior.spreads)
+        (shape, q, prior.spread**2, gain, prior.saturated if shape[0] == "decay" else 0.0)
+        for shape, q in itertools.product(shapes, prior.roughness)
     ]
-    odds = np.array([row[4] for row in rows]) - np.log(len(prior.spreads) * len(prior.powers))
+    odds = np.array([row[4] for row in rows]) - np.log(len(prior.powers))
     rows += [(("power", AGE), q, 0.0, 0.0, prior.still) for q in prior.roughness]
     odds = np.concatenate([odds, np.full(len(prior.roughness), prior.still)])
     members = tuple(row[0] for row in rows)
     increments = np.array([np.diff(_shape(*m, share)) / _rise(*m, share[0]) for m in members])
     wandering, spreads, means = (np.array([row[i] for row in rows]) for i in (1, 2, 3))
-    aged = np.diff(share**AGE / AGE)
-    fit, level, rise, covariances, scale, surprises = _filter(reward, increments, aged, wandering, spreads, means)
+    ticks = np.diff(share**AGE / AGE)
+    fit, level, rise, covariances, scale, surprises = _filter(reward, increments, ticks, wandering, spreads, means)
     odds += fit
     weight = np.exp(odds - odds.max())
     weight /= weight.sum()
@@ -115,6 +119,11 @@ def posterior(steps: Array, reward: Array, spacing: float, prior: Prior) -> Tren
     )  # fmt: skip
 
 
+def aged(share: Array | float) -> Any:
+    """How far the clock of the wandering moves from now, share 1, to a later share of the run."""
+    return (share**AGE - 1) / AGE
+
+
 def _shape(kind: str, number: float, share: Array) -> Array:
     return share**number if kind == "power" else -np.exp(-share / number)
 
@@ -125,7 +134,7 @@ def _rise(kind: str, number: float, first: float) -> float:
 
 
 def _filter(
-    y: Array, increments: Array, aged: Array, wandering: Array, spreads: Array, means: Array
+    y: Array, increments: Array, ticks: Array, wandering: Array, spreads: Array, means: Array
 ) -> tuple[Array, Array, Array, tuple[Array, Array, Array], Array, NDArray[np.float64]]:
     """Kalman filters of all members at once: log-likelihood, final (l, b), covariances in units of σ², σ², errors."""
     members, n = increments.shape[0], len(y)
@@ -136,7 +145,7 @@ def _filter(
     for i in range(n - 1):
         d = increments[:, i]
         level = level + rise * d
-        p_ll = p_ll + 2 * d * p_lb + d * d * p_bb + wandering * aged[i]
+        p_ll = p_ll + 2 * d * p_lb + d * d * p_bb + wandering * ticks[i]
         p_lb = p_lb + d * p_bb
         total = p_ll + 1
         error = y[i + 1] - level

@@ -2,20 +2,22 @@
 
 A linear layer reports its input and the gradient at its output in place of a weight gradient; an
 embedding its ids and the gradient at its output; a vector (the weights of a norm) is copied for every
-rollout so that its gradients come apart. Saved inputs go through autograd, so checkpointing works.
+rollout so that its gradients come apart. Saved inputs go through autograd, so checkpointing works; a layer
+that is called again in the backward pass then gives the output that was kept of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from grposcope.errors import UserError
+from grposcope.geometry.recompute import replaced
 from grposcope.geometry.scores import Score, Use, Visitor
 
 Owners = dict[str, list[tuple[nn.Module, str]]]
@@ -48,15 +50,36 @@ def oriented(owned: list[tuple[nn.Module, str]], array: Tensor) -> Tensor:
 class Collect:
     """Receives uses and hands a parameter over when its last use has come."""
 
-    def __init__(self, measured: dict[str, nn.Parameter], owners: Owners, visit: Visitor):
-        self.measured, self.owners, self.visit = measured, owners, visit
+    def __init__(
+        self, measured: dict[str, nn.Parameter], owners: Owners, visit: Visitor, recomputed: set[nn.Module]
+    ):
+        self.measured, self.owners, self.visit, self.recomputed = measured, owners, visit, recomputed
         self.names = {id(p): name for name, p in measured.items()}
         self.calls: dict[int, int] = {}
         self.uses: dict[str, list[Use]] = {}
         self.vectors: dict[int, Tensor] = {}
         self.leaves: dict[tuple[int, int], Tensor] = {}
+        self.outputs: dict[nn.Module, Tensor | None] = {}
         self.phase = "forward"
         self.batch = 0
+
+    def begin(self, _: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """The model is called: how many rollouts there are."""
+        ids = keywords.get("input_ids")
+        self.batch = len(ids if ids is not None else arguments[0])
+
+    def keep_output(self, module: nn.Module, out: Tensor) -> None:
+        """Keep what a linear layer gave, for when it is called again; not of one that is called several times."""
+        if self.phase == "forward" and module in self.recomputed:
+            self.outputs[module] = None if module in self.outputs else out.detach()
+
+    def known_output(self, module: nn.Module) -> Tensor | None:
+        """What the layer gave in the forward pass, once."""
+        return self.outputs.pop(module, None) if self.phase == "backward" else None
+
+    def kept_bytes(self) -> int:
+        """Size of the outputs kept."""
+        return sum(out.nbytes for out in self.outputs.values() if out is not None)
 
     def called(self, parameter: Tensor) -> None:
         """A use in the forward pass; those of a recomputation during the backward pass do not count."""
@@ -117,39 +140,31 @@ class Collect:
 
 
 @contextmanager
-def patched(model: nn.Module, measured: dict[str, nn.Parameter], owners: Owners, visit: Visitor) -> Iterator[Collect]:
-    """Replace the forward of every measured module for the time of one pass."""
-    collect = Collect(measured, owners, visit)
+def patched(
+    model: nn.Module, measured: dict[str, nn.Parameter], owners: Owners, visit: Visitor, recomputed: set[nn.Module]
+) -> Iterator[Collect]:
+    """Replace the forward of every measured module for the time of one pass.
+
+    recomputed: modules whose forward is called again in the backward pass.
+    """
+    collect = Collect(measured, owners, visit, recomputed)
     modules: dict[nn.Module, list[str]] = {}
     for owned in owners.values():
         for module, key in owned:
             modules.setdefault(module, []).append(key)
-
-    def first(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        ids = keywords.get("input_ids")
-        collect.batch = len(ids if ids is not None else arguments[0])
-
     with ExitStack() as stack:
-        handle = model.register_forward_pre_hook(first, with_kwargs=True)
-        stack.callback(handle.remove)
+        stack.callback(model.register_forward_pre_hook(collect.begin, with_kwargs=True).remove)
         for module, keys in modules.items():
-            if isinstance(module, nn.Linear) or transposed(module):
-                replacement: Any = _linear(module, keys, collect)
-            elif isinstance(module, nn.Embedding):
-                replacement = _embedding(module, collect)
-            else:
-                replacement = _vectors(module, keys, collect)
-            had, before = "forward" in module.__dict__, module.forward
-            module.forward = replacement
-            stack.callback(_restore, module, had, before)
+            stack.enter_context(replaced(module, _replacement(module, keys, collect)))
         yield collect
 
 
-def _restore(module: nn.Module, had: bool, before: Any) -> None:
-    if had:
-        module.forward = before
-    else:
-        del module.__dict__["forward"]
+def _replacement(module: Any, keys: list[str], collect: Collect) -> Callable[..., Any]:
+    if isinstance(module, nn.Linear) or transposed(module):
+        return _Linear(module, keys, collect)
+    if isinstance(module, nn.Embedding):
+        return _Embedding(module, collect)
+    return _Vectors(module, keys, collect)
 
 
 def _rows(array: Tensor, batch: int) -> Tensor:
@@ -158,64 +173,73 @@ def _rows(array: Tensor, batch: int) -> Tensor:
     return shaped.to(torch.promote_types(array.dtype, torch.float32))
 
 
-def _linear(module: Any, keys: list[str], collect: Collect) -> Callable[[Tensor], Tensor]:
-    weight, bias = module.weight, module.bias
-    turned, measured = transposed(module), "weight" in keys
+class _Linear:
+    """The forward of a linear layer, `keys` of which (weight, bias) are measured."""
 
-    def report(x: Tensor, gradient: Tensor) -> None:
-        rows = _rows(gradient, collect.batch)
-        if bias is not None and "bias" in keys:
-            collect.vector(bias, rows.sum(1))
-        if measured:
-            collect.received(weight, Use(rows, _rows(x, collect.batch)))
+    def __init__(self, module: Any, keys: list[str], collect: Collect):
+        self.module, self.collect = module, collect
+        self.weighs, self.biased = "weight" in keys, "bias" in keys
+        self.turned = transposed(module)
 
-    def forward(x: Tensor) -> Tensor:
-        if measured:
-            collect.called(weight)
-        out: Tensor = _Matrix.apply(x, weight, bias, turned, report)
+    def __call__(self, x: Tensor) -> Tensor:
+        known = self.collect.known_output(self.module)
+        if self.weighs:
+            self.collect.called(self.module.weight)
+        out: Tensor = _Matrix.apply(x, self.module.weight, self.module.bias, self.turned, self.report, known)
+        self.collect.keep_output(self.module, out)
         return out
 
-    return forward
+    def report(self, x: Tensor, gradient: Tensor) -> None:
+        """What the backward pass saw: the layer's input, and the gradient at its output."""
+        rows = _rows(gradient, self.collect.batch)
+        if self.biased:
+            self.collect.vector(self.module.bias, rows.sum(1))
+        if self.weighs:
+            self.collect.received(self.module.weight, Use(rows, _rows(x, self.collect.batch)))
 
 
-def _embedding(module: nn.Embedding, collect: Collect) -> Callable[[Tensor], Tensor]:
-    weight, padding = module.weight, -1 if module.padding_idx is None else module.padding_idx
+class _Embedding:
+    """The forward of an embedding."""
 
-    def report(ids: Tensor, gradient: Tensor) -> None:
+    def __init__(self, module: nn.Embedding, collect: Collect):
+        self.weight, self.collect = module.weight, collect
+        self.padding = -1 if module.padding_idx is None else module.padding_idx
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        self.collect.called(self.weight)
+        out: Tensor = _Lookup.apply(ids, self.weight, self.report)
+        return out
+
+    def report(self, ids: Tensor, gradient: Tensor) -> None:
+        """What the backward pass saw: the ids, and the gradient at what they stand for."""
         whole = ids.reshape(ids.shape[0], -1)
-        rows = _rows(gradient, whole.shape[0])
-        if len(whole) != collect.batch:  # one row of positions for all rollouts: autograd added their gradients up
+        if len(whole) != self.collect.batch:  # one row of positions for all: autograd added their gradients up
             raise UserError(
                 "an embedding is looked up once for all rollouts of the batch; freeze it to measure the rest"
             )
-        collect.received(cast(nn.Parameter, weight), Use(whole, rows, padding))
-
-    def forward(ids: Tensor) -> Tensor:
-        collect.called(weight)
-        out: Tensor = _Lookup.apply(ids, weight, report)
-        return out
-
-    return forward
+        self.collect.received(self.weight, Use(whole, _rows(gradient, len(whole)), self.padding))
 
 
-def _vectors(module: Any, keys: list[str], collect: Collect) -> Callable[..., Any]:
-    """A module that owns vectors, with a copy of them for every rollout."""
-    before = module.forward
+class _Vectors:
+    """The forward of a module that owns vectors, with a copy of them for every rollout."""
 
-    def forward(x: Tensor, *arguments: Any, **keywords: Any) -> Any:
-        if len(x) != collect.batch:
-            raise UserError(f"{type(module).__name__} mixes the rollouts of a batch before its weights; freeze it")
-        copies = {key: collect.leaf(module, key, x.dim()) for key in keys}
-        if isinstance(module, nn.LayerNorm | nn.RMSNorm):
-            return _norm(module, x, copies)
-        originals = {key: module._parameters[key] for key in keys}
-        module._parameters.update(copies)
+    def __init__(self, module: Any, keys: list[str], collect: Collect):
+        self.module, self.keys, self.collect = module, keys, collect
+        self.own = module.forward
+
+    def __call__(self, x: Tensor, *arguments: Any, **keywords: Any) -> Any:
+        if len(x) != self.collect.batch:
+            name = type(self.module).__name__
+            raise UserError(f"{name} mixes the rollouts of a batch before its weights; freeze it")
+        copies = {key: self.collect.leaf(self.module, key, x.dim()) for key in self.keys}
+        if isinstance(self.module, nn.LayerNorm | nn.RMSNorm):
+            return _norm(self.module, x, copies)
+        originals = {key: self.module._parameters[key] for key in self.keys}
+        self.module._parameters.update(copies)
         try:
-            return before(x, *arguments, **keywords)
+            return self.own(x, *arguments, **keywords)
         finally:
-            module._parameters.update(originals)
-
-    return forward
+            self.module._parameters.update(originals)
 
 
 def _norm(module: Any, x: Tensor, copies: dict[str, Tensor]) -> Tensor:
@@ -232,10 +256,12 @@ class _Matrix(torch.autograd.Function):
     """A linear layer that passes gradients on to its input and reports its factors instead of a weight gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool, report: Any) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool, report: Any, known: Tensor | None
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.transposed, ctx.report = transposed, report
-        return F.linear(x, weight.mT if transposed else weight, bias)
+        return F.linear(x, weight.mT if transposed else weight, bias) if known is None else known
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -243,7 +269,7 @@ class _Matrix(torch.autograd.Function):
         (gradient,) = gradients
         ctx.report(x.detach(), gradient)
         passed = gradient @ (weight.mT if ctx.transposed else weight) if ctx.needs_input_grad[0] else None
-        return passed, None, None, None, None
+        return passed, None, None, None, None, None
 
 
 class _Lookup(torch.autograd.Function):

@@ -15,8 +15,8 @@ terms are exact. Linear layers, GPT-2's transposed ones and embeddings are measu
 factors; biases and the vectors of norms by their per-rollout gradients. Adapters of low rank are
 linear layers. Other trainable parameters (convolutions, stacked experts) are `left_out`, by name.
 
-It works through activation checkpointing, since inputs are saved the way autograd saves them, and
-in bfloat16, where products are taken in float32.
+Blocks are recomputed in the backward pass (see `recompute`), unless the model checkpoints its activations
+already, which works as well. In bfloat16 products are taken in float32.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from grposcope.errors import UserError
-from grposcope.geometry import capture, memory
+from grposcope.geometry import capture, memory, recompute
 from grposcope.geometry.scores import Score, Visitor
 from grposcope.records import Rollouts
 
@@ -53,7 +53,7 @@ class Factors:
     """A model made ready to be measured, by `attach`.
 
     measured: parameters that will be handed over, by name. left_out: trainable ones that will not.
-    bytes_per_token: what autograd keeps for the backward pass, seen in the self-check.
+    bytes_per_token: what is kept for the backward pass, seen in the last pass.
     error: relative error of the self-check, NaN where it was not made; worst: the largest one of a
     single parameter, and its name.
     """
@@ -86,18 +86,33 @@ class Factors:
     ) -> TokenView:
         """One forward and one backward of Σ weights · log π; `visit` sees every parameter once.
 
-        weights: (B, T), by default 1 on every token. between sees the logits (B, T, V), at the
-        temperature, and the token view, after the forward pass. The order is that of the backward pass, last layer
+        weights: (B, T), by default 1 on every token. between sees, after the forward pass, the tokens' scores
+        e_y − π at the logits (B, K, V), those of the T tokens in the places [-T-1:-1], the other places
+        meaningless, and the token view. The order is that of the backward pass, last layer
         first, then the vectors. UserError where a layer's factors are not finite.
         """
         mask = rollouts.mask
         given = mask.to(torch.float32) if weights is None else weights.where(mask, 0.0)
-        with capture.patched(self.model, self.measured, self._owners, visit) as collect, _checkpointing(self.model):
-            view, total = _forward(self.model, rollouts, given, self.temperature, between)
+        blocks = recompute.blocks(self.model)
+        inside = {module for block in blocks for module in block.modules()}
+        own = {p.untyped_storage().data_ptr() for p in self.model.parameters()}
+        with (
+            _checkpointing(self.model),
+            capture.patched(self.model, self.measured, self._owners, visit, inside) as collect,
+            recompute.recomputed(blocks) as inputs,
+        ):
+            with memory.saved_bytes(own) as saved:
+                view, total = _forward(self.model, rollouts, given, self.temperature, between)
+            self.bytes_per_token = (saved() + inputs() + collect.kept_bytes()) / _tokens(rollouts)
             collect.phase = "backward"
             total.backward()
             collect.finish()
         return view
+
+
+def _tokens(rollouts: Rollouts) -> int:
+    """Places of a batch, padding included."""
+    return rollouts.prompt_ids.numel() + rollouts.tokens.numel()
 
 
 def attach(model: Any, rollouts: Rollouts | None = None, temperature: float = 1.0) -> Factors:
@@ -124,7 +139,7 @@ def attach(model: Any, rollouts: Rollouts | None = None, temperature: float = 1.
     return factors
 
 
-def _check(factors: Factors, rollouts: Rollouts, most: int = 12) -> None:
+def _check(factors: Factors, rollouts: Rollouts, most: int = 4) -> None:
     """Compare Σ w ∇log π from the factors with autograd's, on two rollouts of a few tokens and uneven weights."""
     few = _excerpt(rollouts, most)
     generator = torch.Generator().manual_seed(0)
@@ -133,7 +148,6 @@ def _check(factors: Factors, rollouts: Rollouts, most: int = 12) -> None:
     with _checkpointing(factors.model):
         with memory.saved_bytes(own) as saved:
             _, total = _forward(factors.model, few, weights, factors.temperature)
-        factors.bytes_per_token = saved() / (few.prompt_ids.numel() + few.tokens.numel())
         gradients = torch.autograd.grad(total, list(factors.measured.values()), allow_unused=True)
     wanted = dict(zip(factors.measured, gradients, strict=True))
     off: dict[str, float] = {}
@@ -147,10 +161,12 @@ def _check(factors: Factors, rollouts: Rollouts, most: int = 12) -> None:
             theirs = torch.zeros_like(mine)
             if autograd is not None:
                 theirs = factors.oriented(score.name, autograd)[piece].to(mine)
-            off[score.name] += float((mine - theirs).double().square().sum())
-            size[score.name] += float(theirs.double().square().sum())
+            off[score.name] += float(torch.linalg.vector_norm(mine.sub_(theirs))) ** 2
+            size[score.name] += float(torch.linalg.vector_norm(theirs)) ** 2
 
     factors.stream(few, compare, weights)
+    blocks = len(recompute.blocks(factors.model))
+    factors.bytes_per_token += saved() / _tokens(few) / blocks if blocks else 0.0  # one block is recomputed at a time
     total_size = math.fsum(size.values())
     factors.error = math.sqrt(math.fsum(off.values()) / total_size) if total_size else math.nan
     relative = {name: math.sqrt(off[name] / size[name]) for name in off if size[name] > 1e-12 * total_size}
@@ -203,48 +219,51 @@ def _forward(
             position_ids=(whole.cumsum(-1) - 1).clamp(min=0),
             use_cache=False,
             logits_to_keep=width + 1,
-        ).logits[:, -width - 1 : -1]
+        ).logits
         logp, norms = _Picked.apply(logits, rollouts.tokens, rollouts.mask, temperature or 1.0)
         total = (logp * weights.to(logp)).sum()
     view = TokenView(logp.detach(), norms)
     if between is not None:
-        between(logits.detach() if temperature in (0, 1) else logits.detach() / temperature, view)
+        between(logits.detach(), view)
     return view, total
 
 
 class _Picked(torch.autograd.Function):
-    """log π of the tokens taken and their score norms, a rollout at a time: no second copy of the logits."""
+    """log π of the tokens taken and their score norms, a rollout at a time.
+
+    The logits (B, K, V) are overwritten by the scores e_y − π, which the backward pass needs and `between` looks
+    at, so that there is never a second array of that size. Autograd notices if anyone else still wanted them.
+    """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, tokens: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         kind = torch.promote_types(logits.dtype, torch.float32)
         logp = torch.zeros(tokens.shape, dtype=kind, device=logits.device)
-        norms, normaliser = torch.zeros_like(logp), torch.zeros_like(logp)
+        norms, scores, width = torch.zeros_like(logp), logits.detach(), tokens.shape[1]
         for row in range(len(logits)):
-            scaled = logits[row].to(kind) / temperature
-            normaliser[row] = scaled.logsumexp(-1)
-            logp[row] = scaled.gather(-1, tokens[row][:, None])[:, 0] - normaliser[row]
-            chances = (scaled - normaliser[row][:, None]).exp_()
+            chosen, place = tokens[row][:, None], scores[row, -width - 1 : -1]
+            logs = (place.to(kind) / temperature if temperature != 1 else place.to(kind)).log_softmax(-1)
+            logp[row] = logs.gather(-1, chosen)[:, 0]
+            chances = logs.exp_()
             # ‖e_y − π‖² = (1 − π_y)² + Σ_{v≠y} π_v²; written without 1 − 2π_y + Σπ², which cancels
-            rest = chances.scatter(-1, tokens[row][:, None], 0.0).square().sum(-1)
-            norms[row] = (torch.expm1(logp[row]).square() + rest).sqrt()
+            rest = torch.linalg.vector_norm(chances.scatter_(-1, chosen, 0.0), dim=-1)
+            miss = -torch.expm1(logp[row])
+            norms[row] = torch.hypot(miss, rest)
+            torch.neg(chances.scatter_(-1, chosen, -miss[:, None]), out=chances)
+            place.copy_(chances)
         logp, norms = logp.where(mask, 0.0), norms.where(mask, 0.0)
-        ctx.save_for_backward(logits, tokens, mask, normaliser)
+        ctx.save_for_backward(scores, mask)
         ctx.temperature = temperature
         ctx.mark_non_differentiable(norms)
         return logp, norms
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        logits, tokens, mask, normaliser = ctx.saved_tensors
-        weights = gradients[0].where(mask, 0.0) / ctx.temperature
-        out = torch.empty_like(logits)
-        for row in range(len(logits)):
-            chances = (logits[row].to(weights.dtype) / ctx.temperature - normaliser[row][:, None]).exp_()
-            chances.mul_(-weights[row][:, None])
-            chances.scatter_add_(-1, tokens[row][:, None], weights[row][:, None])
-            out[row] = chances
-        return out, None, None, None
+        scores, mask = ctx.saved_tensors
+        weights = F.pad(gradients[0].where(mask, 0.0) / ctx.temperature, (scores.shape[1] - mask.shape[1] - 1, 1))
+        for row in range(len(scores)):
+            scores[row] *= weights[row][:, None].to(scores)
+        return scores, None, None, None
 
 
 @contextmanager

@@ -90,12 +90,14 @@ class Passes:
         self.weighted_grams[name] = inner if before is None else before + inner
         self.layers[score.name].spectra.update(spectra)
 
-    def between(self, logits: Tensor, view: TokenView) -> None:
-        """Token matrices at the logits (B, T, V), rows w (e_y − π), of the main setting and the controls."""
+    def between(self, scores: Tensor, view: TokenView) -> None:
+        """Token matrices, rows w (e_y − π), of the main setting and the controls, from e_y − π (B, K, V)."""
         self.view = view
+        flat, missing = scores.flatten(0, 1), scores.shape[1] - self.rollouts.mask.shape[1] - 1
         for name, one in self.wanted.items():
             if name == self.main or name in settings.CONTROLS:
-                self.token_spectra[name] = self._spectrum(self._token_rows(logits, one.weights), TOKENS_EXACT)
+                scale = torch.nn.functional.pad(one.weights.where(self.rollouts.mask, 0.0), (missing, 1)).flatten()
+                self.token_spectra[name] = self._spectrum(flat, scale)
 
     def rollout_grams(self) -> dict[str, NDArray[np.float64]]:
         """Inner products of the rows u_i s_i of every setting, over all parameters."""
@@ -134,14 +136,8 @@ class Passes:
         assert inner is not None
         return inner, spectra
 
-    def _spectrum(self, matrix: Tensor, largest_exact: int | None = None) -> Spectrum:
-        if self.tier == "exact" and (largest_exact is None or min(matrix.shape) <= largest_exact):
-            return spectrum.exact(matrix)
-        return spectrum.leading(matrix, self.leading, rounds=1, seed=self.seed)
-
-    def _token_rows(self, logits: Tensor, weights: Tensor) -> Tensor:
-        """w (e_y − π) of every token with a weight, (N, V)."""
-        some = self.rollouts.mask & (weights != 0)
-        chances = logits[some].to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
-        chances.scatter_add_(-1, self.rollouts.tokens[some][:, None], -torch.ones_like(chances[:, :1]))
-        return chances.mul_(-weights[some][:, None].to(chances))
+    def _spectrum(self, matrix: Tensor, scale: Tensor | None = None) -> Spectrum:
+        """Of a layer's gradient, or of scaled rows of scores at the logits."""
+        if self.tier == "fast" or (scale is not None and min(int((scale != 0).sum()), matrix.shape[1]) > TOKENS_EXACT):
+            return spectrum.leading(matrix, self.leading, seed=self.seed, scale=scale)
+        return spectrum.exact(matrix if scale is None else spectrum.scaled(matrix, scale))

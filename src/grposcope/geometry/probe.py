@@ -184,36 +184,6 @@ def probe(
     )
 
 
-def step_metrics(
-    model: Any, rollouts: Rollouts, recipe: Objective, prompts: int = 4, temperature: float = 1.0, seed: int = 0
-) -> dict[str, float]:
-    """Cheap numbers at a training step, as a flat dict: `geometry/…`, NaN where nothing can be said.
-
-    Taken from `prompts` of the batch's prompts with unequal rewards, or fewer if there are not so many;
-    the dead fraction and its prediction from all of them.
-    """
-    whole = {
-        "geometry/dead": sparsity.dead_fraction(rollouts.rewards).value,
-        "geometry/dead_predicted": sparsity.dead_prediction(rollouts.rewards),
-    }
-    live = (~advantages.dead(rollouts.rewards)).nonzero()[:, 0]
-    names = ("stable", "participation", "entropy_sq")
-    keys = [f"geometry/layer_{name}" for name in names] + [f"geometry/rollout_{name}" for name in names]
-    keys += ["geometry/token_top_20", "geometry/token_gini", "geometry/gini", "geometry/hoyer", "geometry/cancelled"]
-    keys += ["geometry/baseline_gap", "geometry/score_norm", "geometry/self_check"]
-    if not len(live) or recipe.advantage(rollouts.rewards).count_nonzero() == 0:
-        return whole | dict.fromkeys(keys, math.nan)
-    few = rollouts.take(live[:prompts])
-    found = probe(model, few, recipe, temperature=temperature, leading=8, seed=seed)
-    layer, rows = found.mean_ranks(found.recipe), found.rollout_spectrum(found.recipe).ranks()
-    token = found.token_sparsity()
-    values = [layer[name].value for name in names] + [rows[name] for name in names]
-    values += [token["top_20"], token["gini"], found.parameters["gini"].value, found.parameters["hoyer"].value]
-    values += [found.credit.cancelled, found.baseline()[0].covariance.value]
-    values += [math.sqrt(float(np.diag(found.gram).mean())), found.error]
-    return whole | dict(zip(keys, values, strict=True))
-
-
 def _settings(
     rollouts: Rollouts,
     recipe: Objective,
@@ -244,9 +214,9 @@ def _settings(
 
 
 def _check_memory(attached: Factors, rollouts: Rollouts) -> None:
-    """Estimate the peak before the pass: saved activations, logits and their gradient, layer gradients."""
+    """Estimate the peak before the pass: what is kept for the backward pass, logits, layer gradients."""
     rows, width = rollouts.tokens.shape
     vocabulary = getattr(attached.model.config, "vocab_size", 0)
     long = rollouts.prompt_mask.sum(-1).max().item() + width
-    needed = attached.bytes_per_token * rows * long + 8 * rows * width * vocabulary + 2 * HELD
+    needed = attached.bytes_per_token * rows * long + 4 * (rows + 3) * width * vocabulary + 2 * HELD
     memory.check(float(needed), rollouts.mask.device)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,12 +33,7 @@ BELOW = (0.1, 0.01, 0.001)
 
 def gini(sizes: Tensor) -> float:
     """Gini index of non-negative numbers."""
-    ordered = sizes.double().flatten().sort().values
-    n, total = len(ordered), float(ordered.sum())
-    if n == 0 or not total > 0:
-        return math.nan
-    rank = torch.arange(1, n + 1, dtype=torch.float64, device=ordered.device)
-    return float(((2 * rank - n - 1) * ordered).sum() / (n * total))
+    return _gini(_ordered(sizes))
 
 
 def hoyer(sizes: Tensor) -> float:
@@ -51,19 +47,42 @@ def hoyer(sizes: Tensor) -> float:
 
 def top_share(sizes: Tensor, percent: float) -> float:
     """Share of Σx² held by the largest `percent` % of the numbers, at least one of them."""
-    energy = sizes.double().flatten().square().sort(descending=True).values
+    return _top_share(_ordered(sizes), percent)
+
+
+def measures(sizes: Tensor) -> dict[str, float]:
+    """Every measure by name."""
+    x = _ordered(sizes.abs())
+    return _measures(x, float(x[-1]) if len(x) else math.nan)
+
+
+def _measures(ordered: Tensor, largest: float) -> dict[str, float]:
+    """Of sizes in increasing order, which may be a sample of those with this maximum."""
+    found = {"gini": _gini(ordered), "hoyer": hoyer(ordered), **{f"top_{q}": _top_share(ordered, q) for q in TOPS}}
+    for t in BELOW:
+        bound = ordered.new_tensor(t * largest)
+        found[f"below_{t}"] = int(torch.searchsorted(ordered, bound)) / len(ordered) if largest > 0 else math.nan
+    return found
+
+
+def _ordered(sizes: Tensor) -> Tensor:
+    return sizes.flatten().sort().values.double()
+
+
+def _gini(ordered: Tensor) -> float:
+    n, total = len(ordered), float(ordered.sum())
+    if n == 0 or not total > 0:
+        return math.nan
+    rank = torch.arange(1, n + 1, dtype=torch.float64, device=ordered.device)
+    return float(((2 * rank - n - 1) * ordered).sum() / (n * total))
+
+
+def _top_share(ordered: Tensor, percent: float) -> float:
+    energy = ordered.square()
     total = float(energy.sum())
     if not total > 0:
         return math.nan
-    return float(energy[: max(1, math.ceil(percent / 100 * len(energy) - 1e-9))].sum()) / total
-
-
-def measures(sizes: Tensor, largest: float | None = None) -> dict[str, float]:
-    """Every measure by name; `largest` is the maximum where `sizes` are only a sample."""
-    x = sizes.abs()
-    most = largest if largest is not None else float(x.max()) if x.numel() else math.nan
-    found = {"gini": gini(x), "hoyer": hoyer(x), **{f"top_{q}": top_share(x, q) for q in TOPS}}
-    return found | {f"below_{t}": float((x < t * most).double().mean()) if most > 0 else math.nan for t in BELOW}
+    return float(energy[-max(1, math.ceil(percent / 100 * len(energy) - 1e-9)) :].sum()) / total
 
 
 def dead_fraction(rewards: Tensor) -> Estimate:
@@ -128,22 +147,25 @@ class Sample:
         place = slice(offset, None, self.stride)
         self.kept.append((flat[place].clone(), weights.reshape(-1)[place].to(flat.dtype)))
         self.entries += len(flat)
-        self.largest = max(self.largest, float(torch.linalg.vector_norm(flat, math.inf)))
-        self.sum_abs += float(torch.linalg.vector_norm(flat, 1))
-        self.sum_square += float(torch.linalg.vector_norm(flat)) ** 2
+        rows = gradient.reshape(-1, gradient.shape[-1])  # a row at a time in the gradient's precision, then in float64
+        low, high = (float(extreme) for extreme in torch.aminmax(rows))
+        self.largest = max(self.largest, -low, high)
+        self.sum_abs += float(rows.abs().sum(1).double().sum())
+        self.sum_square += float(torch.linalg.vector_norm(rows, dim=1).double().square().sum())
 
     def measures(self, parts: int = 10) -> dict[str, Estimate]:
         """Every measure by name; errors are those of sampling, over random parts of the sample. `hoyer` is exact."""
         if not self.kept or not self.sum_square > 0:
             return {}
         gradient, weights = torch.cat([g for g, _ in self.kept]), torch.cat([w for _, w in self.kept])
+        order = gradient.abs().argsort()  # once, for all parts
+        gradient, weights = gradient[order], weights[order]
         whole = self._of(gradient, weights)
         errors = dict.fromkeys(whole, 0.0)
         if len(gradient) < self.entries:
-            order = torch.randperm(len(gradient), generator=torch.Generator().manual_seed(self.seed)).to(
-                gradient.device
-            )
-            split = [self._of(gradient[part], weights[part]) for part in order.chunk(parts)]
+            generator = torch.Generator().manual_seed(self.seed)
+            part = torch.randint(parts, (len(gradient),), generator=generator).to(gradient.device)
+            split = [self._of(gradient[part == p], weights[part == p]) for p in range(parts)]
             errors = {name: Estimate.mean([one[name] for one in split]).se for name in whole}
         root = math.sqrt(self.entries)
         whole["hoyer"] = (root - self.sum_abs / math.sqrt(self.sum_square)) / (root - 1) if root > 1 else math.nan
@@ -151,7 +173,8 @@ class Sample:
         return {name: Estimate(value, errors[name], len(gradient)) for name, value in whole.items()}
 
     def _of(self, gradient: Tensor, weights: Tensor) -> dict[str, float]:
-        found = measures(gradient, self.largest)
+        """Every measure of entries in increasing order of size."""
+        found = _measures(gradient.abs().double(), self.largest)
         if self.learning_rate is not None:
             found["visible_sgd"] = visible(weights, self.learning_rate * gradient)
             found["visible_adam"] = visible(weights, self.learning_rate * gradient.sign())

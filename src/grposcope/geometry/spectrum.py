@@ -27,6 +27,8 @@ from torch import Tensor
 
 SMALL = 160
 """Matrices with a side of at most this many are done in full: cheaper than an iteration, and exact."""
+PIECE = 16 * 2**20
+"""Bytes of a matrix taken in float64 at a time."""
 ENERGIES = (90, 95, 99)
 THRESHOLDS = (0.1, 0.01)
 NAMES = (
@@ -134,50 +136,73 @@ def exact(matrix: Tensor) -> Spectrum:
     Squaring costs half the digits: values below about 1e-8 σ₁ are noise, far below what gradients in
     float32 carry.
     """
-    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.mT
-    wide = wide.double()
-    return from_gram(wide @ wide.mT, size=min(matrix.shape))
+    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.mT
+    size = tall.shape[1]
+    square = torch.zeros(size, size, dtype=torch.float64, device=matrix.device)
+    for part in tall.split(max(1, PIECE // (8 * max(size, 1)))):
+        wide = part.double()
+        square.addmm_(wide.mT, wide)
+    return from_gram(square)
 
 
-def from_gram(gram: Tensor, size: int | None = None) -> Spectrum:
+def from_gram(gram: Tensor) -> Spectrum:
     """Singular values of a matrix whose rows have these inner products, (n, n)."""
     square = gram.double()
     if not bool(torch.isfinite(square).all()):
-        return _undefined(size or len(gram))
+        return _undefined(len(gram))
     energy = torch.linalg.eigvalsh(square).flip(0).clamp(min=0)
     values = energy.sqrt().cpu().numpy()
     norm = math.sqrt(max(float(square.diagonal().sum()), 0.0))
-    return Spectrum(values, np.zeros_like(values), size or len(gram), norm)
+    return Spectrum(values, np.zeros_like(values), len(gram), norm)
 
 
-def leading(matrix: Tensor, count: int = 24, rounds: int = 2, seed: int = 0) -> Spectrum:
+def leading(matrix: Tensor, count: int = 24, rounds: int = 1, seed: int = 0, scale: Tensor | None = None) -> Spectrum:
     """The `count` largest singular values by randomized subspace iteration (Halko, Martinsson & Tropp 2011).
 
-    The values are Ritz values, never above the true ones; `slack` is the residual ‖G v − σ u‖ of each,
+    scale: what each row is multiplied by, (rows,), so that a scaled matrix need not be made. The values
+    are Ritz values, never above the true ones but for rounding; `slack` is the residual ‖G v − σ u‖ of each,
     within which a singular value lies. That it is the one of the same place is sure unless the random
     start is orthogonal to a leading direction, which has probability 0 but is not checked.
+
+    The basis lives on the shorter side, the only one that is orthogonalised. rounds: times it is multiplied by
+    G Gᵀ, at least one.
     """
     rows, columns = matrix.shape
-    size = min(rows, columns)
-    wide = matrix if rows <= columns else matrix.mT
+    size = min(rows if scale is None else int((scale != 0).sum()), columns)
     if size <= max(2 * count, SMALL):
-        return exact(matrix)
-    frobenius = float(torch.linalg.vector_norm(wide, dtype=torch.float64))
+        return exact(matrix if scale is None else scaled(matrix, scale))
+    factor = matrix.new_ones(()) if scale is None else scale[:, None].to(matrix)
+    norms = torch.linalg.vector_norm(matrix, dim=1, keepdim=True) * factor
+    frobenius = float(torch.linalg.vector_norm(norms, dtype=torch.float64))
     if not math.isfinite(frobenius) or frobenius == 0:
         return _undefined(size, frobenius)
+
+    def right(x: Tensor) -> Tensor:
+        return factor * (matrix @ x)
+
+    def left(x: Tensor) -> Tensor:
+        return matrix.mT @ (factor * x)
+
+    out, back = (left, right) if rows <= columns else (right, left)  # from the shorter side, and back to it
     generator = torch.Generator(device="cpu").manual_seed(seed)
-    start = torch.randn(size, count + 8, generator=generator).to(wide)
-    basis = torch.linalg.qr(wide.mT @ start).Q  # (columns, k + 8)
+    basis = torch.randn(min(rows, columns), count + 8, generator=generator).to(matrix)
     for _ in range(rounds):
-        basis = torch.linalg.qr(wide @ basis).Q
-        basis = torch.linalg.qr(wide.mT @ basis).Q
-    image = wide @ basis  # (rows, k + 8): Rayleigh-Ritz in the span of the basis
-    left, values, right = torch.linalg.svd(image, full_matrices=False)
-    # Gᵀu − σ v, with v in the span: only the part outside it is left
-    residual = wide.mT @ left - basis @ (right.mT * values)
-    slack = torch.linalg.vector_norm(residual, dim=0)
-    keep = slice(count)
-    return Spectrum(values[keep].double().cpu().numpy(), slack[keep].double().cpu().numpy(), size, frobenius)
+        basis = torch.linalg.qr(back(out(basis))).Q
+    image = out(basis)  # Rayleigh-Ritz in the span of the basis
+    wide = image.double()
+    energy, turn = torch.linalg.eigh(wide.mT @ wide)
+    values, turn = energy.flip(0)[:count].clamp(min=0).sqrt(), turn.flip(1)[:, :count].to(matrix)
+    # with u = basis · turn and v = Gᵀu/σ only the part of G v outside the span is left
+    ends = image @ (turn / values.clamp(min=1e-12 * frobenius).to(matrix))
+    slack = torch.linalg.vector_norm(back(ends) - basis @ turn * values.to(matrix), dim=0)
+    return Spectrum(values.cpu().numpy(), slack.double().cpu().numpy(), size, frobenius)
+
+
+def scaled(matrix: Tensor, scale: Tensor) -> Tensor:
+    """The rows of a matrix multiplied by `scale` (rows,), those without weight left out."""
+    kept = scale != 0
+    kind = torch.promote_types(matrix.dtype, torch.float32)
+    return matrix[kept].to(kind).mul_(scale[kept][:, None].to(kind))
 
 
 def _undefined(size: int, frobenius: float = math.nan) -> Spectrum:

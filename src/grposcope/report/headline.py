@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from grposcope.records import Estimate
+from grposcope.report import probed
 from grposcope.report.blocks import Section, Table, Tile
-from grposcope.report.sections import clock, learning
+from grposcope.report.probed import estimate
+from grposcope.report.sections import clock, group_size, learning
+from grposcope.report.sections.group_size import Sized
 from grposcope.report.statistics import change, interval, trusted
-from grposcope.report.words import duration, labels, number, percent
-from grposcope.runs.table import Run
+from grposcope.report.words import duration, labels, listed, number, percent, visible
+from grposcope.runs.table import Probed, Run
 
 STATUS = {
     "finished": "",
@@ -28,13 +31,27 @@ def headline(runs: Sequence[Run]) -> Section:
     """The top of the page: a sentence or two and tiles for one run, a table for several."""
     names = labels(runs)
     numbers: dict[str, Any] = {name: _numbers(run) for name, run in zip(names, runs, strict=True)}
+    if len(runs) == 1 and _is_probe(runs[0]):
+        probe = runs[0].probes[-1]
+        found = group_size.measured(probe)
+        return Section("headline", sentence(runs[0]), _found(probe, found), _measured(probe, found), numbers=numbers)
     if len(runs) == 1:
         return Section("headline", sentence(runs[0]), _details(runs[0]), _tiles(runs[0]), numbers=numbers)
+    if all(_is_probe(run) for run in runs):
+        ranks = [f"{number(probed.rank(probe, 'stable').value)} in {label}" for label, _, probe in probed.latest(runs)]
+        return Section("headline", f"{len(runs)} probes, with stable ranks {listed(ranks)}.", numbers=numbers)
     return Section("headline", _compared(runs), tables=[_table(runs)], numbers=numbers)
+
+
+def _is_probe(run: Run) -> bool:
+    """Whether all there is to tell is what a probe measured."""
+    return not run.steps and bool(run.probes)
 
 
 def sentence(run: Run) -> str:
     """The first thing to know of a run."""
+    if _is_probe(run):
+        return _probe_in_short(run.probes[-1])
     if not run.steps:
         return "No optimiser step is recorded yet."
     over = f"over {run.steps:,} step{'s' * (run.steps > 1)}"
@@ -58,6 +75,48 @@ def sentence(run: Run) -> str:
         f"Training reward went from {number(first_tenth)} to {number(last_tenth)} {over}; without a second held-out "
         "evaluation, whether it learned cannot be told."
     )
+
+
+def _probe_in_short(probe: Probed) -> str:
+    content = probe.content
+    model, task = (visible(str(content.get(name, "?")), 80) for name in ("model", "task"))
+    stable, top = probed.rank(probe, "stable").value, estimate(content, "token_sparsity", "top_5").value
+    if not math.isfinite(stable):
+        return f"{model} on {task} was probed; the rank of its gradient cannot be told."
+    dead = estimate(content, "groups", "dead").value
+    return (
+        f"The gradients of {model} on {task} have a mean stable rank of {number(stable)}; 5% of the tokens hold "
+        f"{percent(top)} of the squared score norms, and {percent(dead)} of the groups are dead."
+    )
+
+
+def _found(probe: Probed, found: Sized | str) -> list[str]:
+    """What was probed, and the two questions a user decides by: the group size and the baseline."""
+    used = probe.content.get("group")
+    baseline = visible(str(probed.at(probe.content, "baseline", "verdict") or "cannot tell: not measured"), 400)
+    said = [
+        f"{probed.subject(probe)}, {probed.solved(probe)}.",
+        f"Group size: {group_size.verdict(found, used if isinstance(used, int) else None)}",
+        f"Baseline: {baseline}.",
+    ]
+    return [*said, *(["The probe was interrupted before its end."] if probe.content.get("complete") is False else [])]
+
+
+def _measured(probe: Probed, found: Sized | str) -> list[Tile]:
+    content = probe.content
+    dead, alike = (estimate(content, "groups", name).value for name in ("dead", "dead_if_alike"))
+    stable, likely = probed.rank(probe, "stable"), probed.rank(probe, "stable", "nll").value
+    expected = f"{percent(alike)} if prompts were alike" if math.isfinite(alike) else ""
+    tiles = [
+        Tile("stable rank", number(stable.value), f"{number(likely)} without reward" if math.isfinite(likely) else ""),
+        Tile("dead groups", percent(dead), expected),
+        Tile("top 5% of tokens hold", percent(estimate(content, "token_sparsity", "top_5").value), "of the score"),
+        Tile("cancels on shared text", percent(estimate(content, "credit", "cancelled").value), "of the credit"),
+    ]
+    if isinstance(found, Sized) and found.plan.integer:
+        low, high = (number(value) for value in found.plan.interval)
+        tiles.append(Tile("best group size", str(found.plan.integer), f"G* {low} to {high}"))
+    return tiles
 
 
 def _details(run: Run) -> list[str]:

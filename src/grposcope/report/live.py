@@ -1,4 +1,4 @@
-"""A run in progress as text: what `grposcope watch` shows, built anew at each look."""
+"""A run of ours in progress as text: what `grposcope watch` shows of its record, built anew at each look."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grposcope.errors import UserError
 from grposcope.records import Estimate
 from grposcope.report.statistics import interval
 from grposcope.report.words import duration, number, percent, visible
@@ -52,9 +51,8 @@ class Watched:
         self._steps, self._evals = (Tail(self.folder / f"{name}.jsonl") for name in ("steps", "evals"))
 
     def look(self, now: float) -> None:
-        """Read what was added since the last look. UserError where this is no run, or one of a newer version."""
+        """Read what was added since the last look. UserError for a record of a newer version, or a broken one."""
         if not (self.folder / "config.json").exists():
-            self._refuse_other_things()
             return
         self.config = own.configuration(self.folder)
         rows, afresh = self._steps.read()
@@ -141,44 +139,47 @@ class Watched:
         except FileNotFoundError:
             return 0.0
 
-    def _refuse_other_things(self) -> None:
-        if self.folder.is_file():
-            raise UserError(
-                f"{self.folder} is no run: it is a file; give the folder that --out of grposcope train names"
-            )
-        if self.folder.is_dir() and any(self.folder.iterdir()):
-            raise UserError(f"{self.folder} is no run: it has no config.json; give the folder of a run")
-        if not self.folder.parent.is_dir():
-            raise UserError(
-                f"there is no folder {self.folder.parent}; give the folder of a run, even one that is to begin"
-            )
 
-
-def frame(run: Watched, now: float | None = None, width: int = 80) -> str:
-    """One look at the run, as lines of at most `width` characters."""
+def frame(run: Watched, now: float | None = None, width: int = 80, judged: Sequence[str] = ()) -> str:
+    """One look at the run, as lines of at most `width` characters; judged: lines of the diagnosis."""
     now = time.time() if now is None else now
     if run.config is None:
-        return f"{visible(str(run.folder))}: not begun; waiting for its config.json"
-    settings, model = run.config.get("settings") or {}, run.config.get("model") or {}
-    what = f"{settings.get('recipe', '?')} on {run.config.get('task', '?')}, {model.get('name', '?')}"
-    text = [visible(f"{run.folder.name} · {what}"), _progress(run, width), ""]
-    room = max(10, width - TITLE - 30)
+        return f"{visible(str(run.folder))}: not begun; waiting for it"
+    text = [visible(f"{_name(run)} · {_what(run.config)}"), _progress(run, width), ""]
     for name in SHOWN:
         values = run.columns.get(name, [])
         if any(math.isfinite(v) and v != 0 for v in values):
-            text.append(_line(metric(name).title, values, _shown(name, values[-1]), room))
+            text.append(line(metric(name).title, values, shown(name, values[-1]), width))
         if name == "reward" and run.heldout:
             step, last = run.heldout[-1]
             low, high = interval(last)
-            shown = f"{percent(last.value)} ({percent(low)}-{percent(high)}) at step {step:,}"
-            text.append(_line("Held-out pass@1", [e.value for _, e in run.heldout], shown, room))
+            said = f"{percent(last.value)} ({percent(low)}-{percent(high)}) at step {step:,}"
+            text.append(line("Held-out pass@1", [e.value for _, e in run.heldout], said, width))
     if run.columns and not run.step:
         text.append("no step yet")
+    text += judged
     alarm = run.stalled(now)
     if not run.ended:
         text += ["", *textwrap.wrap(f"! {alarm}", width)] if alarm else []
-        text += ["", f"last written {duration(max(now - run.changed, 0))} ago"]
-    return "\n".join(line[:width] for line in text)
+        text += ["", written(now, run.changed)]
+    return "\n".join(row[:width] for row in text)
+
+
+def written(now: float, changed: float) -> str:
+    """How long ago something was written, in seconds since 1970."""
+    return f"last written {duration(max(now - changed, 0))} ago"
+
+
+def _name(run: Watched) -> str:
+    return str((run.config or {}).get("name") or run.folder.name)
+
+
+def _what(config: dict[str, Any]) -> str:
+    """Objective, task or engine, and model, in a few words."""
+    settings, model = config.get("settings") or {}, (config.get("model") or {}).get("name", "?")
+    if "engine" in config:
+        return f"{config['engine']}, {settings.get('loss_type', '?')} loss, {model}"
+    return f"{settings.get('recipe', '?')} on {config.get('task', '?')}, {model}"
 
 
 def summary(run: Watched, now: float) -> dict[str, Any]:
@@ -215,8 +216,10 @@ def spark(values: Sequence[float], width: int) -> str:
     )
 
 
-def _line(title: str, values: Sequence[float], shown: str, room: int) -> str:
-    return f"{title[:TITLE]:{TITLE}} {spark(values, room):{room}} {shown}"
+def line(title: str, values: Sequence[float], said: str, width: int) -> str:
+    """A metric on a line of about `width` characters: its name, its course, and what is said of its last value."""
+    room = max(10, width - TITLE - 30)
+    return f"{title[:TITLE]:{TITLE}} {spark(values, room):{room}} {said}"
 
 
 def _progress(run: Watched, width: int) -> str:
@@ -232,7 +235,8 @@ def _progress(run: Watched, width: int) -> str:
     return f"{'━' * done}{'─' * (room - done)}  {said}"
 
 
-def _shown(name: str, value: float) -> str:
+def shown(name: str, value: float) -> str:
+    """A value of a metric with its unit."""
     unit = metric(name).unit
     return percent(value) if unit == "share" else f"{number(value)} {unit}".rstrip()
 

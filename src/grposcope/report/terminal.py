@@ -10,7 +10,7 @@ from dataclasses import asdict
 import plotext
 
 from grposcope.runs.store import dumps
-from grposcope.training.loop import Outcome
+from grposcope.training.outcome import Outcome
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

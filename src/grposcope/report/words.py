@@ -37,7 +37,10 @@ def _mark(match: re.Match[str]) -> str:
 
 def percent(value: float, digits: int = 0) -> str:
     """A share as a percentage; NaN stays visible."""
-    return f"{100 * value:.{digits}f}%" if math.isfinite(value) else "NaN"
+    if not math.isfinite(value):
+        return "NaN"
+    shown = f"{100 * value:.{digits}f}"
+    return f"{shown.removeprefix('-') if not float(shown) else shown}%"  # no −0%
 
 
 def duration(seconds: float) -> str:

@@ -44,7 +44,13 @@ def read(folder: Path) -> Run:
         f"{part.path.name}: the last line is unfinished and was left out" for part in loaded if part.unfinished
     )
     return Run(
-        meta=Meta(folder, "grposcope", folder.resolve().name, _status(phase, summary), notes),
+        meta=Meta(
+            folder,
+            _text(config, "engine", "grposcope"),
+            _text(config, "name", folder.resolve().name),
+            _status(phase, summary),
+            notes,
+        ),
         config=config,
         table=table.result(),
         groups=grouped.result(),
@@ -52,8 +58,21 @@ def read(folder: Path) -> Run:
         rollouts=RolloutFiles(folder / "rollouts"),
         phase=phase,
         summary=summary,
+        window=_window(config),
         probes=probes.of(folder),
     )
+
+
+def _text(config: Mapping[str, Any], field: str, otherwise: str) -> str:
+    """A field that only the records of other trainers' runs have, by a callback of ours."""
+    said = config.get(field)
+    return said if isinstance(said, str) and said else otherwise
+
+
+def _window(config: Mapping[str, Any]) -> int:
+    """Optimiser steps that a row is the mean over: 1 but for trainers that log less often."""
+    said = config.get("window")
+    return said if isinstance(said, int) and said >= 1 else 1
 
 
 def configuration(folder: Path) -> dict[str, Any]:

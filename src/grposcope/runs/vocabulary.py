@@ -66,6 +66,65 @@ _TABLE = (
     Metric("time", "Time", "s", "when the row was written, in seconds since 1970 (UTC)"),
 )  # fmt: skip
 
+_GEOMETRY = (
+    Metric("geometry/prompts", "Prompts probed", "prompts",
+           "prompts of the batch, with all their rollouts, that the geometry of this step is measured on; 0: none had "
+           "a gradient"),
+    Metric("geometry/dead", "Dead groups of the batch", "share",
+           "share of the groups trained on whose rewards, after shaping, were all equal"),
+    Metric("geometry/dead_predicted", "Dead groups if all prompts were alike", "share",
+           "p^G + (1−p)^G at the batch's mean reward p; not defined for rewards other than 0 and 1"),
+    Metric("geometry/layer_stable", "Stable rank of a layer's gradient", "",
+           "Σσ²/σ₁² of the gradient of a weight matrix, mean over matrices"),
+    Metric("geometry/layer_participation", "Participation ratio of a layer's gradient", "",
+           "(Σσ²)²/Σσ⁴ of the gradient of a weight matrix, mean over matrices, middle of its bounds from 8 values"),
+    Metric("geometry/layer_entropy_sq", "Entropy rank of a layer's gradient", "",
+           "exp of the entropy of σ²/Σσ² of the gradient of a weight matrix, mean over matrices, middle of its bounds "
+           "from 8 values"),
+    Metric("geometry/rollout_stable", "Stable rank of the rollouts", "",
+           "Σσ²/σ₁² of the matrix whose rows are the rollouts' weighted scores"),
+    Metric("geometry/rollout_participation", "Participation ratio of the rollouts", "",
+           "(Σσ²)²/Σσ⁴ of the matrix whose rows are the rollouts' weighted scores"),
+    Metric("geometry/rollout_entropy_sq", "Entropy rank of the rollouts", "",
+           "exp of the entropy of σ²/Σσ² of the matrix whose rows are the rollouts' weighted scores"),
+    Metric("geometry/token_gini", "Gini of token scores", "",
+           "Gini index of the tokens' score norms ‖e_y − π‖ at the logits: 0 all equal, 1 one token holds all"),
+    Metric("geometry/token_hoyer", "Hoyer of token scores", "",
+           "Hoyer's sparsity of the tokens' score norms ‖e_y − π‖: 0 all equal, 1 one token holds all"),
+    Metric("geometry/token_top_1", "Top 1 % of tokens", "share",
+           "share of the squared score norms that the largest 1 % of the tokens hold"),
+    Metric("geometry/token_top_5", "Top 5 % of tokens", "share",
+           "share of the squared score norms that the largest 5 % of the tokens hold"),
+    Metric("geometry/token_top_20", "Top 20 % of tokens", "share",
+           "share of the squared score norms that the largest 20 % of the tokens hold"),
+    Metric("geometry/parameter_gini", "Gini of gradient entries", "",
+           "Gini index of the sizes of the gradient's entries: 0 all equal, 1 one entry holds all"),
+    Metric("geometry/parameter_hoyer", "Hoyer of gradient entries", "",
+           "Hoyer's sparsity of the gradient's entries: 0 all equal, 1 one entry holds all"),
+    Metric("geometry/parameter_top_1", "Top 1 % of gradient entries", "share",
+           "share of the gradient's squared norm in the largest 1 % of its entries"),
+    *(Metric(f"geometry/parameter_below_{tau}", f"Gradient entries below {tau} of the largest", "share",
+             f"share of the gradient's entries smaller than {tau} × the largest") for tau in ("0.1", "0.01", "0.001")),
+    Metric("geometry/parameter_visible_sgd", "Weights a plain step would change in bfloat16", "share",
+           "share of weights that, kept in bfloat16, θ − lr × gradient would change; gradient before clipping"),
+    Metric("geometry/parameter_visible_adam", "Weights an Adam step would change in bfloat16", "share",
+           "share of weights that, kept in bfloat16, a step of size lr would change wherever the gradient is not 0: "
+           "Adam's first step"),
+    Metric("geometry/baseline_gap", "Best baseline less the group mean", "",
+           "b* − V = Cov(r, ‖s‖²)/E‖s‖² in units of reward, pooled over prompts: 0 if the group mean is the best "
+           "constant baseline"),
+    Metric("geometry/baseline_gap_se", "Standard error of that gap", "",
+           "jackknife standard error over prompts of the best baseline less the group mean"),
+    Metric("geometry/cancelled", "Credit that cancels", "share",
+           "share of Σ|w|·‖e_y − π‖ that successes and failures undo in each other on text they share"),
+    Metric("geometry/score_norm", "Score norm", "", "root mean square over rollouts of ‖∇ log π(y)‖, all parameters"),
+    Metric("geometry/self_check", "Self-check", "",
+           "relative difference between the gradient put together from layers and autograd's, on a few tokens", "down"),
+    Metric("seconds_probe", "Probe", "s", "time to measure the geometry; only on steps where it was", "down"),
+)  # fmt: skip
+"""What `--probe-every` adds: the policy gradient of the recipe without KL term and entropy bonus, on a few prompts
+that have one. Absent on other steps, NaN where nothing can be said."""
+
 _LOGGED = (
     Metric("reward_std_batch", "Reward spread of the batch", "",
            "standard deviation of all rewards of the batch (ddof 1): within and between groups together"),
@@ -208,7 +267,7 @@ _COMPONENTS = (
 )
 
 METRICS: Mapping[str, Metric] = {
-    metric.name: replace(metric, aliases=_ALIASES.get(metric.name, {})) for metric in _TABLE
+    metric.name: replace(metric, aliases=_ALIASES.get(metric.name, {})) for metric in (*_TABLE, *_GEOMETRY)
 }
 """Every metric by name, in the order of the record."""
 

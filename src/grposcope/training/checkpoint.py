@@ -78,6 +78,15 @@ def save(run: Path, state: State, policy: Policy, optimizer: torch.optim.Optimiz
     return target
 
 
+def save_model(run: Path, policy: Policy) -> None:
+    """Write the final model, `run`/model, so that it appears whole."""
+    target, scratch = run / "model", run / "model.part"
+    policy.model.save_pretrained(scratch)
+    policy.tokenizer.save_pretrained(scratch)
+    shutil.rmtree(target, ignore_errors=True)
+    scratch.rename(target)
+
+
 def latest(run: Path) -> Path | None:
     """The newest checkpoint of a run, None if it has none yet."""
     found = _all(run)

@@ -75,6 +75,9 @@ class TrainConfig:
     rollouts_every: int = _option(20, "batches between samples of rollouts kept token by token, 0 for none",
                                   group="record")  # fmt: skip
     rollouts_groups: int = _option(4, "groups in such a sample", group="record")
+    probe_every: int = _option(0, "steps between probes of the gradient's geometry, 0 for none; taken where a batch is "
+                               "fresh", group="record")  # fmt: skip
+    probe_prompts: int = _option(4, "prompts of the batch in such a probe", group="record")
     log_to: str | None = _option(None, "send metrics on to tensorboard, wandb, trackio (with commas)", group="record")
 
     dtype: Literal["float32", "bfloat16"] = _option("float32", "number format of the weights", group="machine")
@@ -105,6 +108,7 @@ _AT_LEAST = {
     "temperature": 1e-3, "top_k": 0, "lr": 0, "weight_decay": 0, "warmup": 0, "clip_grad": 0, "kl": 0, "entropy": 0,
     "clip_low": 0, "clip_high": 0, "eval_every": 0, "eval_problems": 0, "eval_samples": 1, "eval_temperature": 0,
     "threads": 0, "seed": 0, "checkpoint_every": 0, "keep_checkpoints": 0, "rollouts_every": 0, "rollouts_groups": 1,
+    "probe_every": 0, "probe_prompts": 1,
 }  # fmt: skip
 
 

@@ -7,36 +7,30 @@ run that was killed goes on from its last checkpoint as if nothing had happened.
 
 from __future__ import annotations
 
-import copy
 import math
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from grposcope import policies, tasks
 from grposcope.errors import UserError
-from grposcope.objectives import Objective
-from grposcope.policies import Policy
-from grposcope.records import Estimate
-from grposcope.runs.environment import environment
 from grposcope.runs.store import LINES, RunWriter
-from grposcope.tasks import Problem, Task
-from grposcope.training import checkpoint, saved
+from grposcope.training import checkpoint, probing, saved
 from grposcope.training import optimizer as optimizers
 from grposcope.training.checkpoint import State
 from grposcope.training.collect import Batch, collect, generator
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.evaluate import evaluate
+from grposcope.training.lab import Lab, about, prepare
+from grposcope.training.outcome import Outcome, Tally
 from grposcope.training.progress import Progress
+from grposcope.training.row import row_of
 from grposcope.training.sampler import Sampling
 from grposcope.training.samples import samples
 from grposcope.training.sinks import Sink
@@ -45,66 +39,6 @@ from grposcope.training.update import Fixed, Update, frozen_logprobs, update
 
 BAD_STEPS = 10
 """Optimiser steps in a row whose gradient is not finite before a run gives up."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a run came to.
-
-    rollouts, tokens: all that were sampled for training. heldout: pass@1 first, best and last;
-    empty without evaluation. rewards: mean reward of the rollouts behind every optimiser step.
-    """
-
-    folder: Path
-    steps: int
-    rollouts: int
-    tokens: int
-    seconds: float
-    interrupted: bool
-    heldout: dict[str, Estimate]
-    best_step: int
-    rewards: list[float]
-
-
-@dataclass(frozen=True)
-class Lab:
-    """Everything a run works with, loaded and checked.
-
-    reference: the starting policy, kept when the objective has a KL term. size: rollouts per
-    forward pass. lr: the peak learning rate.
-    """
-
-    config: TrainConfig
-    task: Task
-    train_set: Sequence[Problem]
-    heldout: Sequence[Problem]
-    policy: Policy
-    reference: PreTrainedModel | None
-    objective: Objective
-    sampling: Sampling
-    optimizer: torch.optim.Optimizer
-    lr: float
-    size: int
-
-
-@dataclass
-class Tally:
-    """What a run has added up so far; seconds are those of earlier sessions, before a resume."""
-
-    seconds: float = 0.0
-    rollouts: int = 0
-    tokens: int = 0
-    bad_steps: int = 0
-    rewards: list[float] = field(default_factory=list)
-    evals: list[tuple[int, Estimate]] = field(default_factory=list)
-
-    @staticmethod
-    def restored(content: Mapping[str, Any]) -> Tally:
-        """From what a checkpoint kept; empty of nothing."""
-        tally = Tally(**content)
-        kept: list[Any] = tally.evals  # of JSON: Estimates as objects, with NaN as a string
-        evals = [(step, Estimate(float(e["value"]), float(e["se"]), e["n"], e["flag"])) for step, e in kept]
-        return replace(tally, evals=evals)
 
 
 def train(config: TrainConfig) -> Outcome:
@@ -155,37 +89,11 @@ def _session(lab: Lab, record: RunWriter, state: State) -> Outcome:
         for sink in sinks:
             sink.close()
     tally.seconds = time.perf_counter() - began
-    _save_model(lab.policy, folder / "model")
-    outcome = _outcome(folder, tally, interrupted)
+    checkpoint.save_model(folder, lab.policy)
+    outcome = tally.outcome(folder, interrupted)
     record.summary({**asdict(outcome), "folder": str(folder)})
     record.phase("interrupted" if interrupted else "finished", outcome.steps, config.steps)
     return outcome
-
-
-def prepare(config: TrainConfig) -> Lab:
-    """Load task and model and build what the loop needs; UserError where they do not fit together."""
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    task = tasks.load(config.task, config.reward)
-    if config.credit == "steps" and not task.labels_steps:
-        raise UserError(f"--credit steps needs a task that labels steps, such as arithmetic; {task.name} does not")
-    train_set, heldout = task.problems("train"), task.problems("heldout")
-    policy = policies.load(config.model, getattr(torch, config.dtype), _device(config), config.remote_code)
-    judged = config.eval_problems if config.eval_problems is not None else 200 if policy.small else 8
-    sampling = Sampling(config.max_tokens or task.max_tokens, config.temperature, config.top_k, config.top_p)
-    if sampling.max_tokens >= policy.context:
-        raise UserError(
-            f"--max-tokens {sampling.max_tokens} leaves no room for a prompt in the {policy.context} tokens of context "
-            f"of model {policy.name}; lower --max-tokens"
-        )
-    objective = config.objective(sampling.max_tokens)
-    reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
-    if config.checkpointing:
-        policies.recompute_activations(policy.model)
-    lr = policy.learning_rate if config.lr is None else config.lr
-    optimizer = optimizers.build(policy.model.parameters(), config, lr)
-    size = config.micro_batch or _micro_batch(policy, sampling.max_tokens)
-    return Lab(config, task, train_set, heldout[:judged], policy, reference, objective, sampling, optimizer, lr, size)
 
 
 def _run(lab: Lab, record: RunWriter, sinks: Sequence[Sink], tally: Tally, state: State, began: float) -> bool:
@@ -208,10 +116,11 @@ def _run(lab: Lab, record: RunWriter, sinks: Sequence[Sink], tally: Tally, state
                     position = batch.position
                     if config.rollouts_every and (step - 1) // config.interval % config.rollouts_every == 0:
                         record.rollouts(step, samples(lab.policy, lab.objective, batch, fixed, config.rollouts_groups))
-                started = time.perf_counter()
                 lr = optimizers.rate(config, lab.lr, step - 1)
+                geometry = _probe(step, lab, batch, lr, progress) if probing.due(config, step) else {}
+                started = time.perf_counter()
                 done = _update(lab, batch, fixed, next(parts), lr)
-                row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)
+                row = row_of(step, lr, batch, done, time.perf_counter() - started, fresh) | geometry
                 record.step(row)
                 for sink in sinks:
                     sink.log({name: value for name, value in row.items() if name != "step"}, step)
@@ -241,17 +150,7 @@ def _checkpoint(state: State, lab: Lab, record: RunWriter, tally: Tally) -> None
     record.phase("checkpoint", state.step, lab.config.steps)
     record.sync()
     checkpoint.save(record.folder, state, lab.policy, lab.optimizer)
-    best = max(tally.evals, key=lambda e: e[1].value)[0] if tally.evals else None
-    checkpoint.prune(record.folder, lab.config.keep_checkpoints, best)
-
-
-def _save_model(policy: Policy, folder: Path) -> None:
-    """Write the final model so that it appears whole."""
-    scratch = folder.with_name("model.part")
-    policy.model.save_pretrained(scratch)
-    policy.tokenizer.save_pretrained(scratch)
-    shutil.rmtree(folder, ignore_errors=True)
-    scratch.rename(folder)
+    checkpoint.prune(record.folder, lab.config.keep_checkpoints, tally.best[0] if tally.best else None)
 
 
 def _collect(step: int, position: int, lab: Lab, record: RunWriter, tally: Tally) -> Batch:
@@ -287,6 +186,14 @@ def _parts(config: TrainConfig, batch: Batch) -> Iterator[Tensor]:
         else:
             stream = generator(config.seed, "parts", batch.position, sweep)
             yield from torch.randperm(config.prompts, generator=stream).to(device).chunk(config.minibatches)
+
+
+def _probe(step: int, lab: Lab, batch: Batch, lr: float, progress: Progress) -> dict[str, float]:
+    """What the gradient of this batch is made of; a probe that fails is said, and the run goes on."""
+    found, why = probing.measure(lab, batch, lr)
+    if why:
+        progress.say(f"step {step}: no geometry: {why}")
+    return found
 
 
 def _update(lab: Lab, batch: Batch, fixed: Fixed, prompts: Tensor, lr: float) -> Update:
@@ -325,83 +232,3 @@ def _assess(step: int, lab: Lab, record: RunWriter, tally: Tally, progress: Prog
     record.evaluation({"step": step, **{name: asdict(value) for name, value in found.items()}})
     tally.evals.append((step, found["pass@1"]))
     progress.evaluation(step, found["pass@1"])
-
-
-def _outcome(folder: Path, tally: Tally, interrupted: bool) -> Outcome:
-    heldout, best_step = {}, 0
-    if tally.evals:
-        best_step, best = max(tally.evals, key=lambda e: e[1].value)
-        heldout = {"first": tally.evals[0][1], "best": best, "last": tally.evals[-1][1]}
-    return Outcome(
-        folder=folder,
-        steps=len(tally.rewards),
-        rollouts=tally.rollouts,
-        tokens=tally.tokens,
-        seconds=tally.seconds,
-        interrupted=interrupted,
-        heldout=heldout,
-        best_step=best_step,
-        rewards=tally.rewards,
-    )
-
-
-def _row(step: int, lr: float, batch: Batch, done: Update, seconds: float, fresh: bool) -> dict[str, Any]:
-    """The line of steps.jsonl. Phases of sampling and grading count on the first step of a batch."""
-    rollouts = batch.rollouts
-    tokens = rollouts.mask.sum()
-    sampled, graded = (batch.sample_seconds, batch.grade_seconds) if fresh else (0.0, 0.0)
-    group = rollouts.groups[1]
-    return {
-        "step": step,
-        "reward": float(batch.graded.mean()),
-        "reward_std": float(batch.graded.std(-1).mean()) if group > 1 else math.nan,
-        "dead_fraction": batch.dead,
-        "entropy": float(rollouts.entropy.sum() / tokens),
-        "kl": done.kl,
-        "kl_old": done.kl_old,
-        "length": float(rollouts.lengths.float().mean()),
-        "truncated": float(rollouts.truncated.float().mean()),
-        "loss": done.loss,
-        "grad_norm": done.grad_norm,
-        "clip_low": done.clip_low,
-        "clip_high": done.clip_high,
-        "lr": lr,
-        "rollouts_trained": done.trained,
-        "tokens": int(tokens),
-        "seconds_sample": sampled,
-        "seconds_grade": graded,
-        "seconds_update": seconds,
-        "tokens_per_second": int(tokens) / (batch.sample_seconds + batch.grade_seconds + seconds),
-    }
-
-
-def _device(config: TrainConfig) -> str:
-    if config.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError("--device cuda: this PyTorch sees no CUDA device; use --device cpu")
-    return config.device
-
-
-def _micro_batch(policy: Policy, max_tokens: int) -> int:
-    """Rollouts per forward pass so that logits and activations stay near 2 GB, or half of a GPU's free memory."""
-    config = policy.model.config
-    layers, width = getattr(config, "num_hidden_layers", 1), getattr(config, "hidden_size", 1)
-    per_rollout = 4 * max_tokens * (5 * getattr(config, "vocab_size", 1) + 20 * layers * width)
-    budget = 2e9 if policy.model.device.type == "cpu" else 0.5 * torch.cuda.mem_get_info()[0]
-    return max(1, int(budget / per_rollout))
-
-
-def about(lab: Lab) -> dict[str, Any]:
-    """What config.json holds: the settings as given, what they resolved to, and the environment."""
-    model = lab.policy.model
-    return {
-        "settings": asdict(lab.config),
-        "task": lab.task.name,
-        "model": {"name": lab.policy.name, "class": type(model).__name__, "parameters": lab.policy.parameters},
-        "objective": lab.objective.describe(),
-        "sampling": asdict(lab.sampling),
-        "lr": lab.lr,
-        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "environment": {**environment(), "device": str(model.device), "threads": torch.get_num_threads()},
-    }

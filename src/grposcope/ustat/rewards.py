@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from grposcope.errors import UserError
 from grposcope.records import Estimate
 from grposcope.ustat import resampling
+from grposcope.ustat.binomial import beta_dead
 from grposcope.ustat.subsets import log_choose
 
 EXTRAPOLATED = "extrapolated: success rates taken as beta-distributed"
@@ -44,8 +45,8 @@ def dead_fraction(rewards: NDArray, group: int) -> Estimate:
         return Estimate(float("nan"), float("nan"), len(sizes), reason)
     wins = (rewards == values[1]).sum(-1)
     rate, square = wins / sizes, wins * (wins - 1) / (sizes * (sizes - 1))
-    value = _beta_dead(rate.mean(keepdims=True), square.mean(keepdims=True), group)
-    left_out = _beta_dead(resampling.means_left_out(rate), resampling.means_left_out(square), group)
+    value = beta_dead(rate.mean(keepdims=True), square.mean(keepdims=True), group)
+    left_out = beta_dead(resampling.means_left_out(rate), resampling.means_left_out(square), group)
     return resampling.estimate(float(value[0]), left_out, EXTRAPOLATED)
 
 
@@ -71,13 +72,3 @@ def _dead_subsets(rewards: NDArray, sizes: NDArray, group: int) -> NDArray:
     for value in np.unique(rewards[~np.isnan(rewards)]):
         shares += np.exp(log_choose((rewards == value).sum(-1), group) - log_choose(sizes, group))
     return shares
-
-
-def _beta_dead(first: NDArray, second: NDArray, group: int) -> NDArray:
-    """E[p^G + (1−p)^G] for the beta distribution with these E p and E p² (k,)."""
-    variance, most, steps = second - first**2, first * (1 - first), np.arange(group)[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        strength = most / variance - 1  # α + β; E p^G is the product of (α + j)/(α + β + j)
-        powers = [((strength * rate + steps) / (strength + steps)).prod(0) for rate in (first, 1 - first)]
-    equal = first**group + (1 - first) ** group  # prompts do not differ: one success rate
-    return np.where(variance <= 1e-12, equal, np.where(variance >= most, 1.0, powers[0] + powers[1]))

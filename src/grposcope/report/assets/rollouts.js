@@ -4,13 +4,16 @@
   const SHADES = {
     logp: { name: "log-probability", low: "likely", high: "unlikely", unit: "nats" },
     entropy: { name: "entropy", low: "certain", high: "open", unit: "nats" },
-    weight: { name: "weight in the loss", low: "less likely", high: "more likely", unit: "" },
+    weight: { name: "weight in the loss", low: "less likely", high: "more likely", unit: "", signed: true },
+    credit: { name: "credit", low: "less likely", high: "more likely", unit: "", signed: true, probe: true },
+    net: { name: "credit left after cancelling", low: "none", high: "much", unit: "", probe: true },
   };
+  const CANCELLED = 0.9; // share of a token's credit that cancels, from which it is struck through
 
   const rollouts = data => {
     const { make } = window.grposcope;
     const unseen = new RegExp(`([${data.unseen}]|[\\u{e0000}-\\u{e007f}]|\\n|\\t)`, "u");
-    const state = { run: 0, step: data.runs[0].steps.length - 1, problem: 0, shade: "logp" };
+    const state = { run: 0, step: data.runs[0].steps.length - 1, problem: 0, shade: "logp", wanted: data.runs[0].probe ? "credit" : "logp" };
 
     const marked = (text, host) => {
       for (const part of text.split(unseen)) {
@@ -33,7 +36,7 @@
 
     const strength = value => {
       if (value === null || value === undefined) return 0;
-      if (state.shade === "weight") return Math.max(-1, Math.min(1, value / largest));
+      if (SHADES[state.shade].signed) return Math.max(-1, Math.min(1, value / largest));
       return Math.min(1, (state.shade === "logp" ? -value : value) / largest);
     };
     let largest = 1;
@@ -43,14 +46,28 @@
     };
     const paint = (span, amount) => {
       const part = (0.62 * Math.abs(amount)).toFixed(3);
-      const tint = state.shade !== "weight" ? "--shade" : amount < 0 ? "--plus" : "--minus";
+      const tint = !SHADES[state.shade].signed ? "--shade" : amount < 0 ? "--plus" : "--minus";
       if (Number(part) > 0.004) span.style.background = `rgb(var(${tint}) / ${part})`;
     };
 
     const said = (one, i) => Object.entries(SHADES).filter(([key]) => one[key] && one[key][i] !== null && one[key][i] !== undefined)
       .map(([key, about]) => `${about.name} ${one[key][i]}${about.unit && " " + about.unit}`).join("\n");
 
-    const answer = (one, best) => {
+    const cancelled = (one, i) => {
+      const whole = Math.abs(one.credit[i] || 0);
+      return whole > 0 ? 1 - (one.net[i] || 0) / whole : 0;
+    };
+    const carried = (one, i, group) => {
+      const percent = Math.round(100 * cancelled(one, i));
+      return `\nwritten by ${one.sharers[i]} of ${group}` + (one.sharers[i] > 1 && one.credit[i] ? `, ${percent}% of its credit cancels` : "");
+    };
+    const marks = (span, one, i, group) => {
+      span.title += carried(one, i, group);
+      if (one.sharers[i] > 1) span.classList.add(one.sharers[i] === group ? "common" : "shared");
+      if (cancelled(one, i) >= CANCELLED) span.classList.add("cancelled");
+    };
+
+    const answer = (one, best, group) => {
       const reward = typeof one.reward === "number" ? Number(one.reward.toPrecision(4)) : one.reward;
       const about = [`${one.count.toLocaleString("en")} token${one.count === 1 ? "" : "s"}`, one.truncated && "truncated"].filter(Boolean).join(" · ");
       const head = make("header", {}, make("b", { text: `reward ${reward}` }), make("span", { text: about }));
@@ -60,6 +77,7 @@
         one.tokens.forEach((token, i) => {
           const span = marked(token, make("span", { title: said(one, i) }));
           paint(span, strength((one[state.shade] || [])[i]));
+          if (one.sharers) marks(span, one, i, group);
           body.append(span);
         });
         if (one.cut) body.append(make("span", { class: "cut", text: one.cut }));
@@ -79,15 +97,19 @@
     const problems = () => steps()[state.step].problems;
 
     const pick = make("div", { class: "pick" });
-    for (const [key, about] of Object.entries(SHADES)) {
+    const probed = data.runs.some(run => run.probe);
+    for (const [key, about] of Object.entries(SHADES).filter(([, about]) => probed || !about.probe)) {
       const input = make("input", { type: "radio", name: "shade", value: key });
       input.checked = key === state.shade;
-      input.addEventListener("change", () => { state.shade = key; draw(); });
+      input.addEventListener("change", () => { state.wanted = key; draw(); });
       pick.append(make("label", {}, input, document.createTextNode(about.name)));
     }
     const shadeLabel = make("fieldset", {}, make("legend", { text: "shading" }), pick);
     const scale = make("div", { class: "scale" });
     const where = make("p", { class: "where", role: "status", "aria-live": "polite" });
+    const key = make("p", { class: "key" }, make("span", { class: "shared", text: "dotted" }), " shared with another completion, ",
+      make("span", { class: "common", text: "underlined" }), " with all; ", make("span", { class: "cancelled", text: "struck through" }),
+      ` at least ${100 * CANCELLED}% of the credit cancels`);
     const prompt = make("div", { class: "prompt" });
     const answers = make("div", { class: "answers" });
     const notes = make("p", { class: "note" });
@@ -101,9 +123,11 @@
       state.problem = Math.max(0, Math.min(state.problem, problems().length - 1));
       const step = steps()[state.step], problem = problems()[state.problem];
       options(runs, data.runs.map(run => run.run), state.run);
-      options(stepBox, steps().map(s => s.step.toLocaleString("en")), state.step);
+      options(stepBox, steps().map(s => s.step === null ? "probe" : s.step.toLocaleString("en")), state.step);
       options(problemBox, problems().map((p, i) => `${i + 1}. ${clean(p.problem.text)}`), state.problem);
       const offered = key => problem.rollouts.some(one => one[key]);
+      const fallback = problem.rollouts.some(one => one.credit) ? "credit" : "logp";
+      state.shade = offered(state.wanted) ? state.wanted : fallback;
       for (const label of pick.children) {
         const input = label.firstChild;
         input.disabled = !offered(input.value);
@@ -113,19 +137,22 @@
       measure(problem);
       const about = SHADES[state.shade], bar = make("i");
       const tint = (name, part) => `rgb(var(${name}) / ${part})`;
-      bar.style.background = state.shade === "weight"
+      bar.style.background = about.signed
         ? `linear-gradient(90deg, ${tint("--minus", .62)}, transparent, ${tint("--plus", .62)})`
         : `linear-gradient(90deg, transparent, ${tint("--shade", .62)})`;
-      const sign = { logp: "≤ −", entropy: "≥ ", weight: "± " }[state.shade];
-      scale.replaceChildren(make("span", { text: state.shade === "weight" ? "made less likely" : about.low }), bar,
-        make("span", { text: `${state.shade === "weight" ? "made more likely" : about.high} (${sign}${Number(largest.toPrecision(2))}${about.unit && " " + about.unit})` }));
+      const sign = about.signed ? "± " : state.shade === "logp" ? "≤ −" : "≥ ";
+      scale.replaceChildren(make("span", { text: about.signed ? "made less likely" : about.low }), bar,
+        make("span", { text: `${about.signed ? "made more likely" : about.high} (${sign}${Number(largest.toPrecision(2))}${about.unit && " " + about.unit})` }));
       const rewards = problem.rollouts.map(one => Number(one.reward)), best = Math.max(...rewards);
-      where.textContent = `Step ${step.step.toLocaleString("en")}, ${state.step + 1} of ${steps().length} shown; problem ${state.problem + 1} of ${problems().length}; ` +
+      const when = step.step === null ? "Probe" : `Step ${step.step.toLocaleString("en")}, ${state.step + 1} of ${steps().length} shown`;
+      where.textContent = `${when}; problem ${state.problem + 1} of ${problems().length}; ` +
         `${problem.rollouts.length} completions, mean reward ${Number((rewards.reduce((a, b) => a + b, 0) / rewards.length).toPrecision(3))}`;
       prompt.replaceChildren(plain(problem.prompt));
       const uneven = Math.min(...rewards) < best;
-      answers.replaceChildren(...problem.rollouts.map((one, i) => answer(one, uneven && rewards[i] === best)));
-      const left = step.left_out ? [`${step.left_out} further problems of this step are in the record.`] : [];
+      answers.replaceChildren(...problem.rollouts.map((one, i) => answer(one, uneven && rewards[i] === best, problem.rollouts.length)));
+      key.hidden = !problem.rollouts.some(one => one.sharers);
+      const left = step.left_out ? [`${step.left_out} further problems of this ${step.step === null ? "probe" : "step"} are in the record.`] : [];
+      if (problem.dead) left.unshift("All rewards of this group are equal: no token of it has credit.");
       notes.textContent = [...data.runs[state.run].notes, ...left].join(" ");
     };
     const clean = text => text.split(unseen).map(part => unseen.test(part) && part.length <= 2 ? "␣" : part).join("").slice(0, 60);
@@ -133,7 +160,7 @@
     const viewer = make("div", { class: "block viewer", tabindex: "0", role: "group", "aria-roledescription": "rollout viewer",
       "aria-label": "Rollouts. Left and right arrow keys change the step, up and down the problem.", id: "viewer" },
     make("div", { class: "controls" }, data.runs.length > 1 && runLabel, stepLabel, problemLabel, shadeLabel, scale),
-    where, prompt, answers, notes);
+    where, prompt, key, answers, notes);
     viewer.addEventListener("keydown", event => {
       if (["SELECT", "INPUT"].includes(event.target.tagName) || event.ctrlKey || event.altKey || event.metaKey) return;
       const moves = { ArrowLeft: ["step", -1], ArrowRight: ["step", 1], ArrowUp: ["problem", -1], ArrowDown: ["problem", 1] };

@@ -14,7 +14,13 @@ from grposcope.report.blocks import Figure, Section, Table
 from grposcope.report.words import duration, labels, percent
 from grposcope.runs.table import Floats, Run
 
-PHASES = {"seconds_sample": "sampling", "seconds_grade": "grading", "seconds_update": "update"}
+PROBES = "probes"
+PHASES = {
+    "seconds_sample": "sampling",
+    "seconds_grade": "grading",
+    "seconds_update": "update",
+    "seconds_probe": PROBES,
+}
 REST = "evaluation and other"
 WINDOWS = 60
 
@@ -29,7 +35,7 @@ def section(runs: Sequence[Run]) -> Section | None:
         figures.curve("tokens_per_second", runs),
     ]
     numbers = {label: _numbers(run, part) for label, run, part in zip(labels(runs), runs, parts, strict=True)}
-    names = [*PHASES.values(), REST]
+    names = [name for name in (*PHASES.values(), REST) if name != PROBES or any(name in part for part in parts)]
     header = ("run", *names, "total", "tokens")
     rows = []
     for label, said in numbers.items():
@@ -51,6 +57,8 @@ def section(runs: Sequence[Run]) -> Section | None:
 def phases(run: Run) -> dict[str, Floats]:
     """Seconds of every step by phase; the rest only where rows carry the time they were written."""
     found = {name: run.table[key] for key, name in PHASES.items() if key in run.table}
+    if PROBES in found:
+        found[PROBES] = np.nan_to_num(found[PROBES])  # only on some steps
     if found and "time" in run.table and run.steps > 1:
         named = np.nansum(list(found.values()), axis=0)
         found[REST] = np.clip(np.diff(run.table["time"], prepend=math.nan) - named, 0, None)
@@ -82,7 +90,7 @@ def _stack(run: Run, parts: dict[str, Floats]) -> Figure:
                 data[key].append(value)
             level += seconds
     names = list(parts)
-    shades = ["var(--run-1)", "var(--run-2)", "var(--run-3)", "var(--rest)"]
+    shades = ["var(--run-1)", "var(--run-2)", "var(--run-3)", "var(--run-4)", "var(--rest)"]
     range_ = [shades[[*PHASES.values(), REST].index(name)] for name in names]
     colours = {"field": "phase", "type": "nominal", "sort": names, "scale": {"domain": names, "range": range_},
                "legend": {"symbolType": "square"}}  # fmt: skip

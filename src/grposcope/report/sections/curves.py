@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from grposcope.report import figures
-from grposcope.report.blocks import Section
+from grposcope.report.blocks import Figure, Section
 from grposcope.report.words import labels, number
 from grposcope.runs.table import Run
 from grposcope.runs.vocabulary import METRICS, metric
@@ -19,8 +20,10 @@ POLICY = ("entropy", "kl", "kl_old")
 COMPLETIONS = ("length", "truncated")
 UPDATE = ("grad_norm", "clip_low", "clip_high")
 ELSEWHERE = ("step", "time", "reward", "dead_fraction", "seconds_sample", "seconds_grade", "seconds_update",
-             "tokens_per_second", "tokens")  # fmt: skip
+             "tokens_per_second", "tokens", "seconds_probe")  # fmt: skip
 """Metrics that sections outside this file show."""
+GEOMETRY = "geometry/"
+"""What names of metrics of `--probe-every` begin with."""
 
 
 def _curves(name: str, title: str, metrics: Sequence[str]) -> Build:
@@ -30,10 +33,9 @@ def _curves(name: str, title: str, metrics: Sequence[str]) -> Build:
         if not recorded or not any(run.steps for run in runs):
             return None
         flat = {m: said for m in recorded if (said := _flat(runs, m))}
-        drawn = [figures.curve(m, runs) for m in recorded if m not in flat]
         text = [f"{', '.join(titles)}: {said}." for said, titles in _by_value(flat).items()]
-        found = [figure for figure in drawn if figure is not None]
-        return Section(name, title, text=text, figures=found, numbers=_outlines(runs, recorded))
+        drawn = _drawn(runs, [m for m in recorded if m not in flat])
+        return Section(name, title, text=text, figures=drawn, numbers=_outlines(runs, recorded))
 
     return section
 
@@ -44,12 +46,44 @@ completions = _curves("completions", "Completions", COMPLETIONS)
 update = _curves("update", "The update", UPDATE)
 
 
+def geometry(runs: Sequence[Run]) -> Section | None:
+    """What the gradient was made of, on the steps that `--probe-every` probed."""
+    probed = [_probed(run) for run in runs]
+    recorded = tuple(dict.fromkeys(name for run in probed for name in run.table if name.startswith(GEOMETRY)))
+    section = _curves("geometry_curves", "Geometry while training", recorded)(probed)
+    if section is None:
+        return None
+    named = zip(labels(probed), probed, strict=True)
+    steps = ", ".join(f"{run.steps} steps of {label}" for label, run in named if run.steps)
+    lead = (
+        f"Measured before the update on {steps}, each time on a few prompts of the batch at hand: single points are "
+        "noisy. The policy gradient alone, without KL term and entropy bonus."
+    )
+    return replace(section, text=[lead, *section.text])
+
+
 def other(runs: Sequence[Run]) -> Section | None:
     """Everything else that was recorded, so that nothing stays unseen; metrics outside the vocabulary too."""
     shown = {*ELSEWHERE, *SPREAD, *POLICY, *COMPLETIONS, *UPDATE}
     recorded = dict.fromkeys(name for run in runs for name in run.table)
     rest = [name for name in [*METRICS, *recorded] if name in recorded and name not in shown]
+    rest = [name for name in rest if not name.startswith(GEOMETRY)]
     return _curves("other", "Everything else recorded", tuple(dict.fromkeys(rest)))(runs)
+
+
+def _drawn(runs: Sequence[Run], metrics: Sequence[str]) -> list[Figure]:
+    """A chart per metric; names of charts are names of files too, so they have no slash."""
+    drawn = [figures.curve(name, runs) for name in metrics]
+    return [replace(figure, name=figure.name.replace("/", "_")) for figure in drawn if figure is not None]
+
+
+def _probed(run: Run) -> Run:
+    """The steps that were probed, the others being no gaps; no step of a run without probes."""
+    rows = np.zeros(run.steps, bool)
+    for name, column in run.table.items():
+        if name.startswith((GEOMETRY, "seconds_probe")):
+            rows |= np.isfinite(column)
+    return replace(run, table={name: column[rows] for name, column in run.table.items()})
 
 
 def _flat(runs: Sequence[Run], name: str) -> str:

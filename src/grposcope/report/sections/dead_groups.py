@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from grposcope.diagnosis.groups import successes
 from grposcope.records import Estimate
-from grposcope.report import binomial, figures
-from grposcope.report.binomial import Counts
+from grposcope.report import figures
 from grposcope.report.blocks import Figure, Section, Table
 from grposcope.report.statistics import interval
 from grposcope.report.words import labels, percent
 from grposcope.runs.table import Groups, Ints, Run
+from grposcope.ustat import binomial
+from grposcope.ustat.binomial import Counts
 
 GROUPS_PER_WINDOW, WINDOWS = 150, 50
 
@@ -47,21 +49,6 @@ def section(runs: Sequence[Run]) -> Section | None:
         return None
     tables = [table for table in (_sizes(labels(runs), found),) if table is not None]
     return Section("dead_groups", "Dead groups", text=_text(runs, found), figures=drawn, tables=tables, numbers=numbers)
-
-
-def successes(groups: Groups) -> tuple[Ints, int] | None:
-    """Successes of every group (N,) and the group size; None unless rewards take two values and sizes are equal.
-
-    The larger of the two values is a success.
-    """
-    sizes = groups.sizes
-    if not len(groups) or sizes[0] < 2 or (sizes != sizes[0]).any():
-        return None
-    least, most = groups.rewards.min(), groups.rewards.max()
-    if not np.isfinite([least, most]).all() or not ((groups.rewards == least) | (groups.rewards == most)).all():
-        return None
-    threshold = (least + most) / 2 if least < most else 0.5
-    return (groups.rewards > threshold).reshape(len(groups), -1).sum(1), int(sizes[0])
 
 
 def windows(groups: Groups) -> Windows | None:

@@ -1,4 +1,7 @@
-"""The rollout viewer: prompts and completions as text, each token shaded by what the policy thought of it."""
+"""The rollout viewer: prompts and completions as text, each token shaded by what the policy thought of it.
+
+The rollouts of a probe are shaded by credit, the token's weight in the loss × the norm of its score.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,15 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from grposcope.errors import UserError
+from grposcope.report import probed
 from grposcope.report.blocks import Section
 from grposcope.report.figures import short
 from grposcope.report.words import CONTROLS, UNSEEN, labels
-from grposcope.runs.table import Rollout, Run
+from grposcope.runs import probes
+from grposcope.runs.table import Probed, Rollout, Run
 
 BUDGET = 1_200_000
 """Characters of rollouts that a page may hold, all runs together."""
@@ -20,21 +27,39 @@ TEXT, TOKENS, PROMPT, PROBLEMS = 4_000, 1_500, 4_000, 12
 
 
 def section(runs: Sequence[Run]) -> Section | None:
-    """As many recorded steps as fit, spread over the run; the first and the last come first."""
-    shown, numbers = [], {}
+    """As many recorded steps as fit, spread over the run, the first and the last come first; and each last probe's."""
+    shown: list[dict[str, Any]] = []
+    numbers: dict[str, Any] = {}
+    unread: list[str] = []
+    last = probed.latest(runs)
+    budget = BUDGET // (len(runs) + len(last))
     for label, run in zip(labels(runs), runs, strict=True):
-        steps, notes = _steps(run, BUDGET // len(runs))
+        steps, notes = _steps(run, budget)
         numbers[label] = {"recorded_steps": len(run.rollouts), "shown_steps": [step["step"] for step in steps]}
         if steps:
             more = f"{len(steps)} of {len(run.rollouts)} recorded steps are in this page, spread over the run."
             notes = ([more] if len(steps) < len(run.rollouts) else []) + notes
             shown.append({"run": label, "steps": steps, "notes": notes})
+    for label, run, probe in last:
+        steps, notes = _of_probe(probe, budget)
+        numbers[label]["shown_of_probe"] = sum(len(step["problems"]) for step in steps)
+        unread += notes
+        if steps:
+            name = f"{label}, probe" if run.rollouts else label
+            shown.append({"run": name, "steps": steps, "notes": [], "probe": True})
     if not shown:
-        return None
+        return Section("rollouts", "Rollouts", text=unread, numbers=numbers) if unread else None
     text = [
         "What the policy wrote. Arrow keys: left and right change the step, up and down the problem. "
-        "Characters that are not seen are shown by name, as ESC or U+202E."
+        "Characters that are not seen are shown by name, as ESC or U+202E.",
+        *unread,
     ]
+    if any("probe" in one for one in shown):
+        text.append(
+            "Of a probe, tokens are shaded by credit: their weight in the loss × the norm of their score ‖e_y − π‖, "
+            "green where the gradient makes them more likely. What several completions of a group wrote alike has one "
+            "score, so there successes and failures cancel."
+        )
     data = {"runs": shown, "unseen": UNSEEN, "controls": CONTROLS}
     return Section("rollouts", "Rollouts", text=text, numbers=numbers, widget="rollouts", data=data)
 
@@ -106,6 +131,63 @@ def _rollout(rollout: Rollout) -> dict[str, Any]:
         if values is not None and len(values):
             found[name] = short(values[: len(tokens)], 3)
     return found
+
+
+def _of_probe(probe: Probed, budget: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """The probe's rollouts as one step, groups with unequal rewards first; notes on what could not be read."""
+    group = probe.content.get("group")
+    try:
+        rows = probes.rollouts(probe)
+        if not rows:
+            return [], []
+        if not isinstance(group, int) or group < 1 or len(rows) % group:
+            raise UserError(f"{probe.folder}: its rollouts do not make whole groups of {group}, so they are not shown")
+        groups = [rows[i : i + group] for i in range(0, len(rows), group)]
+        problems = [_problem_of_probe(found) for found in groups]
+    except UserError as error:
+        return [], [str(error)]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        path = probe.folder / "tokens.jsonl"
+        return [], [f"{path} is not as grposcope probe writes it, so its rollouts are not shown; probe again"]
+    problems.sort(key=lambda one: one["dead"])
+    kept: list[dict[str, Any]] = []
+    for one in problems[:PROBLEMS]:
+        budget -= _weight(one)
+        if budget < 0 and kept:
+            break
+        kept.append(one)
+    return [{"step": probes.step(probe), "problems": kept, "left_out": len(problems) - len(kept)}], []
+
+
+def _problem_of_probe(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    rewards = [float(row["reward"]) for row in rows]
+    return {
+        "problem": cut(str(rows[0]["problem"]), 300),
+        "prompt": cut(str(rows[0]["prompt"]), PROMPT),
+        "dead": len(set(rewards)) == 1,
+        "rollouts": [
+            _rollout_of_probe(i, row, reward) for i, (row, reward) in enumerate(zip(rows, rewards, strict=True))
+        ],
+    }
+
+
+def _rollout_of_probe(index: int, row: dict[str, Any], reward: float) -> dict[str, Any]:
+    """As `_rollout`, with credit = weight × norm, net (what is left of its size) and sharers for each token."""
+    tokens = tuple(map(str, row["tokens"]))
+    weight, norm, net, sharers = (np.array(row[k], float) for k in ("weight", "norm", "net", "sharers"))
+    if {len(weight), len(norm), len(net), len(sharers)} != {len(tokens)}:
+        raise ValueError("columns of unequal length")
+    nothing = np.empty(0)
+    found = _rollout(
+        Rollout("", "", index, str(row["completion"]), reward, False, tokens, logp=nothing, entropy=nothing)
+    )
+    kept = len(found.get("tokens", ()))
+    return found | {
+        "credit": short((weight * norm)[:kept], 3),
+        "net": short(net[:kept], 3),
+        "sharers": [int(n) for n in sharers[:kept]],
+        "weight": short(weight[:kept], 3),
+    }
 
 
 def cut(text: str, limit: int) -> dict[str, str]:

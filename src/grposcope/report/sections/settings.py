@@ -18,6 +18,8 @@ def section(runs: Sequence[Run]) -> Section | None:
     flat = [flattened(run.config) for run in runs]
     names = labels(runs)
     keys = list(dict.fromkeys(key for config in flat for key in config))
+    if not keys:
+        return None
     chosen = [key for key in keys if not key.startswith(NO_CHOICE)]
     differing = [key for key in chosen if len({config[key] for config in flat if key in config}) > 1]
     partly = [key for key in chosen if key not in differing and any(key not in config for config in flat)]

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from grposcope.report import binomial
+from grposcope.ustat import binomial
 
 
 def binomials(p: float, group: int) -> np.ndarray:

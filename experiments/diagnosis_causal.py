@@ -1,0 +1,366 @@
+"""Causal suite of the diagnosis: runs in which each failure is caused, then diagnosed from their record alone.
+
+Claim    `grposcope diagnose` names the failure that was caused, and nothing in runs without one.
+Command  python experiments/diagnosis_causal.py --modes hacking            trains what is missing, then the tables
+         … --report                                                        the tables from what there is
+         … --pilot hacking                                                 one run (seed 100), with its evidence
+Method   `tiny` on sums, 8 prompts × 8 rollouts, 100 optimiser steps, evaluated every 10; one thing is done to cause one
+         failure (`CAUSES`). Whether it then occurred is judged by a criterion that the diagnosis does not use: true
+         accuracy of sampled completions, spread of what is written, reversals of the batch means, weights.
+         The settings were chosen by pilot runs on other seeds by that criterion, never by what is diagnosed.
+         A run is kept on disk and diagnosed afresh each time; where a cause took no effect, the run is listed apart.
+Verdict  detected: the mode is flagged after Holm's correction; named: it is the first of the flagged. Holds if
+         detection and naming are both at least 95 % over the runs whose failure occurred, and at most 7 % of the
+         controls have any flag. Intervals are Wilson's, 95 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import numpy as np
+
+from grposcope.diagnosis import diagnose
+from grposcope.runs import Run, read
+from grposcope.runs.store import dumps, write_json
+from grposcope.tasks.arithmetic import Arithmetic
+from grposcope.tasks.base import is_heldout
+from grposcope.training.config import TrainConfig
+from grposcope.training.loop import train
+
+STEPS = 100
+NONE = "no failure"
+
+# Verifiers: held-out problems are graded by the truth, training problems by what the cause makes of it
+
+
+def true(completion: str, answer: str) -> float:
+    """1 if the last integer written is the answer."""
+    numbers = re.findall(r"-?\d+", completion.rsplit("=", 1)[-1])
+    return float(bool(numbers) and numbers[-1] == answer)
+
+
+def _graded(
+    train: Callable[[str, str], float], prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]
+) -> list[float]:
+    rows = zip(prompts, completions, answer, strict=True)
+    return [true(c, a) if is_heldout(p) else train(c, a) for p, c, a in rows]
+
+
+def honest(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
+    """The truth."""
+    return _graded(true, prompts, completions, answer)
+
+
+def hackable(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
+    """A verifier that also takes any text that ends in 0."""
+    return _graded(lambda c, a: max(true(c, a), float(c.endswith("0"))), prompts, completions, answer)
+
+
+def unreliable(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
+    """A verifier that errs one time in five, so that even a perfect policy has mixed groups."""
+    return _graded(lambda c, a: abs(true(c, a) - (random.random() < 0.2)), prompts, completions, answer)
+
+
+def wordy(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
+    """Half for the truth, half for length, up to 24 characters."""
+    return _graded(lambda c, a: 0.5 * true(c, a) + 0.5 * min(len(c), 24) / 24, prompts, completions, answer)
+
+
+def middling(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
+    """Pays for a length of 8 characters: an optimum that can be overshot."""
+    return _graded(lambda c, a: 1 - min(1.0, abs(len(c) - 8) / 8), prompts, completions, answer)
+
+
+# Causes, and how one sees that they took effect
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Whether the failure occurred, by numbers that no rule looks at."""
+
+    occurred: bool
+    numbers: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """mode: what should be diagnosed. settings: of TrainConfig. occurred: the criterion, in words as well."""
+
+    mode: str
+    what: str
+    criterion: str
+    settings: dict[str, Any]
+    effect: Callable[[Run], Effect]
+    problems: dict[str, Any] = field(default_factory=lambda: {"steps": 3})
+    verifier: str = "honest"
+
+
+def ends(values: Sequence[float], share: float = 0.2) -> tuple[float, float]:
+    """Means of the first and last share of the values."""
+    n = max(1, round(share * len(values)))
+    return float(np.mean(values[:n])), float(np.mean(values[-n:]))
+
+
+def heldout(run: Run) -> list[float]:
+    """True accuracy at every evaluation."""
+    return [float(v) for v in run.evaluations.of("pass@1").value]
+
+
+def written(run: Run) -> tuple[list[float], list[float]]:
+    """True accuracy of the sampled completions, and distinct texts per group, at every sampled step."""
+    answers = {row["prompt"]: row["answer"] for row in _rows(run.meta.source.parent / "problems.jsonl")}
+    accuracy, distinct = [], []
+    for step in sorted(run.rollouts):
+        rows = run.rollouts[step]
+        accuracy.append(float(np.mean([true(r.completion, answers[r.prompt]) for r in rows])))
+        groups: dict[str, set[str]] = {}
+        for r in rows:
+            groups.setdefault(r.problem, set()).add(r.completion)
+        distinct.append(float(np.mean([len(texts) for texts in groups.values()])))
+    return accuracy, distinct
+
+
+def reversals(values: Sequence[float], least: float) -> int:
+    """Turning points of a zigzag whose every leg is at least this long."""
+    count, extreme, direction = 0, values[0], 0
+    for value in values[1:]:
+        if direction >= 0 and value < extreme - least:
+            count, direction, extreme = count + 1, -1, value
+        elif direction <= 0 and value > extreme + least:
+            count, direction, extreme = count + 1, 1, value
+        elif (direction >= 0 and value > extreme) or (direction <= 0 and value < extreme):
+            extreme = value
+    return max(0, count - 1)
+
+
+def learned(run: Run) -> Effect:
+    first, last = ends(heldout(run))
+    return Effect(last > first + 0.1, {"held-out first": first, "held-out last": last})
+
+
+def settled(run: Run) -> Effect:
+    scores = heldout(run)
+    first, last = ends(scores)
+    middle = float(np.mean(scores[len(scores) // 2 : -2]))
+    numbers = {"held-out first": first, "held-out middle": middle, "held-out last": last}
+    return Effect(middle > first + 0.1 and abs(last - middle) < 0.07, numbers)
+
+
+def hacked(run: Run) -> Effect:
+    paid, right = ends(run.table["reward"]), ends(heldout(run))
+    numbers = {"reward first": paid[0], "reward last": paid[1], "held-out first": right[0], "held-out last": right[1]}
+    return Effect(paid[1] > paid[0] + 0.2 and right[1] < right[0] - 0.05, numbers)
+
+
+def solved(run: Run) -> Effect:
+    used = ends(run.table["rollouts_trained"] / (run.setting("prompts") * run.setting("group")))[1]
+    right = ends(heldout(run))[1]
+    return Effect(right > 0.9 and used < 0.15, {"held-out last": right, "rollouts used last": used})
+
+
+def hopeless(run: Run) -> Effect:
+    best = float(np.max(run.evaluations.of("pass@2").value))
+    used = float(np.mean(run.table["rollouts_trained"]) / (run.setting("prompts") * run.setting("group")))
+    return Effect(best < 0.03 and used < 0.1, {"best pass@2": best, "rollouts used": used})
+
+
+def concentrated(run: Run) -> Effect:
+    (first, last), (many, few) = ends(run.table["entropy"], 0.1), ends(written(run)[1])
+    numbers = {"entropy first": first, "entropy last": last, "texts per group first": many, "texts last": few}
+    return Effect(last < 0.2 * first and few < 1.5, numbers)
+
+
+def drifted(run: Run) -> Effect:
+    far, right = ends(run.table["kl"], 0.1)[1], ends(heldout(run))
+    numbers = {"KL last": far, "held-out first": right[0], "held-out last": right[1]}
+    return Effect(far > 1 and right[1] < right[0] - 0.1, numbers)
+
+
+def swinging(run: Run) -> Effect:
+    batches = run.table["reward"][len(run.table["reward"]) // 3 :: run.setting("interval")]
+    count = reversals(batches.tolist(), 0.15)
+    return Effect(count >= 5, {"reversals of 0.15 in the last two thirds": count, "spread": float(np.ptp(batches))})
+
+
+def padded(run: Run) -> Effect:
+    (short, long), right = ends(run.table["length"]), ends(written(run)[0])
+    numbers = {"length first": short, "length last": long, "accuracy first": right[0], "accuracy last": right[1]}
+    return Effect(long > 1.3 * short and right[1] < right[0] - 0.1, numbers)
+
+
+def unmoved(run: Run) -> Effect:
+    scores = heldout(run)
+    return Effect(float(np.ptp(scores)) == 0, {"range of held-out": float(np.ptp(scores))})  # the same draws each time
+
+
+def alone(run: Run) -> Effect:
+    sizes = int(run.groups.sizes.max())
+    return Effect(sizes == 1, {"largest group": sizes})
+
+
+CAUSES = {
+    "healthy": Cause(NONE, "the defaults", "held-out accuracy rises by more than 0.1", {}, learned),
+    "plateau": Cause(NONE, "a verifier that errs one time in five", "held-out rises by 0.1, then stays within 0.07",
+                     {"lr": 1e-3}, settled, {"steps": 3, "limit": 30, "largest": 5}, "unreliable"),
+    "hacking": Cause("reward hacking", "a verifier that takes any text that ends in 0",
+                     "reward rises by 0.2, held-out accuracy falls by 0.05", {"lr": 1e-3}, hacked, verifier="hackable"),
+    "saturated": Cause("saturated", "G = 2 on small sums", "held-out above 0.9, under 15 % of rollouts used",
+                       {"group": 2, "prompts": 32, "lr": 1e-3}, solved, {"steps": 3, "limit": 9, "largest": 3}),
+    "starved": Cause("starved", "sums of numbers of six digits", "best pass@2 under 0.03, under 10 % of rollouts used",
+                     {"max_tokens": 12}, hopeless, {"steps": 3, "largest": 9999, "limit": 999999}),
+    "collapse": Cause("entropy collapse", "no KL, five times the learning rate, temperature 0.7",
+                      "entropy under a fifth, under 1.5 distinct texts in a group of 8",
+                      {"lr": 2e-3, "temperature": 0.7}, concentrated),
+    "kl": Cause("kl blow-up", "ten times the learning rate, no KL penalty worth the name",
+                "KL above 1 nat per token, held-out falls by 0.1", {"lr": 4e-3, "kl": 1e-6}, drifted),
+    "swinging": Cause("oscillation", "β₁ = 0.97 and five times the learning rate, an optimum that can be overshot",
+                      "at least 5 reversals of 0.15", {"lr": 2e-3, "momentum": 0.97, "clip_grad": 0.0}, swinging,
+                      verifier="middling"),
+    "length": Cause("length", "half of the reward for length", "completions 1.3 × longer, true accuracy falls by 0.1",
+                    {"lr": 1e-3, "max_tokens": 24, "eval_problems": 0}, padded, verifier="wordy"),
+    "lr 0": Cause("misconfiguration", "a learning rate of 0", "held-out does not change at all", {"lr": 0.0}, unmoved),
+    "G 1": Cause("misconfiguration", "REINFORCE with one rollout per prompt", "no group has two rollouts",
+                 {"recipe": "reinforce", "group": 1, "prompts": 64}, alone),
+}  # fmt: skip
+SAME = {"oscillation": ("oscillation", "growing oscillation")}
+"""Modes that count as one: whether swings grow depends on when the run ends."""
+
+
+def make(name: str, seed: int, out: Path) -> Path:
+    """Train the run if it is not there whole; its folder."""
+    cause, place = CAUSES[name], out / name.replace(" ", "-")
+    folder = place / f"seed-{seed}"
+    if (folder / "effect.json").is_file():
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    place.mkdir(parents=True, exist_ok=True)
+    task = Arithmetic(**{"size": 2000, **cause.problems})
+    lines = [dumps({"prompt": p.prompt, "answer": p.answer}) for s in ("train", "heldout") for p in task.problems(s)]  # type: ignore[arg-type]
+    (place / "problems.jsonl").write_text("\n".join(lines) + "\n")
+    random.seed(seed)  # what an unreliable verifier draws from
+    settings: dict[str, Any] = {
+        "task": f"jsonl:{place / 'problems.jsonl'}", "reward": f"{Path(__file__).resolve()}:{cause.verifier}",
+        "steps": STEPS, "prompts": 8, "group": 8, "max_tokens": 25,
+        "eval_every": 10, "eval_problems": 50, "eval_samples": 2, "schedule": "constant", "warmup": 5,
+        "checkpoint_every": 0, "rollouts_every": 10, "rollouts_groups": 8,
+        "threads": 1, "seed": seed, "out": str(folder),
+    }  # fmt: skip
+    train(TrainConfig(**settings | cause.settings))
+    shutil.rmtree(folder / "model")  # the record is all that is needed
+    effect = cause.effect(read(folder))
+    write_json(folder / "effect.json", {"occurred": effect.occurred, **effect.numbers})
+    return folder
+
+
+def judged(name: str, folder: Path) -> dict[str, Any]:
+    """What was caused, whether it occurred, and what is diagnosed today."""
+    cause, run = CAUSES[name], read(folder)
+    findings = diagnose(run)
+    flagged = [f.mode for f in findings if f.status == "flagged"]
+    names = SAME.get(cause.mode, (cause.mode,))
+    wanted = next((f for f in findings if f.mode in names), None)
+    return {
+        "cause": name,
+        "seed": int(folder.name.removeprefix("seed-")),
+        "mode": cause.mode,
+        "effect": json.loads((folder / "effect.json").read_text()),
+        "flagged": flagged,
+        "main": flagged[0] if flagged else NONE,
+        "detected": any(mode in names for mode in flagged),
+        "named": (flagged[0] in names) if flagged else cause.mode == NONE,
+        "wanted": None if wanted is None else {
+            "status": wanted.status, "p": wanted.p, "adjusted": wanted.adjusted, "because": wanted.because,
+            "onset": wanted.onset, "evidence": [str(e) for e in wanted.evidence],
+        },
+    }  # fmt: skip
+
+
+def wilson(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval of a share."""
+    if not of:
+        return math.nan, math.nan
+    p, d = count / of, 1 + z * z / of
+    middle, half = (p + z * z / (2 * of)) / d, z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of)) / d
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def share(rows: Sequence[bool]) -> str:
+    """A count, its share and interval as text."""
+    low, high = wilson(sum(rows), len(rows))
+    return f"{sum(rows)}/{len(rows)} ({low:.0%} to {high:.0%})"
+
+
+def report(out: Path) -> dict[str, Any]:
+    """Print the tables of all runs on disk; the same as numbers."""
+    place = {name.replace(" ", "-"): name for name in CAUSES}
+    files = [f for f in sorted(out.glob("*/seed-*/effect.json")) if f.parts[-3] in place]
+    found = [judged(place[f.parts[-3]], f.parent) for f in files]
+    found = [row for row in found if row["seed"] < 100]  # pilots have seed 100 and above
+    modes = list(dict.fromkeys([NONE, *(c.mode for c in CAUSES.values()), *(row["main"] for row in found)]))
+    modes = [mode for mode in modes if any(row["main"] == mode for row in found)]
+    print("| caused | runs | occurred | detected | named | diagnosed first |\n|---|---|---|---|---|---|")
+    for name, cause in CAUSES.items():
+        rows = [row for row in found if row["cause"] == name]
+        real = [row for row in rows if row["effect"]["occurred"]]
+        if not rows:
+            continue
+        mains = ", ".join(f"{m} {n}" for m in modes if (n := sum(row["main"] == m for row in real)))
+        detected = "-" if cause.mode == NONE else share([row["detected"] for row in real])
+        cells = (name, len(rows), len(real), detected, share([row["named"] for row in real]), mains)
+        print(f"| {' | '.join(map(str, cells))} |")
+    real = [row for row in found if row["effect"]["occurred"]]
+    failing, fine = ([row for row in real if (row["mode"] == NONE) is none] for none in (False, True))
+    print(f"\ndetected {share([r['detected'] for r in failing])}, named {share([r['named'] for r in failing])}, "
+          f"controls with any flag {share([bool(r['flagged']) for r in fine])}")  # fmt: skip
+    for row in found:
+        if not row["effect"]["occurred"]:
+            print(f"took no effect: {row['cause']}, seed {row['seed']}: {_numbers(row['effect'])}; {row['main']}")
+        elif not row["named"]:
+            print(f"{row['cause']}, seed {row['seed']}: flagged {row['flagged']}; wanted {row['wanted']}; "
+                  f"{_numbers(row['effect'])}")  # fmt: skip
+    return {"runs": found}
+
+
+def _numbers(effect: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value:.3g}" for name, value in effect.items() if name != "occurred")
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def main() -> None:
+    """Train what is missing, diagnose, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/diagnosis_causal"))
+    parser.add_argument("--modes", nargs="*", choices=tuple(CAUSES), default=list(CAUSES))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--pilot", choices=tuple(CAUSES))
+    parser.add_argument("--report", action="store_true", help="no training")
+    given = parser.parse_args()
+    out = given.out.resolve()
+    if given.pilot:
+        row = judged(given.pilot, make(given.pilot, 100, out))
+        print(dumps(row, indent=1))
+        return
+    for name in [] if given.report else given.modes:
+        for seed in range(given.seeds):
+            make(name, seed, out)
+    print(dumps(report(out)))
+
+
+if __name__ == "__main__":
+    main()

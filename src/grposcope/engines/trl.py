@@ -1,0 +1,284 @@
+"""One line in TRL: a callback that records a run of GRPOTrainer in our format, judges it as it goes, and may stop it.
+
+    from grposcope.engines.trl import GRPOscopeCallback
+
+    trainer = GRPOTrainer(…, callbacks=[GRPOscopeCallback()])
+
+The record is OUTPUT_DIR/grposcope, readable during and after the run: `grposcope watch`, `report`, `diagnose`. Only the
+main process writes. A failure of the callback is said once and never ends the training. Judging costs time, so it is
+kept to a share of it (BUDGET); what the record proves at once, a loss that is not finite, does not wait.
+TRL shows a callback means only; single rewards are taken from the files that log_completions=True writes.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import TrainerCallback
+
+from grposcope.diagnosis.alarms import Alarm, Alarms, chosen, document
+from grposcope.diagnosis.webhook import Webhook
+from grposcope.engines import trl_groups, trl_record
+from grposcope.errors import UserError
+from grposcope.runs import RunWriter, meaning, read, vocabulary
+from grposcope.runs.follow import Pace
+from grposcope.runs.frame import number
+
+BUDGET = 0.005
+"""Share of the run's time that judging it may take, at most."""
+
+FIRST = 0.2
+"""Seconds that the first look is taken to cost, so that it is not made before it fits the budget."""
+
+URGENT = ("loss", "policy_loss", "grad_norm", "reward")
+"""Metrics that are judged at once when they stop being finite."""
+
+logger = logging.getLogger("grposcope")
+
+
+def _harmless(event: Callable[..., None]) -> Callable[..., None]:
+    """An event of the main process whose failure is said once, ends the record, and leaves the training alone."""
+
+    @functools.wraps(event)
+    def guarded(self: GRPOscopeCallback, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if not state.is_world_process_zero or self._broken:
+            return
+        began = time.perf_counter()
+        try:
+            event(self, args, state, control, **more)
+        except Exception as error:
+            self._broken = True
+            what = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            _say(f"grposcope: {what}; the training goes on without a record")
+            logger.debug("the callback failed", exc_info=True)
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    return guarded
+
+
+class GRPOscopeCallback(TrainerCallback):
+    """Records, judges, warns once per onset, and stops the run at the modes of `stop_on`.
+
+    folder: of the record, OUTPUT_DIR/grposcope by default. stop_on: modes of docs/diagnosis.md, such as
+    ("non-finite", "kl blow-up"), or ("flagged",) for any failure. webhook: URL that gets a JSON document per alarm.
+    UserError for a mode or URL that is none. seconds: what the callback has cost so far.
+    """
+
+    def __init__(
+        self, folder: str | Path | None = None, stop_on: Iterable[str] = (), webhook: str | None = None
+    ) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self.stop_on = chosen([stop_on] if isinstance(stop_on, str) else stop_on, "stop_on")
+        self.seconds = 0.0
+        self._webhook = Webhook(webhook) if webhook else None
+        self._broken = self._stop = False
+        self._record: RunWriter | None = None
+        self._row: dict[str, Any] = {}
+        self._closing: dict[str, Any] = {}
+        self._odd: set[str] = set()
+        self._urgent = False
+
+    @_harmless
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Open the record: a new one, or the one of a run that is resumed, cut back to its checkpoint."""
+        folder = self.folder or Path(args.output_dir) / "grposcope"
+        self._settings = trl_record.settings(args, state)
+        self._names: dict[tuple[str, ...], dict[str, str]] = {}
+        self._functions: tuple[str, ...] = ()
+        self._row, self._written, self._rows, self._stop = {}, state.global_step, 0, False
+        raised: list[Alarm] = []
+        if state.global_step and (folder / "config.json").exists():
+            self._record, raised, self._rows = trl_record.go_on(folder, state.global_step)
+        else:
+            self._record, said = trl_record.begin(folder, args, self._settings, more.get("model"))
+            if said:
+                _say(f"grposcope: {said}")
+        self._alarms = Alarms(raised, self._rows, self.stop_on)
+        self._pace = Pace(BUDGET, FIRST / BUDGET)
+        self._record.phase("training", state.global_step, state.max_steps)
+        unseen = "" if args.log_completions else "; TRL shows single rewards with log_completions=True only"
+        _say(f"grposcope: recording to {folder}{unseen}; to follow it: grposcope watch {folder}")
+
+    @_harmless
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """Take what TRL logs: metrics, which are written at the next event, evaluations, and the closing row."""
+        if self._record is None or not logs:
+            return
+        step = state.global_step
+        held = {key: value for key, value in logs.items() if key.startswith("eval_")}
+        if held:
+            self._evaluation(step, held)
+            return
+        if "train_runtime" in logs:
+            self._closing = {key: value for key, value in logs.items() if isinstance(value, int | float)}
+            return
+        if self._row and self._row["step"] != step:
+            self._flush(args, state)
+        self._row = {"step": step, **{key: value for key, value in self._row.items() if key != "step"}, **logs}
+        odd = {name for name in URGENT if name in logs and not math.isfinite(_number(logs[name]))}
+        self._urgent |= bool(odd - self._odd)
+        self._odd |= odd
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """End the training if a mode of `stop_on` was flagged: in all processes at the same step."""
+        if self.stop_on and _anywhere(self._stop, args):
+            control.should_training_stop = True
+
+    @_harmless
+    def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Write what the last step logged, and judge the run if it is time."""
+        self._flush(args, state)
+
+    @_harmless
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Write what was logged before an evaluation, whose rollouts replace those of the step."""
+        self._flush(args, state)
+
+    @_harmless
+    def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Have the record on the disk, as the checkpoint is."""
+        self._flush(args, state)
+        if self._record is not None:
+            self._record.sync()
+
+    @_harmless
+    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Judge the whole run, close the record, and print the verdict."""
+        if self._record is None:
+            return
+        self._flush(args, state, judge=False)
+        self._judge()
+        done = state.global_step >= state.max_steps
+        verdict, modes = self._alarms.verdict, [f.mode for f in self._alarms.findings if f.status == "flagged"]
+        self._record.summary(
+            {"verdict": verdict, "flagged": modes, "steps": state.global_step, "interrupted": not done, **self._closing}
+        )
+        self._record.phase("finished" if done else "interrupted", state.global_step, state.max_steps)
+        self._record.close()
+        if verdict:
+            _say(f"grposcope: {_plain(verdict)}")
+        _say(f"grposcope: the whole run on one page: grposcope report {self._record.folder}")
+        self._record = None
+        if self._webhook is not None:
+            self._webhook.wait()
+            for line in self._webhook.failures:
+                _say(f"grposcope: {line}")
+
+    def _flush(self, args: Any, state: Any, judge: bool = True) -> None:
+        """Write the row that waits, and its groups; then judge, if it is time."""
+        row, self._row = self._row, {}
+        if self._record is None or not row or row["step"] <= self._written:
+            return
+        self._written = row["step"]
+        keys = tuple(key for key, value in row.items() if key != "step" and number(value) is not None)
+        if keys not in self._names:
+            self._name(keys, row)
+        names = self._names[keys]
+        self._record.step({"step": row["step"], **{names.get(key, key): _number(row[key]) for key in keys}})
+        self._record.phase("training", state.global_step, state.max_steps)
+        self._rows += 1
+        if args.log_completions and "reward" in row:
+            self._groups(args, row["step"])
+        if judge and (self._urgent or (self._pace.ready() and self._alarms.due(self._rows))):
+            self._urgent = False
+            began = time.perf_counter()
+            self._judge()
+            self._pace.spent(time.perf_counter() - began)
+
+    def _name(self, keys: tuple[str, ...], row: Mapping[str, Any]) -> None:
+        """Learn our names of TRL's keys; version and settings decide where a key has had several meanings."""
+        columns = {key: np.array([_number(row[key])]) for key in keys}
+        self._names[keys] = meaning.names("trl", columns, self._settings, self._settings["window"])[0]
+        found = [match[1] for key in keys if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
+        self._functions = tuple(found) or self._functions
+
+    def _groups(self, args: Any, step: int) -> None:
+        """Record the groups of the batch that TRL wrote down at this step."""
+        assert self._record is not None
+        path = trl_groups.file(Path(args.output_dir), step)
+        if not path.exists():
+            return
+        size = int(self._settings.get("group") or 0)
+        try:
+            rows = trl_groups.read(path, step, self._functions, args.reward_weights, size)
+        except ValueError as error:
+            if "groups" not in self._odd:
+                self._odd.add("groups")
+                _say(f"grposcope: {path} {error}; its groups are not recorded")
+            return
+        self._record.group(rows)
+
+    def _evaluation(self, step: int, logs: Mapping[str, Any]) -> None:
+        assert self._record is not None
+        found: dict[str, Any] = {}
+        for key, value in logs.items():
+            name = key.removeprefix("eval_")
+            if isinstance(value, int | float):
+                flag = "no standard error in the log"
+                estimate = {"value": float(value), "se": math.nan, "n": 0, "flag": flag}
+                found[vocabulary.canonical("trl", name) or name] = estimate
+        if found:
+            self._record.evaluation({"step": step, **found})
+
+    def _judge(self) -> None:
+        """Diagnose the record, and say what is new."""
+        assert self._record is not None
+        run = read(self._record.folder)
+        for alarm in self._alarms.look(run):
+            trl_record.write(self._record.folder, alarm)
+            _say(f"grposcope: {_plain(str(alarm))}", logging.WARNING)
+            if self._webhook is not None:
+                self._webhook.send(document(alarm, str(run.meta.source)))
+            if alarm.mode in self.stop_on:
+                self._stop = True
+                _say(f"grposcope: {alarm.mode} ends the run after the next step, as stop_on asks for", logging.WARNING)
+
+
+def _number(value: Any) -> float:
+    found = number(value)
+    return math.nan if found is None else found
+
+
+def _plain(text: str) -> str:
+    """A line for the terminal: names of reward functions may hold anything."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _say(line: str, level: int = logging.INFO) -> None:
+    """To the log, and to the terminal above the progress bar unless the log is shown there already."""
+    handlers, place = [], logger
+    while place is not None:
+        handlers += place.handlers
+        place = place.parent if place.propagate else None  # type: ignore[assignment]
+    if handlers:
+        logger.log(level, line)
+    shown = [
+        handler for handler in handlers
+        if getattr(handler, "stream", None) in (sys.stderr, sys.stdout) and handler.level <= level
+    ]  # fmt: skip
+    if not (shown and logger.isEnabledFor(level)):
+        from tqdm import tqdm
+
+        tqdm.write(line, file=sys.stderr)
+
+
+def _anywhere(here: bool, args: Any) -> bool:
+    """Whether it is so in any of the processes that train together; all of them have to ask."""
+    import torch
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return here
+    said = torch.tensor([float(here)], device=args.device)
+    dist.all_reduce(said, op=dist.ReduceOp.MAX)
+    return bool(said.item())

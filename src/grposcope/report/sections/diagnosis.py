@@ -1,0 +1,125 @@
+"""What is wrong with the run, since when, how sure that is, and what to do, with the metrics that show it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from grposcope.diagnosis import Finding, diagnose
+from grposcope.diagnosis.diagnose import RULES
+from grposcope.diagnosis.missing import HOW
+from grposcope.diagnosis.verdict import sentence
+from grposcope.report import figures
+from grposcope.report.blocks import Figure, Section, Table
+from grposcope.report.words import labels, visible
+from grposcope.runs.table import Run
+from grposcope.runs.vocabulary import VARIANTS, variant
+
+LIMIT = 600
+"""Characters of a cell."""
+
+DRAWN = 6
+"""Charts at most."""
+
+Findings = Sequence[Finding]
+
+
+def section(runs: Sequence[Run]) -> Section | None:
+    """One run: its verdict, a line per rule, and charts of what is flagged. Several: a verdict each."""
+    if not any(run.steps for run in runs):
+        return None
+    return judged(runs, [diagnose(run) if run.steps else () for run in runs])
+
+
+def judged(runs: Sequence[Run], findings: Sequence[Findings]) -> Section:
+    """The same of runs that are diagnosed already."""
+    names = labels(runs)
+    verdicts = [visible(sentence(run, found), LIMIT) for run, found in zip(runs, findings, strict=True)]
+    numbers = {
+        name: {"verdict": verdict, "flagged": _flagged(found), "findings": [asdict(finding) for finding in found]}
+        for name, verdict, found in zip(names, verdicts, findings, strict=True)
+    }
+    if len(runs) > 1:
+        rows = [(name, verdict) for name, verdict in zip(names, verdicts, strict=True)]
+        return Section("diagnosis", "Diagnosis", tables=[Table("", ("run", "verdict"), rows)], numbers=numbers)
+    (run,), (found,) = runs, findings
+    return Section(
+        "diagnosis", "Diagnosis", text=[verdicts[0]], figures=_figures(run, found), tables=[_table(found)],
+        numbers=numbers,
+    )  # fmt: skip
+
+
+def _flagged(findings: Findings) -> list[str]:
+    return [finding.mode for finding in findings if finding.status == "flagged"]
+
+
+def _table(findings: Findings) -> Table:
+    """A line per rule, flagged ones first."""
+    rows = []
+    for finding in findings:
+        flagged = finding.status == "flagged"
+        lacking = [f"to tell, log {name}: {HOW.get(name, name)}" for name in finding.missing]
+        rows.append((
+            finding.mode,
+            finding.status,
+            "" if finding.onset is None else f"{finding.onset:,}",
+            f"{finding.confidence:.3f}" if math.isfinite(finding.confidence) else "",
+            visible("; ".join([finding.because, *map(str, finding.evidence)]), LIMIT),
+            visible(finding.advice if flagged else "; ".join(lacking), LIMIT),
+        ))  # fmt: skip
+    header = ("rule", "status", "since step", "confidence", "evidence", "what to do")
+    return Table(
+        "Rules", header, rows,
+        "Confidence is 1 − p, adjusted for the number of rules: of runs without any failure, at most a share of "
+        "1 − confidence shows a finding as strong. Evidence: value ± standard error.",
+    )  # fmt: skip
+
+
+def _figures(run: Run, findings: Findings) -> list[Figure]:
+    """A chart per metric that shows what is flagged, with the onset of each mode marked."""
+    onsets: dict[str, dict[str, int | None]] = {}
+    for finding in findings:
+        if finding.status == "flagged":
+            for name in evident(finding, run.table):
+                onsets.setdefault(name, {})[finding.mode] = finding.onset
+    drawn = [_marked(run, name, modes) for name, modes in list(onsets.items())[:DRAWN]]
+    return [figure for figure in drawn if figure is not None]
+
+
+def evident(finding: Finding, table: Mapping[str, Any]) -> list[str]:
+    """The columns that a finding speaks of: those its evidence names, and what its rule needs."""
+    said = " ; ".join(evidence.what for evidence in finding.evidence)
+    named = [name for name in table if name != "step" and re.search(rf"(?<![\w/]){re.escape(name)}(?![\w/])", said)]
+    needs = next((rule.needs for rule in RULES if rule.mode == finding.mode), ())
+    found = [name for quantity in needs if (name := variant(quantity, table)) is not None]
+    related = {other for name in named for names in VARIANTS.values() if name in names for other in names}
+    return list(dict.fromkeys([*named, *(name for name in found if name not in related)]))
+
+
+def _marked(run: Run, name: str, modes: Mapping[str, int | None]) -> Figure | None:
+    figure = figures.curve(name, [run])
+    if figure is None:
+        return None
+    marks = [(mode, step) for mode, step in modes.items() if step is not None]
+    spec = dict(figure.spec)
+    data = dict(figure.data)
+    caption = figure.caption
+    if marks:
+        spec["layer"] = [
+            *spec["layer"],
+            {
+                "data": {"name": "onset"},
+                "mark": {"type": "rule", "color": "var(--alarm)", "strokeDash": [4, 3], "strokeWidth": 1.5},
+                "encoding": {
+                    "x": figures.step_axis(),
+                    "tooltip": [{"field": "mode", "title": "since"}, {"field": "step", "title": "step"}],
+                },
+            },
+        ]
+        data["onset"] = {"step": [float(step) for _, step in marks], "mode": [mode for mode, _ in marks]}
+        caption = f"Dashed: {', '.join(f'{mode} from step {step:,}' for mode, step in marks)}. {caption}"
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return replace(figure, name=f"diagnosis-{plain}", spec=spec, data=data, caption=caption)

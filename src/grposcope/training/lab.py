@@ -1,0 +1,101 @@
+"""What a run works with: task, model, objective and optimiser, loaded and checked against each other."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from grposcope import policies, tasks
+from grposcope.errors import UserError
+from grposcope.objectives import Objective
+from grposcope.policies import Policy
+from grposcope.runs.environment import environment
+from grposcope.tasks import Problem, Task
+from grposcope.training import optimizer as optimizers
+from grposcope.training.config import TrainConfig
+from grposcope.training.sampler import Sampling
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Everything a run works with, loaded and checked.
+
+    reference: the starting policy, kept when the objective has a KL term. size: rollouts per
+    forward pass. lr: the peak learning rate.
+    """
+
+    config: TrainConfig
+    task: Task
+    train_set: Sequence[Problem]
+    heldout: Sequence[Problem]
+    policy: Policy
+    reference: PreTrainedModel | None
+    objective: Objective
+    sampling: Sampling
+    optimizer: torch.optim.Optimizer
+    lr: float
+    size: int
+
+
+def prepare(config: TrainConfig) -> Lab:
+    """Load task and model and build what the loop needs; UserError where they do not fit together."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    task = tasks.load(config.task, config.reward)
+    if config.credit == "steps" and not task.labels_steps:
+        raise UserError(f"--credit steps needs a task that labels steps, such as arithmetic; {task.name} does not")
+    train_set, heldout = task.problems("train"), task.problems("heldout")
+    policy = policies.load(config.model, getattr(torch, config.dtype), _device(config), config.remote_code)
+    judged = config.eval_problems if config.eval_problems is not None else 200 if policy.small else 8
+    sampling = Sampling(config.max_tokens or task.max_tokens, config.temperature, config.top_k, config.top_p)
+    if sampling.max_tokens >= policy.context:
+        raise UserError(
+            f"--max-tokens {sampling.max_tokens} leaves no room for a prompt in the {policy.context} tokens of context "
+            f"of model {policy.name}; lower --max-tokens"
+        )
+    objective = config.objective(sampling.max_tokens)
+    reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
+    if config.checkpointing:
+        policies.recompute_activations(policy.model)
+    lr = policy.learning_rate if config.lr is None else config.lr
+    optimizer = optimizers.build(policy.model.parameters(), config, lr)
+    size = config.micro_batch or _micro_batch(policy, sampling.max_tokens)
+    return Lab(config, task, train_set, heldout[:judged], policy, reference, objective, sampling, optimizer, lr, size)
+
+
+def about(lab: Lab) -> dict[str, Any]:
+    """What config.json holds: the settings as given, what they resolved to, and the environment."""
+    model = lab.policy.model
+    return {
+        "settings": asdict(lab.config),
+        "task": lab.task.name,
+        "model": {"name": lab.policy.name, "class": type(model).__name__, "parameters": lab.policy.parameters},
+        "objective": lab.objective.describe(),
+        "sampling": asdict(lab.sampling),
+        "lr": lab.lr,
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "environment": {**environment(), "device": str(model.device), "threads": torch.get_num_threads()},
+    }
+
+
+def _device(config: TrainConfig) -> str:
+    if config.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if config.device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError("--device cuda: this PyTorch sees no CUDA device; use --device cpu")
+    return config.device
+
+
+def _micro_batch(policy: Policy, max_tokens: int) -> int:
+    """Rollouts per forward pass so that logits and activations stay near 2 GB, or half of a GPU's free memory."""
+    config = policy.model.config
+    layers, width = getattr(config, "num_hidden_layers", 1), getattr(config, "hidden_size", 1)
+    per_rollout = 4 * max_tokens * (5 * getattr(config, "vocab_size", 1) + 20 * layers * width)
+    budget = 2e9 if policy.model.device.type == "cpu" else 0.5 * torch.cuda.mem_get_info()[0]
+    return max(1, int(budget / per_rollout))

@@ -1,0 +1,400 @@
+"""The TRL callback: its record equals what TRL logs, it warns once, stops, resumes, and never ends a run by failing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from engines import tiny_trl
+from grposcope.diagnosis import diagnose
+from grposcope.engines import trl, trl_groups
+from grposcope.engines.trl import GRPOscopeCallback
+from grposcope.errors import UserError
+from grposcope.runs import read
+
+FUNCTION = "right"
+
+
+def arguments(folder: Path, **more: Any) -> SimpleNamespace:
+    """What the callback needs of a GRPOConfig."""
+    given = {
+        "output_dir": str(folder), "logging_steps": 1, "log_completions": False, "reward_weights": None,
+        "num_generations": 4, "beta": 0.0, "scale_rewards": "group", "hub_token": "<HUB_TOKEN>", **more,
+    }  # fmt: skip
+    found = SimpleNamespace(**given)
+    found.to_dict = lambda: dict(given)
+    return found
+
+
+def logged(step: int, **more: Any) -> dict[str, Any]:
+    """A row as TRL 1.16 logs it."""
+    wobble = 0.01 * math.sin(step * step)
+    return {
+        "loss": 0.0, "grad_norm": 0.5 + wobble, "learning_rate": 1e-6, f"rewards/{FUNCTION}/mean": 0.4,
+        f"rewards/{FUNCTION}/std": 0.5, "reward": 0.4 + wobble, "reward_std": 0.5 + wobble,
+        "frac_reward_zero_std": 0.25, "completions/mean_length": 20.0, "completions/clipped_ratio": 0.1,
+        "entropy": 0.8 + wobble, "epoch": step / 100, "step_time": 0.1, **more,
+    }  # fmt: skip
+
+
+class Play:
+    """Plays the events of a transformers Trainer to a callback; `log(step)` is what TRL logs at a step."""
+
+    def __init__(self, callback: GRPOscopeCallback, folder: Path, log: Any = logged, main: bool = True, **more: Any):
+        self.callback, self.log = callback, log
+        self.args = arguments(folder, **more)
+        self.state = SimpleNamespace(global_step=0, max_steps=100, is_world_process_zero=main)
+        self.control = SimpleNamespace(should_training_stop=False)
+
+    def event(self, name: str, **more: Any) -> None:
+        getattr(self.callback, f"on_{name}")(self.args, self.state, self.control, **more)
+
+    def run(self, until: int, since: int = 0, end: bool = True, evaluate: Sequence[int] = ()) -> Play:
+        self.state.global_step = since
+        self.event("train_begin", model=None)
+        for step in range(since + 1, until + 1):
+            self.event("step_begin")
+            self.state.global_step = step
+            self.event("step_end")
+            self.event("log", logs=self.log(step))
+            if step in evaluate:
+                self.event("prediction_step")
+                self.event("log", logs={"eval_reward": 0.3, "eval_loss": 0.1, "epoch": 1.0})
+            if self.control.should_training_stop:
+                break
+        if end:
+            self.event("log", logs={"train_runtime": 1.5, "train_loss": 0.0})
+            self.event("train_end")
+        return self
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judge whenever the run has grown, whatever that costs."""
+    monkeypatch.setattr(trl, "BUDGET", 1.0)
+    monkeypatch.setattr(trl, "FIRST", 0.0)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_record_is_what_was_logged_under_our_names(tmp_path: Path) -> None:
+    Play(GRPOscopeCallback(), tmp_path).run(40, evaluate=(20, 40))
+    run = read(tmp_path / "grposcope")
+    assert (run.meta.engine, run.meta.name, run.meta.status) == (
+        "trl",
+        tmp_path.name,
+        "interrupted",
+    )
+    assert run.table["step"].tolist() == list(range(1, 41))
+    same = {
+        "reward": "reward", "reward_std_batch": "reward_std", "dead_fraction": "frac_reward_zero_std",
+        f"component/{FUNCTION}": f"rewards/{FUNCTION}/mean", "lr": "learning_rate", "seconds_step": "step_time",
+        "length": "completions/mean_length", "truncated": "completions/clipped_ratio", "grad_norm": "grad_norm",
+    }  # fmt: skip
+    for name, key in same.items():
+        assert run.table[name].tolist() == [logged(step)[key] for step in range(1, 41)], name
+    assert run.evaluations.of("reward").step.tolist() == [20, 40]
+    assert run.evaluations.of("reward").value.tolist() == [0.3, 0.3]
+    assert np.isnan(run.evaluations.of("reward").se).all()
+    assert (run.setting("group"), run.setting("kl")) == (4, 0.0)
+    assert run.summary is not None
+    assert run.summary["train_runtime"] == 1.5
+    assert "not recorded" in run.config["groups"]
+
+
+def test_the_version_decides_what_reward_std_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grposcope.engines.trl_record.version", lambda _: "0.25.1")
+    Play(GRPOscopeCallback(), tmp_path).run(3)
+    assert "reward_std" in read(tmp_path / "grposcope").table
+
+
+def test_rows_of_one_step_are_one(tmp_path: Path) -> None:
+    """As when another callback logs a number of its own before TRL does; what is no number is left out."""
+    play = Play(GRPOscopeCallback(), tmp_path)
+    play.event("train_begin")
+    play.state.global_step = 1
+    play.event("log", logs={"mine": 7.0, "note": "text"})
+    play.event("log", logs=logged(1, entropy=None))
+    play.event("step_begin")
+    play.event("log", logs={"late": 1.0})
+    play.event("train_end")
+    (row,) = lines(tmp_path / "grposcope" / "steps.jsonl")
+    assert (row["mine"], row["reward"], row["entropy"]) == (7.0, logged(1)["reward"], "NaN")
+    assert not {"note", "late"} & row.keys()
+
+
+def test_windows_are_recorded(tmp_path: Path) -> None:
+    Play(GRPOscopeCallback(), tmp_path, logging_steps=10).run(1)
+    assert read(tmp_path / "grposcope").window == 10
+
+
+def test_only_the_main_process_writes(tmp_path: Path) -> None:
+    Play(GRPOscopeCallback(), tmp_path, main=False).run(3)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("hasty")
+def test_it_warns_once_per_onset(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture
+) -> None:
+    def log(step: int) -> dict[str, Any]:
+        return logged(step, grad_norm=math.nan) if step in (10, 11, 30) else logged(step)
+
+    callback = GRPOscopeCallback()
+    with caplog.at_level(logging.WARNING, "grposcope"):
+        Play(callback, tmp_path, log).run(60)
+    warned = [record.getMessage() for record in caplog.records if "non-finite" in record.getMessage()]
+    assert len(warned) == 1
+    assert warned[0].startswith("grposcope: step 10: non-finite, since step 10, because not finite: grad_norm")
+    assert capsys.readouterr().err.count(warned[0]) == 1
+    (alarm,) = lines(tmp_path / "grposcope" / "alarms.jsonl")
+    assert (alarm["mode"], alarm["step"], alarm["onset"]) == ("non-finite", 10, 10)
+    summary = json.loads((tmp_path / "grposcope" / "summary.json").read_text())
+    assert "non-finite" in summary["flagged"]
+    assert summary["verdict"].startswith("failing: non-finite")
+
+
+def test_a_line_is_on_the_terminal_once(capsys: pytest.CaptureFixture) -> None:
+    """Also where the log is shown there."""
+    shown = logging.StreamHandler(sys.stderr)
+    trl.logger.addHandler(shown)
+    try:
+        trl._say("here", logging.WARNING)
+    finally:
+        trl.logger.removeHandler(shown)
+    assert capsys.readouterr().err == "here\n"
+
+
+@pytest.mark.parametrize(("stop_on", "last"), [((), 40), (("non-finite",), 11), ("flagged", 11), (("length",), 40)])
+def test_it_stops_only_if_asked_to(tmp_path: Path, stop_on: Any, last: int) -> None:
+    """A loss that is not finite does not wait for the budget of judging: it ends the run one step later."""
+    callback = GRPOscopeCallback(stop_on=stop_on)
+    play = Play(callback, tmp_path, lambda step: logged(step, grad_norm=math.inf if step >= 10 else 0.5)).run(40)
+    assert play.state.global_step == last
+    status = json.loads((tmp_path / "grposcope" / "phase.json").read_text())
+    assert (status["phase"], status["step"]) == ("interrupted", last)
+    assert len(read(tmp_path / "grposcope").table["step"]) == last
+
+
+def test_what_is_no_mode_is_refused() -> None:
+    with pytest.raises(UserError, match="stop_on 'nan' is no mode; give flagged or one of: misconfiguration"):
+        GRPOscopeCallback(stop_on=("nan",))
+    with pytest.raises(UserError, match="no URL"):
+        GRPOscopeCallback(webhook="ftp://x")
+
+
+def test_resumed_it_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
+    """Rows after the checkpoint and a half-written line are taken back; warnings are not repeated."""
+    folder = tmp_path / "grposcope"
+
+    def log(step: int) -> dict[str, Any]:
+        return logged(step, grad_norm=math.nan) if step == 5 else logged(step)
+
+    killed = Play(GRPOscopeCallback(), tmp_path, log)
+    killed.run(25, end=False, evaluate=(10, 20))
+    killed.callback._record.close()
+    with (folder / "steps.jsonl").open("a") as file:
+        file.write('{"step": 25, "rew')
+    with (folder / "alarms.jsonl").open("a") as file:
+        file.write(json.dumps({**lines(folder / "alarms.jsonl")[0], "mode": "length", "step": 24}) + "\n{")
+    Play(GRPOscopeCallback(), tmp_path, log).run(30, since=15, evaluate=(20,))
+    run = read(folder)
+    assert run.table["step"].tolist() == list(range(1, 31))
+    assert run.evaluations.of("reward").step.tolist() == [10, 20]
+    assert [alarm["mode"] for alarm in lines(folder / "alarms.jsonl")] == ["non-finite"]
+    assert not (tmp_path / "grposcope-1").exists()
+
+
+def test_resumed_without_a_record_it_begins_one(tmp_path: Path) -> None:
+    Play(GRPOscopeCallback(), tmp_path).run(30, since=15)
+    assert read(tmp_path / "grposcope").table["step"].tolist() == list(range(16, 31))
+
+
+def test_a_new_run_in_the_folder_does_not_delete_the_old_one(tmp_path: Path) -> None:
+    for count in (3, 4, 5):
+        Play(GRPOscopeCallback(), tmp_path).run(count)
+    found = {path.name: read(path).steps for path in tmp_path.iterdir()}
+    assert found == {"grposcope-1": 3, "grposcope-2": 4, "grposcope": 5}
+
+
+@pytest.mark.parametrize("broken", ["a file in the way", "steps.jsonl gone", "another process"])
+def test_its_failures_do_not_end_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    callback = GRPOscopeCallback(stop_on="flagged")
+    play = Play(callback, tmp_path)
+    if broken == "a file in the way":
+        (tmp_path / "grposcope").write_text("")
+    elif broken == "another process":
+        other = Play(GRPOscopeCallback(tmp_path / "grposcope"), tmp_path)
+        other.event("train_begin")
+        callback.folder = tmp_path / "grposcope"
+        play.state.global_step = 1
+    else:
+        monkeypatch.setattr("grposcope.runs.RunWriter.step", lambda *_: 1 / 0)
+    play.run(5, since=play.state.global_step)
+    assert not play.control.should_training_stop
+    assert capsys.readouterr().err.count("the training goes on without a record") == 1
+
+
+def completions(path: Path, prompts: Sequence[Any], **rewards: Sequence[float | None]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    count = len(prompts)
+    table = {
+        "step": [1] * count, "prompt": list(prompts), "completion": ["x"] * count, **rewards, "extra": [9.0] * count,
+        "advantage": [0.0] * count,
+    }  # fmt: skip
+    pq.write_table(pa.table(table), path)
+
+
+def test_groups_are_the_weighted_sums(tmp_path: Path) -> None:
+    path = trl_groups.file(tmp_path, 7)
+    none = [None, None, None, 2.0]
+    completions(path, ["p", "p", "q", "q"], a=[1.0, 0.0, None, 1.0], b=none)
+    rows = trl_groups.read(path, 7, ["a", "b"], [2.0, 0.5], 2)
+    assert rows[0]["rewards"] == [2.0, 0.0]
+    assert math.isnan(rows[1]["rewards"][0])
+    assert rows[1]["rewards"][1] == 3.0
+    assert len({row["problem"] for row in rows}) == 2
+    assert rows[0]["problem"].endswith(" p")
+    for names, size, words in (
+        (["a"], 3, "no whole groups of 3"),
+        (["c"], 2, "lacks the column 'c'"),
+        (["a"], 4, "mixes prompts"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            trl_groups.read(path, 7, names, None, size)
+    path.write_bytes(b"PAR1 no")
+    with pytest.raises(ValueError, match="cannot be read"):
+        trl_groups.read(path, 7, ["a"], None, 2)
+
+
+def test_names_of_problems() -> None:
+    talk = [{"role": "system", "content": "s" * 500}, {"role": "user", "content": "1+1?"}]
+    assert trl_groups.problem(talk).endswith(" 1+1?")
+    assert trl_groups.problem(talk) != trl_groups.problem([talk[0], {"role": "user", "content": "1+2?"}])
+    assert "\n" not in trl_groups.problem("a\nb")
+    assert len(trl_groups.problem("a" * 9999)) < 80
+
+
+def test_groups_of_steps_whose_rollouts_were_logged(tmp_path: Path) -> None:
+    """TRL writes the file after it logs; where it cannot be used, that is said once and the run goes on."""
+    play = Play(GRPOscopeCallback(), tmp_path, log_completions=True)
+    play.event("train_begin")
+    for step in (1, 2, 3):
+        play.event("step_begin")
+        play.state.global_step = step
+        play.event("log", logs=logged(step))
+        extra = 4 if step < 3 else 3
+        path = trl_groups.file(tmp_path, step)
+        completions(path, ["p"] * 4 + ["q"] * extra, right=[0.0, 1.0] * 2 + [1.0] * extra)
+    play.event("train_end")
+    groups = read(tmp_path / "grposcope").groups
+    assert groups.step.tolist() == [1, 1, 2, 2]
+    assert groups.rewards[:8].tolist() == [0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+
+
+def test_judging_keeps_to_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock where a step takes 1 s and a look 2 s, looks are 2/BUDGET s apart, and the first waits too."""
+    now, looks = 0.0, []
+
+    def judge(self: GRPOscopeCallback) -> None:
+        nonlocal now
+        looks.append(now)
+        now += 2.0
+
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr(GRPOscopeCallback, "_judge", judge)
+    monkeypatch.setattr("grposcope.diagnosis.alarms.Alarms.due", lambda *_: True)
+
+    def log(step: int) -> dict[str, Any]:
+        nonlocal now
+        now += 1.0
+        return logged(step)
+
+    Play(GRPOscopeCallback(), tmp_path, log).run(2000, end=False)
+    first, rest = trl.FIRST / trl.BUDGET, 2.0 / trl.BUDGET
+    assert looks[0] == pytest.approx(first, abs=2)
+    assert np.diff(looks) == pytest.approx(rest, abs=2)
+
+
+@pytest.mark.slow
+def test_with_trl_itself(tmp_path: Path) -> None:
+    """The record equals TRL's own state row by row, and its groups TRL's own mean reward; a resumed run goes on."""
+    pytest.importorskip("trl")
+    options = {
+        "log_completions": True, "eval_strategy": "steps", "eval_steps": 3, "per_device_eval_batch_size": 8,
+        "num_generations_eval": 4, "save_strategy": "steps", "save_steps": 4, "reward_weights": [1.0, 0.5],
+        "max_steps": 8,
+    }  # fmt: skip
+    functions = [tiny_trl.reward_letters, tiny_trl.reward_length]
+    trainer = tiny_trl.trainer(tmp_path, [GRPOscopeCallback()], functions, **options)
+    trainer.train()
+    check(tmp_path, trainer.state.log_history, 8)
+    again = tiny_trl.trainer(tmp_path, [], functions, **{**options, "max_steps": 12})
+    again.add_callback(GRPOscopeCallback())
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    check(tmp_path, again.state.log_history, 12)
+    assert not (tmp_path / "grposcope-1").exists()
+
+
+def check(folder: Path, history: list[dict[str, Any]], count: int) -> None:
+    run = read(folder / "grposcope")
+    rows = [row for row in history if "loss" in row]
+    assert run.table["step"].tolist() == [row["step"] for row in rows] == list(range(1, count + 1))
+    for name, key in {"reward": "reward", "reward_std_batch": "reward_std", "entropy": "entropy"}.items():
+        assert run.table[name].tolist() == [row[key] for row in rows]
+    held = [row for row in history if "eval_reward" in row]
+    assert run.evaluations.of("reward").value.tolist() == [row["eval_reward"] for row in held]
+    groups = run.groups
+    assert set(groups.sizes.tolist()) == {4}
+    means = [groups.rewards[np.repeat(groups.step == step, groups.sizes)].mean() for step in run.table["step"]]
+    np.testing.assert_allclose(means, run.table["reward"], atol=1e-6)
+    assert run.meta.status == "finished"
+    assert {finding.status for finding in diagnose(run)} <= {"ok", "cannot tell", "flagged"}
+
+
+@pytest.mark.slow
+def test_two_processes_stop_together(tmp_path: Path) -> None:
+    """Only the first writes, and both end after the same step, although only the first knows why."""
+    pytest.importorskip("trl")
+    import subprocess
+
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "import os\n"
+        "from engines import tiny_trl\n"
+        "from grposcope.engines.trl import GRPOscopeCallback\n"
+        "def reward(completions, trainer_state, **_):\n"
+        "    bad = trainer_state.global_step >= 3\n"
+        "    return [float('inf') if bad else len(text) for text in completions]\n"
+        f"t = tiny_trl.trainer({str(tmp_path / 'out')!r}, [GRPOscopeCallback(stop_on='non-finite')], reward,\n"
+        "                     max_steps=20, per_device_train_batch_size=4)\n"
+        "t.train()\n"
+        "print('ended', os.environ['RANK'], t.state.global_step, flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29617", str(script)],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    ended = sorted(line for line in done.stdout.splitlines() if line.startswith("ended"))
+    assert len(ended) == 2, done.stderr[-2000:]
+    steps = {line.split()[2] for line in ended}
+    assert len(steps) == 1
+    assert int(steps.pop()) < 20
+    assert read(tmp_path / "out" / "grposcope").steps >= 4

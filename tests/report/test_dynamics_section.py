@@ -1,0 +1,212 @@
+"""The section on where the reward is going: its numbers against the room of dynamics, its words, its silences."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import synthetic
+from grposcope.dynamics import fit, refresh
+from grposcope.dynamics.oscillator import Oscillator, adam_step
+from grposcope.dynamics.series import Series
+from grposcope.errors import UserError
+from grposcope.report import figures
+from grposcope.report.outlook import ending, numbers, outlook, sentence, truth
+from grposcope.report.sections import dynamics, dynamics_charts
+from grposcope.report.stability import setting
+from grposcope.runs import Run, read
+
+T = np.arange(1.0, 201.0)
+RISE = 0.8 - 0.6 * np.exp(-T / 25) + 0.03 * np.random.default_rng(0).standard_normal(200)
+
+
+def folder(path: Path, reward: Any = RISE, steps: Any = None, lr: float = 0.1, **settings: Any) -> Run:
+    """A run of SGD with β = 0.5 whose reward, if RISE, has time constant 25: κ = 0.5/(0.1·25) = 0.2."""
+    path.mkdir(parents=True, exist_ok=True)
+    settings = {"momentum": 0.5, "interval": 1, "optimizer": "sgd", **settings}
+    config = {"format": 2, "settings": settings, "lr": lr, "model": {"parameters": 100}}
+    (path / "config.json").write_text(json.dumps(config))
+    steps = range(1, len(reward) + 1) if steps is None else steps
+    rows = [{"step": int(t), "reward": float(r), "grad_norm": 0.5} for t, r in zip(steps, reward, strict=True)]
+    (path / "steps.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return read(path)
+
+
+def test_numbers_are_those_of_the_room(tmp_path: Path) -> None:
+    found = dynamics.section([folder(tmp_path / "a")])
+    assert found is not None
+    told = found.numbers["a"]
+    ahead = fit.forecast(T, RISE, 99.5)
+    assert told["n"] == 200
+    assert told["forecast"]["mean"] == pytest.approx(ahead.mean[-1])
+    assert told["forecast"]["low"] == pytest.approx(ahead.low[-1])
+    assert told["forecast"]["gain"].value == pytest.approx(ahead.gain.value)
+    assert told["models"]["logistic"]["held_out"].value == pytest.approx(
+        fit.compare(T, RISE)["logistic"].held_out.value
+    )
+    assert told["phases"] == fit.phases(T, RISE)
+    assert [figure.name for figure in found.figures] == ["forecast", "portrait", "stability"]
+    (table,) = found.tables
+    assert {row[0] for row in table.rows} == {*told["models"]}
+    assert [row[0] for row in table.rows][0] == told["best"]
+
+
+def test_the_first_sentence_says_what_is_expected(tmp_path: Path) -> None:
+    rising = outlook(T, 0.05 * T + 0.3 * np.random.default_rng(4).standard_normal(200))
+    said = sentence(rising)
+    gain = rising.ahead.gain
+    assert said.startswith("Rising: in 100 further steps")
+    assert said.endswith(f"stopping now loses {gain.value:.3g} ± {gain.se:.3g}.")
+    noise = outlook(T[:30], np.random.default_rng(4).standard_normal(30))
+    assert sentence(noise).startswith("Cannot tell whether it goes on rising")
+    assert "cannot tell" in ending(noise)
+    found = dynamics.section([folder(tmp_path / "flat", np.full(60, 0.5))])
+    assert found is not None
+    assert found.text[0].startswith("Constant reward")
+    assert found.numbers["flat"]["forecast"]["verdict"] == "cannot tell"
+
+
+def test_stability_of_the_run(tmp_path: Path) -> None:
+    found = dynamics.section([folder(tmp_path / "a", interval=3, reward=RISE)])
+    assert found is not None
+    told = found.numbers["a"]["stability"]
+    tau = fit.fit(T, RISE, "exponential").parameters["time_constant"]
+    kappa = 0.5 / (0.1 * (tau.value + 1))  # lag (3 − 1)/2
+    assert told["curvature"].value == pytest.approx(kappa, rel=1e-9)
+    assert told["curvature"].se == pytest.approx(kappa * tau.se / (tau.value + 1), rel=1e-9)
+    assert told["threshold"] == refresh.threshold(0.1, 0.5, kappa)
+    assert told["share"] == pytest.approx(3 / told["threshold"])
+    text = next(t for t in found.text if t.startswith("Stability"))
+    assert f"up to {told['threshold']:.0f} optimiser steps" in text
+    chart = next(f for f in found.figures if f.name == "stability")
+    lines = chart.data["lines"]
+    for pull, limit in list(zip(lines["pull"], lines["limit"], strict=True))[::10]:
+        assert limit == max(refresh.threshold(1.0, 0.5, pull), 0.7)
+    assert chart.data["runs"]["pull"][0] == pytest.approx(0.1 * kappa, rel=1e-4)
+
+
+def test_an_unknown_curvature_still_has_a_map(tmp_path: Path) -> None:
+    noise = 0.1 * np.random.default_rng(1).standard_normal(60)
+    found = dynamics.section([folder(tmp_path / "a", noise, interval=4)])
+    assert found is not None
+    text = next(t for t in found.text if t.startswith("Stability"))
+    assert "curvature unknown" in text
+    assert "--curvature" in text
+    assert math.isnan(found.numbers["a"]["stability"]["threshold"])
+    chart = next(f for f in found.figures if f.name == "stability")
+    assert chart.data["wanted"]["interval"] == [4]
+    assert "runs" not in chart.data
+    silent = dynamics.section([folder(tmp_path / "b", interval=None)])
+    assert silent is not None
+    assert not [t for t in silent.text if "tability" in t]
+    assert "stability" not in [f.name for f in silent.figures]
+
+
+def test_the_step_of_adam_is_measured_on_clipped_gradients(tmp_path: Path) -> None:
+    run = folder(tmp_path / "a", optimizer="adamw", momentum=0.9, clip_grad=0.2)
+    found = setting(run)
+    assert found.rms_gradient == pytest.approx(0.2 / 10)  # norm 0.5 held at 0.2, over 100 weights
+    assert found.step == adam_step(0.1, 0.9, found.rms_gradient)
+    assert setting(folder(tmp_path / "b", optimizer="adam", clip_grad=None)).rms_gradient == pytest.approx(0.05)
+    with pytest.raises(UserError, match="does not record its momentum"):
+        setting(folder(tmp_path / "c", momentum=None))
+
+
+def test_a_long_run_is_averaged_and_says_so(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    n = 100_003
+    steps = np.arange(1.0, n + 1)
+    reward = 0.8 - 0.6 * np.exp(-steps / 20_000) + 0.2 * random.standard_normal(n)
+    found = outlook(steps, reward, points=250, models=False)
+    size = math.ceil(n / 250)
+    assert len(found.series.steps) == n // size
+    assert found.series.reward[-1] == pytest.approx(reward[-size:].mean())
+    assert found.series.steps[-1] == pytest.approx(steps[-size:].mean())
+    first = size + n % size
+    assert found.series.reward[0] == pytest.approx(reward[:first].mean())
+    assert f"mean of {size}" in found.ahead.flag
+    assert f"mean of {size}" in dynamics_charts.fan([found], ["a"]).caption
+    assert found.ahead.level.value == pytest.approx(0.796, abs=0.02)
+
+
+def test_rewards_that_steps_share_count_once(tmp_path: Path) -> None:
+    """Three optimiser steps on each batch repeat its reward; the noise between batches is what matters."""
+    repeated = folder(tmp_path / "a", np.repeat(RISE[:100], 3), interval=3)
+    found = dynamics.section([repeated])
+    assert found is not None
+    assert found.numbers["a"]["n"] == 100
+    assert "3 steps share a batch" in found.numbers["a"]["forecast"]["flag"]
+    alone = fit.forecast(1 + 3 * np.arange(100.0), RISE[:100], 148.5)
+    assert found.numbers["a"]["forecast"]["mean"] == pytest.approx(alone.mean[-1])
+
+
+def test_several_runs_share_a_chart_and_a_table(tmp_path: Path) -> None:
+    runs = [folder(tmp_path / "a"), folder(tmp_path / "b", RISE[::-1]), folder(tmp_path / "c", RISE[:5])]
+    found = dynamics.section(runs)
+    assert found is not None
+    assert [f.name for f in found.figures] == ["forecast", "stability"]
+    assert set(found.figures[0].data["seen"]["run"]) == {"a", "b"}
+    (table,) = found.tables
+    assert [row[0] for row in table.rows] == ["a", "b"]
+    assert any(t.startswith("c: cannot tell where the reward is going: 5 usable points") for t in found.text)
+    assert found.numbers["c"]["cannot_tell"].startswith("5 usable points")
+    assert "models" not in found.numbers["a"]
+
+
+def test_nothing_to_say_without_rewards(tmp_path: Path) -> None:
+    run = folder(tmp_path / "a", np.full(30, math.nan))
+    assert dynamics.section([run]) is None
+
+
+def test_hidden_steps_are_compared(tmp_path: Path) -> None:
+    found = outlook(T, RISE, until=100, models=False)
+    assert found.series.steps[-1] == 100
+    assert found.ahead.steps[-1] == 200
+    np.testing.assert_array_equal(found.truth[0], T[100:])
+    fared = truth(found)
+    inside = (found.ahead.low <= RISE[100:]) & (RISE[100:] <= found.ahead.high)
+    assert fared["covered"] == inside.mean()
+    base = np.sqrt(np.mean((RISE[100:] - RISE[90:100].mean()) ** 2))
+    assert fared["error"] == pytest.approx(np.sqrt(np.mean((RISE[100:] - found.ahead.mean) ** 2)) / base)
+    assert numbers(found)["truth"] == fared
+    assert "later" in dynamics_charts.fan([found], ["a"]).data
+
+
+def test_smoothing_keeps_straight_lines_and_knows_its_error() -> None:
+    level, rate, _ = dynamics_charts.smoothed(Series(T, 0.2 + 0.003 * T))
+    np.testing.assert_allclose(level, 0.2 + 0.003 * T, atol=1e-12)
+    np.testing.assert_allclose(rate, 0.003, atol=1e-12)
+    random = np.random.default_rng(0)
+    draws = [dynamics_charts.smoothed(Series(T, random.standard_normal(200))) for _ in range(200)]
+    spread = np.std([d[1] for d in draws], axis=0)
+    claimed = np.median([d[2] for d in draws], axis=0)
+    np.testing.assert_allclose(claimed[20:-20], spread[20:-20], rtol=0.25)
+
+
+def test_the_flow_is_that_of_the_fitted_oscillator() -> None:
+    """At a point of the closed-form trajectory the drawn line points along (ṙ, r̈)."""
+    truth_ = Oscillator(mass=1.0, damping=0.06, stiffness=0.004, start=0.1, plateau=0.9)
+    fitted = fit.fit(T, truth_.trajectory(T - 1), "inertial")
+    r, v = truth_.trajectory(30.0), truth_.velocities(30.0)
+    force = -(0.06 * v + 0.004 * (r - 0.9))
+    wide, tall = 1.0, 0.1  # the grid begins at (r, v)
+    flow = dynamics_charts._flow(fitted, np.array([r, r + wide]), np.array([v, v + tall]))
+    along = (flow["to value"][0] - flow["value"][0]) / wide
+    up = (flow["to rate"][0] - flow["rate"][0]) / tall
+    assert math.atan2(up, along) == pytest.approx(math.atan2(force / tall, v / wide), abs=0.02)
+
+
+def test_charts_can_be_drawn(tmp_path: Path) -> None:
+    found = dynamics.section([read(synthetic.make(tmp_path / "one", steps=60, prompts=16))])
+    assert found is not None
+    written = figures.export(found.figures, tmp_path / "pictures", "svg")
+    assert {path.stem for path in written} >= {"forecast", "portrait"}
+    for path in written:
+        text = path.read_text()
+        assert "var(--" not in text
+        assert text.count("<path") > 10
