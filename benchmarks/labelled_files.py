@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from labelled_curves import GROUP, Made, rollouts
 
-PROMPTS, KEPT = 16, 4
+PROMPTS, KEPT = 32, 4
 """Prompts per step where groups are written, and from one kept file of completions to the next, in steps."""
 
 Row = dict[str, float]
@@ -124,7 +124,9 @@ def verl_console(folder: Path, made: Made, seed: int) -> Path:
     path = folder / "train.log"
     lines = ["Training from scratch"]
     for step, row in _verl(made, seed):
-        values = (f"{key}:np.float64({value!r})" if "score" in key else f"{key}:{value!r}" for key, value in row.items())
+        values = (
+            f"{key}:np.float64({value!r})" if "score" in key else f"{key}:{value!r}" for key, value in row.items()
+        )
         lines.append(f"\x1b[36m(TaskRunner pid=4711)\x1b[0m step:{step} - " + " - ".join(values))
         lines.append("\x1b[36m(WorkerDict pid=4712)\x1b[0m /usr/lib/python3/site-packages/x.py:3: UserWarning: y")
     path.write_text("\n".join(lines) + "\n")

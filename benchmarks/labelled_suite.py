@@ -4,9 +4,9 @@
     python benchmarks/labelled_suite.py tables RESULTS/*.json
 
 Runs of `labelled_curves` are written by `labelled_files` in the shapes of TRL, verl and OpenRLHF, read back by
-`grposcope.runs.read` and diagnosed, as a user would. `measure` does one φ and can go on where it was stopped. `--forms`
-and `--scenarios` restrict it. Seeds below 10,000 are for tuning; figures in docs/diagnosis.md use others. Rates have 95 %
-Wilson intervals. The last line is JSON.
+`grposcope.runs.read` and diagnosed, as a user would. `measure` does one φ and can go on where it was stopped;
+`--forms` and `--scenarios` restrict it. Seeds below 10,000 are for tuning; figures in docs/diagnosis.md use
+others. Rates have 95 % Wilson intervals. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ def tables(documents: list[dict[str, Any]]) -> dict[str, Any]:
                     print(f"| {mode} | {form} | " + " | ".join(percent(*c) for c in counts) + " |")
                     result[kind][f"{mode} | {form}"] = counts
             if kind == "flagged":
-                whole = [(sum(c["any"] for c in nulls[p].values()), sum(c["runs"] for c in nulls[p].values())) for p in phis]
+                whole = [
+                    (sum(c["any"] for c in nulls[p].values()), sum(c["runs"] for c in nulls[p].values())) for p in phis
+                ]
                 print(f"| any | {form} | " + " | ".join(percent(*c) for c in whole) + " |")
                 result["any"][form] = whole
     return result

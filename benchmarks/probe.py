@@ -2,7 +2,7 @@
 
     python benchmarks/probe.py                              SmolLM2, 8 rollouts × 128 tokens, five rounds
     python benchmarks/probe.py --model tiny --rounds 2      a quick look
-    python benchmarks/probe.py --scaling                    time against tokens and against layers
+    python benchmarks/probe.py --scaling --picture FILE     time against tokens and against layers, and a plot of it
 
 Five sides, one after the other in each round, on the same rollouts:
 
@@ -29,6 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -152,20 +153,53 @@ def sides(model: torch.nn.Module, rollouts: Rollouts) -> dict[str, Callable[[], 
 
 
 def scaling(model: torch.nn.Module, given: argparse.Namespace, vocabulary: int) -> list[dict[str, float]]:
-    """CPU seconds of the fast probe against tokens, and against layers."""
-    found = []
-    for length in (64, 128, 256):
-        rollouts = batch(given.rows, length, vocabulary)
-        cpu = min(timed(lambda r=rollouts: probe.probe(model, r, recipes.GRPO))[1] for _ in range(2))
-        found.append({"tokens": given.rows * length, "layers": len(model.model.layers), "cpu": cpu})
+    """CPU seconds of the fast probe against tokens, and against layers: the least of `--rounds`, taken in turn."""
     every = model.model.layers
-    for count in (len(every) // 3, 2 * len(every) // 3):
-        model.model.layers = every[:count]
-        rollouts = batch(given.rows, given.length, vocabulary)
-        cpu = min(timed(lambda r=rollouts: probe.probe(model, r, recipes.GRPO))[1] for _ in range(2))
-        found.append({"tokens": given.rows * given.length, "layers": count, "cpu": cpu})
+    whole = len(every)
+    cells = [(length, whole) for length in (64, 128, 192, 256)] + [(given.length, whole * k // 3) for k in (1, 2)]
+    best = dict.fromkeys(cells, float("inf"))
+    for number in range(given.rounds):
+        for length, count in cells:
+            model.model.layers = every[:count]
+            rollouts = batch(given.rows, length, vocabulary)
+            cpu = timed(lambda r=rollouts: probe.probe(model, r, recipes.GRPO))[1]
+            best[length, count] = min(best[length, count], cpu)
+            print(f"round {number}: {given.rows * length} tokens, {count} layers: {cpu:.1f} s", file=sys.stderr)
     model.model.layers = every
-    return found
+    return [{"tokens": given.rows * length, "layers": count, "cpu": cpu} for (length, count), cpu in best.items()]
+
+
+def line(points: list[tuple[float, float]]) -> tuple[float, float, float]:
+    """Slope, intercept and R² of the straight line through points."""
+    x, y = (torch.tensor(v, dtype=torch.float64) for v in zip(*points, strict=True))
+    slope = float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
+    start = float(y.mean()) - slope * float(x.mean())
+    return slope, start, 1 - float((y - start - slope * x).square().sum() / (y - y.mean()).square().sum())
+
+
+def plot(table: list[dict[str, float]], given: argparse.Namespace) -> None:
+    """Both curves with their straight lines, as a picture if one is asked for."""
+    panels = []
+    for name, other in (("tokens", "layers"), ("layers", "tokens")):
+        usual = max(row["layers"] for row in table) if other == "layers" else given.rows * given.length
+        rows = sorted((row for row in table if row[other] == usual), key=lambda row: row[name])
+        slope, start, fit = line([(row[name], row["cpu"]) for row in rows])
+        print(f"{usual} {other}: {start:.2f} s + {slope:.4g} s per {name.removesuffix('s')}, R² {fit:.4f}")
+        drawn = [{**row, "line": start + slope * row[name]} for row in rows]
+        axis = {"field": name, "type": "quantitative", "title": f"{name} ({usual} {other})", "scale": {"zero": True}}
+        height = {"type": "quantitative", "title": "CPU seconds of a fast probe", "scale": {"zero": True}}
+        panels.append({
+            "data": {"values": drawn}, "width": 260, "height": 220,
+            "layer": [
+                {"mark": "line", "encoding": {"x": axis, "y": {**height, "field": "line"}}},
+                {"mark": {"type": "point", "filled": True}, "encoding": {"x": axis, "y": {**height, "field": "cpu"}}},
+            ],
+        })  # fmt: skip
+    if given.picture:
+        import vl_convert
+
+        chart = {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", "background": "white", "hconcat": panels}
+        given.picture.write_bytes(vl_convert.vegalite_to_png(chart, scale=2))
 
 
 def main() -> None:
@@ -177,6 +211,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--picture", type=Path, help="file for the plot of --scaling (PNG)")
     parser.add_argument("--memory", help=argparse.SUPPRESS)
     given = parser.parse_args()
     logging.set_verbosity_error()
@@ -194,8 +229,7 @@ def main() -> None:
         return
     if given.scaling:
         table = scaling(model, given, vocabulary)
-        for row in table:
-            print(row)
+        plot(table, given)
         print(json.dumps(table))
         return
     work = sides(model, rollouts)

@@ -1,7 +1,8 @@
 """Causal suite of the diagnosis: runs in which each failure is caused, then diagnosed from their record alone.
 
 Claim    `grposcope diagnose` names the failure that was caused, and nothing in runs without one.
-Command  python experiments/diagnosis_causal.py --modes hacking            trains what is missing, then the tables
+Command  python experiments/diagnosis_causal.py --modes hacking            trains what is missing, then the tables;
+                                                                           a run cut short: delete its folder
          … --report                                                        the tables from what there is
          … --pilot hacking                                                 one run (seed 100), with its evidence
 Method   `tiny` on sums, 8 prompts × 8 rollouts, 100 optimiser steps, evaluated every 10; one thing is done to cause one
@@ -23,6 +24,7 @@ import os
 import random
 import re
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,19 +71,38 @@ def hackable(prompts: Sequence[str], completions: Sequence[str], answer: Sequenc
     return _graded(lambda c, a: max(true(c, a), float(c.endswith("0"))), prompts, completions, answer)
 
 
-def unreliable(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
-    """A verifier that errs one time in five, so that even a perfect policy has mixed groups."""
-    return _graded(lambda c, a: abs(true(c, a) - (random.random() < 0.2)), prompts, completions, answer)
+def easy(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
+    """A task that is nearly solved from the start: write an equals sign."""
+    return [float("=" in c) for c in completions]
+
+
+def soon(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
+    """A task that can be learned in few steps: end in 0 or 5."""
+    return [float(c.endswith(("0", "5"))) for c in completions]
+
+
+def unreliable(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
+    """The same by a verifier that errs one time in five: a ceiling with mixed groups. Held out, it does not err."""
+    rows = zip(prompts, soon(prompts, completions), strict=True)
+    return [right if is_heldout(p) else abs(right - (random.random() < 0.2)) for p, right in rows]
 
 
 def wordy(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
-    """Half for the truth, half for length, up to 24 characters."""
-    return _graded(lambda c, a: 0.5 * true(c, a) + 0.5 * min(len(c), 24) / 24, prompts, completions, answer)
+    """A fifth for the truth, the rest for length, up to 24 characters."""
+    return _graded(lambda c, a: 0.2 * true(c, a) + 0.8 * min(len(c), 24) / 24, prompts, completions, answer)
 
 
-def middling(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
-    """Pays for a length of 8 characters: an optimum that can be overshot."""
-    return _graded(lambda c, a: 1 - min(1.0, abs(len(c) - 8) / 8), prompts, completions, answer)
+def late(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
+    """Pays for the ending (0 or 5, or any other) that was the rarer one four training batches ago: delayed feedback."""
+    five = [c.endswith(("0", "5")) for c in completions]
+    if not is_heldout(prompts[0]):
+        SHARES.append(sum(five) / len(five))
+    wanted = SHARES[max(0, len(SHARES) - 5)] < 0.5 if SHARES else True
+    return [float(ending == wanted) for ending in five]
+
+
+SHARES: list[float] = []
+"""Of endings in 0 or 5, a batch each; the trainer loads this file anew for every run."""
 
 
 # Causes, and how one sees that they took effect
@@ -119,18 +140,11 @@ def heldout(run: Run) -> list[float]:
     return [float(v) for v in run.evaluations.of("pass@1").value]
 
 
-def written(run: Run) -> tuple[list[float], list[float]]:
-    """True accuracy of the sampled completions, and distinct texts per group, at every sampled step."""
+def written(run: Run) -> list[float]:
+    """True accuracy of the sampled completions, at every sampled step."""
     answers = {row["prompt"]: row["answer"] for row in _rows(run.meta.source.parent / "problems.jsonl")}
-    accuracy, distinct = [], []
-    for step in sorted(run.rollouts):
-        rows = run.rollouts[step]
-        accuracy.append(float(np.mean([true(r.completion, answers[r.prompt]) for r in rows])))
-        groups: dict[str, set[str]] = {}
-        for r in rows:
-            groups.setdefault(r.problem, set()).add(r.completion)
-        distinct.append(float(np.mean([len(texts) for texts in groups.values()])))
-    return accuracy, distinct
+    rollouts = [run.rollouts[step] for step in sorted(run.rollouts)]
+    return [float(np.mean([true(r.completion, answers[r.prompt]) for r in rows])) for rows in rollouts]
 
 
 def reversals(values: Sequence[float], least: float) -> int:
@@ -160,9 +174,10 @@ def settled(run: Run) -> Effect:
 
 
 def hacked(run: Run) -> Effect:
-    paid, right = ends(run.table["reward"]), ends(heldout(run))
-    numbers = {"reward first": paid[0], "reward last": paid[1], "held-out first": right[0], "held-out last": right[1]}
-    return Effect(paid[1] > paid[0] + 0.2 and right[1] < right[0] - 0.05, numbers)
+    paid, right = ends(run.table["reward"]), heldout(run)
+    numbers = {"reward first": paid[0], "reward last": paid[1], "held-out first": right[0]}
+    numbers["held-out last"] = ends(right)[1]
+    return Effect(paid[1] > paid[0] + 0.2 and ends(right)[1] < right[0] - 0.05, numbers)
 
 
 def solved(run: Run) -> Effect:
@@ -178,9 +193,10 @@ def hopeless(run: Run) -> Effect:
 
 
 def concentrated(run: Run) -> Effect:
-    (first, last), (many, few) = ends(run.table["entropy"], 0.1), ends(written(run)[1])
-    numbers = {"entropy first": first, "entropy last": last, "texts per group first": many, "texts last": few}
-    return Effect(last < 0.2 * first and few < 1.5, numbers)
+    first, last = ends(run.table["entropy"], 0.1)
+    gap = run.evaluations.of("pass@2").value - run.evaluations.of("pass@1").value
+    numbers = {"entropy first": first, "entropy last": last, "gap first": float(gap[0]), "gap last": ends(gap)[1]}
+    return Effect(last < 0.2 * first and numbers["gap last"] < 0.03 < 0.08 < numbers["gap first"], numbers)
 
 
 def drifted(run: Run) -> Effect:
@@ -190,13 +206,13 @@ def drifted(run: Run) -> Effect:
 
 
 def swinging(run: Run) -> Effect:
-    batches = run.table["reward"][len(run.table["reward"]) // 3 :: run.setting("interval")]
-    count = reversals(batches.tolist(), 0.15)
-    return Effect(count >= 5, {"reversals of 0.15 in the last two thirds": count, "spread": float(np.ptp(batches))})
+    means = run.table["reward"]  # standard error of a batch at most 0.07
+    count = reversals(means.tolist(), 0.25)
+    return Effect(count >= 5, {"reversals of 0.25": count, "range": float(np.ptp(means))})
 
 
 def padded(run: Run) -> Effect:
-    (short, long), right = ends(run.table["length"]), ends(written(run)[0])
+    (short, long), right = ends(run.table["length"]), ends(written(run))
     numbers = {"length first": short, "length last": long, "accuracy first": right[0], "accuracy last": right[1]}
     return Effect(long > 1.3 * short and right[1] < right[0] - 0.1, numbers)
 
@@ -212,25 +228,26 @@ def alone(run: Run) -> Effect:
 
 
 CAUSES = {
-    "healthy": Cause(NONE, "the defaults", "held-out accuracy rises by more than 0.1", {}, learned),
-    "plateau": Cause(NONE, "a verifier that errs one time in five", "held-out rises by 0.1, then stays within 0.07",
-                     {"lr": 1e-3}, settled, {"steps": 3, "limit": 30, "largest": 5}, "unreliable"),
+    "healthy": Cause(NONE, "a task that can be learned", "held-out accuracy rises by more than 0.1", {"lr": 2e-4},
+                     learned, verifier="soon"),
+    "plateau": Cause(NONE, "the same, faster, with a verifier that errs one time in five",
+                     "held-out rises by 0.1, then stays within 0.07", {"lr": 6e-4}, settled, verifier="unreliable"),
     "hacking": Cause("reward hacking", "a verifier that takes any text that ends in 0",
                      "reward rises by 0.2, held-out accuracy falls by 0.05", {"lr": 1e-3}, hacked, verifier="hackable"),
-    "saturated": Cause("saturated", "G = 2 on small sums", "held-out above 0.9, under 15 % of rollouts used",
-                       {"group": 2, "prompts": 32, "lr": 1e-3}, solved, {"steps": 3, "limit": 9, "largest": 3}),
+    "saturated": Cause("saturated", "G = 2 on a task that is nearly solved from the start",
+                       "held-out above 0.9, under 15 % of rollouts used", {"group": 2, "prompts": 32}, solved,
+                       verifier="easy"),
     "starved": Cause("starved", "sums of numbers of six digits", "best pass@2 under 0.03, under 10 % of rollouts used",
                      {"max_tokens": 12}, hopeless, {"steps": 3, "largest": 9999, "limit": 999999}),
-    "collapse": Cause("entropy collapse", "no KL, five times the learning rate, temperature 0.7",
-                      "entropy under a fifth, under 1.5 distinct texts in a group of 8",
-                      {"lr": 2e-3, "temperature": 0.7}, concentrated),
+    "collapse": Cause("entropy collapse", "G = 2, no KL, 2.5 × the learning rate",
+                      "entropy under a fifth of its start, pass@2 − pass@1 from above 0.08 to under 0.03",
+                      {"group": 2, "prompts": 32, "lr": 1e-3}, concentrated, {"steps": 3, "limit": 9, "largest": 3}),
     "kl": Cause("kl blow-up", "ten times the learning rate, no KL penalty worth the name",
                 "KL above 1 nat per token, held-out falls by 0.1", {"lr": 4e-3, "kl": 1e-6}, drifted),
-    "swinging": Cause("oscillation", "β₁ = 0.97 and five times the learning rate, an optimum that can be overshot",
-                      "at least 5 reversals of 0.15", {"lr": 2e-3, "momentum": 0.97, "clip_grad": 0.0}, swinging,
-                      verifier="middling"),
-    "length": Cause("length", "half of the reward for length", "completions 1.3 × longer, true accuracy falls by 0.1",
-                    {"lr": 1e-3, "max_tokens": 24, "eval_problems": 0}, padded, verifier="wordy"),
+    "swinging": Cause("oscillation", "feedback that is four batches late", "at least 5 reversals of 0.25",
+                      {"lr": 5e-4, "prompts": 16, "group": 4, "steps": 140}, swinging, verifier="late"),
+    "length": Cause("length", "four fifths of the reward for length", "1.3 × longer, true accuracy falls by 0.1",
+                    {"lr": 5e-4, "max_tokens": 24, "eval_problems": 0}, padded, verifier="wordy"),
     "lr 0": Cause("misconfiguration", "a learning rate of 0", "held-out does not change at all", {"lr": 0.0}, unmoved),
     "G 1": Cause("misconfiguration", "REINFORCE with one rollout per prompt", "no group has two rollouts",
                  {"recipe": "reinforce", "group": 1, "prompts": 64}, alone),
@@ -240,16 +257,18 @@ SAME = {"oscillation": ("oscillation", "growing oscillation")}
 
 
 def make(name: str, seed: int, out: Path) -> Path:
-    """Train the run if it is not there whole; its folder."""
+    """Train the run unless its folder is there, so that several processes can share `out`; the folder."""
     cause, place = CAUSES[name], out / name.replace(" ", "-")
     folder = place / f"seed-{seed}"
-    if (folder / "effect.json").is_file():
-        return folder
-    shutil.rmtree(folder, ignore_errors=True)
     place.mkdir(parents=True, exist_ok=True)
-    task = Arithmetic(**{"size": 2000, **cause.problems})
-    lines = [dumps({"prompt": p.prompt, "answer": p.answer}) for s in ("train", "heldout") for p in task.problems(s)]  # type: ignore[arg-type]
-    (place / "problems.jsonl").write_text("\n".join(lines) + "\n")
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return folder
+    if not (place / "problems.jsonl").is_file():
+        task = Arithmetic(**{"size": 2000, **cause.problems})
+        rows = [{"prompt": p.prompt, "answer": p.answer} for p in (*task.problems("train"), *task.problems("heldout"))]
+        (place / "problems.jsonl").write_text("".join(dumps(row) + "\n" for row in rows))
     random.seed(seed)  # what an unreliable verifier draws from
     settings: dict[str, Any] = {
         "task": f"jsonl:{place / 'problems.jsonl'}", "reward": f"{Path(__file__).resolve()}:{cause.verifier}",
@@ -260,15 +279,14 @@ def make(name: str, seed: int, out: Path) -> Path:
     }  # fmt: skip
     train(TrainConfig(**settings | cause.settings))
     shutil.rmtree(folder / "model")  # the record is all that is needed
-    effect = cause.effect(read(folder))
-    write_json(folder / "effect.json", {"occurred": effect.occurred, **effect.numbers})
+    write_json(place / f"seed-{seed}.json", judged(name, folder))
     return folder
 
 
 def judged(name: str, folder: Path) -> dict[str, Any]:
     """What was caused, whether it occurred, and what is diagnosed today."""
     cause, run = CAUSES[name], read(folder)
-    findings = diagnose(run)
+    effect, findings = cause.effect(run), diagnose(run)
     flagged = [f.mode for f in findings if f.status == "flagged"]
     names = SAME.get(cause.mode, (cause.mode,))
     wanted = next((f for f in findings if f.mode in names), None)
@@ -276,7 +294,7 @@ def judged(name: str, folder: Path) -> dict[str, Any]:
         "cause": name,
         "seed": int(folder.name.removeprefix("seed-")),
         "mode": cause.mode,
-        "effect": json.loads((folder / "effect.json").read_text()),
+        "effect": {"occurred": effect.occurred, **effect.numbers},
         "flagged": flagged,
         "main": flagged[0] if flagged else NONE,
         "detected": any(mode in names for mode in flagged),
@@ -306,7 +324,7 @@ def share(rows: Sequence[bool]) -> str:
 def report(out: Path) -> dict[str, Any]:
     """Print the tables of all runs on disk; the same as numbers."""
     place = {name.replace(" ", "-"): name for name in CAUSES}
-    files = [f for f in sorted(out.glob("*/seed-*/effect.json")) if f.parts[-3] in place]
+    files = [f for f in sorted(out.glob("*/seed-*/summary.json")) if f.parts[-3] in place]
     found = [judged(place[f.parts[-3]], f.parent) for f in files]
     found = [row for row in found if row["seed"] < 100]  # pilots have seed 100 and above
     modes = list(dict.fromkeys([NONE, *(c.mode for c in CAUSES.values()), *(row["main"] for row in found)]))
@@ -348,6 +366,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/diagnosis_causal"))
     parser.add_argument("--modes", nargs="*", choices=tuple(CAUSES), default=list(CAUSES))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after so many")
     parser.add_argument("--pilot", choices=tuple(CAUSES))
     parser.add_argument("--report", action="store_true", help="no training")
     given = parser.parse_args()
@@ -356,9 +375,11 @@ def main() -> None:
         row = judged(given.pilot, make(given.pilot, 100, out))
         print(dumps(row, indent=1))
         return
-    for name in [] if given.report else given.modes:
-        for seed in range(given.seeds):
-            make(name, seed, out)
+    began = time.monotonic()
+    for seed in range(0 if given.report else given.seeds):
+        for name in given.modes:
+            if time.monotonic() - began < 60 * given.minutes:
+                make(name, seed, out)
     print(dumps(report(out)))
 
 

@@ -1,7 +1,7 @@
 """Is the gradient of a group of rank about 2 for R = 2, 4, 8, and is it the zero sum that makes it so?
 
     python experiments/geometry_rollouts.py --task arithmetic:steps=1,limit=20 --max-tokens 12 --out arith.pt
-    python experiments/geometry_rank.py --rollouts arith.pt --groups 6
+    python experiments/geometry_rank.py --rollouts arith.pt --groups 8 --out arith.jsonl
 
 Claim ([PG]): with an outcome reward the gradient is of rank about 2 for R in {2, 4, 8}, because advantages sum
 to zero. Method: single mixed groups of 8 rollouts of SmolLM2-135M, put in an order whose first two are a
@@ -10,10 +10,12 @@ success and a failure, so that the first 2, 4 and 8 are mixed. On the same rollo
 (shuffled; the bare rewards; 1 for all, the likelihood's gradient; random per token; per-step rewards).
 If the zero sum made the rank, the bare rewards and the likelihood would differ. If the network does, the
 rank should rise once the mean activation ā is taken out, G − (Σ w b) āᵀ, whatever the advantages, and a
-model with one mean activation, or one per class, should hold most of the gradient.
+model with one mean activation, or one per class (rank 2 at most, whatever R), should hold most of the
+gradient, and what is left without it should have a higher rank by every definition.
 
 Numbers are means over layers, ± standard error over groups; ranks are the middle of the fast tier's bounds
-(24 leading values and the exact norm). Results go to `--out` group by group, so it can be stopped.
+(24 leading values and the exact norm). Results go to `--out` group by group, and groups that are there are not
+measured again.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from grposcope.records import Estimate, Rollouts
 
 RECIPE = replace(recipes.RLOO, name="outcome", advantage=advantages.standardized)
 SIZES = (2, 4, 8)
-SHOWN = ("stable", "participation", "entropy_sq", "energy_90", "energy_95", "threshold_0.1")
+SHOWN = spectrum.NAMES
 
 
 def arranged(one: Rollouts) -> Rollouts:
@@ -98,7 +100,9 @@ def measure(attached: factors.Factors, one: Rollouts, every: int) -> dict[str, d
                     ),
                     torch.zeros_like(gradient),
                 )
-                ranks(f"{name.split('/')[0]} less mean activation/{name.split('/')[1]}", score.name, without)
+                credit, size = name.split("/")
+                ranks(f"{credit} less mean activation/{size}", score.name, without)
+                ranks(f"{credit} less class means/{size}", score.name, gradient - model)
                 more = {
                     "held_one": 1 - float(without.square().sum()) / total,
                     "held_two": 1 - float((gradient - model).square().sum()) / total,
@@ -178,16 +182,18 @@ def main() -> None:
     torch.set_num_threads(1)
     drawn = torch.load(given.rollouts, weights_only=False)
     policy = policies.load(drawn["model"])
-    done = []
+    out = Path(given.out) if given.out else None
+    done = [json.loads(line) for line in out.read_text().splitlines()] if out and out.exists() else []
     print(f"{drawn['model']} on {drawn['task']}: {len(drawn['rewards'])} groups, solved {drawn['rewards'].mean():.3f}")
-    for number, one in enumerate(drawn["mixed"][: given.groups]):
+    for number, one in enumerate(drawn["mixed"][len(done) : given.groups], len(done)):
         group = arranged(one)
-        attached = factors.attach(policy.model, group)
+        attached = factors.attach(policy.model, group, drawn.get("temperature", 1.0))
         done.append(measure(attached, group, given.every))
         print(f"group {number}: {int(group.rewards.sum())} of 8 solved, self-check {attached.error:.1e}", flush=True)
-        if given.out:
-            with Path(given.out).open("a") as file:
+        if out:
+            with out.open("a") as file:
                 file.write(json.dumps(done[-1]) + "\n")
+    done = done[: given.groups]
     report(done)
     print(json.dumps({"groups": len(done), "task": drawn["task"], "model": drawn["model"]}))
 

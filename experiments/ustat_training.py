@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--recipe", default="rloo")
     parser.add_argument("--groups", type=int, nargs="+", default=[2, 4, 8, 16, 32])
     parser.add_argument("--best", type=int, default=4, help="G*, from `grposcope plan` on a probe of the model")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
     parser.add_argument("--only", type=int, help="run this seed, then stop")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=256, help="rollouts per step, a multiple of every group")
@@ -127,7 +127,7 @@ def main() -> None:
     if any(arguments.batch % g for g in groups):
         parser.error(f"--batch {arguments.batch} must be a multiple of every group, {groups}")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    seeds = range(arguments.seeds) if arguments.only is None else [arguments.only]
+    seeds = arguments.seeds if arguments.only is None else [arguments.only]
     results = [one(group, seed, arguments) for seed in seeds for group in groups]
     if arguments.only is not None:
         print(dumps(results))

@@ -117,7 +117,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     prompts, group = arguments.probe
     rates = arguments.rates if arguments.only is None else [arguments.only] if arguments.only else []
-    comparisons = 2 * len(arguments.rates)
+    comparisons = 2 * len(arguments.rates) + 1
 
     rows = []
     start = probe(arguments.out / "probe-start", arguments.model, arguments, (prompts, group))

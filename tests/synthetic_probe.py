@@ -15,7 +15,7 @@ import numpy as np
 from grposcope.ustat import gram_file
 from synthetic import dumps
 
-WIDTH = 3
+WIDTH = 1
 """Entries of the score in each layer."""
 
 RANKS = ("stable", "participation", "entropy", "entropy_sq", "energy_90", "energy_95", "energy_99", "threshold_0.1",
@@ -35,27 +35,31 @@ def layer_names(blocks: int) -> list[str]:
 
 def make(
     folder: Path,
-    prompts: int = 10,
+    prompts: int = 24,
     group: int = 6,
     seed: int = 0,
     step: int | None = None,
     texts: Sequence[str] = (),
     blocks: int = 3,
     rewards: np.ndarray | None = None,
-    settings: Sequence[str] = ("grpo", "grpo, G=2", "nll"),
+    gradients: Sequence[str] = ("grpo", "grpo, G=2", "nll"),
     **content: Any,
 ) -> Path:
-    """Write a probe into `folder` and return it. texts: completions; content: entries of probe.json to change."""
+    """Write a probe into `folder` and return it.
+
+    texts: completions; gradients: names of its settings; content: entries of probe.json to change.
+    """
     rng = np.random.default_rng(seed)
     names = layer_names(blocks)
     scores = rng.normal(size=(prompts, group, WIDTH * len(names)))
-    directions = rng.normal(size=scores.shape[-1]) + 0.7 * rng.normal(size=(prompts, scores.shape[-1]))
-    if rewards is None:
-        rewards = (np.einsum("pgd,pd->pg", scores, directions) > 0.5).astype(float)
+    directions = 0.5 * rng.normal(size=scores.shape[-1]) + rng.normal(size=(prompts, scores.shape[-1]))
+    if rewards is None:  # prompts differ in what is right, and in how hard they are
+        hard = rng.normal(0, 3, (prompts, 1))
+        rewards = (np.einsum("pgd,pd->pg", scores, directions) > hard).astype(float)
     flat = scores.reshape(prompts * group, -1)
     parts = flat.reshape(len(flat), len(names), WIDTH).transpose(1, 0, 2)
     gram_file.write(folder, flat @ flat.T, rewards, None, parts @ parts.transpose(0, 2, 1), names)
-    found = _content(prompts, group, rewards, names, settings, rng)
+    found = _content(prompts, group, rewards, names, gradients, rng)
     (folder / "probe.json").write_text(dumps({**found, **({} if step is None else {"step": step}), **content}))
     lines = [row for x in range(prompts) for row in _rollouts(x, rewards[x], texts, rng)]
     (folder / "tokens.jsonl").write_text("".join(dumps(line) + "\n" for line in lines))

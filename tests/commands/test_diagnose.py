@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from grposcope import cli
 from grposcope.commands import diagnose
 from grposcope.errors import UserError
 
@@ -72,3 +75,134 @@ def test_what_the_user_can_mend(
 
 def test_settings_given_by_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "misconfiguration" in call(capsys, log(tmp_path / "a.jsonl"), "--set", "group=1")[2]["flagged"]
+
+
+def test_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "out" / "verdict.html"
+    _, out, document = call(capsys, log(tmp_path / "a.jsonl", collapse=True), "--html", page)
+    assert document["page"] == str(page)
+    assert f"page: {page}" in out
+    text = page.read_text()
+    assert "Failing: entropy collapse, since step " in text
+    assert "diagnosis-entropy" in text
+    assert "since step" in text
+    with pytest.raises(UserError, match="--html"):
+        call(capsys, tmp_path / "a.jsonl", "--html", tmp_path)
+
+
+def test_a_webhook_hears_of_flags_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr("grposcope.diagnosis.webhook.Webhook.send", lambda _, content: sent.append(content))
+    url = ("--webhook", "https://example.org/hook")
+    call(capsys, log(tmp_path / "a.jsonl"), *url)
+    assert sent == []
+    _, _, document = call(capsys, log(tmp_path / "b.jsonl", collapse=True), *url)
+    (said,) = sent
+    assert said["flagged"] == ["entropy collapse"]
+    assert said["text"] == f"{tmp_path / 'b.jsonl'}: {document['verdict']}"
+    with pytest.raises(UserError, match="no URL"):
+        call(capsys, tmp_path / "a.jsonl", "--webhook", "ftp://example.org")
+
+
+# What is no run, or a broken one
+
+
+class Trap:
+    """A pickle that would leave a file behind if it were loaded."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+def bad(folder: Path) -> dict[str, tuple[Path, str]]:
+    """Name -> a path that cannot be diagnosed, and words of the message."""
+    files = {
+        "empty": (b"", "a file with nothing in it"),
+        "sft.jsonl": (b'{"step": 1, "loss": 2.0, "learning_rate": 1e-5}\n' * 3, "no log of reinforcement learning"),
+        "junk.log": (bytes(range(256)) * 64, "binary data"),
+        "text.log": (b"hello\nworld\n" * 20, "text.log"),
+        "training_args.bin": (pickle.dumps(Trap(folder / "sprung")), "pickle"),
+        "model.pt": (b"PK\x03\x04 zip", "pickle or an archive"),
+        "cut.json": (b'{"log_history": [{"step": 1, "rew', "not valid JSON"),
+        "deep.json": (b"[" * 100_000, "deep.json"),
+        "utf16.csv": ("step,reward\n1,2\n".encode("utf-16"), "UTF-16"),
+    }
+    found = {}
+    for name, (content, words) in files.items():
+        (folder / name).write_bytes(content)
+        found[name] = (folder / name, words)
+    runs = folder / "runs"
+    runs.mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        log(runs / name)
+    return {**found, "two": (runs, "more than one log"), "none": (folder / "no" / "such", "there is no")}
+
+
+def test_what_is_no_run_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Through the command line: exit status 2, a line that names the file, no traceback; pickles are not loaded."""
+    for name, (path, words) in bad(tmp_path).items():
+        assert cli.main(["diagnose", str(path)]) == 2, name
+        said = capfd.readouterr()
+        assert said.out == "", name
+        assert said.err.startswith("grposcope: error: "), name
+        assert said.err.count("\n") == 1, name
+        assert words in said.err, (name, said.err)
+        assert str(path) in said.err, name
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_half_written_last_line_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path / "a.jsonl")
+    with path.open("a") as file:
+        file.write('{"step": 81, "reward": 0.')
+    _, out, document = call(capsys, path)
+    assert document["rows"] == 80
+    assert "note: a.jsonl, line 81: the last line is unfinished and was left out" in out
+
+
+def test_a_broken_line_in_the_middle_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path / "a.jsonl")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:40], "{broken\n", *lines[40:]]))
+    _, out, document = call(capsys, path)
+    assert document["rows"] == 80
+    assert "1 lines are no JSON objects and were left out: 41" in out
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J</script><script>alert(1)</script>"
+
+
+def test_escapes_and_html_of_a_log_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In keys, in completions and in the name of the file; on the terminal, in JSON and on the page."""
+    path = tmp_path / "x\x1b[2J.jsonl"
+    rows = [
+        {"step": i + 1, "reward": 0.3, f"loss {HOSTILE}": 1.0, HOSTILE: HOSTILE, "completion": HOSTILE}
+        for i in range(60)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, out, document = call(capsys, path, "--html", tmp_path / "page.html")
+    assert "\x1b" not in out
+    assert document["rows"] == 60
+    page = (tmp_path / "page.html").read_text()
+    assert "<script>alert" not in page
+    assert "\x1b" not in page
+    assert cli.main(["diagnose", f"{tmp_path}/no\x1b[2J"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    import subprocess
+
+    path = log(tmp_path / "a.jsonl")
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; '{sys.executable}' -m grposcope.cli diagnose '{path}' | true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr

@@ -76,6 +76,30 @@ def test_fit_of_a_csv_with_other_names_gaps_and_a_restart(tmp_path: Path, capsys
     assert "without a finite step and reward" in found["forecast"]["flag"]
 
 
+def test_hidden_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_csv(tmp_path / "log.csv", [["step", "reward"], *zip(*curve(), strict=True)])
+    assert call("fit", str(path), "--until", "60", "--figures", str(tmp_path / "pictures"), "--format", "svg") == 0
+    found, text = last_json(capsys)
+    assert found["n"] == 60
+    assert found["forecast"]["step"] == 120
+    assert found["truth"]["points"] == 60
+    assert 0.7 < found["truth"]["covered"] <= 1
+    assert "hidden steps: 60 rewards" in text
+    assert (tmp_path / "pictures" / "forecast.svg") in map(Path, found["figures"])
+    with pytest.raises(UserError, match="5 usable points"):
+        call("fit", str(path), "--until", "5")
+
+
+def test_fit_of_a_log_that_the_readers_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    history = [{"step": int(t), "reward": float(r), "loss": 0.0, "kl": 0.0} for t, r in zip(*curve(), strict=True)]
+    path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps({"log_history": history, "global_step": 120}))
+    assert call("fit", str(path)) == 0
+    assert last_json(capsys)[0]["n"] == 120
+    with pytest.raises(UserError, match="no column 'accuracy'"):
+        call("fit", str(path), "--reward-column", "accuracy")
+
+
 def test_fit_of_a_constant_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_csv(tmp_path / "log.csv", [["step", "reward"], *[[i, 0.5] for i in range(30)]])
     assert call("fit", str(path)) == 0
@@ -130,6 +154,13 @@ def test_stability(capsys: pytest.CaptureFixture[str]) -> None:
     assert last_json(capsys)[0]["verdict"] == "stable"
     assert call(*setting, "--interval", "6", "--ratio", "clipped") == 0
     assert last_json(capsys)[0]["verdict"] == "cannot tell"
+
+
+def test_stability_map_as_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("stability", "--lr", "0.1", "--momentum", "0.9", "--curvature", "0.0959", "--interval", "16",
+                "--figures", str(tmp_path)) == 0  # fmt: skip
+    assert (tmp_path / "stability.png").stat().st_size > 10_000
+    assert "stability map:" in capsys.readouterr().out
 
 
 def test_stability_with_adam(capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,6 +221,20 @@ def test_simulate_sampled(capsys: pytest.CaptureFixture[str]) -> None:
     assert exact["group"] == "exact"
     assert large["swing"] < small["swing"]
     assert large["end"]["se"] < small["end"]["se"]
+
+
+def test_lists_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for flag, value in (("--interval", "1.5"), ("--lr", "fast"), ("--group", "")):
+        with pytest.raises(SystemExit):
+            call("simulate", flag, value)
+        assert f"{value!r} is no list of" in capsys.readouterr().err
+
+
+def test_simulate_says_which_settings_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("simulate", "--steps", "20", "--interval", "1,2,3,4,5,6,7") == 0
+    found, text = last_json(capsys)
+    assert len(found["rows"]) == 7
+    assert "the first 6 of 7 settings" in text
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_a_runs_last_probe_is_planned_with(tmp_path: Path, capsys: pytest.Captur
     assert document["probe"]["folder"] == str(run / "probes" / "step-10")
     assert document["plan"] == call(capsys, run / "probes" / "step-10")[1]["plan"]
     assert document["plan"] != call(capsys, run / "probes" / "step-9")[1]["plan"]
-    assert "step-10: tiny on arithmetic" in text
+    assert "tiny on arithmetic after step 10, 12 prompts" in text
 
 
 def test_the_star_marks_what_is_extrapolated_and_nothing_else(

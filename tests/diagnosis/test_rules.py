@@ -10,8 +10,10 @@ import pytest
 
 from grposcope.diagnosis import diagnose
 from grposcope.diagnosis.diagnose import ORDER, RULES, holm
+from grposcope.diagnosis.hacking import untrained
 from grposcope.diagnosis.missing import HOW
 from grposcope.diagnosis.verdict import sentence
+from grposcope.diagnosis.view import View
 
 from . import made
 
@@ -105,6 +107,127 @@ def test_hacking_without_evaluation_shows_in_components_or_cannot_be_told() -> N
     table["component/answer"], table["component/format"] = 0.3 - 0.25 * U + noise, 0.65 * U
     table["reward"] = table["component/answer"] + table["component/format"]
     assert "reward hacking" in flagged(table)
+
+
+def test_a_component_without_weight_that_does_not_follow_is_hacking() -> None:
+    """The proxy is the reward; the true score is logged beside it."""
+    table = made.healthy()
+    table["component/proxy"] = table["reward"]
+    true = 0.1 + 0.01 * made.ar1(np.random.default_rng(2), 120, 0.3)
+    table["component/true"] = true
+    assert "reward hacking" in flagged(table)
+    table["component/true"] = true + 0.3 * U  # it follows
+    assert "reward hacking" not in flagged(table)
+    table["component/true"] = true + 0.85  # it has no room to
+    assert "reward hacking" not in flagged(table)
+
+
+def test_weights_of_components_are_proved_or_nothing_is() -> None:
+    rng = np.random.default_rng(3)
+    table = made.healthy()
+    a, b, c = (0.5 + 0.1 * rng.normal(size=120) for _ in range(3))
+    table |= {"component/a": a, "component/b": b, "component/c": c, "reward": 2 * a - 0.5 * b}
+
+    def idle() -> set[str]:
+        view = View(made.run(table))
+        reward = view.get("reward")
+        assert reward is not None
+        return set(untrained(view, reward))
+
+    assert idle() == {"c"}
+    table["reward"] = table["reward"] + 0.05 * rng.normal(size=120)
+    assert idle() == set()
+    table["reward"] = b.copy()
+    assert idle() == {"a", "c"}
+
+
+def test_lengths_that_shrink_to_a_stub_within_a_few_rows() -> None:
+    table = {name: column[:60] for name, column in made.healthy().items()}
+    table["length"] = table["length"] * 0.02 ** np.clip((np.arange(60) - 32) / 7, 0, 1)
+    finding = next(f for f in diagnose(made.run(table)) if f.mode == "length")
+    assert finding.status == "flagged"
+    assert "a stub" in finding.because
+    assert finding.onset is not None
+    assert 28 <= finding.onset <= 40
+
+
+def test_longer_completions_that_pay_are_not_flagged() -> None:
+    table = made.healthy()
+    table["length"] = table["length"] * 3**U
+    assert "length" not in flagged(table)
+    table["reward"] = table["reward"] - 0.4 * U
+    assert "length" in flagged(table)
+
+
+@pytest.mark.parametrize("mode", ["kl blow-up", "entropy collapse", "clip saturation", "gradient explosion"])
+def test_levels_short_of_the_limit_are_not_flagged(mode: str) -> None:
+    """Half of what is needed, however sure."""
+    table = made.healthy()
+    table |= {
+        "kl": np.linspace(0.1, 0.45, 120), "entropy": np.linspace(0.8, 0.2, 120),
+        "clip_fraction": np.full(120, 0.25), "grad_norm": np.geomspace(0.5, 2.0, 120),
+    }  # fmt: skip
+    assert mode not in flagged(table)
+
+
+def test_a_small_but_clear_rise_is_learning() -> None:
+    table = made.healthy()
+    table["reward"] = 0.4 + 0.06 * U + 0.002 * made.ar1(np.random.default_rng(4), 120, 0.0)
+    finding = next(f for f in diagnose(made.run(table)) if f.mode == "no learning")
+    assert finding.status == "ok"
+    assert "more than noise" in finding.because
+
+
+def test_a_fall_is_no_standstill() -> None:
+    table = made.healthy()
+    table["reward"] = table["reward"] - 0.9 * U
+    finding = next(f for f in diagnose(made.run(table)) if f.mode == "no learning")
+    assert finding.status == "ok"
+    assert finding.p > 0.5
+
+
+def test_levels_are_told_of_short_runs() -> None:
+    """Twenty rows are too few to judge changes, but not where the run is."""
+    table = {name: column[:20] for name, column in made.healthy().items()}
+    table["truncated"] = np.full(20, 0.9)
+    findings = diagnose(made.run(table))
+    assert [f.mode for f in findings if f.status == "flagged"] == ["length"]
+    assert next(f for f in findings if f.mode == "reward decline").status == "cannot tell"
+
+
+def test_swings_that_fade_are_not_flagged_and_steady_ones_do_not_grow() -> None:
+    table = made.healthy()
+    swing = 0.2 * np.sin(2 * np.pi * 6 * U)
+    table["reward"] = table["reward"] + swing * np.exp(-4 * U)
+    assert not {"oscillation", "growing oscillation"} & set(flagged(table))
+    table = made.healthy()
+    table["reward"] = table["reward"] + swing
+    assert "growing oscillation" not in flagged(table)
+
+
+def test_what_is_proved_is_not_counted_among_the_tests() -> None:
+    """Holm's factor is the number of rules that can err."""
+    table = made.healthy()
+    table["reward"] = table["reward"] + 0.05 * np.sin(2 * np.pi * 6 * U)
+    findings = diagnose(made.run(table, np.linspace(0.3, 0.6, 12)))
+    tested = [f for f in findings if not math.isnan(f.p) and f.mode not in ("misconfiguration", "non-finite")]
+    least = min(tested, key=lambda f: f.p)
+    assert 0 < least.p < 1 / len(tested)
+    assert least.adjusted == pytest.approx(least.p * len(tested))
+
+
+@pytest.mark.parametrize(("ends", "found"), [((0.6, 0.7), False), ((1e-3, 0.2), False), ((0.05, 3), True)])
+def test_kl_must_be_far_and_steep(ends: tuple[float, float], found: bool) -> None:
+    table = made.healthy()
+    table["kl"] = np.where(U < 0.6, *ends)
+    assert ("kl blow-up" in flagged(table)) == found
+
+
+def test_a_component_without_weight_may_fall_with_the_reward() -> None:
+    table = made.healthy()
+    table["reward"] = table["component/proxy"] = table["reward"] - 0.5 * U
+    table["component/true"] = 0.5 - 0.4 * U + 0.01 * made.ar1(np.random.default_rng(5), 120, 0.3)
+    assert "reward hacking" not in flagged(table)
 
 
 def test_cancelling_components() -> None:

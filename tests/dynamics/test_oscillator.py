@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from grposcope.dynamics.oscillator import Oscillator, adam_step, size_exponent
+from grposcope.dynamics.oscillator import Oscillator, adam_step, curvature_of, size_exponent
 from grposcope.errors import UserError
+from grposcope.records import Estimate
 
 BRANCHES = {
     "overdamped": Oscillator(0.95, 1.0, 0.05, 0.2, 0.9, 0.01),
@@ -79,6 +80,17 @@ def test_heavy_ball_tends_to_the_oscillator(momentum: float) -> None:
         errors.append(np.abs(model - path).max())
     assert errors[1] < 0.03
     assert errors[1] < errors[0] / 2
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_mass_is_the_second_order_of_heavy_ball(momentum: float) -> None:
+    """The slow multiplier λ of x_{n+1} − x_n = β(x_n − x_{n−1}) − kx has −ln λ = k/c + k²m/c³ + O(k³)."""
+    c = 1 - momentum
+    k = 1e-4 * c**2
+    trace = 1 + momentum - k
+    slow = (trace + math.sqrt(trace**2 - 4 * momentum)) / 2
+    second = (-math.log(slow) - k / c) * c**3 / k**2
+    assert Oscillator.from_optimizer(k, momentum, 1.0).mass == pytest.approx(second, rel=1e-3)
 
 
 def test_lag_erodes_damping() -> None:
@@ -152,3 +164,15 @@ def test_bad_oscillators() -> None:
             Oscillator(*bad, start=0.0, plateau=1.0)
     with pytest.raises(UserError, match="lag"):
         Oscillator.from_optimizer(0.1, 0.9, 0.5, lag=-1.0)
+
+
+def test_curvature_of_a_time_constant_undoes_it() -> None:
+    """Without lag the overdamped oscillator of κ has τ = c/k; a lag makes a run slower, not less stiff."""
+    made = Oscillator.from_optimizer(0.1, 0.5, 0.2)
+    found = curvature_of(Estimate(made.time_constant, 2.0, 50), 0.1, 0.5)
+    assert found.value == pytest.approx(0.2)
+    assert found.se == pytest.approx(0.2 * 2.0 / made.time_constant)
+    assert curvature_of(Estimate(24.0, 1.0, 50), 0.1, 0.5, 3).value == pytest.approx(0.5 / (0.1 * 25))
+    assert curvature_of(Estimate(24.0, 1.0, 50, "not identified"), 0.1, 0.5).flag == "not identified"
+    with pytest.raises(UserError, match="interval 0"):
+        curvature_of(Estimate(24.0, 1.0, 50), 0.1, 0.5, 0)

@@ -56,3 +56,26 @@ def test_without_spikes() -> None:
     assert np.abs(held - curve).max() < 2  # also at the very end, where no later point says what is usual
     assert np.abs(series.without_spikes(curve, 0.1, 6.0) - curve).max() < 1e-12
     assert len(series.without_spikes(curve[:10], 0.1, 3.0)) == 10
+
+
+def test_averages_of_neighbours_end_evenly() -> None:
+    t, y = np.arange(1.0, 24.0), np.random.default_rng(0).standard_normal(23)
+    found = series.averaged(series.Series(t, y, ("note",)), 5)
+    assert found.reward.tolist() == pytest.approx([y[:8].mean(), y[8:13].mean(), y[13:18].mean(), y[18:].mean()])
+    assert found.steps.tolist() == [4.5, 11.0, 16.0, 21.0]
+    assert found.notes == ("note", "each point is the mean of 5 logged rewards, and so are the intervals")
+    whole = series.Series(t, y)
+    assert series.averaged(whole, 23) is whole
+
+
+def test_steps_that_share_a_batch_count_once() -> None:
+    batches = np.random.default_rng(0).standard_normal(30)
+    batches[11] = batches[10]  # two batches may agree by chance
+    repeated = series.Series(np.arange(1.0, 91.0), np.repeat(batches, 3))
+    once = series.each_batch(repeated, 3)
+    np.testing.assert_array_equal(once.reward, batches)
+    np.testing.assert_array_equal(once.steps, np.arange(1.0, 91.0, 3))
+    assert "3 steps share a batch" in once.notes[0]
+    distinct = series.Series(np.arange(90.0), np.random.default_rng(0).standard_normal(90))
+    assert series.each_batch(distinct, 3) is distinct
+    assert series.each_batch(repeated, 1) is repeated

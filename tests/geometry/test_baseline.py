@@ -78,6 +78,30 @@ def test_estimates_on_many_pulls_agree_with_the_truth_within_their_errors() -> N
     assert "lies" in one.verdict() or "cannot be told" in one.verdict()
 
 
+def test_the_noise_of_a_square_is_no_excess() -> None:
+    """With Cov/E k = 0.3 ± 0.2 the excess is (0.3² − 0.2²) E k, and the variance left is so much less."""
+    rewards, gram = sampled(1, 9)
+    without = baseline.best_variance(rewards[0], gram, Estimate(0.0, 0.0, 9))
+    left = baseline.best_variance(rewards[0], gram, Estimate(0.3, 0.2, 9))
+    assert without - left == pytest.approx(0.05 * np.diag(gram).mean())
+
+
+def test_prompts_with_equal_rewards_count_in_the_average() -> None:
+    """Rewards 1 with chance 0.1, ‖s‖² = 1 + 2r: Cov/E k = 0.18/1.2, of mixed groups alone far more."""
+    random = np.random.default_rng(0)
+    found, alone = [], []
+    for _ in range(60):
+        rewards = (random.random((40, 8)) < 0.1).astype(float)
+        gram = np.diag(1 + 2 * rewards.ravel())
+        mixed = np.ptp(rewards, axis=1) > 0
+        rows = np.repeat(mixed, 8)
+        found.append(baseline.pooled(rewards, gram)[0].covariance.value)
+        alone.append(baseline.pooled(rewards[mixed], gram[np.ix_(rows, rows)])[0].covariance.value)
+    truth, one, other = 0.18 / 1.2, Estimate.mean(found), Estimate.mean(alone)
+    assert abs(one.value - truth) < 4 * one.se + 0.005
+    assert other.value > truth + 0.05
+
+
 def test_jackknife_errors_cover() -> None:
     """The estimate lies within 1.96 standard errors of the truth in about 95 % of samples."""
     best = P @ (REWARDS * NORMS) / (P @ NORMS)

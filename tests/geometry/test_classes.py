@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from geometry_models import batch, build, one_by_one
 
-from grposcope.geometry import classes
-from grposcope.objectives import advantages
+from grposcope.geometry import classes, probe
+from grposcope.objectives import advantages, recipes
 
 
 @pytest.mark.parametrize("wins", [[1, 0], [1, 0, 0, 1], [0, 0, 0, 0, 0, 1, 0, 0]])
@@ -59,6 +60,20 @@ def test_binary_rewards_are_held_completely_and_uneven_reductions_are_not() -> N
     assert classes.two_class_error(u, rewards, gram_of(scores)) == pytest.approx(0, abs=1e-7)
     uneven = u / np.array([1.0, 2, 3, 4, 5])
     assert classes.share_in_span(uneven, classes.sides(rewards), gram_of(scores)) < 0.95
+
+
+def test_a_reward_at_the_mean_counts_as_a_failure() -> None:
+    assert classes.sides(np.array([0.0, 0.5, 1.0])).tolist() == [[0, 0, 1], [0.5, 0.5, 0]]
+
+
+def test_reduced_classes_hold_binary_gradients_and_not_graded_ones() -> None:
+    """GRPO weighs rollouts by 1/length: c_i A_i s_i is held by the class means of c_i s_i if A takes two values."""
+    model, rollouts = build("llama"), batch(prompts=1, group=6)
+    graded = replace(rollouts, rewards=torch.tensor([[0.0, 1.0, 0.3, 0.8, 0.1, 0.6]], dtype=torch.float64))
+    for one, held in ((rollouts, True), (graded, False)):
+        found = probe.probe(model, one, recipes.GRPO).two_classes()
+        assert (found["reduced"].value > 1 - 1e-9) is held
+        assert found["plain"].value < 1 - 1e-6
 
 
 def test_no_share_of_a_zero_gradient() -> None:

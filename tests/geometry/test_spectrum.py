@@ -128,11 +128,31 @@ def test_bounds_enclose_every_spectrum_with_those_leading_values(values: list[fl
         assert low * (1 - 1e-9) <= full["entropy"]
 
 
+def test_the_rest_is_spread_over_values_known_too_low() -> None:
+    """Ritz values 1 and 0.1 of a spectrum 1, 0.4, 0.4, 0.4: the upper bounds must not take 0.1 at its word."""
+    true = np.array([1.0, 0.4, 0.4, 0.4])
+    found = spectrum.bounds(np.array([1.0, 0.1]), np.array([0.0, 0.3]), 4, float(np.linalg.norm(true)))
+    for name in ("participation", "entropy_sq"):
+        assert found[name][1] == pytest.approx(spectrum.ranks(true)[name])
+
+
 def test_bounds_close_when_nothing_is_left_out() -> None:
     values = np.array([3.0, 2.0, 1.0])
     found = spectrum.bounds(values, np.zeros(3), 10, float(np.linalg.norm(values)))
     for name, value in spectrum.ranks(values).items():
         assert found[name] == pytest.approx((value, value)), name
+
+
+@pytest.mark.parametrize("shape", [(170, 260), (260, 170), (40, 60)])
+def test_scaled_rows_need_not_be_made(shape: tuple[int, int]) -> None:
+    matrix = gradient_like(*shape, seed=4)
+    scale = torch.linspace(-1, 2, shape[0], dtype=torch.float64)
+    scale[::7] = 0
+    found, wanted = spectrum.leading(matrix, 8, scale=scale), torch.linalg.svdvals(scale[:, None] * matrix).numpy()
+    assert found.size == min(int((scale != 0).sum()), shape[1])
+    assert found.frobenius == pytest.approx(float(np.linalg.norm(wanted)))
+    assert (abs(found.values - wanted[: len(found.values)]) <= found.slack + 1e-9).all()
+    assert abs(found.values[0] - wanted[0]) < 1e-3 * wanted[0]
 
 
 def test_small_matrices_are_done_exactly() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import synthetic
+import synthetic_probe
 from grposcope.report import page
 from grposcope.runs import read
 
@@ -88,13 +89,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     hostile = synthetic.make(folder / "a <img src=x onerror=alert(1)> \u202eb", steps=120, texts=synthetic.HOSTILE)
     other = synthetic.make(folder / "other", steps=60, seed=1, settings={"recipe": "</script>"})
-    runs = {"one": [read(hostile)], "two": [read(hostile), read(other)]}
+    probed = synthetic.make(folder / "probed", steps=60)
+    for step in (20, 60):
+        place = probed / "probes" / f"step-{step:06d}"
+        synthetic_probe.make(place, seed=step, texts=synthetic.HOSTILE, prompts=8, task=synthetic.HOSTILE[0])
+    runs = {"one": [read(hostile)], "two": [read(hostile), read(other)], "probed": [read(probed)]}
     for name, content in runs.items():
         page.write(page.document(content), folder / f"{name}.html")
     return {name: folder / f"{name}.html" for name in runs}
 
 
-@pytest.mark.parametrize("name", ["one", "two"])
+@pytest.mark.parametrize("name", ["one", "two", "probed"])
 def test_every_chart_is_drawn_without_complaint_or_request(browser: Browser, pages: dict[str, Path], name: str) -> None:
     browser.look(1280)
     browser.open(pages[name])
@@ -205,6 +210,54 @@ def test_the_viewer_works_by_keyboard(browser: Browser, pages: dict[str, Path]) 
     assert where()[0].startswith("Step 50, 5 of 12")
 
 
+def test_the_credit_of_a_probe_is_seen_and_reached_by_keyboard(browser: Browser, pages: dict[str, Path]) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    def tokens() -> list[list[Any]]:
+        """Text, colour, classes and tooltip of the tokens of the first completion."""
+        return browser.run(
+            "return [...document.querySelector('.answer .text').querySelectorAll(':scope > span')]"
+            ".map(s => [s.textContent, s.style.background, s.className, s.title])"
+        )
+
+    browser.look(1280)
+    browser.open(pages["probed"])
+    browser.run("document.querySelector('.controls select').focus()")
+    assert browser.run("return document.querySelector('.key').hidden")
+    assert browser.run("return document.querySelectorAll('.answer .shared, .answer .common').length") == 0
+    browser.press(Keys.ARROW_DOWN)  # the list of runs: probed, then its probe
+    assert browser.run("return document.activeElement.value") == "probed, probe"
+    where = browser.run("return document.querySelector('.where').textContent")
+    assert where.startswith("Step 60, 1 of 1 shown; problem 1 of 8; 6 completions")
+    assert browser.run("return document.querySelector('.pick input:checked').value") == "credit"
+    assert not browser.run("return document.querySelector('.key').hidden")
+    data = browser.run("return JSON.parse(document.getElementById('data').textContent)")
+    viewer = next(section for section in data["sections"] if section["name"] == "rollouts")["data"]
+    first = viewer["runs"][1]["steps"][0]["problems"][0]["rollouts"][0]
+    found = tokens()
+    assert [kind for _, _, kind, _ in found[:3]] == ["common cancelled", "shared", ""]
+    assert "written by 6 of 6, 100% of its credit cancels" in found[0][3]
+    assert "written by 3 of 6" in found[1][3]
+    shade = "--minus" if first["credit"][1] > 0 else "--plus"
+    assert shade in found[1][1]
+    browser.run("document.querySelector('.pick input[value=net]').focus()")
+    browser.press(Keys.SPACE)
+    left = tokens()
+    assert not left[0][1]  # nothing is left of what all have written
+    assert "--shade" in left[2][1]
+    text = browser.run("return document.querySelector('.answer .text').textContent")
+    assert text.endswith(synthetic.HOSTILE[0])
+    assert "pwned" not in browser.run("return document.title")
+    assert browser.run("return document.querySelectorAll('main img, main script, main b b').length") == 0
+    browser.run("document.getElementById('viewer').focus()")
+    browser.press(Keys.ARROW_DOWN)
+    assert "problem 2 of 8" in browser.run("return document.querySelector('.where').textContent")
+    browser.run("const s = document.querySelector('.controls select'); s.selectedIndex = 0;"
+                "s.dispatchEvent(new Event('change'))")  # fmt: skip
+    assert browser.run("return document.querySelector('.pick input:checked').value") == "logp"
+    assert browser.complaints() == []
+
+
 def test_charts_show_numbers_where_the_pointer_is(browser: Browser, pages: dict[str, Path]) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
 
@@ -250,7 +303,7 @@ def test_it_can_be_read_in_light_and_dark(browser: Browser, pages: dict[str, Pat
     browser.run("localStorage.clear()")
 
 
-@pytest.mark.parametrize("name", ["one", "two"])
+@pytest.mark.parametrize("name", ["one", "two", "probed"])
 def test_it_fits_a_phone(browser: Browser, pages: dict[str, Path], name: str) -> None:
     def fits(width: int) -> bool:
         whole, room = browser.run("const d = document.documentElement; return [d.scrollWidth, d.clientWidth]")

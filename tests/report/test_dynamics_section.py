@@ -53,15 +53,17 @@ def test_numbers_are_those_of_the_room(tmp_path: Path) -> None:
     assert [figure.name for figure in found.figures] == ["forecast", "portrait", "stability"]
     (table,) = found.tables
     assert {row[0] for row in table.rows} == {*told["models"]}
-    assert [row[0] for row in table.rows][0] == told["best"]
+    assert next(row[0] for row in table.rows) == told["best"]
 
 
 def test_the_first_sentence_says_what_is_expected(tmp_path: Path) -> None:
     rising = outlook(T, 0.05 * T + 0.3 * np.random.default_rng(4).standard_normal(200))
     said = sentence(rising)
-    gain = rising.ahead.gain
+    gain, (low, high) = rising.ahead.gain.value, rising.ahead.gain_between
     assert said.startswith("Rising: in 100 further steps")
-    assert said.endswith(f"stopping now loses {gain.value:.3g} ± {gain.se:.3g}.")
+    assert said.endswith(f"stopping now loses {gain:.3g} ({low:.3g} to {high:.3g}).")
+    falling = outlook(T, 10 - 0.05 * T + 0.1 * np.random.default_rng(4).standard_normal(200))
+    assert falling.ahead.gain_between[0] < falling.ahead.gain.value < falling.ahead.gain_between[1]
     noise = outlook(T[:30], np.random.default_rng(4).standard_normal(30))
     assert sentence(noise).startswith("Cannot tell whether it goes on rising")
     assert "cannot tell" in ending(noise)
@@ -82,7 +84,8 @@ def test_stability_of_the_run(tmp_path: Path) -> None:
     assert told["threshold"] == refresh.threshold(0.1, 0.5, kappa)
     assert told["share"] == pytest.approx(3 / told["threshold"])
     text = next(t for t in found.text if t.startswith("Stability"))
-    assert f"up to {told['threshold']:.0f} optimiser steps" in text
+    assert f"at most {told['threshold']:.0f} optimiser steps" in text
+    assert "--measure" in text
     chart = next(f for f in found.figures if f.name == "stability")
     lines = chart.data["lines"]
     for pull, limit in list(zip(lines["pull"], lines["limit"], strict=True))[::10]:
@@ -96,7 +99,7 @@ def test_an_unknown_curvature_still_has_a_map(tmp_path: Path) -> None:
     assert found is not None
     text = next(t for t in found.text if t.startswith("Stability"))
     assert "curvature unknown" in text
-    assert "--curvature" in text
+    assert "--measure" in text
     assert math.isnan(found.numbers["a"]["stability"]["threshold"])
     chart = next(f for f in found.figures if f.name == "stability")
     assert chart.data["wanted"]["interval"] == [4]

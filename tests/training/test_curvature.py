@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +13,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from grposcope import policies
+from grposcope.cli import main
 from grposcope.dynamics.bandit import Bandit
 from grposcope.errors import UserError
 from grposcope.objectives import advantages
 from grposcope.records import Rollouts
 from grposcope.training import curvature, pretrain
+from grposcope.training.config import TrainConfig
+from grposcope.training.lab import prepare
 from grposcope.training.logprobs import token_logprobs
+from grposcope.training.loop import train
 
 REWARDS = torch.tensor([0.1, 0.9, 0.4], dtype=torch.float64)
 POPULATION = torch.tensor([0, 1, 1, 2])  # what the policy (1/4, 1/2, 1/4) draws, each with the same chance
@@ -124,10 +131,11 @@ def test_response_agrees_with_the_jacobian() -> None:
 
     def draw(k: int) -> Rollouts:
         stream = torch.Generator().manual_seed(k)
-        return rollouts(torch.multinomial(model.logits.detach().softmax(-1), 4096, True, generator=stream).view(-1, 8))
+        return rollouts(torch.multinomial(model.logits.detach().softmax(-1), 1024, True, generator=stream).view(-1, 8))
 
-    found = curvature.response(model, U, draw, stale_kl, 0.2, 12)
-    assert abs(found.value - quadratic(bandit, before)) < 4 * found.se < 0.4 * found.value
+    found = curvature.response(model, U, draw, stale_kl, 0.3, 8)
+    assert abs(found.value - quadratic(bandit, before)) < 3 * found.se
+    assert 0 < found.se < 0.15 * found.value
     assert torch.equal(model.logits, before)
 
 
@@ -235,3 +243,30 @@ def test_a_direction_needs_a_length() -> None:
     for vector in (torch.zeros(3), torch.tensor([1.0, float("nan")])):
         with pytest.raises(UserError, match="direction"):
             curvature.unit(vector)
+
+
+def test_the_stiffest_direction_of_a_run(tmp_path: Path) -> None:
+    """On the rollouts that chose it, κ of the Fisher matrix by double backward is that by forward differences."""
+    folder = tmp_path / "run"
+    train(TrainConfig(steps=1, prompts=2, group=2, kl=0.2, eval_every=0, eval_problems=0, threads=1, out=str(folder)))
+    settings = json.loads((folder / "config.json").read_text())["settings"]
+    top, found = curvature.of_run(folder, settings, batches=4)
+    lab = prepare(TrainConfig(**settings))
+    trained = policies.load(str(folder / "model")).model
+    assert not torch.equal(curvature.weights(lab.policy.model), curvature.weights(trained))
+    lab.policy.model.load_state_dict(trained.state_dict())
+    fisher = []
+    for k in range(2):
+        batch = curvature.drawn(lab, k)
+        seen = curvature.line(lab.policy.model, batch, top.vector)
+        fisher.append(curvature.along(seen, batch, curvature.objective_weights(lab, batch)).fisher.value)
+    assert sum(fisher) / 2 == pytest.approx(top.value, rel=0.02)
+    assert found.fisher.n == 2
+    assert found.curvature.value == pytest.approx(found.current.value + found.stale.value)
+
+
+def test_measuring_needs_a_run_with_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="no model"):
+        curvature.of_run(tmp_path, {})
+    assert main(["stability", "--measure"]) == 2
+    assert "--run" in capsys.readouterr().err

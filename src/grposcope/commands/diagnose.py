@@ -114,7 +114,7 @@ def _page(found: Run, findings: Sequence[Finding], path: Path) -> int:
     from grposcope.report.sections import diagnosis, settings
     from grposcope.report.words import labels
 
-    judged = diagnosis.judged([found], [findings])
+    judged = diagnosis.judged([found], [findings], folded=False)
     verdict, *reasons = re.split(r", (?=because )|; (?=do: )|; (?=cannot tell: )", judged.text[0])
     top = Section("headline", _begun(verdict), [_begun(text) + "." for text in (*reasons, *found.meta.notes)])
     known = settings.section([found])

@@ -171,7 +171,8 @@ def _summary(found: Any) -> str:
         f"plateau: {end}",
         f"level now {ahead.level.value:.3g} ± {ahead.level.se:.2g}; at step {ahead.steps[-1]:g} the reward is expected "
         f"at {ahead.mean[-1]:.3g}, {ahead.coverage:.0%} interval {ahead.low[-1]:.3g} to {ahead.high[-1]:.3g}",
-        f"value of continuing: {ahead.gain.value:+.3g} ± {ahead.gain.se:.2g}; probability that it learns at all "
+        f"value of continuing: {ahead.gain.value:+.3g} ({ahead.gain_between[0]:+.2g} to {ahead.gain_between[1]:+.2g}); "
+        "probability that it learns at all "
         f"{ahead.learning:.2f}",
         f"verdict: {ahead.verdict}; {ahead.advice}",
     ]

@@ -121,7 +121,7 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
     batch = planning.allocate(found, budget, *costs, arguments.multiple)
     values, errors = _moments(found), _errors(found, batch)
     parts = [
-        plan_text.heading(folder, about, probe), plan_text.moments(found, values), plan_text.curve(plan, probe),
+        plan_text.heading(about, probe), plan_text.moments(found, values), plan_text.curve(plan, probe),
         plan_text.verdict(plan), plan_text.batch(found, batch, budget, errors),
         plan_text.dead(found, probe, batch.group),
     ]  # fmt: skip
@@ -139,13 +139,14 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """What probe.json says in single values; nothing where there is only a Gram."""
+    """What probe.json says in single values, and the step; nothing where there is only a Gram."""
     from grposcope.runs import probes
 
     if not probes.recognises(folder):
         return {}
-    content = probes.load(folder).content
-    return {name: value for name, value in content.items() if isinstance(value, str | int | float)}
+    probe = probes.load(folder)
+    said = {name: value for name, value in probe.content.items() if isinstance(value, str | int | float)}
+    return {**said, "step": probes.step(probe)}
 
 
 def _moments(found: Moments) -> dict[str, dict[str, Any]]:

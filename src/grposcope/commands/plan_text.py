@@ -22,12 +22,13 @@ MEANING = {
 }
 
 
-def heading(folder: Path, about: Mapping[str, Any], probe: GramFile) -> str:
-    """Which probe this is."""
+def heading(about: Mapping[str, Any], probe: GramFile) -> str:
+    """What was probed."""
     prompts, group = probe.rewards.shape
-    what = f"{about.get('model', 'a model')} on {about.get('task', 'its task')}"
+    after = f" after step {about['step']}" if about.get("step") is not None else ""
+    what = f"{about.get('model', 'a model')} on {about.get('task', 'its task')}{after}"
     cut = f"; {probe.truncated.mean():.1%} of rollouts truncated" if probe.truncated.any() else ""
-    return f"probe {folder}: {what}, {prompts} prompts × {group} rollouts{cut}"
+    return f"probe: {what}, {prompts} prompts × {group} rollouts{cut}"
 
 
 def moments(found: Moments, values: Mapping[str, Mapping[str, Any]]) -> str:
@@ -129,7 +130,7 @@ def rewards_alone(folder: Path, document: Mapping[str, Any], mean: float) -> str
     return (
         f"run: {document['groups']} groups of steps {first} to {last}, mean reward {mean:.3f}\n\n{table(rows)}\n\n"
         "cannot tell from rewards: the error of the gradient, and so the best group size. That takes the sizes and "
-        f"directions of gradients:\n  grposcope probe --model {folder / 'model'} --out probe\n  grposcope plan probe"
+        f"directions of gradients:\n  grposcope probe --model {folder}\n  grposcope plan {folder}"
     )
 
 

@@ -16,6 +16,9 @@ examples:
   grposcope simulate --interval 20 --momentum 0.9 --ratio unclipped --kl-in loss
 """
 
+DRAWN = 6
+"""Settings in the plot; the table has all."""
+
 
 def add(commands: Any) -> None:
     """Add the command to the subparsers of `grposcope`."""
@@ -89,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
                          "group": group or "exact", "end": end, "swing": swing, "threshold": judged.threshold,
                          "radius": judged.radius, "stable": judged.stable})  # fmt: skip
             curves.append((f"η {lr:g} β {momentum:g} N {interval:g} G {group or 'exact'}", value[i].mean(0)))
-    print(_plot(curves[:6]))
+    print(_plot(curves))
     print(f"{bandit.rewards.shape[0]} contexts × {bandit.rewards.shape[1]} arms, κ = {kappa:.4g} from the Jacobian, "
           f"fixed point at {goal:.4f}")  # fmt: skip
     print(f"{'η':>8} {'β':>6} {'N':>5} {'G':>6} {'late value':>22} {'swing':>8} {'N*':>6} {'radius':>8}  frozen force")
@@ -103,20 +106,31 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _plot(curves: list[tuple[str, Any]]) -> str:
-    """Mean expected reward of each setting against the step."""
+    """Mean expected reward of each setting against the step, of the first DRAWN settings."""
     import plotext
 
     from grposcope.commands.plots import framed
 
     plotext.clear_figure()
-    for label, values in curves:
+    for label, values in curves[:DRAWN]:
         plotext.plot(list(range(len(values))), values.tolist(), marker="braille", label=label)
-    return framed("expected reward", "optimiser step")
+    some = f", the first {DRAWN} of {len(curves)} settings" if len(curves) > DRAWN else ""
+    return framed(f"expected reward{some}", "optimiser step")
 
 
 def _floats(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
+    return [float(part) for part in _parts(text, float)]
 
 
 def _ints(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    return [int(part) for part in _parts(text, int)]
+
+
+def _parts(text: str, kind: type) -> list[str]:
+    parts = text.split(",")
+    try:
+        list(map(kind, parts))
+    except ValueError:
+        numbers = "whole numbers" if kind is int else "numbers"
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of {numbers} with commas, such as 1,4,8") from None
+    return parts

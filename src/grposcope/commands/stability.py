@@ -15,6 +15,7 @@ examples:
   grposcope stability --lr 0.1 --momentum 0.9 --curvature 0.0959 --interval 16
   grposcope stability --lr 1e-3 --momentum 0.9 --optimizer adam --rms-gradient 0.01 --curvature 0.5 --interval 8
   grposcope stability --run runs/20260101-120000-tiny-grpo     settings and time constant of a finished run
+  grposcope stability --run runs/20260101-120000-tiny-grpo --measure     κ measured on rollouts of its model
 """
 
 
@@ -29,6 +30,8 @@ def add(commands: Any) -> None:
     )
     command.add_argument("--run", dest="run_path", metavar="RUN",
                          help="take settings and curvature from this run folder")  # fmt: skip
+    command.add_argument("--measure", action="store_true",
+                         help="with --run: measure κ on rollouts of its model, stiffest direction")  # fmt: skip
     command.add_argument("--lr", type=float, metavar="X", help="learning rate η")
     command.add_argument("--momentum", type=float, metavar="X", help="momentum β of SGD, or β₁ of Adam (default: 0)")
     command.add_argument("--curvature", type=float, metavar="X", help="restoring force κ per unit of displacement")
@@ -40,6 +43,7 @@ def add(commands: Any) -> None:
     command.add_argument("--optimizer", choices=("sgd", "adam"), help="optimiser (default: sgd)")
     command.add_argument("--rms-gradient", type=float, metavar="X",
                          help="root mean square gradient per parameter, needed with adam")  # fmt: skip
+    command.add_argument("--figures", metavar="FOLDER", help="also write the stability map as a PNG into this folder")
     command.set_defaults(run=run)
 
 
@@ -55,10 +59,12 @@ def run(arguments: argparse.Namespace) -> int:
              "rms_gradient")}  # fmt: skip
     error, source = arguments.curvature_se, "given"
     if arguments.run_path:
-        found, error, source = _from_run(Path(arguments.run_path))
+        found, error, source = _from_run(Path(arguments.run_path), arguments.measure)
         given = {name: value if value is not None else found.get(name) for name, value in given.items()}
         if arguments.curvature is not None:
             error, source = arguments.curvature_se, "given"
+    elif arguments.measure:
+        raise UserError("--measure needs a run to measure: name its folder with --run")
     if given["lr"] is None:
         raise UserError("say the learning rate with --lr, or name a run folder with --run")
     momentum, interval = given["momentum"] or 0.0, 1 if given["interval"] is None else given["interval"]
@@ -80,6 +86,16 @@ def run(arguments: argparse.Namespace) -> int:
     if judged.threshold and math.isfinite(judged.threshold):
         print(_map(step * given["curvature"], momentum, interval))
     print(_summary(judged, range_, verdict, step, momentum, given["curvature"], error, source))
+    if arguments.figures:
+        from grposcope.records import Estimate
+        from grposcope.report.figures import export
+        from grposcope.report.sections.dynamics_charts import stability_map
+        from grposcope.report.stability import Setting
+
+        here = Setting(given["lr"], momentum, interval, given["optimizer"] or "sgd", step=step,
+                       curvature=Estimate(given["curvature"], error, 1))  # fmt: skip
+        (file,) = export([stability_map([here], ["this setting"])], Path(arguments.figures), "png")
+        print(f"stability map: {file}")
     print(dumps({"verdict": verdict, **asdict(judged), "threshold_range": range_, "step": step, "momentum": momentum,
                  "curvature": given["curvature"], "curvature_se": error, "source": source}))  # fmt: skip
     return 0
@@ -144,8 +160,8 @@ def _map(pull: float, momentum: float, interval: int) -> str:
     return framed(f"stability map at momentum {momentum:g}: log10 N against log10 ηκ", "log10 ηκ")
 
 
-def _from_run(path: Path) -> tuple[dict[str, Any], float, str]:
-    """Settings of a run and κ from the time constant of its reward; without κ, with the reason, where there is none."""
+def _from_run(path: Path, measure: bool) -> tuple[dict[str, Any], float, str]:
+    """Settings of a run and κ, measured or from its reward's time constant; without κ, with the reason, if none."""
     from grposcope.dynamics.curves import fit_series
     from grposcope.dynamics.series import averaged, clean, each_batch
     from grposcope.report.outlook import POINTS
@@ -154,6 +170,8 @@ def _from_run(path: Path) -> tuple[dict[str, Any], float, str]:
 
     run = read(path)
     found = setting(run)
+    if measure:
+        return _measured(path, run.config.get("settings", {}), found)
     if "reward" not in run.table:
         raise UserError(f"{path} records no reward; give --curvature, and the settings without --run")
     series = each_batch(clean(run.table["step"], run.table["reward"]), found.interval)
@@ -165,4 +183,21 @@ def _from_run(path: Path) -> tuple[dict[str, Any], float, str]:
     if found.missing:
         return given, math.nan, f"{found.missing}; measure κ and give --curvature"
     given["curvature"] = found.curvature.value
-    return given, found.curvature.se, "from the time constant of the reward, the overdamped limit"
+    return (
+        given,
+        found.curvature.se,
+        "from the time constant of the reward: an upper bound, as directions it does not see may be stiffer",
+    )
+
+
+def _measured(path: Path, settings: dict[str, Any], found: Any) -> tuple[dict[str, Any], float, str]:
+    """Settings of a run and the part of κ that waits for a refresh, measured along the stiffest direction."""
+    from grposcope.training import curvature
+
+    given = {name: getattr(found, name) for name in ("lr", "momentum", "interval", "optimizer", "rms_gradient")}
+    _, along = curvature.of_run(path, settings)
+    stale = along.stale
+    told = f"measured along the stiffest direction; the part that follows every step is {along.current}"
+    if not stale.value > 2 * stale.se:
+        return given, math.nan, f"the part of κ that waits for a refresh, {stale}, does not stand out from 0; {told}"
+    return {**given, "curvature": stale.value}, stale.se, told

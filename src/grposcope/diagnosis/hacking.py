@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr
 
 from grposcope.diagnosis.findings import Evidence, Rule, Verdict, moved, unknown
 from grposcope.diagnosis.noise import Array, Tested
@@ -60,7 +60,7 @@ def _heldout(view: View, reward: Series) -> list[Test]:
         if _same_scale(reward, held):
             lag = scored.value - FOLLOWS * trained.value
             error = math.hypot(scored.se, FOLLOWS * trained.se)
-            behind = float(stats.t.cdf(lag / error, int(inside.sum()) - 2)) if error > 0 else float(lag >= 0)
+            behind = float(stdtr(int(inside.sum()) - 2, lag / error)) if error > 0 else float(lag >= 0)
             tests.append((max(trained.p_up, behind), because, evidence, onset))
     return tests
 
@@ -74,8 +74,7 @@ def _ends(values: np.ndarray) -> Tested:
     error = math.sqrt(float(rest @ rest) / df / float(x @ x))
     if error <= 1e-9 * max(abs(centre), 1e-300):
         return Tested(slope, 0.0, float(slope <= 0), float(slope >= 0))
-    up = float(stats.t.sf(slope / error, df))
-    return Tested(slope, error, up, 1 - up)
+    return Tested(slope, error, float(stdtr(df, -slope / error)), float(stdtr(df, slope / error)))
 
 
 def _same_scale(reward: Series, held: Series) -> bool:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr
 
 from grposcope.diagnosis.noise import Array, Tested
 
@@ -28,7 +28,7 @@ Span = tuple[float, float]
 LEAST = 3
 """Rows of the smallest window; a shorter one is widened."""
 
-AROUND = 10
+AROUND = 20
 """Rows, in and beside the window, that at least the noise is judged by."""
 
 
@@ -68,5 +68,4 @@ def _tested(value: float, variance: float, df: float) -> Tested:
     error = math.sqrt(variance)
     if error <= 1e-12 * abs(value):
         return Tested(value, 0.0, 0.0 if value > 0 else 1.0, 0.0 if value < 0 else 1.0)
-    up = float(stats.t.sf(value / error, df))
-    return Tested(value, error, up, float(stats.t.cdf(value / error, df)))
+    return Tested(value, error, float(stdtr(df, -value / error)), float(stdtr(df, value / error)))

@@ -21,8 +21,8 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.fft import dct
+from scipy.special import fdtrc, stdtr
 
 Array = NDArray[np.float64]
 
@@ -93,7 +93,7 @@ class Regression:
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.where(errors > 0, values / errors, np.sign(values) * np.inf)
         t = np.where(np.isnan(t), 0.0, t)
-        up = float(self.weight @ stats.t.sf(t, self.df))
+        up = float(self.weight @ stdtr(self.df, -t))
         return Tested(value, se, up, 1 - up)
 
 
@@ -187,7 +187,7 @@ def scan(design: Design, columns: Columns, y: Array) -> Scan:
     left = np.maximum(total - explained, 1e-12 * total)
     evidence = design.base[:, None] - 0.5 * columns.size - 0.5 * df * np.log(left)
     noise = posterior(evidence)
-    p = (noise * stats.f.sf((explained / r) / (left / df), r, df)).sum(0)
+    p = (noise * fdtrc(r, df, (explained / r) / (left / df))).sum(0)
     top = evidence.max(0)
     marginal = top + np.log(np.exp(evidence - top).sum(0))
     return Scan(p, posterior(marginal), noise)

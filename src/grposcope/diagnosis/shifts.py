@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.fft import dct, idct
+from scipy.special import fdtrc
 
 from grposcope.diagnosis.noise import Array, Design, posterior
 
@@ -91,5 +91,5 @@ def scan(shifts: Shifts, y: Array) -> Found:
     marginal = top + np.log(np.exp(evidence - top).sum(0))
     best = int(np.argmax(marginal))
     noise = posterior(evidence[:, best])
-    p = float(noise @ stats.f.sf(explained[:, best] / (left[:, best] / df), 1, df))
+    p = float(noise @ fdtrc(1, df, explained[:, best] / (left[:, best] / df)))
     return Found(min(1.0, p * len(shifts.start)), int(shifts.start[best]), int(shifts.width[best]), posterior(marginal))

@@ -40,8 +40,9 @@ class Forecast:
     steps (H,), mean (H,) and the predictive interval low, high (H,) of single rewards at `coverage`; inner_low,
     inner_high (H,) the one that holds half of them.
     level: where the reward is now, without noise. gain: expected level at the horizon minus the level now, the value
-    of continuing. learning: probability that the run learns at all. plateau: value at which a saturating curve
-    ends, plateau_step where 95 % of its rise is done; NaN with the reason where no curve is identified.
+    of continuing; gain_between: its ends at probability SURE on each side, further up than down. learning:
+    probability that the run learns at all. plateau: value at which a saturating curve ends, plateau_step where
+    95 % of its rise is done; NaN with the reason where no curve is identified.
     verdict: rising, falling, level or cannot tell. advice: continue, stop, or what is missing. flag: notes.
     """
 
@@ -54,6 +55,7 @@ class Forecast:
     coverage: float
     level: Estimate
     gain: Estimate
+    gain_between: tuple[float, float]
     learning: float
     plateau: Estimate
     plateau_step: float
@@ -91,12 +93,13 @@ def forecast(
     below *= widen
     above = below * float(late[-1])
     gain = Estimate(change, (below + above) / 2, n)
-    sigma = float(np.std(model.surprise + spikes[1:]))
-    verdict, advice = _advice(change, below, above, 0.25 * sigma)
+    z = NormalDist().inv_cdf(SURE)
+    between = change - z * below, change + z * above
+    verdict, advice = _advice(*between, 0.25 * float(np.std(model.surprise + spikes[1:])))
     plateau, reached = _plateau(series)
     low, high, inner_low, inner_high = band
-    return Forecast(later, mean, low, high, inner_low, inner_high, coverage, level, gain, 1 - model.still, plateau,
-                    reached, verdict, advice, notes)  # fmt: skip
+    return Forecast(later, mean, low, high, inner_low, inner_high, coverage, level, gain, between, 1 - model.still,
+                    plateau, reached, verdict, advice, notes)  # fmt: skip
 
 
 def mean_path(series: Series, later: Array, prior: trend.Prior | None = None) -> Array:
@@ -117,8 +120,8 @@ def _repeated(series: Series, later: Array, coverage: float, notes: str) -> Fore
     advice = "a reward that never varies gives no gradient: check the reward function and how hard the problems are"
     flag = "; ".join(filter(None, ("constant reward: the forecast only repeats it", notes)))
     return Forecast(
-        later, same, same, same, same, same, coverage, level, Estimate(0.0, math.nan, n, reason), math.nan,
-        level, math.nan, "cannot tell", advice, flag,
+        later, same, same, same, same, same, coverage, level, Estimate(0.0, math.nan, n, reason),
+        (0.0, 0.0), math.nan, level, math.nan, "cannot tell", advice, flag,
     )  # fmt: skip
 
 
@@ -166,10 +169,8 @@ def _change(model: trend.Trend, final: Array, late: float) -> tuple[float, float
     return float(model.weight @ moved), _spread(model.weight, moved, variance)
 
 
-def _advice(change: float, below: float, above: float, matters: float) -> tuple[str, str]:
-    """Verdict and advice from the interval of the change; `matters` is a quarter of the noise of one logged reward."""
-    z = NormalDist().inv_cdf(SURE)
-    low, high = change - z * below, change + z * above
+def _advice(low: float, high: float, matters: float) -> tuple[str, str]:
+    """Verdict and advice from the ends of the change; `matters` is a quarter of the noise of one logged reward."""
     if low > 0:
         return "rising", "continue: the reward is expected to rise further"
     if high < 0:
@@ -183,8 +184,10 @@ def _advice(change: float, below: float, above: float, matters: float) -> tuple[
 
 
 def _plateau(series: Series) -> tuple[Estimate, float]:
-    """Value and step of the plateau from the saturating curve with the least residual that is identified."""
-    fits = [f for f in (fit_series(series, name) for name in SATURATING) if not f.parameters["plateau"].flag]
+    """Value and step of the plateau from the saturating curve with the least residual, all of whose numbers are
+    identified."""
+    fits = [fit_series(series, name) for name in SATURATING]
+    fits = [f for f in fits if not any(p.flag for p in f.parameters.values())]
     if not fits:
         return Estimate(
             math.nan, math.nan, len(series.reward), "cannot tell: no saturating curve is identified"

@@ -32,9 +32,9 @@ class Prior:
     """What is believed of a run before seeing it; rises in units of its noise σ.
 
     powers, decays: the shapes u^p and 1 − e^{−u/τ}. roughness: variances q of the wandering, in σ² per unit of
-    the slowing clock. gain: mean of the rise b per hundred rewards, of which `most` hundreds count. spread: standard
-    deviation of b. saturated, still: prior log-odds of the decaying shapes and of b = 0. window, width: what counts
-    as a spike.
+    the slowing clock. gain: mean of the rise b per hundred rewards, of which `most` hundreds count. spreads: standard
+    deviations of b with their log-odds; a far larger rise is believed, but on strong evidence only. saturated,
+    still: prior log-odds of the decaying shapes and of b = 0. window, width: what counts as a spike.
     """
 
     powers: tuple[float, ...] = (0.3, 0.5, 0.8)
@@ -42,7 +42,7 @@ class Prior:
     roughness: tuple[float, ...] = (0.0, 0.1, 1.0, 10.0, 100.0, 1000.0)
     gain: float = 3.0
     most: float = 1.5
-    spread: float = 1.0
+    spreads: tuple[tuple[float, float], ...] = ((1.0, 0.0), (30.0, -6.0))
     saturated: float = -1.0
     still: float = -1.0
     window: float = 0.1
@@ -96,8 +96,8 @@ def posterior(steps: Array, reward: Array, spacing: float, prior: Prior) -> Tren
     shapes = [("power", p) for p in prior.powers] + [("decay", d) for d in prior.decays]
     gain = prior.gain * min(len(reward) / 100, prior.most) * sigma
     rows = [
-        (shape, q, prior.spread**2, gain, prior.saturated if shape[0] == "decay" else 0.0)
-        for shape, q in itertools.product(shapes, prior.roughness)
+        (shape, q, spread**2, gain, likely + (prior.saturated if shape[0] == "decay" else 0.0))
+        for shape, q, (spread, likely) in itertools.product(shapes, prior.roughness, prior.spreads)
     ]
     odds = np.array([row[4] for row in rows]) - np.log(len(prior.powers))
     rows += [(("power", AGE), q, 0.0, 0.0, prior.still) for q in prior.roughness]

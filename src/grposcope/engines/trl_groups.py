@@ -32,13 +32,11 @@ def read(path: Path, step: int, names: Sequence[str], weights: Sequence[float] |
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(pa.BufferReader(path.read_bytes())) as file:  # threads would only be waited for
             lacking = [name for name in ("prompt", *names) if name not in file.schema_arrow.names]
             if lacking or not names:
-                raise ValueError(
-                    f"lacks the column {lacking[0]!r}" if lacking else "cannot be told apart: no reward names"
-                )
-            table = file.read(["prompt", *names])
+                raise ValueError(f"lacks the column {lacking[0]!r}" if lacking else "holds no reward")
+            table = file.read(["prompt", *names], use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"cannot be read ({(str(error).splitlines() or ['unknown'])[0]})") from None
     parts = np.array([table[name].to_numpy() for name in names], np.float64)

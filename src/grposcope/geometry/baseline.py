@@ -10,8 +10,9 @@ tr Var((r − b*) s) = E[(r − V)² k] − Cov²/E[k] − ‖g‖².
 
 Products of expectations are estimated from distinct rollouts, so they carry no bias: Cov² from pairs
 of the jackknife would not be, hence Cov² − se². Standard errors: jackknife over the rollouts of a
-prompt, over prompts when pooled. A prompt whose rewards are all equal says nothing about Cov, and no
-prompt with fewer than four rollouts does.
+prompt, over prompts when pooled. Of a prompt by itself, rewards that are all equal say nothing about Cov, nor
+do fewer than four rollouts. In the average over prompts they count: their sample covariance is 0, and without
+them Cov would be too large by 1/P(rewards differ).
 """
 
 from __future__ import annotations
@@ -90,30 +91,34 @@ def pooled(rewards: Array, gram: Array) -> tuple[Baseline, tuple[Baseline, ...]]
     """The average over prompts, with standard errors over prompts, and each prompt's own.
 
     rewards (P, G); gram (B, B) of all rollouts, prompt-major. Prompts weigh by E[k], as they do in the
-    variance of a batch: the average is a ratio of sums, with jackknife errors over prompts.
+    variance of a batch: the average is a ratio of sums, with jackknife errors over prompts. Give all prompts
+    drawn, those with equal rewards too: an average over the others alone is one of mixed groups.
     """
     prompts, group = rewards.shape
     blocks = [gram[p * group : (p + 1) * group, p * group : (p + 1) * group] for p in range(prompts)]
     each = tuple(of_prompt(r, k) for r, k in zip(rewards, blocks, strict=True))
-    live = [i for i, one in enumerate(each) if math.isfinite(one.covariance.value)]
-    if len(live) < 2:
-        reason = f"{len(live)} of {prompts} groups have unequal rewards and 4 rollouts; at least 2 are needed"
-        return _nothing(len(live), reason), each
-    norms = np.array([np.diag(blocks[i]).mean() for i in live])
-    rest = np.array([best_variance(rewards[i], blocks[i], each[i].covariance) for i in live])
-    gaps = np.array([each[i].covariance.value for i in live])
+    mixed = sum(math.isfinite(one.covariance.value) for one in each)
+    if mixed < 2:
+        reason = f"{mixed} of {prompts} groups have unequal rewards and 4 rollouts; at least 2 are needed"
+        return _nothing(mixed, reason), each
+    norms = np.array([np.diag(block).mean() for block in blocks])
+    gaps = [_of_equal(0.0, one.covariance) for one in each]
+    bests = [_of_equal(r[0], one.optimal) for r, one in zip(rewards, each, strict=True)]
+    rest = np.array([best_variance(r, k, gap) for r, k, gap in zip(rewards, blocks, gaps, strict=True)])
     # squares less their sampling variance, so that noise is not counted as excess
-    square_gap = np.array([each[i].covariance.value ** 2 - each[i].covariance.se ** 2 for i in live])
-    square_best = np.array([each[i].optimal.value ** 2 - each[i].optimal.se ** 2 for i in live])
-    means = np.array([each[i].mean.value for i in live])
-    bests = np.array([each[i].optimal.value for i in live])
+    square_gap, square_best = (np.array([e.value**2 - e.se**2 for e in kind]) for kind in (gaps, bests))
     return Baseline(
-        mean=_ratio(means * norms, norms),
-        optimal=_ratio(bests * norms, norms),
-        covariance=_ratio(gaps * norms, norms),
+        mean=_ratio(rewards.mean(1) * norms, norms),
+        optimal=_ratio(np.array([e.value for e in bests]) * norms, norms),
+        covariance=_ratio(np.array([e.value for e in gaps]) * norms, norms),
         excess_mean=_ratio(square_gap * norms, rest),
         excess_none=_ratio(square_best * norms, rest),
     ), each
+
+
+def _of_equal(value: float, found: Estimate) -> Estimate:
+    """What was found, or the value that a prompt with equal rewards adds to an average."""
+    return found if math.isfinite(found.value) else Estimate(float(value), 0.0, found.n)
 
 
 def covariance(rewards: Array, norms: Array) -> float:

@@ -50,16 +50,14 @@ def oriented(owned: list[tuple[nn.Module, str]], array: Tensor) -> Tensor:
 class Collect:
     """Receives uses and hands a parameter over when its last use has come."""
 
-    def __init__(
-        self, measured: dict[str, nn.Parameter], owners: Owners, visit: Visitor, recomputed: set[nn.Module]
-    ):
+    def __init__(self, measured: dict[str, nn.Parameter], owners: Owners, visit: Visitor, recomputed: set[nn.Module]):
         self.measured, self.owners, self.visit, self.recomputed = measured, owners, visit, recomputed
         self.names = {id(p): name for name, p in measured.items()}
         self.calls: dict[int, int] = {}
         self.uses: dict[str, list[Use]] = {}
         self.vectors: dict[int, Tensor] = {}
         self.leaves: dict[tuple[int, int], Tensor] = {}
-        self.outputs: dict[nn.Module, Tensor | None] = {}
+        self.outputs: dict[nn.Module, tuple[Tensor, int] | None] = {}
         self.phase = "forward"
         self.batch = 0
 
@@ -71,22 +69,23 @@ class Collect:
     def keep_output(self, module: nn.Module, out: Tensor) -> None:
         """Keep what a linear layer gave, for when it is called again; not of one that is called several times."""
         if self.phase == "forward" and module in self.recomputed:
-            self.outputs[module] = None if module in self.outputs else out.detach()
+            self.outputs[module] = None if module in self.outputs else (out.detach(), out._version)
 
     def known_output(self, module: nn.Module) -> Tensor | None:
-        """What the layer gave in the forward pass, once."""
-        return self.outputs.pop(module, None) if self.phase == "backward" else None
+        """What the layer gave in the forward pass, once; None if someone has written over it since."""
+        out, version = (self.outputs.pop(module, None) if self.phase == "backward" else None) or (None, 0)
+        return out if out is not None and out._version == version else None
 
     def kept_bytes(self) -> int:
         """Size of the outputs kept."""
-        return sum(out.nbytes for out in self.outputs.values() if out is not None)
+        return sum(kept[0].nbytes for kept in self.outputs.values() if kept)
 
     def called(self, parameter: Tensor) -> None:
         """A use in the forward pass; those of a recomputation during the backward pass do not count."""
         if self.phase == "forward":
             self.calls[id(parameter)] = self.calls.get(id(parameter), 0) + 1
 
-    def received(self, parameter: nn.Parameter, use: Use) -> None:
+    def received(self, parameter: Tensor, use: Use) -> None:
         """A use in the backward pass."""
         name = self.names[id(parameter)]
         if not (bool(torch.isfinite(use.columns.sum())) and (use.lookup or bool(torch.isfinite(use.rows.sum())))):
@@ -106,7 +105,7 @@ class Collect:
         kind = "embedding" if all(use.lookup for use in uses) else "linear"
         self.visit(Score(name, kind, (weights.shape[0], weights.shape[1]), weights, uses))
 
-    def vector(self, parameter: nn.Parameter, gradient: Tensor) -> None:
+    def vector(self, parameter: Tensor, gradient: Tensor) -> None:
         """Per-rollout gradients (B, d) of a vector; several uses add up."""
         before = self.vectors.get(id(parameter))
         self.vectors[id(parameter)] = gradient if before is None else before + gradient

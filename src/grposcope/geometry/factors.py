@@ -148,21 +148,27 @@ def _check(factors: Factors, rollouts: Rollouts, most: int = 4) -> None:
     with _checkpointing(factors.model):
         with memory.saved_bytes(own) as saved:
             _, total = _forward(factors.model, few, weights, factors.temperature)
-        gradients = torch.autograd.grad(total, list(factors.measured.values()), allow_unused=True)
-    wanted = dict(zip(factors.measured, gradients, strict=True))
+        wanted = dict(
+            zip(
+                factors.measured,
+                torch.autograd.grad(total, list(factors.measured.values()), allow_unused=True),
+                strict=True,
+            )
+        )
     off: dict[str, float] = {}
     size: dict[str, float] = {}
 
     def compare(score: Score) -> None:
-        autograd = wanted[score.name]
+        """Sizes of the difference and of autograd's gradient, of one parameter."""
+        autograd = wanted.pop(score.name)  # freed as soon as it is compared
         off[score.name] = size[score.name] = 0.0
-        for piece, block in score.blocks():
-            mine = block.sum(0)
-            theirs = torch.zeros_like(mine)
+        for piece, block in score.merged().blocks():
+            mine = block[0]
             if autograd is not None:
                 theirs = factors.oriented(score.name, autograd)[piece].to(mine)
-            off[score.name] += float(torch.linalg.vector_norm(mine.sub_(theirs))) ** 2
-            size[score.name] += float(torch.linalg.vector_norm(theirs)) ** 2
+                size[score.name] += float(torch.linalg.vector_norm(theirs)) ** 2
+                mine = mine.sub_(theirs)
+            off[score.name] += float(torch.linalg.vector_norm(mine)) ** 2
 
     factors.stream(few, compare, weights)
     blocks = len(recompute.blocks(factors.model))
@@ -170,7 +176,7 @@ def _check(factors: Factors, rollouts: Rollouts, most: int = 4) -> None:
     total_size = math.fsum(size.values())
     factors.error = math.sqrt(math.fsum(off.values()) / total_size) if total_size else math.nan
     relative = {name: math.sqrt(off[name] / size[name]) for name in off if size[name] > 1e-12 * total_size}
-    missing = [name for name, g in wanted.items() if g is not None and name not in off and bool(g.any())]
+    missing = [name for name, gradient in wanted.items() if gradient is not None and bool(gradient.any())]
     factors.worst = max(relative.items(), key=lambda item: item[1], default=("", math.nan))
     allowed = 0.1 if factors.model.dtype in (torch.bfloat16, torch.float16) else 1e-3
     if missing or not factors.error <= allowed:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-BLOCK = 4 * 2**20
+BLOCK = 8 * 2**20
 """Bytes of per-rollout matrices held at a time while a parameter is gone through: few enough to stay in cache."""
 
 
@@ -78,6 +78,13 @@ class Score:
                 total.index_put_((which[0], use.rows[which] - piece.start), use.columns[which], accumulate=True)
         assert total is not None
         return total
+
+    def merged(self) -> Score:
+        """All rollouts as one, whose S is the sum of theirs."""
+        if self.direct is not None:
+            return replace(self, direct=self.direct.sum(0, keepdim=True))
+        return replace(self, uses=tuple(Use(use.rows.flatten(0, 1)[None], use.columns.flatten(0, 1)[None], use.padding)
+                                        for use in self.uses))  # fmt: skip
 
     def dense(self) -> Tensor:
         """All of S, (B, R, C): for tests and small models."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +26,8 @@ from grposcope.records import Estimate
 
 SAMPLE = 2**20
 """Gradient entries, over all layers, that the parameter-level measures are taken from."""
+PIECE = 2**20
+"""Entries of a gradient looked at together."""
 TOPS = (1, 5, 20)
 BELOW = (0.1, 0.01, 0.001)
 
@@ -147,11 +148,13 @@ class Sample:
         place = slice(offset, None, self.stride)
         self.kept.append((flat[place].clone(), weights.reshape(-1)[place].to(flat.dtype)))
         self.entries += len(flat)
-        rows = gradient.reshape(-1, gradient.shape[-1])  # a row at a time in the gradient's precision, then in float64
-        low, high = (float(extreme) for extreme in torch.aminmax(rows))
-        self.largest = max(self.largest, -low, high)
-        self.sum_abs += float(rows.abs().sum(1).double().sum())
-        self.sum_square += float(torch.linalg.vector_norm(rows, dim=1).double().square().sum())
+        width = gradient.shape[-1]
+        for rows in gradient.reshape(-1, width).split(max(1, PIECE // width)):
+            low, high = (float(extreme) for extreme in torch.aminmax(rows))
+            self.largest = max(self.largest, -low, high)
+            # a row at a time in the gradient's precision, the rows in float64
+            self.sum_abs += float(rows.abs().sum(1).double().sum())
+            self.sum_square += float(torch.linalg.vector_norm(rows, dim=1).double().square().sum())
 
     def measures(self, parts: int = 10) -> dict[str, Estimate]:
         """Every measure by name; errors are those of sampling, over random parts of the sample. `hoyer` is exact."""

@@ -84,12 +84,12 @@ def sentence(found: Outlook) -> str:
         f"{BEGINNINGS[ahead.verdict]}: in {number(further)} further steps {number(ahead.mean[-1])} is expected, "
         f"{ahead.coverage:.0%} of rewards between {number(ahead.low[-1])} and {number(ahead.high[-1])}"
     )
-    gain = ahead.gain
+    low, high = ahead.gain_between
     if ahead.verdict == "cannot tell":
-        low, high = gain.interval()
         return f"{said}; going on may change it by anything from {signed(low)} to {signed(high)}."
-    word = "loses" if gain.value > 0 else "spares"
-    return f"{said}; stopping now {word} {number(abs(gain.value))} ± {number(gain.se)}."
+    if ahead.verdict == "falling":
+        return f"{said}; stopping now spares {number(-ahead.gain.value)} ({number(-high)} to {number(-low)})."
+    return f"{said}; stopping now loses {number(ahead.gain.value)} ({number(low)} to {number(high)})."
 
 
 def ending(found: Outlook) -> str:
@@ -139,6 +139,7 @@ def numbers(found: Outlook) -> dict[str, Any]:
             "coverage": ahead.coverage,
             "level": ahead.level,
             "gain": ahead.gain,
+            "gain_between": list(ahead.gain_between),
             "learning": ahead.learning,
             "plateau": ahead.plateau,
             "plateau_step": ahead.plateau_step,

@@ -1,6 +1,7 @@
 """What a run's settings and its reward say of its stability: effective step, momentum, interval, curvature.
 
-The curvature is that of the reward's time constant, κ = (1 − β)/(η(τ + lag)), along what the reward sees. For Adam
+The curvature is that of the reward's time constant, κ = (1 − β)/(η(τ + lag)), along what the reward sees. Stiffer
+directions decide, so a bound from it is an upper one; `training.curvature` measures those. For Adam
 the step is η(1 − β₁)/√v̂, with √v̂ the root mean square of the logged gradient norms (as clipped) over all weights.
 """
 

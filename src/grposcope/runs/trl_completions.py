@@ -198,7 +198,8 @@ def _agree(rewards: Floats, advantages: Floats) -> bool:
 
 def _table(path: Path) -> pa.Table:
     try:
-        return pyarrow.parquet.read_table(path)
+        with pyarrow.parquet.ParquetFile(path) as file:  # one small file: threads would only cost
+            return file.read(use_threads=False)
     except (OSError, pa.ArrowException) as error:
         first = (str(error).splitlines() or ["unknown"])[0]
         raise UserError(f"{path}: cannot be read ({first}); delete it or copy it again") from None

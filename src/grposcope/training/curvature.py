@@ -18,6 +18,9 @@ w = ∂L/∂log π that depend on the policy that drew them. Along a unit direct
 `hessian_product`  Hv of a loss by a double backward pass, for the directions themselves: `stiffest` finds the
                    eigenvectors of largest eigenvalue by Lanczos. `fisher_loss` has the Fisher matrix as its Hessian.
 
+`of_run` puts them together for the model of a run. The stiffest direction is the one that decides; along the way the
+weights have moved κ can be thousands of times smaller.
+
 Where the rewards carry a KL of weight λ to a reference, the plateau has stale κ = λ u'Fu and no current part.
 """
 
@@ -25,7 +28,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,8 +39,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from transformers import PreTrainedModel
 
+from grposcope import policies
 from grposcope.errors import UserError
 from grposcope.records import Estimate, Rollouts
+from grposcope.training.collect import collect
+from grposcope.training.config import TrainConfig
+from grposcope.training.lab import Lab, prepare
 from grposcope.training.logprobs import token_logprobs
 from grposcope.training.update import frozen_logprobs
 
@@ -233,3 +243,49 @@ def stiffest(
         Mode(float(values[-i]), unit(spanned.T @ vectors[:, -i].to(spanned)), abs(beside[-1] * float(vectors[-1, -i])))
         for i in range(1, min(modes, size) + 1)
     )
+
+
+def of_run(folder: Path, settings: dict[str, Any], batches: int = 8) -> tuple[Mode, Along]:
+    """The stiffest direction of the final model of a run, and κ along it with errors over batches.
+
+    settings: those of the run, fields of `TrainConfig`. Half of the batches, drawn like the run's own, find the
+    direction: the first eigenvector of the Fisher matrix. κ is measured on the other half, since a direction looks
+    stiffer than it is on the rollouts that chose it. UserError where the run has no model.
+    """
+    if not (folder / "model" / "config.json").exists():
+        raise UserError(f"{folder} holds no model to measure; --measure needs a finished run folder of grposcope train")
+    known = {f.name for f in fields(TrainConfig)}
+    lab = prepare(TrainConfig(**{name: value for name, value in settings.items() if name in known}))
+    model = lab.policy.model
+    model.load_state_dict(policies.load(str(folder / "model"), model.dtype, str(model.device)).model.state_dict())
+    half = max(batches // 2, 2)
+    some = [drawn(lab, k) for k in range(half)]
+    products = [hessian_product(model, partial(fisher_loss, model, b, lab.config.temperature)) for b in some]
+    start = torch.randn(lab.policy.parameters, generator=torch.Generator().manual_seed(0)).to(model.device)
+    top = stiffest(lambda v: torch.stack([p(v) for p in products]).mean(0), start, 12)[0]
+    found = []
+    for k in range(half, 2 * half):
+        batch = drawn(lab, k)
+        seen = line(model, batch, top.vector, lab.config.temperature, lab.size)
+        found.append(along(seen, batch, objective_weights(lab, batch)))
+    return top, Along(*(Estimate.mean([getattr(x, f.name).value for x in found]) for f in fields(Along)))
+
+
+def drawn(lab: Lab, number: int) -> Rollouts:
+    """Batch `number` of rollouts of the present policy, on problems and random numbers that no run has used."""
+    shape, seed = (lab.config.prompts, lab.config.group), lab.config.seed + 1_000_000
+    return collect(lab.policy, lab.task, lab.train_set, lab.objective, lab.sampling, shape, seed, number * shape[0],
+                   lab.config.credit == "steps").rollouts  # fmt: skip
+
+
+def objective_weights(lab: Lab, batch: Rollouts) -> Weigh:
+    """The weights ∂L/∂log π of a run's objective on a batch, its KL to the reference included."""
+    temperature, credit = lab.config.temperature, lab.objective.credit(batch, lab.config.credit, torch.float64)
+    reference = None
+    if lab.reference is not None:
+        reference = frozen_logprobs(lab.reference, batch, temperature, lab.size).double()
+
+    def weigh(now: Tensor, old: Tensor, rollouts: Rollouts) -> Tensor:
+        return lab.objective.weights(now, old, rollouts, credit=credit, logp_ref=reference)
+
+    return weigh

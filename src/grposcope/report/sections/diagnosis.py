@@ -34,8 +34,8 @@ def section(runs: Sequence[Run]) -> Section | None:
     return judged(runs, [diagnose(run) if run.steps else () for run in runs])
 
 
-def judged(runs: Sequence[Run], findings: Sequence[Findings]) -> Section:
-    """The same of runs that are diagnosed already."""
+def judged(runs: Sequence[Run], findings: Sequence[Findings], folded: bool = True) -> Section:
+    """The same of runs that are diagnosed already. folded: whether rules that are not flagged are shown when asked."""
     names = labels(runs)
     verdicts = [visible(sentence(run, found), LIMIT) for run, found in zip(runs, findings, strict=True)]
     numbers = {
@@ -47,7 +47,7 @@ def judged(runs: Sequence[Run], findings: Sequence[Findings]) -> Section:
         return Section("diagnosis", "Diagnosis", tables=[Table("", ("run", "verdict"), rows)], numbers=numbers)
     (run,), (found,) = runs, findings
     return Section(
-        "diagnosis", "Diagnosis", text=[verdicts[0]], figures=_figures(run, found), tables=[_table(found)],
+        "diagnosis", "Diagnosis", text=[verdicts[0]], figures=_figures(run, found), tables=_tables(found, folded),
         numbers=numbers,
     )  # fmt: skip
 
@@ -56,8 +56,17 @@ def _flagged(findings: Findings) -> list[str]:
     return [finding.mode for finding in findings if finding.status == "flagged"]
 
 
-def _table(findings: Findings) -> Table:
-    """A line per rule, flagged ones first."""
+def _tables(findings: Findings, folded: bool) -> list[Table]:
+    """All rules, or what is flagged, and the rest for those who ask."""
+    if not folded:
+        return [_table("Rules", findings)]
+    flagged = [finding for finding in findings if finding.status == "flagged"]
+    rest = [finding for finding in findings if finding.status != "flagged"]
+    return [*([_table("Flagged", flagged)] if flagged else []), _table("Rules that are not flagged", rest, folded=True)]
+
+
+def _table(title: str, findings: Findings, folded: bool = False) -> Table:
+    """A line per rule."""
     rows = []
     for finding in findings:
         flagged = finding.status == "flagged"
@@ -72,9 +81,9 @@ def _table(findings: Findings) -> Table:
         ))  # fmt: skip
     header = ("rule", "status", "since step", "confidence", "evidence", "what to do")
     return Table(
-        "Rules", header, rows,
+        title, header, rows,
         "Confidence is 1 − p, adjusted for the number of rules: of runs without any failure, at most a share of "
-        "1 − confidence shows a finding as strong. Evidence: value ± standard error.",
+        "1 − confidence shows a finding as strong. Evidence: value ± standard error.", folded,
     )  # fmt: skip
 
 

@@ -24,10 +24,7 @@ POINTS = 250
 REWARDS = ("reward", "reward_after_kl", "score")
 """Columns that can be forecast, the best first."""
 
-WAYS = (
-    "give it to `grposcope stability --run RUN --curvature κ`; docs/dynamics.md says how to measure it by a response "
-    "experiment"
-)
+WAYS = "measure it with `grposcope stability --run RUN --measure`"
 
 
 def section(runs: Sequence[Run]) -> Section | None:
@@ -111,9 +108,10 @@ def _stability(label: str, found: Setting, several: bool) -> str:
     least, most = (refresh.threshold(found.step, found.momentum, k) if k > 0 else math.inf for k in (high, low))
     unclear = " Its interval holds this run's own, so that it cannot be told." if least < found.interval <= most else ""
     return (
-        f"{name}Stability: with the curvature that the reward's time constant implies, rollouts may serve up to "
+        f"{name}Stability: with the curvature that the reward's time constant implies, rollouts may serve at most "
         f"{number(told['threshold'])} optimiser steps ({number(least)} to {number(most)}) before a frozen force blows "
-        f"up; this run's {found.interval} is {number(told['share'])} of it.{unclear}"
+        f"up; this run's {found.interval} is {number(told['share'])} of it.{unclear} The reward does not see the "
+        f"stiffest direction, which decides, so the true bound may be far lower: {WAYS}."
     )
 
 
@@ -159,10 +157,10 @@ def _compared(found: dict[str, Outlook]) -> Table:
             f"{number(ahead.level.value)} ± {number(ahead.level.se)}",
             f"{number(ahead.mean[-1])} ({number(ahead.low[-1])} to {number(ahead.high[-1])})",
             number(ahead.steps[-1]),
-            f"{signed(ahead.gain.value)} ± {number(ahead.gain.se)}",
+            f"{signed(ahead.gain.value)} ({signed(ahead.gain_between[0])} to {signed(ahead.gain_between[1])})",
             f"{number(ahead.plateau.value)} ± {number(ahead.plateau.se)}" if not ahead.plateau.flag else "cannot tell",
             ahead.verdict,
         ))  # fmt: skip
     header = ("run", "level now", "expected", "at step", "gain of going on", "plateau", "verdict")
-    return Table("Forecasts", header, rows, "Expected reward with the interval of single rewards; verdicts are at 90% "
-                 "on each side.")  # fmt: skip
+    return Table("Forecasts", header, rows, "Expected reward with the interval of single rewards; gains and verdicts "
+                 "at 90% on each side.")  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -290,7 +291,7 @@ def _region(low: str, high: str, colour: str, x: Any, y: Any) -> dict[str, Any]:
 
 
 def _standing(known: Sequence[Setting], names: Sequence[str], pulls: Sequence[float]) -> dict[str, list[Any]]:
-    ends = [s.step * np.array(s.curvature.interval(Z)) for s in known]
+    ends = [s.step * np.array(replace(s.curvature, se=np.nan_to_num(s.curvature.se)).interval(Z)) for s in known]
     return {
         "run": list(names),
         "pull": figures.short(pulls),

@@ -96,6 +96,8 @@ def verdicts(probe: Probed) -> list[str]:
 
 def _rank(probe: Probed) -> str:
     stable = probed.rank(probe, "stable")
+    if not math.isfinite(stable.value):
+        return f"Rank: cannot tell ({stable.flag or 'not finite'})."
     others = ", ".join(
         f"{name} {number(probed.rank(probe, key).value)}"
         for key, name in {"participation": "participation ratio", "entropy_sq": "entropy of σ²"}.items()

@@ -181,7 +181,7 @@ def settings(probe: Probed) -> Figure | None:
          "axis": {"title": None, "grid": True, "labelLimit": 110}}  # fmt: skip
     x = {"field": "value", "type": "quantitative", "scale": {"type": "log", "base": 2, "nice": False},
          "axis": {"title": "rank", "format": "~g", "grid": True, "tickCount": 5}}  # fmt: skip
-    colours = {"field": "definition", "type": "nominal", "legend": {"columns": 4},
+    colours = {"field": "definition", "type": "nominal", "legend": {"columns": 2},
                "scale": {"domain": kinds, "range": [figures.colour(i) for i in range(len(kinds))]}}  # fmt: skip
     source = {"data": {"name": "ranks"}}
     tips = [{"field": "setting"}, {"field": "definition"}, {"field": "shown", "title": "rank (95%)"}]

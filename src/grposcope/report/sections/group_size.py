@@ -85,11 +85,11 @@ def section(runs: Sequence[Run]) -> Section | None:
     )  # fmt: skip
 
 
-def measured(probe: Probed) -> Sized | str:
-    """The moments and the plan of a probe; the reason where it cannot say."""
+def measured(probe: Probed, groups: Sequence[int] = charts.SIZES) -> Sized | str:
+    """The moments and the plan of a probe, with these points on its curve; the reason where it cannot say."""
     try:
         file = gram_file.read(probe.folder)
-        return _sized(file.gram, file.rewards)
+        return _sized(file.gram, file.rewards, groups)
     except UserError as error:
         return str(error)
 
@@ -121,9 +121,9 @@ def verdict(found: Sized | str, group: int | None = None) -> str:
     )
 
 
-def _sized(gram: Floats, given: Floats) -> Sized:
+def _sized(gram: Floats, given: Floats, groups: Sequence[int]) -> Sized:
     found = moments.from_gram(gram, given)
-    return Sized(found, planning.optimal_group(found, groups=charts.SIZES), given)
+    return Sized(found, planning.optimal_group(found, groups=groups), given)
 
 
 def _compared_with(run: Run, probe: Probed) -> int | None:
@@ -174,7 +174,7 @@ def _blocks(probe: Probed) -> tuple[dict[str, Sized], list[str]]:
     found = {}
     for block in sorted(where, key=lambda name: (name == OUTSIDE, len(name), name)):
         try:
-            found[block] = _sized(file.layers[where[block]].sum(0), file.rewards)
+            found[block] = _sized(file.layers[where[block]].sum(0), file.rewards, ())
         except UserError:
             continue  # a block without a gradient of its own says nothing
     return (found, []) if len(found) > 1 else ({}, [])
@@ -190,7 +190,7 @@ def _course(run: Run) -> list[tuple[int, Plan]]:
     found = probed.by_step(run)
     if len(found) < 2:
         return []
-    sized = [(step, measured(probe)) for step, probe in found.items()]
+    sized = [(step, measured(probe, ())) for step, probe in found.items()]
     return [(step, one.plan) for step, one in sized if isinstance(one, Sized)]
 
 

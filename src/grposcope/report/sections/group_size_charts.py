@@ -145,7 +145,8 @@ def blocks(whole: Plan, found: Mapping[str, Plan]) -> Figure | None:
     for name, plan in known.items():
         _append(rows, (name, *_optimum(plan)))
     y = {"field": "block", "type": "nominal", "sort": list(known), "axis": {"title": None, "grid": False}}
-    axis = {"title": "G*", "grid": True, "format": "d", "values": [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]}
+    ticks = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64]
+    axis = {"title": "G*", "grid": True, "format": "d", "values": ticks, "labelOverlap": "greedy"}
     x = {**_groups(), "field": "best", "axis": axis}
     colour = {"condition": {"test": "datum.block == 'all'", "value": "var(--run-2)"}, "value": "var(--run-1)"}
     source = {"data": {"name": "blocks"}}

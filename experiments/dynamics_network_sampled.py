@@ -1,0 +1,202 @@
+"""Experiment: the refresh instability in `tiny` with whole answers, everything sampled.
+
+Claim    That of `dynamics_network.py`, with gradient noise: N* from the κ that rollouts tell of the stiffest direction.
+Command  python experiments/dynamics_network_sampled.py --out runs/dynamics_network     resumable, a file per seed
+         … --seeds 0      one of them; … --report     what there is, no training; … --quick --out /tmp/smoke
+Setting  `tiny` on eight sums of `arithmetic`, eight rollouts each, leave-one-out advantages without importance ratio,
+         a KL of weight λ = 1 to the starting policy inside the reward; SGD with momentum 0.5, ηκ = 0.3.
+Method   (1) Adam at N = 1 with a falling rate to the plateau. (2) The first eigenvector of the Fisher matrix of four
+         batches by Lanczos; κ along it on 16 other batches, from re-weighting (`curvature.along`) and by a response
+         experiment; κ along the way from the start. (3) N* with its range. (4) Push the weights along the eigenvector,
+         run 16 refreshes at intervals around N*, fit the multiplier of a cycle to the displacement at the refreshes.
+Verdict  holds if the fitted multiplier crosses 1 within 25 % of N* for every seed; cannot tell where the errors of the
+         multipliers, or the range of N*, are wider than that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import numpy as np
+import torch
+from dynamics_network import multiplier
+from torch import Tensor
+
+from grposcope import policies, tasks
+from grposcope.dynamics import refresh
+from grposcope.objectives import advantages, ratios, recipes
+from grposcope.records import Estimate, Rollouts
+from grposcope.runs.store import dumps, write_json
+from grposcope.training import curvature
+from grposcope.training.collect import collect
+from grposcope.training.sampler import Sampling
+from grposcope.training.update import Fixed, frozen_logprobs, update
+
+SETTING = (0.5, 0.3)
+"""Momentum and ηκ."""
+
+
+class Lab:
+    """`tiny` on eight sums with the KL in the reward, everything sampled in batches of 8 × 8."""
+
+    def __init__(self, seed: int, kl: float = 1.0):
+        self.policy, self.task = policies.load("tiny"), tasks.load("arithmetic")
+        self.model: Any = self.policy.model
+        self.reference = copy.deepcopy(self.model).requires_grad_(False)
+        self.problems = self.task.problems("train")[8 * seed : 8 * seed + 8]
+        self.seed, self.kl, self.drawn = seed, kl, 0
+        self.objective = replace(recipes.RLOO, ratio=ratios.none)
+
+    def draw(self, number: int | None = None) -> Rollouts:
+        """Batch `number` of rollouts of the present weights, by default the next one."""
+        self.drawn += number is None
+        place = 8 * (self.drawn if number is None else number)
+        return collect(self.policy, self.task, self.problems, self.objective, Sampling(self.task.max_tokens), (8, 8),
+                       self.seed, place).rollouts  # fmt: skip
+
+    def payoff(self, logp: Tensor, batch: Rollouts) -> Tensor:
+        """Rewards less λ log π/π_ref, (P, G)."""
+        excess = logp.double() - frozen_logprobs(self.reference, batch, 1.0, 256).double()
+        return batch.rewards - self.kl * excess.sum(-1).reshape(batch.rewards.shape)
+
+    def weigh(self, now: Tensor, old: Tensor, batch: Rollouts) -> Tensor:
+        """∂L/∂log π: leave-one-out of a payoff that is as old as the rollouts."""
+        credit = advantages.leave_one_out(self.payoff(old, batch)).reshape(-1, 1)
+        return -credit * batch.mask / len(batch.mask)
+
+    def train(self, optimizer: torch.optim.Optimizer, interval: int, refreshes: int, centre: Tensor, u: Tensor,
+              decay: bool = False) -> dict[str, Any]:  # fmt: skip
+        """From the present weights; reward, KL, spread of advantages and displacement along u at each refresh."""
+        told: dict[str, list[float]] = {"path": [], "rewards": [], "kl": [], "advantage": []}
+        rate = optimizer.param_groups[0]["lr"]
+        for k in range(refreshes):
+            optimizer.param_groups[0]["lr"] = rate * (1 - k / refreshes) if decay else rate
+            batch = self.draw()
+            payoff = self.payoff(batch.logp, batch)
+            credit = advantages.leave_one_out(payoff)
+            told["rewards"].append(float(batch.rewards.mean()))
+            told["kl"].append(float((batch.rewards - payoff).mean() / self.kl))
+            told["advantage"].append(float(credit.square().mean().sqrt()))
+            told["path"].append(float(u @ (curvature.weights(self.model) - centre)))
+            fixed = Fixed(credit.reshape(-1, 1).float() * batch.mask, None, None)
+            for _ in range(interval):
+                update(self.model, optimizer, self.objective, batch, fixed, 1.0, 0.0, 256)
+        return {"interval": interval, **told}
+
+    def stiffest(self, batches: int) -> curvature.Mode:
+        """The first eigenvector of the Fisher matrix of some batches, its eigenvalue times λ."""
+        some = [self.draw() for _ in range(batches)]
+        products = [curvature.hessian_product(self.model, partial(curvature.fisher_loss, self.model, b)) for b in some]
+        start = torch.randn(self.policy.parameters, generator=torch.Generator().manual_seed(self.seed))
+        return curvature.stiffest(lambda v: torch.stack([p(v) for p in products]).mean(0) * self.kl, start, 10)[0]
+
+    def kappa(self, direction: Tensor, batches: int) -> dict[str, Estimate]:
+        """κ along a unit direction with its parts, errors over fresh batches on the same prompts."""
+        found = []
+        for _ in range(batches):
+            batch = self.draw()
+            found.append(curvature.along(curvature.line(self.model, batch, direction), batch, self.weigh))
+        return {name: Estimate.mean([getattr(f, name).value for f in found])
+                for name in ("force", "current", "stale", "curvature", "fisher")}  # fmt: skip
+
+
+def sampled(seed: int, quick: bool) -> dict[str, Any]:
+    """`tiny` with everything sampled: plateau, κ, and runs around N*."""
+    lab, (momentum, pull) = Lab(seed), SETTING
+    start = curvature.weights(lab.model)
+    adam = torch.optim.Adam(lab.model.parameters(), lr=4e-4)
+    warm = lab.train(adam, 1, 4 if quick else 70, start, start, decay=True)
+    plateau = curvature.weights(lab.model)
+    top = lab.stiffest(1 if quick else 4)
+    u, count = top.vector, 4 if quick else 16
+    along, way = lab.kappa(u, count), lab.kappa(curvature.unit(plateau - start), count // 2)
+    epsilon = 0.1 / math.sqrt(along["fisher"].value)
+    slope = curvature.response(lab.model, u, lab.draw, lab.weigh, epsilon, count // 2)
+    kappa = along["curvature"].value
+    lr = pull / kappa
+    last, first = (int(f(lr, momentum, kappa)) for f in (refresh.threshold, refresh.onset))
+    runs = []
+    for interval in (1, 2) if quick else (last - 1, last + 1, last + 3, 2 * last):
+        curvature.place(lab.model, plateau + epsilon * u)
+        optimizer = torch.optim.SGD(lab.model.parameters(), lr=lr, momentum=momentum)
+        run = lab.train(optimizer, interval, 6 if quick else 16, plateau, u)
+        runs.append({**run, "predicted": float(refresh.spectral_radius(lr, momentum, kappa, interval))})
+    return {"stage": "sampled", "seed": seed, "kl": lab.kl, "warm": warm, "top": top.value, "residual": top.residual,
+            "along": along, "way": way, "response": slope, "lr": lr, "momentum": momentum, "predicted": last,
+            "onset": first, "runs": runs}  # fmt: skip
+
+
+def estimate(content: dict[str, Any]) -> Estimate:
+    """An Estimate out of a JSON file, where NaN is a string."""
+    return Estimate(float(content["value"]), float(content["se"]), content["n"], content["flag"])
+
+
+def told(piece: dict[str, Any]) -> dict[str, Any]:
+    """Rows of one sampled piece, printed: κ with its error, the predicted N*, multipliers and ends of the runs."""
+    along = {name: estimate(value) for name, value in piece["along"].items()}
+    way, slope = estimate(piece["way"]["curvature"]), estimate(piece["response"])
+    lr, momentum, kappa = piece["lr"], piece["momentum"], along["curvature"]
+    low, high, by_response = (refresh.threshold(lr, momentum, k) if k > 0 else math.inf
+                              for k in (*kappa.interval()[::-1], slope.value))  # fmt: skip
+    print(f"sampled {piece['seed']}: in-sample eigenvalue {piece['top']:.1f}; κ along it {kappa}, of which current "
+          f"{along['current']}; λ × Fisher {piece['kl'] * along['fisher'].value:.1f} ± "
+          f"{piece['kl'] * along['fisher'].se:.1f}; response {slope}; along the way {way}; N* {piece['predicted']} "
+          f"({low:g} to {high:g}), by the response {by_response:g}")  # fmt: skip
+    rows = []
+    for run in piece["runs"]:
+        radius, turns = multiplier([run["path"]], momentum, 8)
+        x = np.abs(run["path"]) * math.sqrt(along["fisher"].value)
+        late = slice(len(x) * 2 // 3, None)
+        reward, kl = (float(np.mean(run[name][late])) for name in ("rewards", "kl"))
+        displacement = float(np.sqrt((x[late] ** 2).mean()))
+        rows.append({"interval": run["interval"], "radius": radius, "turns": turns, "predicted": run["predicted"],
+                     "displacement": displacement, "reward": reward, "kl": kl})  # fmt: skip
+        print(f"| {piece['seed']} | {run['interval']} | {radius.value:.2f} ± {radius.se:.2f} | "
+              f"{run['predicted']:.2f} | {displacement:.3f} | {reward:.2f} | {kl:.2f} |")  # fmt: skip
+    unstable = [r["interval"] for r in rows if r["radius"].value >= 1]
+    return {"seed": piece["seed"], "predicted": piece["predicted"] + 1, "range": (low, high),
+            "by response": by_response, "first unstable": min(unstable) if unstable else math.nan,
+            "rows": rows}  # fmt: skip
+
+
+def report(folder: Path) -> None:
+    """Table and verdict from the files in the folder; the last line is JSON."""
+    pieces = [json.loads(p.read_text()) for p in sorted(folder.glob("sampled-*.json"))]
+    print("| seed | N | multiplier | predicted | late displacement in rms log π | late reward | late KL |\n"
+          + "|---" * 7 + "|")  # fmt: skip
+    rows = [told(p) for p in pieces]
+    near = [abs(r["first unstable"] / r["predicted"] - 1) <= 0.25 for r in rows]
+    verdict = f"first unstable interval within 25 % of N* + 1 in {sum(near)} of {len(near)}"
+    print("verdict:", verdict)
+    print(dumps({"seeds": rows, "verdict": verdict}))
+
+
+def main() -> None:
+    """Make the pieces that are missing, then report."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/dynamics_network"), help="folder of the results")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--report", action="store_true", help="train nothing")
+    parser.add_argument("--quick", action="store_true", help="a smoke test at a scale that proves nothing")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    given.out.mkdir(parents=True, exist_ok=True)
+    for seed in given.seeds[:1] if given.quick else given.seeds:
+        path = given.out / f"sampled-{seed}.json"
+        if not given.report and not path.exists():
+            write_json(path, sampled(seed, given.quick))
+    report(given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Activations made again in the backward pass: the same numbers, from what was kept of the linear layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from geometry_models import batch, build, one_by_one
+from torch import Tensor, nn
+
+from grposcope.geometry import factors, recompute
+from grposcope.geometry.scores import Score
+
+
+def scores(model: Any) -> dict[str, Tensor]:
+    """All S by parameter."""
+    found: dict[str, Tensor] = {}
+
+    def keep(score: Score) -> None:
+        found[score.name] = score.dense()
+
+    factors.attach(model).stream(batch(), keep)
+    return found
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_neox", "gpt2"])
+def test_blocks_are_found_and_give_the_same_scores(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(family)
+    assert len(recompute.blocks(model)) == 2
+    again = scores(model)
+    monkeypatch.setattr(recompute, "blocks", lambda _: [])
+    for name, stack in scores(model).items():
+        torch.testing.assert_close(again[name], stack)
+
+
+def test_linear_layers_are_not_multiplied_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, counts, real = build("llama"), [0], nn.functional.linear
+
+    def counted(*arguments: Any) -> Tensor:
+        counts[0] += 1
+        return real(*arguments)
+
+    monkeypatch.setattr(nn.functional, "linear", counted)
+    scores(model)
+    assert counts[0] == sum(isinstance(module, nn.Linear) for module in model.modules())
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])  # without and with biases
+def test_a_layer_used_twice_in_a_block_is_done_again(family: str) -> None:
+    model, rollouts = build(family), batch()
+    attention = model.model.layers[0].self_attn
+    attention.o_proj = attention.q_proj
+    found = scores(model)
+    for row, gradients in enumerate(one_by_one(model, rollouts)):
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(found[name][row].reshape(gradient.shape), gradient, msg=name)
+
+
+def test_an_output_that_was_written_over_is_made_again() -> None:
+    class Doubled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mul_(2)
+
+    model, rollouts = build("llama"), batch()
+    for layer in model.model.layers:
+        layer.mlp.act_fn = Doubled()  # writes over what gate_proj gave
+    found = scores(model)
+    for row, gradients in enumerate(one_by_one(model, rollouts)):
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(found[name][row].reshape(gradient.shape), gradient, msg=name)
+
+
+def test_less_is_kept_and_none_of_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rollouts = build("llama"), batch()
+    attached = factors.attach(model, rollouts)
+    attached.stream(rollouts, lambda _: None)
+    with_blocks = attached.bytes_per_token
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    assert recompute.blocks(model) == []  # the model does it by itself
+    model.gradient_checkpointing_disable()
+    monkeypatch.setattr(recompute, "blocks", lambda _: [])
+    attached.stream(rollouts, lambda _: None)
+    assert 0 < with_blocks < 0.75 * attached.bytes_per_token
+    assert all("forward" not in module.__dict__ for module in model.modules())
+
+
+def test_a_forward_that_was_replaced_already_is_put_back() -> None:
+    layer = nn.Linear(2, 2)
+    layer.forward = own = lambda x: 2 * x  # type: ignore[method-assign]
+    with recompute.replaced(layer, lambda x: 3 * x):
+        assert layer(torch.tensor(1.0)) == 3
+    assert layer.forward is own
