@@ -228,7 +228,7 @@ def alone(run: Run) -> Effect:
 
 
 CAUSES = {
-    "healthy": Cause(NONE, "a task that can be learned", "held-out accuracy rises by more than 0.1", {"lr": 2e-4},
+    "healthy": Cause(NONE, "a task that can be learned", "held-out accuracy rises by more than 0.1", {"lr": 1e-4},
                      learned, verifier="soon"),
     "plateau": Cause(NONE, "the same, faster, with a verifier that errs one time in five",
                      "held-out rises by 0.1, then stays within 0.07", {"lr": 6e-4}, settled, verifier="unreliable"),

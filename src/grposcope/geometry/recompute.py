@@ -2,7 +2,7 @@
 
 Checkpointing a whole block would cost another forward pass. Most of that is its linear layers, so their
 outputs are kept (`capture` does that) and only what lies between them is done again: norms, rotations,
-attention, gates. That takes less than half of the memory for a few percent of the time.
+attention, gates.
 """
 
 from __future__ import annotations
