@@ -1,7 +1,7 @@
 """Experiment: the refresh instability in `tiny` with whole answers, everything sampled.
 
 Claim    That of `dynamics_network.py`, with gradient noise: N* from the κ that rollouts tell of the stiffest direction.
-Command  python experiments/dynamics_network_sampled.py --out runs/dynamics_network     resumable, a file per seed
+Command  python experiments/dynamics_network_sampled.py --out runs/dynamics_network     resumable, a file per run
          … --seeds 0      one of them; … --report     what there is, no training; … --quick --out /tmp/smoke
 Setting  `tiny` on eight sums of `arithmetic`, eight rollouts each, leave-one-out advantages without importance ratio,
          a KL of weight λ = 1 to the starting policy inside the reward; SGD with momentum 0.5, ηκ = 0.3.
@@ -110,30 +110,36 @@ class Lab:
                 for name in ("force", "current", "stale", "curvature", "fisher")}  # fmt: skip
 
 
-def sampled(seed: int, quick: bool) -> dict[str, Any]:
-    """`tiny` with everything sampled: plateau, κ, and runs around N*."""
+def measured(seed: int, quick: bool, folder: Path) -> dict[str, Any]:
+    """κ of `tiny` at its plateau, and the intervals to run; the plateau and the eigenvector go to a .pt beside it."""
     lab, (momentum, pull) = Lab(seed), SETTING
     start = curvature.weights(lab.model)
     adam = torch.optim.Adam(lab.model.parameters(), lr=4e-4)
     warm = lab.train(adam, 1, 4 if quick else 70, start, start, decay=True)
     plateau = curvature.weights(lab.model)
     top = lab.stiffest(1 if quick else 4)
-    u, count = top.vector, 4 if quick else 16
-    along, way = lab.kappa(u, count), lab.kappa(curvature.unit(plateau - start), count // 2)
+    count = 4 if quick else 16
+    along, way = lab.kappa(top.vector, count), lab.kappa(curvature.unit(plateau - start), count // 2)
     epsilon = 0.1 / math.sqrt(along["fisher"].value)
-    slope = curvature.response(lab.model, u, lab.draw, lab.weigh, epsilon, count // 2)
+    slope = curvature.response(lab.model, top.vector, lab.draw, lab.weigh, epsilon, count // 2)
     kappa = along["curvature"].value
     lr = pull / kappa
-    last, first = (int(f(lr, momentum, kappa)) for f in (refresh.threshold, refresh.onset))
-    runs = []
-    for interval in (1, 2) if quick else (last - 1, last + 1, last + 3, 2 * last):
-        curvature.place(lab.model, plateau + epsilon * u)
-        optimizer = torch.optim.SGD(lab.model.parameters(), lr=lr, momentum=momentum)
-        run = lab.train(optimizer, interval, 6 if quick else 16, plateau, u)
-        runs.append({**run, "predicted": float(refresh.spectral_radius(lr, momentum, kappa, interval))})
+    last = int(refresh.threshold(lr, momentum, kappa))
+    torch.save({"plateau": plateau, "u": top.vector}, folder / f"sampled-{seed}.pt")
     return {"stage": "sampled", "seed": seed, "kl": lab.kl, "warm": warm, "top": top.value, "residual": top.residual,
             "along": along, "way": way, "response": slope, "lr": lr, "momentum": momentum, "predicted": last,
-            "onset": first, "runs": runs}  # fmt: skip
+            "push": epsilon, "intervals": [1, 2] if quick else [last - 1, last + 1, last + 3, 2 * last]}  # fmt: skip
+
+
+def continued(piece: dict[str, Any], interval: int, quick: bool, folder: Path) -> dict[str, Any]:
+    """Heavy ball at one interval from the plateau, pushed along the eigenvector."""
+    lab, saved = Lab(piece["seed"]), torch.load(folder / f"sampled-{piece['seed']}.pt")
+    lab.drawn = 1000 * interval  # rollouts of its own
+    curvature.place(lab.model, saved["plateau"] + piece["push"] * saved["u"])
+    optimizer = torch.optim.SGD(lab.model.parameters(), lr=piece["lr"], momentum=piece["momentum"])
+    run = lab.train(optimizer, interval, 6 if quick else 16, saved["plateau"], saved["u"])
+    kappa = float(piece["along"]["curvature"]["value"])
+    return {**run, "predicted": float(refresh.spectral_radius(piece["lr"], piece["momentum"], kappa, interval))}
 
 
 def estimate(content: dict[str, Any]) -> Estimate:
@@ -171,7 +177,10 @@ def told(piece: dict[str, Any]) -> dict[str, Any]:
 
 def report(folder: Path) -> None:
     """Table and verdict from the files in the folder; the last line is JSON."""
-    pieces = [json.loads(p.read_text()) for p in sorted(folder.glob("sampled-*.json"))]
+    pieces = [json.loads(p.read_text()) for p in sorted(folder.glob("sampled-?.json"))]
+    for piece in pieces:
+        paths = (folder / f"sampled-{piece['seed']}-n{n}.json" for n in piece["intervals"])
+        piece["runs"] = [json.loads(p.read_text()) for p in paths if p.exists()]
     print("| seed | N | multiplier | predicted | late displacement in rms log π | late reward | late KL |\n"
           + "|---" * 7 + "|")  # fmt: skip
     rows = [told(p) for p in pieces]
@@ -193,8 +202,15 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     for seed in given.seeds[:1] if given.quick else given.seeds:
         path = given.out / f"sampled-{seed}.json"
-        if not given.report and not path.exists():
-            write_json(path, sampled(seed, given.quick))
+        if given.report:
+            break
+        if not path.exists():
+            write_json(path, measured(seed, given.quick, given.out))
+        piece = json.loads(path.read_text())
+        for interval in piece["intervals"]:
+            path = given.out / f"sampled-{seed}-n{interval}.json"
+            if not path.exists():
+                write_json(path, continued(piece, interval, given.quick, given.out))
     report(given.out)
 
 

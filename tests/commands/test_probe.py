@@ -79,9 +79,7 @@ def test_a_run_is_probed_as_it_was_trained_and_keeps_the_probe(run: Path, capsys
     (kept,) = read(run).probes
     assert kept.folder == run / "probes" / "step-000002"
     assert kept.content["step"] == 2
-    with pytest.raises(
-        UserError, match=r"step-000002 is not empty: this model was probed before.*another --out"
-    ):
+    with pytest.raises(UserError, match=r"step-000002 is not empty: this model was probed before.*another --out"):
         given.run(given)
 
 

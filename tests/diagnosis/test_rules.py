@@ -178,6 +178,16 @@ def test_a_small_but_clear_rise_is_learning() -> None:
     assert "more than noise" in finding.because
 
 
+@pytest.mark.parametrize(("level", "mode", "other"), [(0.03, "starved", "saturated"), (0.97, "saturated", "starved")])
+def test_dead_groups_are_starved_or_saturated_by_the_reward(level: float, mode: str, other: str) -> None:
+    table = made.healthy()
+    table["reward"] = level + 0.005 * made.ar1(np.random.default_rng(6), 120, 0.3)
+    table["dead_fraction"] = 0.95 + 0.01 * made.ar1(np.random.default_rng(7), 120, 0.3)
+    found = flagged(table)
+    assert mode in found
+    assert other not in found
+
+
 def test_a_fall_is_no_standstill() -> None:
     table = made.healthy()
     table["reward"] = table["reward"] - 0.9 * U

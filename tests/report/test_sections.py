@@ -40,8 +40,8 @@ def edited(made: Path, folder: Path, **files: str) -> Run:
 
 def test_all_sections_have_something_to_say(run: Run) -> None:
     names = [section.name for section in document([run]).sections]
-    assert names == ["learning", "dynamics", "dead_groups", "spread", "policy", "completions", "update", "time", "rollouts",
-                     "other", "settings"]  # fmt: skip
+    assert names == ["diagnosis", "learning", "dynamics", "dead_groups", "spread", "policy", "completions", "update",
+                     "time", "rollouts", "other", "settings"]  # fmt: skip
 
 
 def test_every_metric_of_the_record_is_shown_somewhere(run: Run) -> None:

@@ -109,6 +109,8 @@ def test_the_record_has_them_on_probed_steps_alone(settings: TrainConfig) -> Non
     table = read(str(settings.out)).table
     assert [math.isfinite(v) for v in table["geometry/layer_stable"]] == [True, False] * 3
     assert (table["geometry/prompts"][::2] == 2).all()
+    assert table["geometry/self_check"][0] < 1e-4
+    assert not math.isfinite(table["geometry/self_check"][2])  # one in ten
 
 
 def test_it_probes_the_fresh_batch_before_the_update(settings: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:

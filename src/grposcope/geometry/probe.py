@@ -133,6 +133,7 @@ def probe(
     leading: int = 16,
     learning_rate: float | None = None,
     seed: int = 0,
+    check: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Probe:
     """Measure the gradients that these rollouts give.
@@ -141,13 +142,14 @@ def probe(
     group; also: further recipes, at every group size of the sweep; controls, extra: further settings.
     temperature: the one the rollouts were drawn at. tier "fast" takes the `leading` singular values and
     bounds the rest, "exact" takes all. learning_rate: for the share of weights a step would change.
+    check: compare with autograd on a few tokens first, which also foretells the memory needed.
 
     UserError: G < 2 with a recipe that needs a group, no group with unequal rewards, a layer that is not
     finite, no layer that can be measured, not enough memory.
     """
     wanted, skipped = _settings(rollouts, recipe, credit, sweep, also, controls, extra, seed)
     main = next(iter(wanted))
-    attached = factors.attach(model, rollouts, temperature)
+    attached = factors.attach(model, rollouts if check else None, temperature)
     _check_memory(attached, rollouts)
     work = Passes(rollouts, wanted, main, attached, tier, leading, learning_rate, seed, progress)
     complete = True

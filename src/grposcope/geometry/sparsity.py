@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,7 +68,13 @@ def _measures(ordered: Tensor, largest: float) -> dict[str, float]:
 
 
 def _ordered(sizes: Tensor) -> Tensor:
-    return sizes.flatten().sort().values.double()
+    flat = sizes.flatten()
+    return flat[_order(flat)].double()
+
+
+def _order(flat: Tensor) -> Tensor:
+    """Where the smallest number stands, the next, …; on a CPU by NumPy, which is several times as fast."""
+    return torch.from_numpy(np.argsort(flat.numpy())) if flat.device.type == "cpu" else flat.argsort()
 
 
 def _gini(ordered: Tensor) -> float:
@@ -161,7 +168,7 @@ class Sample:
         if not self.kept or not self.sum_square > 0:
             return {}
         gradient, weights = torch.cat([g for g, _ in self.kept]), torch.cat([w for _, w in self.kept])
-        order = gradient.abs().argsort()  # once, for all parts
+        order = _order(gradient.abs())  # once, for all parts
         gradient, weights = gradient[order], weights[order]
         whole = self._of(gradient, weights)
         errors = dict.fromkeys(whole, 0.0)

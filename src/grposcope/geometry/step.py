@@ -38,11 +38,13 @@ def step_metrics(
     seed: int = 0,
     credit: Credit = "outcome",
     learning_rate: float | None = None,
+    check: bool = True,
 ) -> dict[str, float]:
     """Numbers by `NAMES`, NaN where nothing can be said.
 
     Taken from the first `prompts` prompts of the batch that have a gradient, or fewer if there are not so many;
     dead groups and their prediction from all of them. learning_rate: for the weights a step would change.
+    check: with the self-check, which takes a sixth of the time.
     UserError as from `probe`, but a batch without any gradient is no error; KeyboardInterrupt after Ctrl-C.
     """
     found = {
@@ -55,7 +57,7 @@ def step_metrics(
     if len(live):
         few = rollouts.take(live)
         seen = probe(model, few, recipe, credit=credit, temperature=temperature, leading=8,
-                     learning_rate=learning_rate, seed=seed)  # fmt: skip
+                     learning_rate=learning_rate, seed=seed, check=check)  # fmt: skip
         if not seen.complete:
             raise KeyboardInterrupt
         found |= _flat(seen)

@@ -190,7 +190,7 @@ def _parts(config: TrainConfig, batch: Batch) -> Iterator[Tensor]:
 
 def _probe(step: int, lab: Lab, batch: Batch, lr: float, progress: Progress) -> dict[str, float]:
     """What the gradient of this batch is made of; a probe that fails is said, and the run goes on."""
-    found, why = probing.measure(lab, batch, lr)
+    found, why = probing.measure(step, lab, batch, lr)
     if why:
         progress.say(f"step {step}: no geometry: {why}")
     return found

@@ -17,14 +17,18 @@ from grposcope.training.config import TrainConfig
 from grposcope.training.lab import Lab
 
 
+CHECKED = 10
+"""One probe in so many compares itself with autograd, the first one among them."""
+
+
 def due(config: TrainConfig, step: int) -> bool:
     """Whether a batch is fresh at `step` and used at one of the steps 1, 1 + K, 1 + 2K, … (K = `probe_every`)."""
     every, fresh = config.probe_every, (step - 1) % config.interval == 0
     return bool(every) and fresh and (1 - step) % every < config.interval
 
 
-def measure(lab: Lab, batch: Batch, lr: float) -> tuple[dict[str, float], str]:
-    """The metrics `geometry/…` and `seconds_probe` of a fresh batch; with all of them NaN, why there are none."""
+def measure(step: int, lab: Lab, batch: Batch, lr: float) -> tuple[dict[str, float], str]:
+    """The metrics `geometry/…` and `seconds_probe` of a batch that is fresh at `step`; with all of them NaN, why there are none."""
     began, why, config = time.perf_counter(), "", lab.config
     try:
         found = geometry.step_metrics(
@@ -36,6 +40,7 @@ def measure(lab: Lab, batch: Batch, lr: float) -> tuple[dict[str, float], str]:
             seed=config.seed,
             credit=config.credit,
             learning_rate=lr,
+            check=(step - 1) // config.probe_every % CHECKED == 0,
         )
     except UserError as error:
         found, why = dict.fromkeys(geometry.NAMES, math.nan), str(error)
