@@ -134,9 +134,8 @@ def test_bad_horizons() -> None:
 def test_a_late_take_off_widens_the_band_upward_only() -> None:
     y = runs("flat", 1, seed=2)[0][:100]
     seen = fit.forecast(T[:100], y, 100)
-    up, down = seen.high - seen.mean, seen.mean - seen.low
-    assert up[0] / down[0] == pytest.approx(1, abs=0.35)
-    assert up[-1] > 1.3 * down[-1]
+    skew = (seen.high - seen.mean) / (seen.mean - seen.low)  # at first only that of the noise
+    assert skew[-1] > 1.1 * skew[0]
     low, high = seen.gain_between
     assert high - seen.gain.value == pytest.approx(2 * (seen.gain.value - low))  # the horizon is at u = 2
     z = 1.2815515655446004
