@@ -92,10 +92,10 @@ def _state(folder: Path, made: Made, with_dead: bool) -> Path:
 def _verl(made: Made, seed: int) -> Iterator[tuple[int, Row]]:
     draws = np.abs(np.random.default_rng([seed, 8]).normal(size=len(made.table["step"])))
     for step, row, score in rows(made):
-        top = 1.0 if row["reward"] > 0 else 0.0
+        top = (1.0 if made.binary else 2.0) if row["reward"] > 0 else 0.0
         logged = {
             "critic/score/mean": row["reward"], "critic/score/max": top,
-            "critic/score/min": 0.0 if row["reward"] < 1 else 1.0, "critic/rewards/mean": row["reward"],
+            "critic/score/min": float(made.binary and row["reward"] >= 1), "critic/rewards/mean": row["reward"],
             "critic/rewards/max": top, "critic/rewards/min": 0.0, "critic/advantages/mean": 0.0,
             "critic/advantages/max": 2.47 * top, "critic/advantages/min": -2.47 * top,
             "actor/entropy": row["entropy"], "actor/pg_loss": row["loss"], "actor/kl_loss": row["kl"],

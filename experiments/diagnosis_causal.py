@@ -317,6 +317,8 @@ def wilson(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
 
 def share(rows: Sequence[bool]) -> str:
     """A count, its share and interval as text."""
+    if not rows:
+        return "-"
     low, high = wilson(sum(rows), len(rows))
     return f"{sum(rows)}/{len(rows)} ({low:.0%} to {high:.0%})"
 

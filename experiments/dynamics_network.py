@@ -203,6 +203,8 @@ def multiplier(paths: list[list[float]], momentum: float, limit: float) -> tuple
         rows += [[x[c + 1], x[c] if momentum else 0.0, *own] for c in range(len(x) - 2)]
         ends += list(x[2:])
     a, b = np.array(rows), np.array(ends)
+    if len(b) <= a.shape[1]:  # it left the linear range at once: all that can be told is how fast
+        return Estimate(float(abs(x[-1] / x[0]) ** (1 / (len(x) - 1))), math.nan, len(b), "left at once"), False
     found, *_ = np.linalg.lstsq(a, b, rcond=None)
     degrees = max(len(b) - len(found) + (not momentum), 1)
     spread = float(((b - a @ found) ** 2).sum()) / degrees * np.linalg.pinv(a.T @ a)

@@ -133,7 +133,7 @@ def test_response_agrees_with_the_jacobian() -> None:
         stream = torch.Generator().manual_seed(k)
         return rollouts(torch.multinomial(model.logits.detach().softmax(-1), 1024, True, generator=stream).view(-1, 8))
 
-    found = curvature.response(model, U, draw, stale_kl, 0.3, 8)
+    found = curvature.response(model, U, draw, stale_kl, 0.1, 8)
     assert abs(found.value - quadratic(bandit, before)) < 3 * found.se
     assert 0 < found.se < 0.15 * found.value
     assert torch.equal(model.logits, before)

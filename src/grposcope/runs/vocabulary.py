@@ -119,8 +119,8 @@ _GEOMETRY = (
            "share of Σ|w|·‖e_y − π‖ that successes and failures undo in each other on text they share"),
     Metric("geometry/score_norm", "Score norm", "", "root mean square over rollouts of ‖∇ log π(y)‖, all parameters"),
     Metric("geometry/self_check", "Self-check", "",
-           "relative difference between the gradient put together from layers and autograd's, on a few tokens; at one probe "
-           "in ten", "down"),
+           "relative difference between the gradient put together from layers and autograd's, on a few tokens; at one "
+           "probe in ten", "down"),
     Metric("seconds_probe", "Probe", "s", "time to measure the geometry; only on steps where it was", "down"),
 )  # fmt: skip
 """What `--probe-every` adds: the policy gradient of the recipe without KL term and entropy bonus, on a few prompts

@@ -16,7 +16,6 @@ from grposcope.training.collect import Batch
 from grposcope.training.config import TrainConfig
 from grposcope.training.lab import Lab
 
-
 CHECKED = 10
 """One probe in so many compares itself with autograd, the first one among them."""
 
@@ -28,7 +27,7 @@ def due(config: TrainConfig, step: int) -> bool:
 
 
 def measure(step: int, lab: Lab, batch: Batch, lr: float) -> tuple[dict[str, float], str]:
-    """The metrics `geometry/…` and `seconds_probe` of a batch that is fresh at `step`; with all of them NaN, why there are none."""
+    """The metrics `geometry/…` and `seconds_probe` of a batch that is fresh at `step`, and why if they are all NaN."""
     began, why, config = time.perf_counter(), "", lab.config
     try:
         found = geometry.step_metrics(
