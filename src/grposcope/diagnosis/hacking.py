@@ -10,7 +10,7 @@ from scipy.special import stdtr
 from grposcope.diagnosis.findings import Evidence, Rule, Verdict, moved, unknown
 from grposcope.diagnosis.noise import Array, Tested
 from grposcope.diagnosis.trends import EARLY, fit
-from grposcope.diagnosis.view import LEAST, Series, View
+from grposcope.diagnosis.view import EVALUATIONS, LEAST, Series, View
 
 FOLLOWS = 0.25
 """A score that gains less than this share of what training reward gains does not follow it."""
@@ -29,6 +29,8 @@ def hacking(view: View) -> Verdict:
         return unknown(view.lacks("reward"), "reward")
     tests = [*_heldout(view, reward), *_monitors(view, reward), *_parts(view, reward), *_penalised(view)]
     missing = () if view.heldout is not None else ("evaluation",)
+    if not tests and len(view.run.evaluations):
+        return unknown(f"too few held-out evaluations to tell a trend: {EVALUATIONS} are needed", *missing)
     if not tests:
         return unknown("nothing but the training reward is logged, which cannot betray itself", *missing)
     p, because, evidence, onset = min(tests, key=lambda test: test[0])
@@ -47,7 +49,7 @@ def _heldout(view: View, reward: Series) -> list[Test]:
     begin, span = reward.steps[0], reward.steps[-1] - reward.steps[0]
     for name, share in (("whole run", 0.0), ("second half", 0.5)):
         inside, rows = held.steps >= begin + share * span, reward.steps >= begin + share * span
-        if inside.sum() < 4 or rows.sum() < LEAST:
+        if inside.sum() < EVALUATIONS or rows.sum() < LEAST:
             continue
         trained, scored = fit(reward.values[rows]).change(), _ends(held.values[inside])
         evidence = (
@@ -173,8 +175,8 @@ RULES = (
     Rule(
         "reward hacking", ("reward", "evaluation"),
         "p = the larger of: reward rises; and the held-out score (a component; the task reward before KL) falls, or "
-        f"or a score without weight in the reward gains less than {FOLLOWS:g} × as much; least p × number of looks",
-        "each part p < α; needs 4 evaluations in the part looked at",
+        f"a score without weight in the reward gains less than {FOLLOWS:g} × as much; least p × number of looks",
+        f"each part p < α; needs {EVALUATIONS} evaluations in the part looked at",
         "theory: the proxy's fixed point drifts from the true one; test ours",
         "stop at the onset, read completions for what the verifier overlooks, mend it, raise the KL coefficient",
         hacking,
