@@ -123,9 +123,8 @@ def test_bounds_enclose_every_spectrum_with_those_leading_values(values: list[fl
             assert low * (1 - 1e-9) - 1e-9 <= full[name] <= high * (1 + 1e-9) + 1e-9, name
     rest, total = true[known:], true.sum()
     if rest.size and known and give == 0 and rest[0] * full["entropy"] / total < 1:
-        low, high = found["entropy"]
-        assert full["entropy"] <= high * (1 + 1e-9)
-        assert low * (1 - 1e-9) <= full["entropy"]
+        low, high = found["entropy"]  # of σ itself, into which rounding of the energy enters by its root
+        assert low * (1 - 1e-6) <= full["entropy"] <= high * (1 + 1e-6)
 
 
 def test_the_rest_is_spread_over_values_known_too_low() -> None:
