@@ -83,7 +83,7 @@ def main() -> None:
         rows.append({"group": group, "loss": float(lost[index]), "low": low, "high": high})
         print(f"| {group} | {lost[index]:+.1%} | [{low:+.1%}, {high:+.1%}] |")
     inside = [g for g in GROUPS if interval[0] <= g <= interval[1]]
-    verdict = "informative" if len(inside) <= 3 else "too wide to choose"
+    verdict = "informative" if np.isfinite(interval[0]) and len(inside) <= 3 else "too wide to choose"
     print(f"verdict: {verdict}; sizes inside the interval: {inside}")
     print(dumps({"verdict": verdict, "best": best, "interval": interval, "rows": rows, "inside": inside,
                  "moments": {name: found.estimate(q) for name, q in named.items()}}))  # fmt: skip

@@ -96,6 +96,11 @@ def compared(results: list[dict], outcome: str, best: int, groups: list[int]) ->
     return rows
 
 
+def shown(p: float) -> str:
+    """A p value in three digits."""
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
 def verdict_of(rows: list[dict]) -> str:
     """What the comparisons of one outcome say of the claim."""
     sure = [r for r in rows if r["holm"] < 0.05]
@@ -147,7 +152,7 @@ def main() -> None:
         print(f"\n| G = {arguments.best} less G = | {meaning} [95 %] | p | Holm |\n|---|---|---|---|")
         for r in rows:
             interval = f"[{r['low']:+.3f}, {r['high']:+.3f}]"
-            print(f"| {r['group']} | {r['gain']:+.3f} {interval} | {r['p']:.3f} | {r['holm']:.3f} |")
+            print(f"| {r['group']} | {r['gain']:+.3f} {interval} | {shown(r['p'])} | {shown(r['holm'])} |")
         answers[outcome] = verdict_of(rows)
         print(f"verdict by {meaning}: {answers[outcome]}")
     print(dumps({"verdict": answers, "results": results, "comparisons": comparisons, "best": arguments.best}))
