@@ -7,14 +7,16 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from grposcope.commands import plan
+from grposcope.commands import plan, plan_text
 from grposcope.errors import UserError
+from grposcope.records import Estimate
 from grposcope.runs.store import dumps
 from grposcope.ustat import gram_file, moments, mse, planning, rewards
 
@@ -55,7 +57,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[str, d
 
 
 def test_a_probes_plan_is_that_of_the_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    probe = make_probe(tmp_path)
+    probe = make_probe(tmp_path, seed=5)
     text, document = call(capsys, tmp_path, "--groups", "2,5,8")
     found = moments.from_gram(probe.gram, probe.rewards)
     best = planning.optimal_group(found)
@@ -116,6 +118,15 @@ def test_an_infinite_optimum_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     text, document = call(capsys, tmp_path)
     assert document["plan"]["continuous"]["value"] == "Infinity"
     assert "no finite best group" in text
+
+
+def test_an_interval_without_end_is_no_answer() -> None:
+    found = planning.Plan(Estimate(6.2, 3.0, 8), 6, (2.8, math.inf), (4, 9), 8, ())
+    told = plan_text.verdict(found)
+    assert told.startswith("cannot tell the best group size: G* = 6.2")
+    assert "G = 8 risks least" in told
+    closed = plan_text.verdict(replace(found, interval=(2.8, 11.0)))
+    assert closed.startswith("best G = 6")
 
 
 def test_a_run_answers_what_rewards_can_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

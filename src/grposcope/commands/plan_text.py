@@ -73,6 +73,12 @@ def verdict(plan: Plan) -> str:
             f"no finite best group: {plan.continuous.flag}. 95 % interval {interval}. "
             f"G = {plan.safe} risks least: its loss is smallest in the worse draws of the bootstrap"
         )
+    if math.isinf(plan.interval[1]):
+        return (
+            f"cannot tell the best group size: G* = {plan.continuous.value:.3g}, but its 95 % interval {interval} has "
+            f"no end; probe more prompts. Until then G = {plan.safe} risks least: its loss is smallest in the worse "
+            "draws of the bootstrap"
+        )
     near = f"any G from {plan.near[0]} to {plan.near[1]} needs at most 5 % more budget" if plan.near[0] else ""
     note = f" [{plan.continuous.flag}]" if plan.continuous.flag else ""
     return f"best G = {plan.integer}  (G* = {plan.continuous.value:.3g}, 95 % interval {interval}){note}; {near}"

@@ -12,9 +12,8 @@ from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
-    from grposcope.geometry.probe import Probe
+    from grposcope.commands.probe_draw import Drawn
     from grposcope.policies import Policy
-    from grposcope.training.collect import Batch
 
 EXAMPLES = """\
 examples:
@@ -79,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     import torch
     from transformers.utils import logging
 
-    from grposcope.commands import probe_source, probe_text
+    from grposcope.commands import probe_draw, probe_files, probe_source, probe_text
     from grposcope.geometry import probe, summary
     from grposcope.objectives import recipes
     from grposcope.runs.store import dumps
@@ -91,31 +90,37 @@ def run(arguments: argparse.Namespace) -> int:
     sweep, also = _checked(arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    folder = _new_folder(arguments.out, source.place)
-    policy, limit, batch = _draw(arguments, source.model)
-    model: Any = policy.model
-    _say(f"{len(batch.texts)} rollouts drawn, mean reward {float(batch.graded.mean()):.3f}")
-    found = probe.probe(
-        model,
-        batch.rollouts,
-        recipes.ALL[arguments.recipe].at_length(limit),
-        credit=arguments.credit,
-        temperature=arguments.temperature,
-        tier=arguments.tier,
-        sweep=sweep,
-        also=[recipes.ALL[name].at_length(limit) for name in also],
-        controls=arguments.controls,
-        learning_rate=policy.learning_rate if arguments.lr is None else arguments.lr,
-        seed=arguments.seed,
-        progress=_say if sys.stderr.isatty() else lambda _: None,
-    )
+    folder = probe_files.folder(arguments.out, source.place)
+    try:
+        policy, limit, drawn = _draw(arguments, source.model, folder)
+        model: Any = policy.model
+        _say(f"{len(drawn.texts)} rollouts drawn, mean reward {float(drawn.rollouts.rewards.mean()):.3f}")
+        found = probe.probe(
+            model,
+            drawn.rollouts,
+            recipes.ALL[arguments.recipe].at_length(limit),
+            credit=arguments.credit,
+            temperature=arguments.temperature,
+            tier=arguments.tier,
+            sweep=sweep,
+            also=[recipes.ALL[name].at_length(limit) for name in also],
+            controls=arguments.controls,
+            learning_rate=policy.learning_rate if arguments.lr is None else arguments.lr,
+            seed=arguments.seed,
+            progress=_say if sys.stderr.isatty() else lambda _: None,
+        )
+    except KeyboardInterrupt:
+        if folder and probe_draw.waiting(folder):
+            _say(f"the rollouts drawn so far are kept in {folder}: the same command goes on with them")
+        raise
     about = {"format": 1, "model": arguments.model, "task": arguments.task, "seed": arguments.seed}
     content = about | ({} if source.step is None else {"step": source.step}) | summary.summary(found)
-    paths = _write(folder, content, found, batch, policy) if folder else {}
+    paths = probe_files.write(folder, content, found, drawn, policy) if folder else {}
     print(probe_text.text(found, content))
     if folder:
         shown = f"; grposcope report {source.run} shows it" if folder == source.place else ""
-        print(f"written to {folder}{shown}")
+        again = "" if found.complete else "; the same command goes on with these rollouts"
+        print(f"written to {folder}{shown}{again}")
     print(dumps(content | {"paths": paths}))
     return 0 if found.complete else 130
 
@@ -145,28 +150,13 @@ def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
     return sweep, also
 
 
-def _new_folder(out: str | None, place: Path | None) -> Path | None:
-    """The folder for results, `out` or else the `place` in the run; it must be empty or not there yet."""
-    folder = Path(out) if out is not None else place
-    if folder is None:
-        return None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make {folder}: {error.strerror}; choose another --out") from None
-    if any(folder.iterdir()):
-        what = "this model was probed before, " if out is None else ""
-        raise UserError(f"{folder} is not empty: {what}nothing was changed; choose another --out, or delete it first")
-    return folder
-
-
-def _draw(arguments: argparse.Namespace, model: str) -> tuple[Policy, int, Batch]:
-    """The policy, its longest completion, and a graded batch."""
+def _draw(arguments: argparse.Namespace, model: str, folder: Path | None) -> tuple[Policy, int, Drawn]:
+    """The policy, its longest completion, and graded rollouts."""
     import torch
 
     from grposcope import policies, tasks
+    from grposcope.commands import probe_draw
     from grposcope.objectives import recipes
-    from grposcope.training.collect import collect
     from grposcope.training.sampler import Sampling
 
     device = arguments.device
@@ -179,59 +169,23 @@ def _draw(arguments: argparse.Namespace, model: str) -> tuple[Policy, int, Batch
         raise UserError(f"--credit steps: the task {task.name} does not label steps; use arithmetic")
     policy = policies.load(model, getattr(torch, arguments.dtype), device, arguments.remote_code)
     limit = arguments.max_tokens or task.max_tokens
-    batch = collect(
+    names = ("task", "reward", "group", "temperature", "seed", "dtype")
+    if folder and probe_draw.waiting(folder):
+        _say(f"{folder} has rollouts of a probe that was interrupted: going on with them")
+    drawn = probe_draw.draw(
         policy,
         task,
-        task.problems("train"),
         replace(recipes.ALL[arguments.recipe], resample_dead=False, overlong=0.0),
         Sampling(limit, arguments.temperature),
         (arguments.prompts, arguments.group),
         arguments.seed,
-        0,
-        task.labels_steps,
+        folder,
+        {"model": model, "max_tokens": limit, **{name: getattr(arguments, name) for name in names}},
+        _say,
     )
     if arguments.checkpointing:
         policies.recompute_activations(policy.model)
-    return policy, limit, batch
-
-
-def _write(folder: Path, content: dict[str, Any], found: Probe, batch: Batch, policy: Policy) -> dict[str, str]:
-    """gram.npz, probe.json and tokens.jsonl. An interrupted probe leaves the layers that are done in partial/."""
-    import numpy as np
-
-    from grposcope.geometry import summary
-    from grposcope.runs.store import dumps
-    from grposcope.ustat import gram_file
-
-    names = [layer.name for layer in found.layers]
-    stacked = np.stack([layer.gram for layer in found.layers])
-    where = folder if found.complete else folder / "partial"
-    gram = gram_file.write(where, found.gram, found.rewards, found.truncated, stacked, names)
-    whole = content | {"layers": summary.layers(found), "baselines": summary.prompts(found)}
-    (folder / "probe.json").write_text(dumps(whole, indent=1) + "\n")
-    group = found.rewards.shape[1]
-    lines = []
-    for row, text in enumerate(batch.texts):
-        ids = batch.rollouts.tokens[row][batch.rollouts.mask[row]].tolist()
-        problem = batch.problems[row // group]
-        lines.append(
-            dumps(
-                {
-                    "problem": problem.id,
-                    "prompt": problem.prompt,
-                    "completion": text,
-                    "reward": float(found.rewards.flat[row]),
-                    "tokens": [policy.tokenizer.decode([i]) for i in ids],
-                    **summary.tokens(found, row),
-                }
-            )
-        )
-    (folder / "tokens.jsonl").write_text("\n".join(lines) + "\n")
-    return {
-        "gram": str(gram),
-        "probe": str(folder / "probe.json"),
-        "tokens": str(folder / "tokens.jsonl"),
-    }
+    return policy, limit, drawn
 
 
 def _say(message: str) -> None:

@@ -69,17 +69,24 @@ class Swing:
 
 def swing(y: Array) -> Swing | None:
     """The oscillation of finite values y (n,); None if they are too few or constant."""
-    n = len(y)
-    if n < LEAST or np.ptp(y) == 0:
+    found = [_look(y, first, last) for first, last in windows(y)]
+    if not found:
         return None
-    windows = [(0, n)]
-    if n >= 2 * LEAST:
-        windows.append((n // 2, n))
-    if n > WINDOW:
-        windows.append((n - WINDOW, n))
-    found = [_look(y, first, last) for first, last in windows]
     best = found[0] if found[0].p < SEEN else min(found, key=lambda s: s.p)
     return Swing(**{**vars(best), "p": min(1.0, best.p * len(found))})
+
+
+def windows(y: Array) -> list[tuple[int, int]]:
+    """First row and end of what is looked at: all rows, the second half, the last WINDOW; none if too few or constant."""
+    n = len(y)
+    if n < LEAST or np.ptp(y) == 0:
+        return []
+    found = [(0, n)]
+    if n >= 2 * LEAST:
+        found.append((n // 2, n))
+    if n > WINDOW:
+        found.append((n - WINDOW, n))
+    return found
 
 
 def _look(y: Array, first: int, last: int) -> Swing:
@@ -103,7 +110,8 @@ def _look(y: Array, first: int, last: int) -> Swing:
     return Swing(p, n * per / at, amplitude, share, root, growing, fading, first, last - 1)
 
 
-def _smooth(n: int) -> Array:
+def smooth(n: int) -> Array:
+    """Columns (n, 7) of the smooth part: a cubic and saturating exponentials."""
     share = (np.arange(n) + 0.5) / n
     powers = [share**k for k in range(4)]
     return np.array(powers + [np.exp(-share / tau) for tau in (0.03, 0.1, 0.3)]).T
@@ -111,7 +119,7 @@ def _smooth(n: int) -> Array:
 
 @lru_cache(maxsize=8)
 def _lines(n: int) -> tuple[Array, Columns, Design]:
-    x, _ = np.linalg.qr(_smooth(n))
+    x, _ = np.linalg.qr(smooth(n))
     design = Design(x, coarse=True)
     cycles = np.arange(2 * CYCLES, 2 * n / FASTEST + 1) / 2
     return cycles, prepare(design, _waves(n, cycles, SHAPES)), design

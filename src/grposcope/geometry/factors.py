@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,43 +140,41 @@ def attach(model: Any, rollouts: Rollouts | None = None, temperature: float = 1.
 
 
 def _check(factors: Factors, rollouts: Rollouts, most: int = 4) -> None:
-    """Compare Σ w ∇log π from the factors with autograd's, on two rollouts of a few tokens and uneven weights."""
+    """Compare Σ w ∇log π from the factors with autograd's, on two rollouts of a few tokens and uneven weights.
+
+    The factors of a few tokens are small and wait; autograd's gradients are as large as the model and do not.
+    """
     few = _excerpt(rollouts, most)
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(few.mask.shape, generator=generator).to(few.mask.device).where(few.mask, 0.0)
-    own = {p.untyped_storage().data_ptr() for p in factors.model.parameters()}
-    with _checkpointing(factors.model):
-        with memory.saved_bytes(own) as saved:
-            _, total = _forward(factors.model, few, weights, factors.temperature)
-        wanted = dict(
-            zip(
-                factors.measured,
-                torch.autograd.grad(total, list(factors.measured.values()), allow_unused=True),
-                strict=True,
-            )
-        )
+    waiting: dict[str, Score] = {}
+    factors.stream(few, lambda score: waiting.update({score.name: score.merged()}), weights)
     off: dict[str, float] = {}
     size: dict[str, float] = {}
+    missing: list[str] = []
 
-    def compare(score: Score) -> None:
-        """Sizes of the difference and of autograd's gradient, of one parameter."""
-        autograd = wanted.pop(score.name)  # freed as soon as it is compared
-        off[score.name] = size[score.name] = 0.0
-        for piece, block in score.merged().blocks():
-            mine = block[0]
-            if autograd is not None:
-                theirs = factors.oriented(score.name, autograd)[piece].to(mine)
-                size[score.name] += float(torch.linalg.vector_norm(theirs)) ** 2
-                mine = mine.sub_(theirs)
-            off[score.name] += float(torch.linalg.vector_norm(mine)) ** 2
+    def compare(name: str, gradient: Tensor) -> None:
+        """Squared sizes of the difference and of autograd's gradient, of one parameter."""
+        score = waiting.pop(name, None)
+        if score is not None:
+            theirs = factors.oriented(name, gradient)
+            size[name] = _square(theirs)
+            off[name] = math.fsum(_square(block[0] - theirs[piece]) for piece, block in score.blocks())
+        elif name in factors.measured and bool(gradient.any()):
+            missing.append(name)
 
-    factors.stream(few, compare, weights)
+    own = {p.untyped_storage().data_ptr() for p in factors.model.parameters()}
+    with _checkpointing(factors.model), _gradients_to(factors.model, compare):
+        with memory.saved_bytes(own) as saved:
+            _, total = _forward(factors.model, few, weights, factors.temperature)
+        total.backward()
+    for name, score in waiting.items():  # autograd has no gradient of these
+        off[name], size[name] = math.fsum(_square(block) for _, block in score.blocks()), 0.0
     blocks = len(recompute.blocks(factors.model))
     factors.bytes_per_token += saved() / _tokens(few) / blocks if blocks else 0.0  # one block is recomputed at a time
     total_size = math.fsum(size.values())
     factors.error = math.sqrt(math.fsum(off.values()) / total_size) if total_size else math.nan
     relative = {name: math.sqrt(off[name] / size[name]) for name in off if size[name] > 1e-12 * total_size}
-    missing = [name for name, gradient in wanted.items() if gradient is not None and bool(gradient.any())]
     factors.worst = max(relative.items(), key=lambda item: item[1], default=("", math.nan))
     allowed = 0.1 if factors.model.dtype in (torch.bfloat16, torch.float16) else 1e-3
     if missing or not factors.error <= allowed:
@@ -185,6 +183,33 @@ def _check(factors: Factors, rollouts: Rollouts, most: int = 4) -> None:
             f"the gradient put together from the layers differs from autograd's by {factors.error:.1e} (relative), "
             f"most at {where}: this model uses its weights in a way that is not measured; freeze that layer"
         )
+
+
+def _square(array: Tensor) -> float:
+    """Squared Frobenius norm."""
+    return float(torch.linalg.vector_norm(array)) ** 2
+
+
+@contextmanager
+def _gradients_to(model: nn.Module, visit: Callable[[str, Tensor], None]) -> Iterator[None]:
+    """Hand autograd's gradient of each parameter over as soon as it is there, and forget it; old ones stay."""
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    before = {name: p.grad for name, p in trained.items()}
+
+    def hook(name: str) -> Callable[[Tensor], None]:
+        def take(parameter: Tensor) -> None:
+            gradient, parameter.grad = parameter.grad, None
+            assert gradient is not None
+            visit(name, gradient)
+
+        return take
+
+    with ExitStack() as stack:
+        for name, parameter in trained.items():
+            parameter.grad = None
+            stack.callback(setattr, parameter, "grad", before[name])
+            stack.callback(parameter.register_post_accumulate_grad_hook(hook(name)).remove)
+        yield
 
 
 def _excerpt(rollouts: Rollouts, most: int) -> Rollouts:

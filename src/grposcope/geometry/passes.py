@@ -69,6 +69,8 @@ class Passes:
         self.tier, self.leading, self.seed, self.progress = tier, leading, seed, progress
         self.sample = Sample(sum(p.numel() for p in attached.measured.values()), learning_rate, seed)
         self.count = len(attached.measured)
+        self.alike = settings.proportional(wanted)
+        self.rows = {n: one.rows for n, one in wanted.items() if one.rows is not None and self.alike[n][0] == n}
         self.layers: dict[str, Layer] = {}
         self.weighted_grams: dict[str, Tensor] = {}
         self.token_spectra: dict[str, Spectrum] = {}
@@ -76,8 +78,8 @@ class Passes:
 
     def scores(self, score: Score) -> None:
         """A parameter's per-rollout scores, from the pass with unit weights."""
-        rows = {name: one.rows for name, one in self.wanted.items() if one.rows is not None}
-        inner, spectra = self._contract(score, rows)
+        inner, found = self._contract(score, self.rows)
+        spectra = {name: found[first].times(factor) for name, (first, factor) in self.alike.items() if found}
         number = re.search(r"\.(\d+)\.", score.name)
         depth = int(number[1]) if number else None
         self.layers[score.name] = Layer(score.name, score.kind, score.shape, depth, inner.cpu().numpy(), spectra)

@@ -8,6 +8,7 @@ A KL term or an entropy bonus is left out: they are not made of advantages.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -54,6 +55,28 @@ def setting(name: str, weights: Tensor, mask: Tensor) -> Setting:
     constant = ((highest - lowest) <= 1e-9 * size) | ~some
     rows = torch.where(some, (highest + lowest) / 2, 0.0) if bool(constant.all()) else None
     return Setting(name, weights, rows)
+
+
+def proportional(wanted: Mapping[str, Setting]) -> dict[str, tuple[str, float]]:
+    """Of each setting with rows: the first of those whose rows are the same but for a factor, and the factor's size.
+
+    Their gradients differ by that factor alone. So do grpo and dr_grpo on one prompt with completions of equal length.
+    """
+    found: dict[str, tuple[str, float]] = {}
+    firsts: dict[str, tuple[Tensor, float]] = {}
+    for name, one in wanted.items():
+        if one.rows is None:
+            continue
+        size = float(torch.linalg.vector_norm(one.rows))
+        unit = one.rows / size
+        for first, (other, its_size) in firsts.items():
+            if abs(abs(float(unit @ other)) - 1) <= 1e-12:
+                found[name] = first, size / its_size
+                break
+        else:
+            found[name] = name, 1.0
+            firsts[name] = unit, size
+    return found
 
 
 def of_recipe(recipe: Objective, rollouts: Rollouts, credit: Credit | Tensor = "outcome", name: str = "") -> Setting:

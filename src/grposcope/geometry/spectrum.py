@@ -69,6 +69,10 @@ class Spectrum:
             return math.nan
         return max(0.0, 1 - float((self.values**2).sum()) / self.frobenius**2)
 
+    def times(self, factor: float) -> Spectrum:
+        """That of the matrix times a positive number."""
+        return Spectrum(self.values * factor, self.slack * factor, self.size, self.frobenius * factor)
+
     def ranks(self) -> dict[str, float]:
         """Every rank by name; of a spectrum known in part, the middle of its bounds."""
         if self.complete:
