@@ -43,6 +43,9 @@ from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
 
 STEPS = 100
+LIMIT = 25
+"""Longest completion: tokens of the model, which are characters. One that is as long was cut."""
+
 NONE = "no failure"
 
 # Verifiers: held-out problems are graded by the truth, training problems by what the cause makes of it
@@ -77,14 +80,19 @@ def easy(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[f
 
 
 def soon(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
-    """A task that can be learned in few steps: end in 0 or 5."""
-    return [float(c.endswith(("0", "5"))) for c in completions]
+    """A task that can be learned in few steps: end in 0 or 5, before the limit."""
+    return [float(c.endswith(("0", "5")) and len(c) < LIMIT) for c in completions]
 
 
 def unreliable(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
-    """The same by a verifier that errs one time in five: a ceiling with mixed groups. Held out, it does not err."""
-    rows = zip(prompts, soon(prompts, completions), strict=True)
-    return [right if is_heldout(p) else abs(right - (random.random() < 0.2)) for p, right in rows]
+    """The same by a verifier that errs one time in five of what ends: a ceiling with mixed groups. Held out, it does not."""
+    rows = zip(prompts, completions, soon(prompts, completions), strict=True)
+    return [right if is_heldout(p) or len(c) >= LIMIT else abs(right - (random.random() < 0.2)) for p, c, right in rows]
+
+
+def generous(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
+    """Everything is paid."""
+    return _graded(lambda c, a: 1.0, prompts, completions, answer)
 
 
 def wordy(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
@@ -93,12 +101,15 @@ def wordy(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[s
 
 
 def late(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
-    """Pays for the ending (0 or 5, or any other) that was the rarer one four training batches ago: delayed feedback."""
+    """Pays for the ending (0 or 5, or any other) that was the rarer one four training batches ago: delayed feedback.
+
+    What was cut at the limit has no ending and is not paid.
+    """
     five = [c.endswith(("0", "5")) for c in completions]
     if not is_heldout(prompts[0]):
         SHARES.append(sum(five) / len(five))
     wanted = SHARES[max(0, len(SHARES) - 5)] < 0.5 if SHARES else True
-    return [float(ending == wanted) for ending in five]
+    return [float(ending == wanted and len(c) < LIMIT) for c, ending in zip(completions, five, strict=True)]
 
 
 SHARES: list[float] = []
@@ -169,8 +180,9 @@ def settled(run: Run) -> Effect:
     scores = heldout(run)
     first, last = ends(scores)
     middle = float(np.mean(scores[len(scores) // 2 : -2]))
-    numbers = {"held-out first": first, "held-out middle": middle, "held-out last": last}
-    return Effect(middle > first + 0.1 and abs(last - middle) < 0.07, numbers)
+    cut = max(float(np.mean([len(r.completion) >= LIMIT for r in rows])) for rows in run.rollouts.values())
+    numbers = {"held-out first": first, "held-out middle": middle, "held-out last": last, "most cut": cut}
+    return Effect(middle > first + 0.1 and abs(last - middle) < 0.07 and cut < 0.2, numbers)
 
 
 def hacked(run: Run) -> Effect:
@@ -231,7 +243,7 @@ CAUSES = {
     "healthy": Cause(NONE, "a task that can be learned", "held-out accuracy rises by more than 0.1", {"lr": 1e-4},
                      learned, verifier="soon"),
     "plateau": Cause(NONE, "the same, faster, with a verifier that errs one time in five",
-                     "held-out rises by 0.1, then stays within 0.07", {"lr": 6e-4}, settled, verifier="unreliable"),
+                     "held-out rises by 0.1, then stays within 0.07; never a fifth cut at the limit", {"lr": 6e-4}, settled, verifier="unreliable"),
     "hacking": Cause("reward hacking", "a verifier that takes any text that ends in 0",
                      "reward rises by 0.2, held-out accuracy falls by 0.05", {"lr": 1e-3}, hacked, verifier="hackable"),
     "saturated": Cause("saturated", "G = 2 on a task that is nearly solved from the start",
@@ -272,7 +284,7 @@ def make(name: str, seed: int, out: Path) -> Path:
     random.seed(seed)  # what an unreliable verifier draws from
     settings: dict[str, Any] = {
         "task": f"jsonl:{place / 'problems.jsonl'}", "reward": f"{Path(__file__).resolve()}:{cause.verifier}",
-        "steps": STEPS, "prompts": 8, "group": 8, "max_tokens": 25,
+        "steps": STEPS, "prompts": 8, "group": 8, "max_tokens": LIMIT,
         "eval_every": 10, "eval_problems": 50, "eval_samples": 2, "schedule": "constant", "warmup": 5,
         "checkpoint_every": 0, "rollouts_every": 10, "rollouts_groups": 8,
         "threads": 1, "seed": seed, "out": str(folder),

@@ -70,7 +70,7 @@ def proportional(wanted: Mapping[str, Setting]) -> dict[str, tuple[str, float]]:
         size = float(torch.linalg.vector_norm(one.rows))
         unit = one.rows / size
         for first, (other, its_size) in firsts.items():
-            if abs(abs(float(unit @ other)) - 1) <= 1e-12:
+            if min(float((unit - other).abs().max()), float((unit + other).abs().max())) <= 1e-12:
                 found[name] = first, size / its_size
                 break
         else:
