@@ -128,7 +128,8 @@ def measured(seed: int, quick: bool, folder: Path) -> dict[str, Any]:
     torch.save({"plateau": plateau, "u": top.vector}, folder / f"sampled-{seed}.pt")
     return {"stage": "sampled", "seed": seed, "kl": lab.kl, "warm": warm, "top": top.value, "residual": top.residual,
             "along": along, "way": way, "response": slope, "lr": lr, "momentum": momentum, "predicted": last,
-            "push": epsilon, "intervals": [1, 2] if quick else [last - 1, last + 1, last + 3, 2 * last]}  # fmt: skip
+            "push": epsilon,
+            "intervals": [1, 2] if quick else [max(last // 2, 1), last - 1, last + 1, last + 3]}  # fmt: skip
 
 
 def continued(piece: dict[str, Any], interval: int, quick: bool, folder: Path) -> dict[str, Any]:

@@ -58,6 +58,8 @@ def row(name: str, folder: Path, found: moments.Moments, start: moments.Moments,
     ratios = np.divide(drawn, before, out=np.full_like(drawn, np.nan), where=np.isfinite(before))
     paired = found is not start and len(drawn) == len(before) and found.prompts == start.prompts
     wide = resampling.interval(ratios, 1 - 0.05 / comparisons) if paired else (math.nan, math.nan)
+    kept = np.array([planning.optimal_group(start).integer])
+    staying = [planning.loss(m, kept, 0.0, 1.0)[:, 0] for m in (found.pooled, found.bootstrap)]
     return {
         "name": name, "shape": (found.prompts, found.group),
         "reward": json.loads((folder / "probe.json").read_text())["reward"],
@@ -66,6 +68,7 @@ def row(name: str, folder: Path, found: moments.Moments, start: moments.Moments,
         "allocations": {n: (b.prompts, b.group) for n, b in batches.items()},
         "ratio": plan.continuous.value / float(planning.optimum(start.pooled, 0.0, 1.0)[0]),
         "ratio_interval": resampling.interval(ratios) if paired else (math.nan, math.nan),
+        "staying": float(staying[0][0]), "staying_interval": resampling.interval(staying[1]),
         "wide": wide, "moved": paired and not wide[0] <= 1 <= wide[1],
     }  # fmt: skip
 
@@ -90,16 +93,17 @@ def trained(rate: float, arguments: argparse.Namespace) -> dict[str, str]:
 def table(rows: list[dict]) -> str:
     """All probes as a Markdown table."""
     lines = ["| model | P × G | mean reward | Σ₁ | Δ | V_p | G* [95 %] | loses at most 5 % | ÷ start [95 %] | "
-             "P × G bought by 128, 512, 2,048 |", "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+             "the start's G needs more budget | P × G bought by 128, 512, 2,048 |", "|---" * 11 + "|"]  # fmt: skip
     for r in rows:
         bought = ", ".join(f"{p} × {g}" for p, g in r["allocations"].values())
         found = " | ".join(f"{r[k].value:.3g} ± {r[k].se:.2g}" for k in ("sigma1", "delta", "prompt_variance"))
         best = f"{r['best']:.3g} [{r['low']:.3g}, {r['high']:.3g}]"
         low, high = r["ratio_interval"]
+        stays = f"{r['staying']:+.1%} [{', '.join(f'{v:.1%}' for v in r['staying_interval'])}]"
         ratio = "" if math.isnan(low) else f"{r['ratio']:.2f} [{low:.2f}, {high:.2f}]"
         lines.append(
             f"| {r['name']} | {r['shape'][0]} × {r['shape'][1]} | {r['reward']:.3f} | {found} | "
-            f"{best} | {r['near'][0]} to {r['near'][1]} | {ratio} | {bought} |"
+            f"{best} | {r['near'][0]} to {r['near'][1]} | {ratio} | {stays} | {bought} |"
         )
     return "\n".join(lines)
 
