@@ -40,7 +40,7 @@ from grposcope.training import pretrain
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
 
-SIZES = {"2 × 64": (64, 2), "3 × 96": (96, 3), "4 × 160": (160, 4)}
+SIZES = {"3 × 96": (96, 3), "3 × 128": (128, 3), "4 × 160": (160, 4)}
 BIN, SMALL = 10, 0.02
 
 
@@ -64,8 +64,8 @@ def one(size: str, group: int, seed: int, given: argparse.Namespace) -> None:
     folder = given.out / "runs" / f"{path.stem}-{os.getpid()}"
     outcome = train(TrainConfig(
         model=network(size, given.out), recipe="rloo", prompts=given.prompts, group=group, seed=seed, out=str(folder),
-        steps=given.steps, schedule="constant", warmup=0, eval_every=0, eval_problems=0, checkpoint_every=0,
-        rollouts_every=0, threads=1,
+        steps=given.steps, lr=given.lr, schedule="constant", warmup=0, eval_every=0, eval_problems=0,
+        checkpoint_every=0, rollouts_every=0, threads=1,
     ))  # fmt: skip
     groups = [json.loads(line) for line in (folder / "groups.jsonl").read_text().splitlines()]
     right = [sum(row["rewards"]) for row in groups if row["step"] > 2 * given.steps / 3]
@@ -187,6 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("runs/dynamics_invariance"), help="folder of the results")
     parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--lr", type=float, default=1e-4, help="at 4e-4 small groups unlearn (default: 1e-4)")
     parser.add_argument("--groups", type=int, nargs="+", default=[4, 8, 16])
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--seeds", type=int, default=3)
