@@ -13,7 +13,8 @@ Five sides, one after the other in each round, on the same rollouts:
     sweep     the fast probe of R in 2, 4, 8 × grpo, rloo, dr_grpo
 
 The plain sweep is one `plain` and, for each further setting, its combination and svdvals, which is what
-`plain` measures of one setting; it is reported as that sum. Wall time and CPU time are both given: on a
+`plain` measures of one setting; it is reported as that sum. On this one group of equal lengths recipes differ by a
+factor, so that the probe takes three spectra for the nine settings. Wall time and CPU time are both given: on a
 machine shared with others the ratios of CPU time are the ones to read. Memory is the peak of the process
 above what it was before, each side in a process of its own. The last line is JSON.
 """

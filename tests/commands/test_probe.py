@@ -7,11 +7,12 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from grposcope.commands import probe, probe_source
+from grposcope.commands import probe, probe_draw, probe_files, probe_source
 from grposcope.errors import UserError
 from grposcope.geometry import passes, spectrum
 from grposcope.objectives import recipes
@@ -103,7 +104,7 @@ def test_out_and_the_task_can_be_others(run: Path, tmp_path: Path) -> None:
     source = dataclasses.replace(source, settings={**source.settings, "reward": "r.py:f", "max_tokens": 5})
     source.complete(given)
     assert (given.task, given.reward, given.max_tokens, given.temperature) == ("arithmetic", None, None, 1.0)
-    assert probe._new_folder(str(tmp_path / "else"), source.place) == tmp_path / "else"
+    assert probe_files.folder(str(tmp_path / "else"), source.place) == tmp_path / "else"
 
 
 def test_models_that_a_run_does_not_have(run: Path, tmp_path: Path) -> None:
@@ -150,20 +151,64 @@ def test_bad_input_is_named_with_its_remedy(flags: list[str], words: str) -> Non
 def test_ctrl_c_keeps_what_is_done(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = passes.Passes.scores
+    keep = passes.Passes.keep_scores
 
-    def stop(self: passes.Passes, score: object) -> None:
+    def stop(self: passes.Passes, found: passes.Found) -> None:
         if len(self.layers) == 3:
             raise KeyboardInterrupt
-        seen(self, score)  # type: ignore[arg-type]
+        keep(self, found)
 
-    monkeypatch.setattr(passes.Passes, "scores", stop)
+    monkeypatch.setattr(passes.Passes, "keep_scores", stop)
     given = arguments(*SMALL, "--out", str(tmp_path / "p"))
     assert given.run(given) == 130
     assert "interrupted: 3 parameters" in capsys.readouterr().out
     assert not (tmp_path / "p" / "gram.npz").exists()
     assert len(gram_file.read(tmp_path / "p" / "partial", layers=True).layer_names) == 3
     assert json.loads((tmp_path / "p" / "probe.json").read_text())["complete"] is False
+    monkeypatch.setattr(passes.Passes, "keep_scores", keep)
+    assert given.run(given) == 0  # the same command goes on, and nothing is left of the first try
+    assert sorted(file.name for file in (tmp_path / "p").iterdir()) == ["gram.npz", "probe.json", "tokens.jsonl"]
+
+
+def test_a_probe_goes_on_with_the_rollouts_that_are_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped after the first two of four prompts; what follows is what it would have been without the stop."""
+    monkeypatch.setattr(probe_draw, "PROMPTS", 2)
+    whole, out = tmp_path / "whole", tmp_path / "stopped"
+    given = arguments(*SMALL, "--out", str(whole))
+    assert given.run(given) == 0
+    real, calls = probe_draw.collect, []
+
+    def once(*words: Any) -> Any:
+        calls.append(words)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*words)
+
+    monkeypatch.setattr(probe_draw, "collect", once)
+    given = arguments(*SMALL, "--out", str(out))
+    with pytest.raises(KeyboardInterrupt):
+        given.run(given)
+    assert "rollouts drawn so far are kept" in capsys.readouterr().err
+    assert probe_draw.waiting(out)
+    other = arguments(*SMALL, "--out", str(out), "--temperature", "0.5")
+    with pytest.raises(UserError, match=r"drawn with other flags: --temperature 0.5 \(kept: 1.0\); give the same"):
+        other.run(other)
+    assert given.run(given) == 0
+    assert len(calls) == 3
+    assert sorted(file.name for file in out.iterdir()) == ["gram.npz", "probe.json", "tokens.jsonl"]
+    np.testing.assert_allclose(gram_file.read(out).gram, gram_file.read(whole).gram, rtol=1e-6)
+    assert (out / "tokens.jsonl").read_text().count("\n") == 16
+
+
+def test_damaged_rollouts_are_named(tmp_path: Path) -> None:
+    kept = tmp_path / probe_draw.FOLDER
+    kept.mkdir()
+    (kept / "000000.safetensors").write_bytes(b"cut")
+    given = arguments(*SMALL, "--out", str(tmp_path))
+    with pytest.raises(UserError, match=r"000000.safetensors cannot be read .*; delete .* to draw anew"):
+        given.run(given)
 
 
 def test_recipes_offered_are_those_there_are() -> None:

@@ -229,3 +229,52 @@ def test_what_cannot_be_measured_is_named() -> None:
     attached = factors.attach(model)
     assert attached.left_out == ("extra.weight", "extra.bias")
     assert 0 < attached.share_left_out < 0.05
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_self_check_works_with_checkpointing(reentrant: bool) -> None:
+    model, rollouts = build("llama"), batch()
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    assert factors.attach(model, rollouts).error < 1e-12
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_self_check_knows_every_family(family: str) -> None:
+    attached = factors.attach(build(family), batch())
+    assert attached.error < 1e-12
+    assert attached.worst[1] < 1e-10
+
+
+def test_self_check_notices_a_weight_used_once_more_outside_of_its_layer() -> None:
+    class Twice(nn.Linear):
+        def __init__(self, other: nn.Linear):
+            super().__init__(other.in_features, other.out_features, bias=False)
+            self.weight, self.double = other.weight, nn.Linear(1, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + nn.functional.linear(x, self.weight)
+
+    model, rollouts = build("llama"), batch()
+    model.model.layers[0].mlp.down_proj = Twice(model.model.layers[0].mlp.down_proj)
+    with pytest.raises(UserError, match=r"differs from autograd's.*freeze that layer"):
+        factors.attach(model, rollouts)
+
+
+def test_gradients_that_were_there_stay() -> None:
+    model, rollouts = build("llama"), batch()
+    weight = model.model.layers[0].mlp.up_proj.weight
+    weight.grad = torch.ones_like(weight)
+    factors.attach(model, rollouts)
+    assert bool((weight.grad == 1).all())
+    assert model.model.layers[1].mlp.up_proj.weight.grad is None
+
+
+@pytest.mark.parametrize("rollouts", [4, 40])
+def test_products_in_float32_pieces_are_near_those_in_float64(rollouts: int) -> None:
+    """Relative to the norms, 1e-6: a float32 product of 5,000 entries alone may be off by 5,000 · 6e-8 = 3e-4."""
+    block = torch.randn(rollouts, 7, 733, generator=torch.Generator().manual_seed(0))
+    flat = block.double().flatten(1)
+    exact = flat @ flat.mT
+    scale = exact.diagonal().sqrt()
+    assert float(((gram.of_block(block) - exact).abs() / (scale[:, None] * scale)).max()) < 1e-6

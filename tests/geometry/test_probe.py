@@ -211,6 +211,22 @@ def test_interrupted_at_once_is_interrupted(model: Any, rollouts: Rollouts, monk
     def stop(*_: Score) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("grposcope.geometry.passes.Passes.scores", stop)
+    monkeypatch.setattr("grposcope.geometry.passes.Passes.keep_scores", stop)
     with pytest.raises(KeyboardInterrupt):
         probe.probe(model, rollouts, recipes.GRPO)
+
+
+def test_settings_that_differ_by_a_factor_share_their_spectra(model: Any, rollouts: Rollouts) -> None:
+    mask = torch.ones_like(rollouts.mask)
+    even = replace(rollouts, mask=mask, tokens=rollouts.tokens.clamp(min=3)).take(torch.tensor([0]))
+    wanted = {r.name: settings.of_recipe(r, even) for r in (recipes.GRPO, recipes.RLOO, recipes.REINFORCE)}
+    shared = settings.proportional(wanted)
+    assert shared["rloo"][0] == "grpo"
+    assert shared["reinforce"] == ("reinforce", 1.0)
+    both = probe.probe(model, even, recipes.GRPO, also=[recipes.RLOO], tier="exact")
+    alone = probe.probe(model, even, recipes.RLOO, tier="exact")
+    for one, other in zip(both.layers, alone.layers, strict=True):
+        if one.kind != "vector":
+            values = other.spectra["rloo"].values
+            np.testing.assert_allclose(one.spectra["rloo"].values, values, rtol=1e-6, atol=1e-9)
+            assert one.spectra["rloo"].frobenius == pytest.approx(other.spectra["rloo"].frobenius)

@@ -91,3 +91,40 @@ def test_a_forward_that_was_replaced_already_is_put_back() -> None:
     with recompute.replaced(layer, lambda x: 3 * x):
         assert layer(torch.tensor(1.0)) == 3
     assert layer.forward is own
+
+
+def test_what_lies_on_a_shelf_lies_apart_and_keeps_its_own_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompute, "PIECE", 256)
+    shelf, given = recompute.Shelf(), [torch.randn(3, 5), torch.randn(7).double(), torch.randn(99), torch.randn(1)]
+    kept = [shelf.copy(array) for array in given]
+    for copy, array in zip(kept, given, strict=True):
+        assert torch.equal(copy, array)
+        assert copy.dtype == array.dtype
+    assert kept[0].untyped_storage().data_ptr() == kept[1].untyped_storage().data_ptr()
+    before = [copy._version for copy in kept]
+    kept[0].mul_(2)
+    assert [copy._version - old for copy, old in zip(kept, before, strict=True)] == [1, 0, 0, 0]
+    assert torch.equal(kept[1], given[1])
+
+
+@pytest.mark.parametrize("frozen", ["embed_tokens", "layers.0"])
+def test_blocks_whose_input_has_no_gradient_are_measured(frozen: str) -> None:
+    model, rollouts = build("qwen2"), batch()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(frozen not in name and "embed_tokens" not in name)
+    found = scores(model)
+    for row, gradients in enumerate(one_by_one(model, rollouts)):
+        assert found.keys() == gradients.keys()
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(found[name][row].reshape(gradient.shape), gradient, msg=name)
+
+
+def test_a_gradient_that_comes_in_by_name_is_not_lost() -> None:
+    """A block of which an argument with a gradient is named is checkpointed in the way that knows it."""
+
+    def forward(x: Tensor, *, y: Tensor) -> Tensor:
+        return x * y
+
+    x, y = torch.tensor(2.0, requires_grad=True), torch.tensor(3.0, requires_grad=True)
+    recompute._checkpointed(forward)(x, y=y).backward()
+    assert (x.grad, y.grad) == (torch.tensor(3.0), torch.tensor(2.0))

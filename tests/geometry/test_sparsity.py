@@ -86,7 +86,7 @@ def test_a_sample_of_everything_is_exact_and_one_of_part_says_its_error(monkeypa
     layers = [torch.randn(30, 40, generator=random), torch.randn(7, generator=random) * 3]
     whole = sparsity.Sample(1207, learning_rate=1e-2)
     for layer in layers:
-        whole.add(layer, layer.abs())
+        whole.add(whole.part(layer, layer.abs(), sum(part.entries for part in whole.parts)))
     everything = torch.cat([layer.flatten() for layer in layers])
     found = whole.measures()
     for name, value in sparsity.measures(everything).items():
@@ -100,7 +100,7 @@ def test_a_sample_of_everything_is_exact_and_one_of_part_says_its_error(monkeypa
     big = torch.randn(200_000, generator=random)
     part = sparsity.Sample(len(big))
     for piece in big.split(33_333):
-        part.add(piece, piece)
+        part.add(part.part(piece, piece, sum(one.entries for one in part.parts)))
     sampled, exact = part.measures(), sparsity.measures(big)
     assert sampled["gini"].n == pytest.approx(len(big) / (len(big) // 4096), abs=1)
     assert sampled["hoyer"].value == pytest.approx(exact["hoyer"], rel=1e-5)

@@ -94,13 +94,13 @@ def test_credit_of_steps(model: Any, rollouts: Rollouts) -> None:
 
 
 def test_ctrl_c_leaves_the_probe(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = probe.Passes.scores
+    keep = probe.Passes.keep_scores
 
-    def stop(self: Any, score: Any) -> None:
+    def stop(self: Any, found: Any) -> None:
         if self.layers:
             raise KeyboardInterrupt
-        whole(self, score)
+        keep(self, found)
 
-    monkeypatch.setattr(probe.Passes, "scores", stop)
+    monkeypatch.setattr(probe.Passes, "keep_scores", stop)
     with pytest.raises(KeyboardInterrupt):
         step.step_metrics(model, rollouts, recipes.GRPO)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from grposcope.errors import UserError
-from grposcope.geometry.recompute import replaced
+from grposcope.geometry.recompute import Shelf, replaced
 from grposcope.geometry.scores import Score, Use, Visitor
 
 Owners = dict[str, list[tuple[nn.Module, str]]]
@@ -50,15 +50,17 @@ def oriented(owned: list[tuple[nn.Module, str]], array: Tensor) -> Tensor:
 class Collect:
     """Receives uses and hands a parameter over when its last use has come."""
 
-    def __init__(self, measured: dict[str, nn.Parameter], owners: Owners, visit: Visitor, recomputed: set[nn.Module]):
-        self.measured, self.owners, self.visit, self.recomputed = measured, owners, visit, recomputed
+    def __init__(self, measured: dict[str, nn.Parameter], owners: Owners, recomputed: set[nn.Module]):
+        self.measured, self.owners, self.recomputed = measured, owners, recomputed
         self.names = {id(p): name for name, p in measured.items()}
         self.calls: dict[int, int] = {}
         self.uses: dict[str, list[Use]] = {}
         self.vectors: dict[int, Tensor] = {}
         self.leaves: dict[tuple[int, int], Tensor] = {}
-        self.outputs: dict[nn.Module, tuple[Tensor, int] | None] = {}
-        self.phase = "forward"
+        self.outputs: dict[nn.Module, Tensor | None] = {}
+        self.shelf = Shelf()
+        self.visit: Visitor | None = None
+        """Who gets the scores of the backward pass; there is none in the forward pass."""
         self.batch = 0
 
     def begin(self, _: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -68,31 +70,26 @@ class Collect:
 
     def keep_output(self, module: nn.Module, out: Tensor) -> None:
         """Keep what a linear layer gave, for when it is called again; not of one that is called several times."""
-        if self.phase == "forward" and module in self.recomputed:
-            self.outputs[module] = None if module in self.outputs else (out.detach(), out._version)
+        if self.visit is None and module in self.recomputed:
+            self.outputs[module] = None if module in self.outputs else self.shelf.copy(out.detach())
 
-    def known_output(self, module: nn.Module) -> Tensor | None:
-        """What the layer gave in the forward pass, once; None if someone has written over it since."""
-        out, version = (self.outputs.pop(module, None) if self.phase == "backward" else None) or (None, 0)
-        return out if out is not None and out._version == version else None
+    def known_output(self, module: nn.Module) -> tuple[Tensor, ...]:
+        """What the layer gave in the forward pass, once; in a tuple, since autograd takes a tensor for an input."""
+        known = self.outputs.pop(module, None) if self.visit is not None else None
+        return () if known is None else (known,)
 
     def kept_bytes(self) -> int:
         """Size of the outputs kept."""
-        return sum(kept[0].nbytes for kept in self.outputs.values() if kept)
+        return sum(kept.nbytes for kept in self.outputs.values() if kept is not None)
 
     def called(self, parameter: Tensor) -> None:
         """A use in the forward pass; those of a recomputation during the backward pass do not count."""
-        if self.phase == "forward":
+        if self.visit is None:
             self.calls[id(parameter)] = self.calls.get(id(parameter), 0) + 1
 
     def received(self, parameter: Tensor, use: Use) -> None:
         """A use in the backward pass."""
         name = self.names[id(parameter)]
-        if not (bool(torch.isfinite(use.columns.sum())) and (use.lookup or bool(torch.isfinite(use.rows.sum())))):
-            raise UserError(
-                f"layer {name}: the activations or gradients are not finite; "
-                "load the model in float32, or look at the checkpoint for NaN"
-            )
         waiting = self.uses.setdefault(name, [])
         waiting.append(use)
         if len(waiting) == self.calls[id(parameter)]:
@@ -103,6 +100,7 @@ class Collect:
         uses = tuple(self.uses.pop(name))
         weights = oriented(self.owners[name], self.measured[name].detach())
         kind = "embedding" if all(use.lookup for use in uses) else "linear"
+        assert self.visit is not None
         self.visit(Score(name, kind, (weights.shape[0], weights.shape[1]), weights, uses))
 
     def vector(self, parameter: Tensor, gradient: Tensor) -> None:
@@ -130,23 +128,22 @@ class Collect:
                 self.vectors[which] = gradient if before is None else before + gradient
         for name in list(self.uses):
             self.hand_over(name)
+        assert self.visit is not None
         for which, gradient in self.vectors.items():
             name = self.names[which]
-            if not bool(torch.isfinite(gradient).all()):
-                raise UserError(f"layer {name}: the gradients are not finite; load the model in float32")
             weights = self.measured[name].detach()
             self.visit(Score(name, "vector", (1, len(weights)), weights[None], direct=gradient))
 
 
 @contextmanager
 def patched(
-    model: nn.Module, measured: dict[str, nn.Parameter], owners: Owners, visit: Visitor, recomputed: set[nn.Module]
+    model: nn.Module, measured: dict[str, nn.Parameter], owners: Owners, recomputed: set[nn.Module]
 ) -> Iterator[Collect]:
     """Replace the forward of every measured module for the time of one pass.
 
     recomputed: modules whose forward is called again in the backward pass.
     """
-    collect = Collect(measured, owners, visit, recomputed)
+    collect = Collect(measured, owners, recomputed)
     modules: dict[nn.Module, list[str]] = {}
     for owned in owners.values():
         for module, key in owned:
@@ -256,11 +253,17 @@ class _Matrix(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool, report: Any, known: Tensor | None
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        transposed: bool,
+        report: Any,
+        known: tuple[Tensor, ...],
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.transposed, ctx.report = transposed, report
-        return F.linear(x, weight.mT if transposed else weight, bias) if known is None else known
+        return known[0] if known else F.linear(x, weight.mT if transposed else weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

@@ -21,20 +21,26 @@ already, which works as well. In bfloat16 products are taken in float32.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from grposcope.errors import UserError
-from grposcope.geometry import capture, memory, recompute
-from grposcope.geometry.scores import Score, Visitor
+from grposcope.geometry import beside, capture, memory, recompute
+from grposcope.geometry.scores import Score
 from grposcope.records import Rollouts
+
+T = TypeVar("T")
+
+TOGETHER = 32
+"""Tokens whose probabilities are held at a time."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +86,14 @@ class Factors:
     def stream(
         self,
         rollouts: Rollouts,
-        visit: Visitor,
+        visit: Callable[[Score], T],
         weights: Tensor | None = None,
         between: Callable[[Tensor, TokenView], None] | None = None,
+        keep: Callable[[T], None] | None = None,
     ) -> TokenView:
         """One forward and one backward of Σ weights · log π; `visit` sees every parameter once.
 
+        keep: gets what `visit` returns, in order; `visit` may then be called in other threads (see `beside`).
         weights: (B, T), by default 1 on every token. between sees, after the forward pass, the tokens' scores
         e_y − π at the logits (B, K, V), those of the T tokens in the places [-T-1:-1], the other places
         meaningless, and the token view. The order is that of the backward pass, last layer
@@ -98,15 +106,20 @@ class Factors:
         own = {p.untyped_storage().data_ptr() for p in self.model.parameters()}
         with (
             _checkpointing(self.model),
-            capture.patched(self.model, self.measured, self._owners, visit, inside) as collect,
-            recompute.recomputed(blocks) as inputs,
+            capture.patched(self.model, self.measured, self._owners, inside) as collect,
+            recompute.recomputed(blocks),
         ):
             with memory.saved_bytes(own) as saved:
                 view, total = _forward(self.model, rollouts, given, self.temperature, between)
-            self.bytes_per_token = (saved() + inputs() + collect.kept_bytes()) / _tokens(rollouts)
-            collect.phase = "backward"
-            total.backward()
-            collect.finish()
+            self.bytes_per_token = (saved() + collect.kept_bytes()) / _tokens(rollouts)
+
+            def look(score: Score) -> T:
+                score.check_finite()
+                return visit(score)
+
+            with beside.beside(look, keep, mask.device) if keep else nullcontext(look) as collect.visit:
+                total.backward()
+                collect.finish()
         return view
 
 
@@ -148,18 +161,18 @@ def _check(factors: Factors, rollouts: Rollouts, most: int = 4) -> None:
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(few.mask.shape, generator=generator).to(few.mask.device).where(few.mask, 0.0)
     waiting: dict[str, Score] = {}
-    factors.stream(few, lambda score: waiting.update({score.name: score.merged()}), weights)
+    factors.stream(few, lambda score: waiting.update({score.name: score}), weights)
     off: dict[str, float] = {}
     size: dict[str, float] = {}
     missing: list[str] = []
 
     def compare(name: str, gradient: Tensor) -> None:
-        """Squared sizes of the difference and of autograd's gradient, of one parameter."""
+        """Squared sizes of autograd's gradient and of the difference, of one parameter; the gradient is used up."""
         score = waiting.pop(name, None)
         if score is not None:
             theirs = factors.oriented(name, gradient)
             size[name] = _square(theirs)
-            off[name] = math.fsum(_square(block[0] - theirs[piece]) for piece, block in score.blocks())
+            off[name] = _square(score.subtracted_from(theirs))
         elif name in factors.measured and bool(gradient.any()):
             missing.append(name)
 
@@ -169,7 +182,7 @@ def _check(factors: Factors, rollouts: Rollouts, most: int = 4) -> None:
             _, total = _forward(factors.model, few, weights, factors.temperature)
         total.backward()
     for name, score in waiting.items():  # autograd has no gradient of these
-        off[name], size[name] = math.fsum(_square(block) for _, block in score.blocks()), 0.0
+        off[name], size[name] = _square(score.dense()), 0.0
     blocks = len(recompute.blocks(factors.model))
     factors.bytes_per_token += saved() / _tokens(few) / blocks if blocks else 0.0  # one block is recomputed at a time
     total_size = math.fsum(size.values())
@@ -260,7 +273,7 @@ def _forward(
 
 
 class _Picked(torch.autograd.Function):
-    """log π of the tokens taken and their score norms, a rollout at a time.
+    """log π of the tokens taken and their score norms, a few tokens at a time.
 
     The logits (B, K, V) are overwritten by the scores e_y − π, which the backward pass needs and `between` looks
     at, so that there is never a second array of that size. Autograd notices if anyone else still wanted them.
@@ -271,15 +284,16 @@ class _Picked(torch.autograd.Function):
         kind = torch.promote_types(logits.dtype, torch.float32)
         logp = torch.zeros(tokens.shape, dtype=kind, device=logits.device)
         norms, scores, width = torch.zeros_like(logp), logits.detach(), tokens.shape[1]
-        for row in range(len(logits)):
-            chosen, place = tokens[row][:, None], scores[row, -width - 1 : -1]
+        for row, at in itertools.product(range(len(logits)), range(0, width, TOGETHER)):
+            piece = slice(at, min(at + TOGETHER, width))
+            chosen, place = tokens[row, piece][:, None], scores[row, -width - 1 : -1][piece]
             logs = (place.to(kind) / temperature if temperature != 1 else place.to(kind)).log_softmax(-1)
-            logp[row] = logs.gather(-1, chosen)[:, 0]
+            logp[row, piece] = logs.gather(-1, chosen)[:, 0]
             chances = logs.exp_()
             # ‖e_y − π‖² = (1 − π_y)² + Σ_{v≠y} π_v²; written without 1 − 2π_y + Σπ², which cancels
             rest = torch.linalg.vector_norm(chances.scatter_(-1, chosen, 0.0), dim=-1)
-            miss = -torch.expm1(logp[row])
-            norms[row] = torch.hypot(miss, rest)
+            miss = -torch.expm1(logp[row, piece])
+            norms[row, piece] = torch.hypot(miss, rest)
             torch.neg(chances.scatter_(-1, chosen, -miss[:, None]), out=chances)
             place.copy_(chances)
         logp, norms = logp.where(mask, 0.0), norms.where(mask, 0.0)

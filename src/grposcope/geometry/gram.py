@@ -17,6 +17,10 @@ from torch import Tensor
 
 from grposcope.geometry.scores import Score, Use
 
+FEW = 32
+"""Up to so many rollouts their scores are multiplied in pieces of PIECE entries."""
+PIECE = 1024
+
 
 def gram(score: Score) -> Tensor:
     """K (B, B) in float64, by whichever contraction costs less."""
@@ -34,9 +38,16 @@ def explicit(score: Score) -> Tensor:
 
 
 def of_block(block: Tensor) -> Tensor:
-    """Inner products (B, B), float64, of the matrices of a block (B, rows, C)."""
+    """Inner products (B, B), float64, of the matrices of a block (B, rows, C).
+
+    One product of few long rows is slow on a CPU: they are cut into pieces, whose products are summed in float64.
+    """
     flat = block.reshape(len(block), -1)
-    return (flat @ flat.mT).double()
+    if len(flat) > FEW:
+        return (flat @ flat.mT).double()
+    whole = flat.shape[1] // PIECE * PIECE
+    pieces, rest = flat[:, :whole].unflatten(1, (-1, PIECE)).transpose(0, 1), flat[:, whole:]
+    return torch.bmm(pieces, pieces.mT).sum(0, dtype=torch.float64) + (rest @ rest.mT).double()
 
 
 def ghost(score: Score) -> Tensor:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from grposcope.geometry import gram, settings, spectrum
 from grposcope.geometry.factors import Factors, TokenView
 from grposcope.geometry.scores import Score
 from grposcope.geometry.settings import Setting
-from grposcope.geometry.sparsity import Sample
+from grposcope.geometry.sparsity import Part, Sample
 from grposcope.geometry.spectrum import Spectrum
 from grposcope.records import Rollouts
 
@@ -50,8 +51,23 @@ class Layer:
         return self.name.removesuffix(".weight").split(".")[-1]
 
 
+@dataclass(frozen=True)
+class Found:
+    """What one pass says of one parameter; part: of the main setting's gradient, for its sparsity."""
+
+    name: str
+    kind: str
+    shape: tuple[int, int]
+    gram: Tensor
+    spectra: dict[str, Spectrum]
+    part: Part | None
+
+
 class Passes:
-    """The visitor of one probe; `layers`, `token_spectra`, `sample` and `rollout_grams` hold what it found."""
+    """What one probe looks at, and in `layers`, `token_spectra`, `sample` and `rollout_grams` what it found.
+
+    `of_…` look at one parameter and change nothing, so that threads may look at several; `keep_…` take the results.
+    """
 
     def __init__(
         self,
@@ -68,7 +84,8 @@ class Passes:
         self.rollouts, self.wanted, self.main = rollouts, wanted, main
         self.tier, self.leading, self.seed, self.progress = tier, leading, seed, progress
         self.sample = Sample(sum(p.numel() for p in attached.measured.values()), learning_rate, seed)
-        self.count = len(attached.measured)
+        sizes = [p.numel() for p in attached.measured.values()]
+        self.before = dict(zip(attached.measured, accumulate([0, *sizes]), strict=False))
         self.alike = settings.proportional(wanted)
         self.rows = {n: one.rows for n, one in wanted.items() if one.rows is not None and self.alike[n][0] == n}
         self.layers: dict[str, Layer] = {}
@@ -76,21 +93,33 @@ class Passes:
         self.token_spectra: dict[str, Spectrum] = {}
         self.view: TokenView | None = None
 
-    def scores(self, score: Score) -> None:
+    def of_scores(self, score: Score) -> Found:
         """A parameter's per-rollout scores, from the pass with unit weights."""
-        inner, found = self._contract(score, self.rows)
-        spectra = {name: found[first].times(factor) for name, (first, factor) in self.alike.items() if found}
-        number = re.search(r"\.(\d+)\.", score.name)
-        depth = int(number[1]) if number else None
-        self.layers[score.name] = Layer(score.name, score.kind, score.shape, depth, inner.cpu().numpy(), spectra)
-        self.progress(f"layer {len(self.layers)}/{self.count}: {score.name}")
+        found = self._contract(score, self.rows)
+        spectra = found.spectra
+        return replace(found, spectra={n: spectra[first].times(c) for n, (first, c) in self.alike.items() if spectra})
 
-    def weighted(self, score: Score, name: str) -> None:
+    def of_weighted(self, score: Score, name: str) -> Found:
         """The same from the pass with the weights of setting `name`, whose scores are summed as they are."""
-        inner, spectra = self._contract(score, {name: torch.ones(score.rollouts, dtype=torch.float64)})
-        before = self.weighted_grams.get(name)
-        self.weighted_grams[name] = inner if before is None else before + inner
-        self.layers[score.name].spectra.update(spectra)
+        return self._contract(score, {name: torch.ones(score.rollouts, dtype=torch.float64)})
+
+    def keep_scores(self, found: Found) -> None:
+        """Take what `of_scores` found."""
+        number = re.search(r"\.(\d+)\.", found.name)
+        depth = int(number[1]) if number else None
+        gram = found.gram.cpu().numpy()
+        self.layers[found.name] = Layer(found.name, found.kind, found.shape, depth, gram, found.spectra)
+        if found.part is not None:
+            self.sample.add(found.part)
+        self.progress(f"layer {len(self.layers)}/{len(self.before)}: {found.name}")
+
+    def keep_weighted(self, found: Found, name: str) -> None:
+        """Take what `of_weighted` found of setting `name`."""
+        total = self.weighted_grams.get(name)
+        self.weighted_grams[name] = found.gram if total is None else total + found.gram
+        self.layers[found.name].spectra.update(found.spectra)
+        if found.part is not None:
+            self.sample.add(found.part)
 
     def between(self, scores: Tensor, view: TokenView) -> None:
         """Token matrices, rows w (e_y − π), of the main setting and the controls, from e_y − π (B, K, V)."""
@@ -111,32 +140,35 @@ class Passes:
                 found[name] = u[:, None] * total * u
         return found
 
-    def _contract(self, score: Score, rows: dict[str, Tensor]) -> tuple[Tensor, dict[str, Spectrum]]:
+    def _contract(self, score: Score, rows: dict[str, Tensor]) -> Found:
         """Gram matrix of a parameter's scores, and the spectra of the gradients Σ u_i S_i."""
+        found = Found(score.name, score.kind, score.shape, torch.empty(0), {}, None)
         if not rows:
-            return gram.gram(score), {}
-        names, spectra = list(rows), {}
+            return replace(found, gram=gram.gram(score))
+        names, size = list(rows), score.shape[0] * score.shape[1]
         inner: Tensor | None = None
-        step = max(1, HELD // (4 * score.shape[0] * score.shape[1]))
+        part: Part | None = None
+        step = max(1, HELD // (4 * size))
         for start in range(0, len(names), step):  # all at once, unless they would take too much memory
             few = names[start : start + step]
             weights = torch.stack([rows[name] for name in few])
             gradients: Tensor | None = None
             for piece, block in score.blocks():
                 if start == 0:
-                    part = gram.of_block(block)
-                    inner = part if inner is None else inner + part
+                    products = gram.of_block(block)
+                    inner = products if inner is None else inner + products
                 if gradients is None:
-                    gradients = block.new_empty(len(few), *score.shape)
-                gradients[:, piece] = (weights.to(block) @ block.flatten(1)).reshape(len(few), *block.shape[1:])
+                    gradients = block.new_empty(len(few), size)
+                place = slice(piece.start * score.shape[1], piece.stop * score.shape[1])
+                torch.mm(weights.to(block), block.flatten(1), out=gradients[:, place])
             assert gradients is not None
-            for name, gradient in zip(few, gradients, strict=True):
+            for name, gradient in zip(few, gradients.unflatten(1, score.shape), strict=True):
                 if score.kind != "vector":
-                    spectra[name] = self._spectrum(gradient)
+                    found.spectra[name] = self._spectrum(gradient)
                 if name == self.main:
-                    self.sample.add(gradient, score.parameter)
+                    part = self.sample.part(gradient, score.parameter, self.before[score.name])
         assert inner is not None
-        return inner, spectra
+        return replace(found, gram=inner, part=part)
 
     def _spectrum(self, matrix: Tensor, scale: Tensor | None = None) -> Spectrum:
         """Of a layer's gradient, or of scaled rows of scores at the logits."""

@@ -154,11 +154,12 @@ def probe(
     work = Passes(rollouts, wanted, main, attached, tier, leading, learning_rate, seed, progress)
     complete = True
     try:
-        attached.stream(rollouts, work.scores, between=work.between)
+        attached.stream(rollouts, work.of_scores, between=work.between, keep=work.keep_scores)
         for name, one in wanted.items():
             if one.rows is None:
                 progress(f"backward pass of {name}")
-                attached.stream(rollouts, partial(work.weighted, name=name), one.weights)
+                look, keep = partial(work.of_weighted, name=name), partial(work.keep_weighted, name=name)
+                attached.stream(rollouts, look, one.weights, keep=keep)
     except KeyboardInterrupt:
         complete = False
         if not work.layers:

@@ -7,13 +7,51 @@ attention, gates.
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
+
+PIECE = 64 * 2**20
+"""Bytes of a piece of memory of a `Shelf`."""
+
+
+class Shelf:
+    """Copies of arrays one after the other, apart from those that are soon freed.
+
+    Else, on a CPU, what is kept comes to lie between what is not, and the C library cannot fill the holes.
+    """
+
+    def __init__(self) -> None:
+        self.space, self.used = torch.empty(0, dtype=torch.uint8), 0
+
+    def copy(self, array: Tensor) -> Tensor:
+        """The array itself where it is not on a CPU. A piece is freed with the last copy in it."""
+        if array.device.type != "cpu":
+            return array
+        if self.used + array.nbytes > self.space.nbytes:
+            self.space, self.used = _piece(max(PIECE, array.nbytes)), 0
+        place = self.used // array.itemsize
+        strides = torch.empty(array.shape, device="meta").stride()
+        kept = array.new_empty(0).set_(self.space.untyped_storage(), place, array.shape, strides)  # no view of others
+        self.used += math.ceil(array.nbytes / 64) * 64
+        return kept.copy_(array)
+
+
+def _piece(size: int) -> Tensor:
+    """New memory, in large pages where the system has them: it is all used at once."""
+    memory = mmap.mmap(-1, size)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
@@ -24,21 +62,32 @@ def blocks(model: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def recomputed(found: list[nn.Module]) -> Iterator[Callable[[], int]]:
-    """Checkpoint these blocks for the time of one pass; yields how many bytes of their inputs are kept so far."""
-    inputs: list[int] = []
-
-    def wrapped(forward: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any, **keywords: Any) -> Any:
-            inputs.append(sum(x.nbytes for x in arguments if isinstance(x, torch.Tensor)))
-            return checkpoint(forward, *arguments, use_reentrant=False, preserve_rng_state=False, **keywords)
-
-        return run
-
+def recomputed(found: list[nn.Module]) -> Iterator[None]:
+    """Checkpoint these blocks for the time of one pass."""
     with ExitStack() as stack:
         for block in found:
-            stack.enter_context(replaced(block, wrapped(block.forward)))
-        yield lambda: sum(inputs)
+            stack.enter_context(replaced(block, _checkpointed(block.forward)))
+        yield
+
+
+def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Without a graph of the first time, where gradients come in through positional arguments alone.
+
+    A graph is thousands of small objects between large arrays, whose room could then not be used again.
+    """
+
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        named = any(isinstance(x, Tensor) and x.requires_grad for x in tree_leaves(keywords))
+        floating = [isinstance(x, Tensor) and x.is_floating_point() for x in arguments]
+        if named or not any(floating):
+            return checkpoint(forward, *arguments, use_reentrant=False, preserve_rng_state=False, **keywords)
+        if not any(x.requires_grad for x, yes in zip(arguments, floating, strict=True) if yes):
+            arguments = tuple(
+                x.detach().requires_grad_() if yes else x for x, yes in zip(arguments, floating, strict=True)
+            )
+        return checkpoint(partial(forward, **keywords), *arguments, use_reentrant=True, preserve_rng_state=False)
+
+    return run
 
 
 @contextmanager

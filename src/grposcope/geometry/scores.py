@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-BLOCK = 8 * 2**20
+from grposcope.errors import UserError
+
+BLOCK = 4 * 2**20
 """Bytes of per-rollout matrices held at a time while a parameter is gone through: few enough to stay in cache."""
 
 
@@ -79,16 +81,33 @@ class Score:
         assert total is not None
         return total
 
-    def merged(self) -> Score:
-        """All rollouts as one, whose S is the sum of theirs."""
+    def subtracted_from(self, total: Tensor) -> Tensor:
+        """A matrix (R, C) less the sum of all S_i, at least in float32; in its own memory where that allows it."""
         if self.direct is not None:
-            return replace(self, direct=self.direct.sum(0, keepdim=True))
-        return replace(self, uses=tuple(Use(use.rows.flatten(0, 1)[None], use.columns.flatten(0, 1)[None], use.padding)
-                                        for use in self.uses))  # fmt: skip
+            return total - self.direct.sum(0, keepdim=True)
+        rest = total.to(torch.promote_types(total.dtype, torch.float32))
+        for use in self.uses:
+            columns = use.columns.flatten(0, 1)
+            if use.lookup:
+                ids = use.rows.flatten()
+                rest.index_add_(0, ids[ids != use.padding], columns[ids != use.padding], alpha=-1)
+            else:
+                rest.addmm_(use.rows.flatten(0, 1).mT, columns, alpha=-1)
+        return rest
+
+    def check_finite(self) -> None:
+        """UserError that names the layer where a factor is NaN or infinite."""
+        arrays = [self.direct] if self.direct is not None else []
+        arrays += [a for use in self.uses for a in ((use.columns,) if use.lookup else (use.columns, use.rows))]
+        if not all(bool(torch.isfinite(array.sum())) for array in arrays):
+            raise UserError(
+                f"layer {self.name}: the activations or gradients are not finite; "
+                "load the model in float32, or look at the checkpoint for NaN"
+            )
 
     def dense(self) -> Tensor:
         """All of S, (B, R, C): for tests and small models."""
         return torch.cat([block for _, block in self.blocks()], 1)
 
 
-Visitor = Callable[[Score], None]
+Visitor = Callable[[Score], object]

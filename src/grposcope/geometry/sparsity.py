@@ -17,6 +17,7 @@ Of nothing, or of zeros only, each measure is NaN.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -135,6 +136,18 @@ def visible(weights: Tensor, step: Tensor) -> float:
     return float((moved != kept).double().mean())
 
 
+@dataclass(frozen=True)
+class Part:
+    """A layer's share of a `Sample`: every n-th entry of its gradient and weights, the number of entries, sums."""
+
+    gradient: Tensor
+    weights: Tensor
+    entries: int
+    largest: float
+    sum_abs: float
+    sum_square: float
+
+
 class Sample:
     """Parameter-level sparsity of one gradient, given a layer at a time, from every n-th of its entries.
 
@@ -145,46 +158,53 @@ class Sample:
 
     def __init__(self, total: int, learning_rate: float | None = None, seed: int = 0):
         self.stride, self.learning_rate, self.seed = max(1, total // SAMPLE), learning_rate, seed
-        self.kept: list[tuple[Tensor, Tensor]] = []
-        self.entries = 0
-        self.largest = self.sum_abs = self.sum_square = 0.0
+        self.parts: list[Part] = []
 
-    def add(self, gradient: Tensor, weights: Tensor) -> None:
-        """A layer's gradient and its weights, of the same shape."""
-        flat, offset = gradient.reshape(-1), -self.entries % self.stride
-        place = slice(offset, None, self.stride)
-        self.kept.append((flat[place].clone(), weights.reshape(-1)[place].to(flat.dtype)))
-        self.entries += len(flat)
+    def part(self, gradient: Tensor, weights: Tensor, before: int) -> Part:
+        """A layer's gradient and its weights, of the same shape, of which the entry numbered `before` is the first."""
+        flat = gradient.reshape(-1)
+        place = slice(-before % self.stride, None, self.stride)
+        largest = sum_abs = sum_square = 0.0
         width = gradient.shape[-1]
         for rows in gradient.reshape(-1, width).split(max(1, PIECE // width)):
             low, high = (float(extreme) for extreme in torch.aminmax(rows))
-            self.largest = max(self.largest, -low, high)
+            largest = max(largest, -low, high)
             # a row at a time in the gradient's precision, the rows in float64
-            self.sum_abs += float(rows.abs().sum(1).double().sum())
-            self.sum_square += float(torch.linalg.vector_norm(rows, dim=1).double().square().sum())
+            sum_abs += float(rows.abs().sum(1).double().sum())
+            sum_square += float(torch.linalg.vector_norm(rows, dim=1).double().square().sum())
+        kept = flat[place].clone()
+        return Part(kept, weights.reshape(-1)[place].to(kept.dtype), len(flat), largest, sum_abs, sum_square)
+
+    def add(self, part: Part) -> None:
+        """The parts are to come in the same order whenever results are to be the same to the last bit."""
+        self.parts.append(part)
 
     def measures(self, parts: int = 10) -> dict[str, Estimate]:
         """Every measure by name; errors are those of sampling, over random parts of the sample. `hoyer` is exact."""
-        if not self.kept or not self.sum_square > 0:
+        entries = sum(part.entries for part in self.parts)
+        sum_abs, sum_square = (math.fsum(getattr(p, name) for p in self.parts) for name in ("sum_abs", "sum_square"))
+        if not sum_square > 0:
             return {}
-        gradient, weights = torch.cat([g for g, _ in self.kept]), torch.cat([w for _, w in self.kept])
+        largest = max(part.largest for part in self.parts)
+        gradient = torch.cat([part.gradient for part in self.parts])
+        weights = torch.cat([part.weights for part in self.parts])
         order = _order(gradient.abs())  # once, for all parts
         gradient, weights = gradient[order], weights[order]
-        whole = self._of(gradient, weights)
+        whole = self._of(gradient, weights, largest)
         errors = dict.fromkeys(whole, 0.0)
-        if len(gradient) < self.entries:
+        if len(gradient) < entries:
             generator = torch.Generator().manual_seed(self.seed)
             part = torch.randint(parts, (len(gradient),), generator=generator).to(gradient.device)
-            split = [self._of(gradient[part == p], weights[part == p]) for p in range(parts)]
+            split = [self._of(gradient[part == p], weights[part == p], largest) for p in range(parts)]
             errors = {name: Estimate.mean([one[name] for one in split]).se for name in whole}
-        root = math.sqrt(self.entries)
-        whole["hoyer"] = (root - self.sum_abs / math.sqrt(self.sum_square)) / (root - 1) if root > 1 else math.nan
+        root = math.sqrt(entries)
+        whole["hoyer"] = (root - sum_abs / math.sqrt(sum_square)) / (root - 1) if root > 1 else math.nan
         errors["hoyer"] = 0.0
         return {name: Estimate(value, errors[name], len(gradient)) for name, value in whole.items()}
 
-    def _of(self, gradient: Tensor, weights: Tensor) -> dict[str, float]:
+    def _of(self, gradient: Tensor, weights: Tensor, largest: float) -> dict[str, float]:
         """Every measure of entries in increasing order of size."""
-        found = _measures(gradient.abs().double(), self.largest)
+        found = _measures(gradient.abs().double(), largest)
         if self.learning_rate is not None:
             found["visible_sgd"] = visible(weights, self.learning_rate * gradient)
             found["visible_adam"] = visible(weights, self.learning_rate * gradient.sign())

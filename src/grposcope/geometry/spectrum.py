@@ -140,13 +140,19 @@ def exact(matrix: Tensor) -> Spectrum:
     Squaring costs half the digits: values below about 1e-8 σ₁ are noise, far below what gradients in
     float32 carry.
     """
-    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.mT
+    return from_gram(_inner(matrix if matrix.shape[0] >= matrix.shape[1] else matrix.mT))
+
+
+def _inner(tall: Tensor) -> Tensor:
+    """Inner products of the columns, in float64; blocks below the diagonal are copied from above it."""
     size = tall.shape[1]
-    square = torch.zeros(size, size, dtype=torch.float64, device=matrix.device)
+    square = torch.zeros(size, size, dtype=torch.float64, device=tall.device)
+    side = max(1, math.ceil(size / 4))
     for part in tall.split(max(1, PIECE // (8 * max(size, 1)))):
         wide = part.double()
-        square.addmm_(wide.mT, wide)
-    return from_gram(square)
+        for at in range(0, size, side):
+            square[at : at + side, at:].addmm_(wide[:, at : at + side].mT, wide[:, at:])
+    return square.triu() + square.triu(1).mT
 
 
 def from_gram(gram: Tensor) -> Spectrum:
