@@ -2,9 +2,13 @@
 
     python benchmarks/readers.py [--rows 100000] [--metrics 40] [--repeats 5]
 
-Each repeat times `json.loads` and Arrow on every line or piece and `grposcope.runs.read` on the file, one
-after the other, in CPU seconds of the process; medians and ratios are printed. Peak memory is that of a fresh
-process that reads the file, less that of one that only imports. The last line is JSON.
+"The parser alone" is each of these on every line or piece, one thread, nothing kept: `json.loads` of the standard
+library, which `grposcope.runs.read` itself uses where a line holds more than numbers; Arrow's JSON reader; and
+`orjson.loads`, the fastest general one, where it is installed (`read` does not use it). Each repeat times them and
+`read` on the same file, one after the other, in CPU seconds of the process; medians and paired ratios are printed.
+Reading should take at most twice as long as the parser alone. Files: verl's file logger; flat lines; flat lines with a
+NaN in each, which orjson refuses; and flat lines with a text in each, which are read line by line. Peak memory is that
+of a fresh process that reads the file, less that of one that only imports. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +25,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.json
+
+try:
+    import orjson
+except ImportError:
+    orjson = None  # type: ignore[assignment]
 
 from grposcope.runs import read
 from grposcope.runs.text import Source
@@ -35,16 +45,21 @@ print(int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024
 """
 
 
-def write(path: Path, rows: int, metrics: int, style: str, nan: bool) -> None:
-    """A log: verl's file logger ("verl") or flat JSON lines ("flat"), with a NaN in every line if asked for."""
+STYLES = ("verl", "flat", "flat with NaN", "flat with text")
+
+
+def write(path: Path, rows: int, metrics: int, style: str) -> None:
+    """A log of one of STYLES."""
     draws = np.random.default_rng(0).normal(size=(rows, metrics))
     keys = ["critic/score/mean", "actor/grad_norm", *(f"timing_s/part_{k}" for k in range(metrics - 3))]
     with path.open("w") as file:
         for step in range(rows):
             values = dict(zip(keys, draws[step].tolist(), strict=False))
-            if nan:
+            if style == "flat with NaN":
                 values["actor/grad_norm"] = float("nan")
             row = {"step": step + 1, "data": values} if style == "verl" else {"step": step + 1, **values}
+            if style == "flat with text":
+                row["time"] = f"2026-01-01 {step // 3600:02d}:{step // 60 % 60:02d}:{step % 60:02d}"
             file.write(json.dumps(row, separators=(",", ":") if style == "verl" else None) + "\n")
 
 
@@ -53,6 +68,13 @@ def by_json(path: Path) -> None:
     with path.open("rb") as file:
         for line in file:
             json.loads(line)
+
+
+def by_orjson(path: Path) -> None:
+    """Every line through orjson, and nothing kept."""
+    with path.open("rb") as file:
+        for line in file:
+            orjson.loads(line)
 
 
 def by_arrow(path: Path) -> None:
@@ -89,23 +111,25 @@ def main() -> None:
     given = options.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        for style, nan in (("verl", False), ("flat", False), ("flat", True)):
+        for style in STYLES:
             path = Path(folder) / "log.jsonl"
-            write(path, given.rows, given.metrics, style, nan)
+            write(path, given.rows, given.metrics, style)
             read(path)  # imports
-            times: dict[str, list[tuple[float, float]]] = {"json": [], "arrow": [], "read": []}
+            works: dict[str, Callable[[Path], object]] = {"json": by_json, "arrow": by_arrow, "read": read}
+            if orjson is not None and "NaN" not in style:
+                works["orjson"] = by_orjson
+            times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
             for _ in range(given.repeats):
-                times["json"].append(seconds(by_json, path))
-                times["arrow"].append(seconds(by_arrow, path))
-                times["read"].append(seconds(read, path))
+                for name, work in works.items():
+                    times[name].append(seconds(work, path))
             cpu = {name: statistics.median(t[0] for t in found) for name, found in times.items()}
             wall = statistics.median(t[1] for t in times["read"])
             row = {
-                "style": style + (" with NaN" if nan else ""),
+                "style": style,
                 "megabytes": round(path.stat().st_size / 1e6, 1),
                 **{f"{name}_cpu_s": round(value, 2) for name, value in cpu.items()},
                 "read_clock_s": round(wall, 2),
-                **{f"against_{name}": ratio(times["read"], times[name]) for name in ("json", "arrow")},
+                **{f"against_{name}": ratio(times["read"], times[name]) for name in works if name != "read"},
                 "memory_mib": round(peak(str(path)) - peak(), 0),
             }
             results.append(row)

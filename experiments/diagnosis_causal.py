@@ -7,8 +7,9 @@ Command  python experiments/diagnosis_causal.py --modes hacking            train
          … --pilot hacking                                                 one run (seed 100), with its evidence
 Method   `tiny` on sums, 8 prompts × 8 rollouts, 100 optimiser steps, evaluated every 10; one thing is done to cause one
          failure (`CAUSES`). Whether it then occurred is judged by a criterion that the diagnosis does not use: true
-         accuracy of sampled completions, spread of what is written, reversals of the batch means, weights.
-         The settings were chosen by pilot runs on other seeds by that criterion, never by what is diagnosed.
+         accuracy of sampled completions, spread of what is written, reversals of the held-out score, weights.
+         The settings were chosen by pilot runs on other seeds by that criterion. What was diagnosed of pilots and of
+         earlier runs did play a part for oscillation (side failures; more swings than five) and plateau (stubs).
          A run is kept on disk and diagnosed afresh each time; where a cause took no effect, the run is listed apart.
 Verdict  detected: the mode is flagged after Holm's correction; named: it is the first of the flagged. Holds if
          detection and naming are both at least 95 % over the runs whose failure occurred, and at most 7 % of the
@@ -84,15 +85,20 @@ def soon(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[f
     return [float(c.endswith(("0", "5")) and len(c) < LIMIT) for c in completions]
 
 
+def whole(completion: str) -> bool:
+    """Whether it is a sum, and ended before the limit."""
+    return "=" in completion and len(completion) < LIMIT
+
+
 def unreliable(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
-    """The same by a verifier that errs one time in five of what ends: a ceiling with mixed groups. Held out, it does not."""
+    """The same for whole sums, but one time in five it errs, except held out: a ceiling with mixed groups."""
     rows = zip(prompts, completions, soon(prompts, completions), strict=True)
-    return [right if is_heldout(p) or len(c) >= LIMIT else abs(right - (random.random() < 0.2)) for p, c, right in rows]
+    return [whole(c) * (right if is_heldout(p) else abs(right - (random.random() < 0.2))) for p, c, right in rows]
 
 
-def generous(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
-    """Everything is paid."""
-    return _graded(lambda c, a: 1.0, prompts, completions, answer)
+def coin(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
+    """Heads or tails, whatever is written."""
+    return _graded(lambda c, a: float(random.random() < 0.5), prompts, completions, answer)
 
 
 def wordy(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
@@ -101,15 +107,18 @@ def wordy(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[s
 
 
 def late(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
-    """Pays for the ending (0 or 5, or any other) that was the rarer one four training batches ago: delayed feedback.
+    """Delayed feedback: endings in 0 or 5, or else all others, are paid if they were rarer four training batches ago.
 
-    What was cut at the limit has no ending and is not paid.
+    Within a batch it counts who is paid; in all it is paid its share of such endings, a constant that no advantage
+    sees, so that the reward shows what the policy does. Only whole sums are paid.
     """
-    five = [c.endswith(("0", "5")) for c in completions]
-    if not is_heldout(prompts[0]):
-        SHARES.append(sum(five) / len(five))
-    wanted = SHARES[max(0, len(SHARES) - 5)] < 0.5 if SHARES else True
-    return [float(ending == wanted and len(c) < LIMIT) for c, ending in zip(completions, five, strict=True)]
+    ended = np.array([whole(c) for c in completions])
+    five = ended & np.array([c.endswith(("0", "5")) for c in completions])
+    if is_heldout(prompts[0]):
+        return [float(ending) for ending in five]
+    SHARES.append(float(five.mean()))
+    paid = ended & (five == (SHARES[max(0, len(SHARES) - 5)] < 0.5))
+    return [float(pay) for pay in paid - paid.mean() + SHARES[-1]]
 
 
 SHARES: list[float] = []
@@ -160,15 +169,14 @@ def written(run: Run) -> list[float]:
 
 def reversals(values: Sequence[float], least: float) -> int:
     """Turning points of a zigzag whose every leg is at least this long."""
-    count, extreme, direction = 0, values[0], 0
-    for value in values[1:]:
-        if direction >= 0 and value < extreme - least:
-            count, direction, extreme = count + 1, -1, value
-        elif direction <= 0 and value > extreme + least:
-            count, direction, extreme = count + 1, 1, value
-        elif (direction >= 0 and value > extreme) or (direction <= 0 and value < extreme):
-            extreme = value
-    return max(0, count - 1)
+    count, direction, low, high = 0, 0, values[0], values[0]
+    for value in values:
+        low, high = min(low, value), max(high, value)
+        if direction >= 0 and value <= high - least:
+            count, direction, low = count + (direction > 0), -1, value
+        elif direction <= 0 and value >= low + least:
+            count, direction, high = count + (direction < 0), 1, value
+    return count
 
 
 def learned(run: Run) -> Effect:
@@ -180,9 +188,9 @@ def settled(run: Run) -> Effect:
     scores = heldout(run)
     first, last = ends(scores)
     middle = float(np.mean(scores[len(scores) // 2 : -2]))
-    cut = max(float(np.mean([len(r.completion) >= LIMIT for r in rows])) for rows in run.rollouts.values())
-    numbers = {"held-out first": first, "held-out middle": middle, "held-out last": last, "most cut": cut}
-    return Effect(middle > first + 0.1 and abs(last - middle) < 0.07 and cut < 0.2, numbers)
+    sums = min(float(np.mean([whole(r.completion) for r in rows])) for rows in run.rollouts.values())
+    numbers = {"held-out first": first, "held-out middle": middle, "held-out last": last, "least whole sums": sums}
+    return Effect(middle > first + 0.1 and abs(last - middle) < 0.07 and sums > 0.8, numbers)
 
 
 def hacked(run: Run) -> Effect:
@@ -218,9 +226,9 @@ def drifted(run: Run) -> Effect:
 
 
 def swinging(run: Run) -> Effect:
-    means = run.table["reward"]  # standard error of a batch at most 0.07
-    count = reversals(means.tolist(), 0.25)
-    return Effect(count >= 5, {"reversals of 0.25": count, "range": float(np.ptp(means))})
+    shares = heldout(run)  # of the same problems each time: a standard error of at most 0.05
+    count = reversals(shares, 0.25)
+    return Effect(count >= 6, {"reversals of 0.25": count, "range": float(np.ptp(shares))})
 
 
 def padded(run: Run) -> Effect:
@@ -243,7 +251,8 @@ CAUSES = {
     "healthy": Cause(NONE, "a task that can be learned", "held-out accuracy rises by more than 0.1", {"lr": 1e-4},
                      learned, verifier="soon"),
     "plateau": Cause(NONE, "the same, faster, with a verifier that errs one time in five",
-                     "held-out rises by 0.1, then stays within 0.07; never a fifth cut at the limit", {"lr": 6e-4}, settled, verifier="unreliable"),
+                     "held-out rises by 0.1, then stays within 0.07; always 80 % whole sums", {"lr": 6e-4},
+                     settled, verifier="unreliable"),
     "hacking": Cause("reward hacking", "a verifier that takes any text that ends in 0",
                      "reward rises by 0.2, held-out accuracy falls by 0.05", {"lr": 1e-3}, hacked, verifier="hackable"),
     "saturated": Cause("saturated", "G = 2 on a task that is nearly solved from the start",
@@ -251,13 +260,16 @@ CAUSES = {
                        verifier="easy"),
     "starved": Cause("starved", "sums of numbers of six digits", "best pass@2 under 0.03, under 10 % of rollouts used",
                      {"max_tokens": 12}, hopeless, {"steps": 3, "largest": 9999, "limit": 999999}),
-    "collapse": Cause("entropy collapse", "G = 2, no KL, 2.5 × the learning rate",
+    "collapse": Cause("entropy collapse", "REINFORCE without baseline or KL on a verifier that flips a coin",
                       "entropy under a fifth of its start, pass@2 − pass@1 from above 0.08 to under 0.03",
-                      {"group": 2, "prompts": 32, "lr": 1e-3}, concentrated, {"steps": 3, "limit": 9, "largest": 3}),
+                      {"recipe": "reinforce", "group": 2, "prompts": 2, "lr": 4e-4, "kl": 0.0, "steps": 250,
+                       "eval_every": 25},
+                      concentrated, {"steps": 3, "limit": 9, "largest": 3}, "coin"),
     "kl": Cause("kl blow-up", "ten times the learning rate, no KL penalty worth the name",
                 "KL above 1 nat per token, held-out falls by 0.1", {"lr": 4e-3, "kl": 1e-6}, drifted),
-    "swinging": Cause("oscillation", "feedback that is four batches late", "at least 5 reversals of 0.25",
-                      {"lr": 5e-4, "prompts": 16, "group": 4, "steps": 140}, swinging, verifier="late"),
+    "swinging": Cause("oscillation", "feedback that is four batches late", "at least 6 reversals of 0.25, held out",
+                      {"lr": 1e-3, "momentum": 0.5, "prompts": 16, "group": 4, "steps": 180, "kl": 0.1,
+                       "entropy": 0.005, "eval_every": 5}, swinging, verifier="late"),
     "length": Cause("length", "four fifths of the reward for length", "1.3 × longer, true accuracy falls by 0.1",
                     {"lr": 5e-4, "max_tokens": 24, "eval_problems": 0}, padded, verifier="wordy"),
     "lr 0": Cause("misconfiguration", "a learning rate of 0", "held-out does not change at all", {"lr": 0.0}, unmoved),
@@ -379,7 +391,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/diagnosis_causal"))
     parser.add_argument("--modes", nargs="*", choices=tuple(CAUSES), default=list(CAUSES))
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, nargs=2, default=(0, 5), metavar=("FIRST", "COUNT"), help="default: 0 5")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after so many")
     parser.add_argument("--pilot", choices=tuple(CAUSES))
     parser.add_argument("--report", action="store_true", help="no training")
@@ -390,7 +402,8 @@ def main() -> None:
         print(dumps(row, indent=1))
         return
     began = time.monotonic()
-    for seed in range(0 if given.report else given.seeds):
+    first, count = given.seeds
+    for seed in () if given.report else range(first, first + count):
         for name in given.modes:
             if time.monotonic() - began < 60 * given.minutes:
                 make(name, seed, out)

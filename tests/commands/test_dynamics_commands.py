@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 
 from grposcope.commands import fit, simulate, stability
+from grposcope.dynamics import refresh
 from grposcope.errors import UserError
+from grposcope.records import Estimate
+from grposcope.training import curvature
+from grposcope.training.config import TrainConfig
+from grposcope.training.loop import train
 
 
 def call(*argv: str) -> int:
@@ -184,6 +189,53 @@ def test_stability_of_a_run(run_folder: Path, capsys: pytest.CaptureFixture[str]
     found, _ = last_json(capsys)
     assert found["verdict"] == "cannot tell"
     assert "time constant" in found["reason"]
+
+
+def test_stability_by_a_measured_curvature(
+    run_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """κ of the part that waits for a refresh decides, with its error; one within two errors of 0 decides nothing."""
+    rest = Estimate(0.0, 0.0, 4)
+    for stale, verdict in ((Estimate(0.2, 0.02, 4), "stable"), (Estimate(0.2, 0.11, 4), "cannot tell")):
+        along = curvature.Along(rest, Estimate(1.5, 0.1, 4), stale, rest, rest)
+        monkeypatch.setattr(curvature, "of_run", lambda folder, settings, along=along: (None, along))
+        assert call("stability", "--run", str(run_folder), "--measure") == 0
+        found, text = last_json(capsys)
+        assert (found["verdict"], found["momentum"], found["interval"]) == (verdict, 0.5, 1)
+        assert "measured along the stiffest direction" in text
+        assert "1.5 ± 0.1" in text
+        if verdict == "stable":
+            assert (found["curvature"], found["curvature_se"]) == (0.2, 0.02)
+            assert found["threshold"] == refresh.threshold(0.1, 0.5, 0.2)
+
+
+def test_stability_measured_on_the_model_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From training to the verdict, with fewer batches; what is said is what was measured."""
+    seen = []
+    measure = curvature.of_run
+
+    def few(folder: Path, settings: dict[str, Any]) -> Any:
+        seen.append(measure(folder, settings, batches=4)[1].stale)
+        return None, curvature.Along(*(seen[-1],) * 5)
+
+    monkeypatch.setattr(curvature, "of_run", few)
+    short = {"max_tokens": 8, "optimizer": "sgd", "lr": 0.1}
+    train(
+        TrainConfig(
+            steps=1, prompts=2, group=2, eval_every=0, eval_problems=0, threads=1, out=str(tmp_path / "run"), **short
+        )
+    )
+    capsys.readouterr()
+    assert call("stability", "--run", str(tmp_path / "run"), "--measure") == 0
+    found, _ = last_json(capsys)
+    told = {key: found[key] for key in ("curvature", "curvature_se", "reason") if key in found}
+    if seen[0].value > 2 * seen[0].se:
+        assert (told["curvature"], told["curvature_se"]) == (seen[0].value, seen[0].se)
+    else:
+        assert f"waits for a refresh, {seen[0]}, does not stand out" in told["reason"]
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from grposcope.diagnosis import diagnose
+from grposcope.diagnosis import diagnose, oscillation
 from grposcope.diagnosis.diagnose import ORDER, RULES, holm
+from grposcope.diagnosis.findings import Status
 from grposcope.diagnosis.hacking import untrained
 from grposcope.diagnosis.missing import HOW
 from grposcope.diagnosis.verdict import sentence
-from grposcope.diagnosis.view import View
+from grposcope.diagnosis.view import Series, View
 
 from . import made
+from .test_cycles import drifting
 
 Table = dict[str, np.ndarray]
 U = np.arange(120) / 120
@@ -205,6 +207,85 @@ def test_levels_are_told_of_short_runs() -> None:
     findings = diagnose(made.run(table))
     assert [f.mode for f in findings if f.status == "flagged"] == ["length"]
     assert next(f for f in findings if f.mode == "reward decline").status == "cannot tell"
+
+
+def verl(mean: float, **settings: object) -> dict[str, Status]:
+    """A log without dead groups: least, largest and mean reward of each batch."""
+    table = made.healthy()
+    del table["dead_fraction"], table["reward_std"]
+    table["reward"] = mean + 0.003 * made.ar1(np.random.default_rng(8), 120, 0.6)
+    table |= {"reward_min": np.zeros(120), "reward_max": np.ones(120)}
+    return {f.mode: f.status for f in diagnose(made.run(table, **settings))}
+
+
+def test_saturation_without_dead_groups_is_what_is_left_to_gain() -> None:
+    """p^G passes the limit of 0.85 above 0.98 for G = 8; above 0.97 nothing much is left in groups of any size."""
+    assert verl(0.99, group=8)["saturated"] == "flagged"
+    assert verl(0.978, group=8)["saturated"] == "flagged"
+    assert verl(0.978, group=64)["saturated"] == "flagged"
+    assert verl(0.978)["saturated"] == "flagged"
+    assert verl(0.96, group=8)["saturated"] == "cannot tell"
+    assert verl(0.01, group=8)["starved"] == "flagged"
+    assert verl(0.025, group=8)["starved"] == "cannot tell"
+    assert verl(0.01, group=8)["saturated"] == "cannot tell"
+
+
+def test_ceilings_of_rewards_that_are_not_binary_are_not_known() -> None:
+    table = made.healthy()
+    del table["dead_fraction"]
+    table["reward"] = 0.978 + 0.003 * made.ar1(np.random.default_rng(8), 120, 0.6)
+    table |= {"reward_min": np.full(120, 0.1), "reward_max": np.ones(120)}
+    found = next(f for f in diagnose(made.run(table, group=8)) if f.mode == "saturated")
+    assert found.status == "cannot tell"
+
+
+def dying(grown: int, dead: int, cut: float = 0.98, lag: int = 0) -> Table:
+    """Completions grow around one row, reach the limit `lag` later, groups die around `dead`; rewards end at 0.9."""
+    table, rng = made.healthy(), np.random.default_rng(9)
+    late = [1 / (1 + np.exp(-(np.arange(120) - row) / 2)) for row in (grown, dead, grown + lag)]
+    table["length"] = table["length"] * (1 + 0.8 * late[0])
+    table["truncated"] = np.clip(cut * late[2] + 0.005 * rng.normal(size=120), 0, 1)
+    table["dead_fraction"] = np.clip(0.98 * late[1] + 0.01 * rng.normal(size=120), 0, 1)
+    table["reward"] = 0.5 + 0.4 * late[1] + 0.02 * rng.normal(size=120)
+    return table
+
+
+def test_length_stands_before_dead_groups_that_it_explains() -> None:
+    """All completions are cut and so paid alike; but not where groups died first, or few are cut and none longer."""
+    assert flagged(dying(30, 50))[:2] == ["length", "saturated"]
+    assert flagged(dying(30, 40, lag=20))[:2] == ["length", "saturated"]
+    assert flagged(dying(70, 50))[:2] == ["saturated", "length"]
+    few = dying(30, 50, cut=0.4)
+    few["length"] = made.healthy()["length"]
+    assert flagged(few)[:2] == ["saturated", "length"]
+    findings = diagnose(made.run(dying(30, 50)))
+    assert findings[0].explains == ("saturated", "starved")
+    assert findings[0].onset is not None
+    assert 20 <= findings[0].onset <= 32
+
+
+def test_an_outlier_is_no_onset() -> None:
+    values = np.full(100, 0.1)
+    values[60:] = 0.95
+    values[[20, 40]] = 1.0
+    series = Series("dead_fraction", np.arange(1.0, 101), values)
+    assert series.first_above(0.85) == 61
+    assert series.first_above(0.99) is None
+    slow = Series("x", np.arange(1.0, 31), np.random.default_rng(0).random(30))
+    running = [min(np.cumsum(slow.values[i:]) / np.arange(1, 31 - i)) for i in range(30)]
+    assert slow.first_above(0.3) == 1 + next(i for i, least in enumerate(running) if least > 0.3)
+
+
+def test_swings_without_a_period_are_oscillation() -> None:
+    """No sinusoid follows them; and a late level shift does not hide them."""
+    table = made.healthy()
+    wave = drifting(np.random.default_rng(5), 120, 10, 0.3)
+    table["reward"] = table["reward"] + 0.12 * wave + 0.4 * (U > 0.7)
+    finding = next(f for f in diagnose(made.run(table)) if f.status == "flagged")
+    assert finding.mode == "oscillation"
+    sine = oscillation.swing(table["reward"])
+    assert sine is not None
+    assert finding.p < 1e-3 * sine.p
 
 
 def test_swings_that_fade_are_not_flagged() -> None:

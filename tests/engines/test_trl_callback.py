@@ -115,6 +115,19 @@ def test_the_record_is_what_was_logged_under_our_names(tmp_path: Path) -> None:
     assert "not recorded" in run.config["groups"]
 
 
+def test_the_page_describes_the_record(tmp_path: Path) -> None:
+    """docs/record.md names every file, the keys of config.json and summary.json, and the fields of an alarm."""
+    page = (Path(__file__).parents[2] / "docs" / "record.md").read_text("utf-8")
+    Play(
+        GRPOscopeCallback(), tmp_path, lambda step: logged(step, **({"grad_norm": math.nan} if step == 5 else {}))
+    ).run(8)
+    folder = tmp_path / "grposcope"
+    told = {path.name for path in folder.iterdir() if path.name != ".lock"}
+    for name in ("config.json", "summary.json", "alarms.jsonl"):
+        told |= json.loads((folder / name).read_text("utf-8")).keys()
+    assert not [name for name in told if f"`{name}`" not in page]
+
+
 def test_the_version_decides_what_reward_std_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grposcope.engines.trl_record.version", lambda _: "0.25.1")
     Play(GRPOscopeCallback(), tmp_path).run(3)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
+from huggingface_hub import constants
 
 from grposcope import policies
 from grposcope.errors import UserError
@@ -81,6 +84,47 @@ def test_pickled_weights_are_refused(tmp_path: Path, tiny: Policy) -> None:
 def test_folders_without_a_model(name: str) -> None:
     with pytest.raises(UserError, match=r"a model folder holds config\.json"):
         policies.load(name)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, "not in the cache, and the hub was asked in vain"),
+        (503, "the hub was asked in vain .*503"),
+        (404, "neither a folder nor a model of the hub"),
+    ],
+)
+def test_the_hub_is_asked_once(answer: int | None, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server in the hub's place that hangs up, is out of order, or has no such model."""
+    asked: list[str] = []
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            asked.append(self.path)
+            if answer is None:
+                self.connection.close()
+                return
+            self.send_response(answer)
+            if answer == 404:
+                self.send_header("X-Error-Code", "RepoNotFound")
+            self.end_headers()
+
+        def log_message(self, *words: object) -> None:
+            """Be quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Hub) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        here = f"http://127.0.0.1:{server.server_port}"
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", here + template)
+        monkeypatch.setattr(constants, "ENDPOINT", here)
+        with pytest.raises(UserError, match=words) as error:
+            policies.load("no-one/has-this")
+        server.shutdown()
+    assert "\n" not in str(error.value)
+    assert asked == ["/no-one/has-this/resolve/main/config.json"]
 
 
 def test_a_pupil_who_forgets_the_carry() -> None:

@@ -30,6 +30,20 @@ def test_numbers_that_are_not_finite_stay_visible() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "hidden", ["\x1b[2J", "\x7f", "\x9b2J", "\x85", "\u2028", "\u202e", "\u2066", "\ufeff", "\U000e0041", "\ud800"]
+)
+def test_nothing_in_it_acts_on_a_terminal(hidden: str) -> None:
+    """C1 controls, reversed writing, other line ends, invisible letters; parsed, the text is what it was."""
+    content = {f"key {hidden}": [f"é 漢 {hidden}", math.nan]}
+    text = dumps(content)
+    assert json.loads(text) == {f"key {hidden}": [f"é 漢 {hidden}", "NaN"]}
+    assert text.isprintable()
+    assert "é 漢" in text
+    assert text.encode()
+    assert len(text.splitlines()) == 1
+
+
 def test_lines_are_there_as_soon_as_they_are_written(folder: Path) -> None:
     with RunWriter.create(folder, {"seed": 1}) as record:
         record.step({"step": 1})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import synthetic
 from grposcope.errors import UserError
-from grposcope.runs import lines, own, read, store
+from grposcope.runs import lines, own_groups, read, store
 from grposcope.runs.lines import Lines
 from grposcope.runs.table import Groups
 
@@ -171,8 +171,8 @@ def test_any_groups_survive(table: list[tuple[int, str, list[tuple[float, bool]]
         row: dict[str, Any] = {"step": step, "problem": problem, "rewards": [r for r, _ in outcomes]}
         rows.append({**row, "truncated": [t for _, t in outcomes]} if flags else row)
     found = Lines(Path("groups.jsonl"), "".join(store.dumps(row) + "\n" for row in rows).encode())
-    plain = own._groups_by_row(found)
-    fast = own._groups_alike(found.data)
+    plain = own_groups.by_row(found)
+    fast = own_groups.alike(found.data)
     expected = [r for row in rows for r in row["rewards"]]
     for groups in (plain, fast) if fast is not None else (plain,):
         np.testing.assert_array_equal(groups.rewards, np.array(expected, float))
@@ -184,7 +184,7 @@ def test_any_groups_survive(table: list[tuple[int, str, list[tuple[float, bool]]
 
 def test_ordinary_files_take_the_fast_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_columns_by_row", lambda found: pytest.fail("line by line"))
-    monkeypatch.setattr(own, "_groups_by_row", lambda found: pytest.fail("line by line"))
+    monkeypatch.setattr(own_groups, "by_row", lambda found: pytest.fail("line by line"))
     assert read(folder).steps == 30
     some = "".join(f'{{"step": {s}, "reward": 0.5{", " + chr(34) + "rank" + chr(34) + ": 2" if s % 3 == 0 else ""}}}\n'
                    for s in range(1, 10))  # fmt: skip

@@ -194,7 +194,9 @@ def _measured(path: Path, settings: dict[str, Any], found: Any) -> tuple[dict[st
     """Settings of a run and the part of κ that waits for a refresh, measured along the stiffest direction."""
     from grposcope.training import curvature
 
-    given = {name: getattr(found, name) for name in ("lr", "momentum", "interval", "optimizer", "rms_gradient")}
+    given = {name: getattr(found, name) for name in ("lr", "momentum", "interval", "optimizer")}
+    if math.isfinite(found.rms_gradient):
+        given["rms_gradient"] = found.rms_gradient
     _, along = curvature.of_run(path, settings)
     stale = along.stale
     told = f"measured along the stiffest direction; the part that follows every step is {along.current}"

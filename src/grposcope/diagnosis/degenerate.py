@@ -10,13 +10,16 @@ from grposcope.diagnosis import levels
 from grposcope.diagnosis.findings import Evidence, Rule, Verdict, unknown
 from grposcope.diagnosis.groups import signal
 from grposcope.diagnosis.trends import EARLY, LATE
-from grposcope.diagnosis.view import SHORT, View
+from grposcope.diagnosis.view import SHORT, Series, View
 
 DEAD = 0.85
 """Share of dead groups that leaves no signal to learn from."""
 
 SOLVED = 0.8
 """Reward above this share of its range, with dead groups: solved rather than hopeless."""
+
+LEFT = 0.03
+"""Share of rollouts that fail, of rewards that are 0 or 1, below which the prompts are solved whatever the groups."""
 
 MASK = 0.1
 """Spread of the summed reward below this share of its components' spread: they cancel."""
@@ -34,31 +37,58 @@ def saturated(view: View) -> Verdict:
 
 def _degenerate(view: View, solved: bool) -> Verdict:
     dead, reward = view.dead, view.get("reward", SHORT)
-    if dead is None or reward is None:
-        return unknown("the log does not say which groups were dead", "dead_fraction" if reward else "reward")
-    late, early, level = dead.level(LATE, DEAD), dead.level(EARLY, DEAD), reward.level(LATE)
-    evidence = [Evidence(f"{dead.name}, last {1 - LATE[0]:.0%}", late.value + DEAD, late.se, f"limit {DEAD:g}")]
-    spread = view.reward_range
-    if spread is None:
-        at_top = level.value > reward.level(EARLY).value
-        place = f"reward {level.value:.3g}"
-    else:
-        share = (level.value - spread[0]) / (spread[1] - spread[0])
-        at_top, place = share > SOLVED, f"reward {level.value:.3g} of at most {spread[1]:.3g}"
-    evidence.append(Evidence(f"{reward.name}, last {1 - LATE[0]:.0%}", level.value, level.se))
+    if reward is None:
+        return unknown("the log does not say which groups were dead", "reward")
+    if dead is None or "lower bound" in dead.name:
+        return _bounded(view, dead, reward, solved)
+    late, early = dead.level(LATE, DEAD), dead.level(EARLY, DEAD)
+    at_top, place = _place(view, reward)
     p = late.p_up if at_top == solved else 1.0
     because = f"{late.value + DEAD:.0%} of groups have equal rewards, {place}"
     never = not solved and early.value > 0
     if never and p < 0.5:
         because += ", and so from the start"
+    evidence = _levels(dead, reward)
     if (carried := signal(view.run)) is not None:
         evidence += carried.evidence()
-    unclear = "lower bound" in dead.name
-    return Verdict(
-        p, because if not unclear else "only a lower bound of the share of dead groups can be had from this log",
-        tuple(evidence), None if p >= 0.5 else int(dead.steps[0]) if never else dead.first_above(DEAD),
-        missing=("dead_fraction",) if unclear else (),
-    )  # fmt: skip
+    onset = None if p >= 0.5 else int(dead.steps[0]) if never else dead.first_above(DEAD)
+    return Verdict(p, because, tuple(evidence), onset)
+
+
+def _bounded(view: View, dead: Series | None, reward: Series, solved: bool) -> Verdict:
+    """From a lower bound of the share of dead groups, or, for 0/1 rewards, from what is left to gain."""
+    at_top, place = _place(view, reward)
+    tests: list[tuple[float, str, int | None]] = []
+    if dead is not None:
+        late = dead.level(LATE, DEAD)
+        because = f"at least {late.value + DEAD:.0%} of groups have equal rewards, {place}"
+        tests.append((late.p_up if at_top == solved else 1.0, because, dead.first_above(DEAD)))
+    if solved and view.binary:
+        top = reward.level(LATE, 1 - LEFT)
+        because = f"at most {-top.value + LEFT:.1%} of rollouts have anything to gain, {place}"
+        tests.append((top.p_up, because, reward.first_above(1 - LEFT)))
+    if not tests:
+        return unknown("the log does not say which groups were dead", "dead_fraction")
+    p, because, onset = min(tests, key=lambda test: test[0])
+    p = min(1.0, p * len(tests))
+    if p >= 0.5:
+        because, onset = "only a lower bound of the share of dead groups can be had from this log", None
+    return Verdict(p, because, tuple(_levels(dead, reward)), onset, missing=("dead_fraction",))
+
+
+def _place(view: View, reward: Series) -> tuple[bool, str]:
+    """Whether the late reward is at its ceiling, and where it is, in words."""
+    level, spread = reward.level(LATE).value, view.reward_range
+    if spread is None:
+        return level > reward.level(EARLY).value, f"reward {level:.3g}"
+    share = (level - spread[0]) / (spread[1] - spread[0])
+    return share > SOLVED, f"reward {level:.3g} of at most {spread[1]:.3g}"
+
+
+def _levels(dead: Series | None, reward: Series) -> list[Evidence]:
+    limits = [(dead, f"limit {DEAD:g}"), (reward, "")]
+    found = [(series.name, series.level(LATE), limit) for series, limit in limits if series is not None]
+    return [Evidence(f"{name}, last {1 - LATE[0]:.0%}", t.value, t.se, limit) for name, t, limit in found]
 
 
 def cancelling(view: View) -> Verdict:
@@ -86,7 +116,8 @@ RULES = (
     Rule(
         "saturated", ("dead_fraction", "reward"),
         "late share of dead groups − limit, reward above its ceiling's share",
-        f"dead > {DEAD:g} and reward above {SOLVED:g} of its range",
+        f"dead > {DEAD:g} and reward above {SOLVED:g} of its range; "
+        f"where rewards are 0 or 1 and dead groups are not logged, reward above {1 - LEFT:g}",
         "theory: advantage degeneracy, P(dead) = p^G + (1 − p)^G",
         "the prompts are solved: take harder ones, filter solved ones (dynamic sampling, DAPO), or stop", saturated,
     ),

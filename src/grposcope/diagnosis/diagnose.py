@@ -21,10 +21,10 @@ RULES: tuple[Rule, ...] = (*optimiser.RULES, *degenerate.RULES, *hacking.RULES, 
 
 ORDER = (
     "misconfiguration", "non-finite", "growing oscillation", "reward hacking", "kl blow-up", "saturated",
-    "entropy collapse", "entropy explosion", "starved", "length", "cancelling components", "oscillation",
+    "entropy collapse", "entropy explosion", "starved", "oscillation", "length", "cancelling components",
     "gradient explosion", "gradient spikes", "clip saturation", "reward decline", "zero loss", "no learning",
 )  # fmt: skip
-"""Modes, causes before what follows from them: the first that is flagged is the headline."""
+"""Modes, causes before what follows: the first that is flagged is the headline, unless another explains it."""
 
 LEVEL = 0.05
 """Chance of any flag on a run without failures."""
@@ -37,8 +37,7 @@ def diagnose(run: Run, level: float = LEVEL) -> tuple[Finding, ...]:
     tests = [math.nan if rule.proof else verdict.p for rule, verdict in zip(RULES, verdicts, strict=True)]
     adjusted = [v.p if rule.proof else p for rule, v, p in zip(RULES, verdicts, holm(tests), strict=True)]
     findings = [_finding(*both, level) for both in zip(RULES, verdicts, adjusted, strict=True)]
-    place = {"flagged": 0, "cannot tell": 1, "ok": 2}
-    return tuple(sorted(findings, key=lambda f: (place[f.status], ORDER.index(f.mode))))
+    return tuple(sorted(findings, key=lambda f: _place(f, findings)))
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -49,6 +48,18 @@ def holm(p: Sequence[float]) -> list[float]:
         least = max(least, min(1.0, (len(tested) - rank) * p[index]))
         adjusted[index] = least
     return adjusted
+
+
+def _place(finding: Finding, among: Sequence[Finding]) -> tuple[int, float]:
+    """Flagged, untold, ok; within each by ORDER, but what explains others stands before the first of them."""
+    status = ("flagged", "cannot tell", "ok").index(finding.status)
+    follow = [ORDER.index(f.mode) - 0.5 for f in among if f.status == "flagged" and _explains(finding, f)]
+    return status, min([float(ORDER.index(finding.mode)), *follow])
+
+
+def _explains(cause: Finding, effect: Finding) -> bool:
+    later = cause.onset is not None and effect.onset is not None and cause.onset <= effect.onset
+    return cause.status == "flagged" and effect.mode in cause.explains and later
 
 
 def _finding(rule: Rule, verdict: Verdict, adjusted: float, level: float) -> Finding:
@@ -67,4 +78,5 @@ def _finding(rule: Rule, verdict: Verdict, adjusted: float, level: float) -> Fin
         confidence=1 - adjusted if flagged else math.nan,
         onset=verdict.onset if flagged else None,
         missing=() if flagged else verdict.missing,
+        explains=verdict.explains if flagged else (),
     )

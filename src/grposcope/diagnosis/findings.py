@@ -33,6 +33,7 @@ class Verdict:
     p: p-value of "there is no such failure"; 0 where the record proves the failure, NaN where nothing was tested.
     because: the reason in a clause, with numbers. onset: step. mode, advice: where the rule tells apart what needs
     another name or remedy. missing: quantities that were not logged; without them, what is not flagged is not ok.
+    explains: modes that follow from this one where they do not begin before it.
     """
 
     p: float
@@ -42,6 +43,7 @@ class Verdict:
     mode: str = ""
     advice: str = ""
     missing: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()
 
 
 def moved(change: float) -> str:
@@ -79,7 +81,8 @@ class Finding:
 
     p: the rule's own p-value, NaN if nothing was tested; adjusted: by Holm over the rules that tested something.
     confidence: 1 − adjusted for what is flagged, NaN otherwise: of runs without any failure, at most a share of
-    1 − confidence shows a finding as strong. onset: step, None if not known.
+    1 − confidence shows a finding as strong. onset: step, None if not known. explains: modes that follow from this one
+    where they do not begin before it.
     """
 
     mode: str
@@ -93,3 +96,4 @@ class Finding:
     confidence: float
     onset: int | None
     missing: tuple[str, ...]
+    explains: tuple[str, ...] = ()

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.ndimage import median_filter
 
-from grposcope.diagnosis import levels
+from grposcope.diagnosis import cycles, levels
+from grposcope.diagnosis import oscillation as waves
 from grposcope.diagnosis.findings import Evidence, Rule, Verdict, unknown
 from grposcope.diagnosis.noise import Array
-from grposcope.diagnosis.oscillation import swing
+from grposcope.diagnosis.oscillation import SEEN, Swing
 from grposcope.diagnosis.trends import EARLY, LATE
 from grposcope.diagnosis.view import LEAST, SHORT, View
 
@@ -40,13 +41,17 @@ NEAR_ZERO = 1e-3
 
 
 def oscillation(view: View) -> Verdict:
-    """Reward swings, and the swings stay or grow; multipliers e^{γ ± iω} near or outside the unit circle."""
+    """Reward swings, and the swings stay or grow; multipliers e^{γ ± iω} near or outside the unit circle.
+
+    Two looks: at a sinusoid, and at swings that keep no time. The first says more where it is sure.
+    """
     reward = view.get("reward")
     if reward is None:
         return unknown(view.lacks("reward"), "reward")
-    found = swing(reward.values)
-    if found is None:
+    steady, any_shape = waves.swing(reward.values), cycles.swing(reward.values)
+    if steady is None or any_shape is None:
         return unknown("the reward is constant or its rows are too few to show an oscillation")
+    found = steady if lasting(steady) <= max(lasting(any_shape), SEEN) else any_shape
     per_row = float(np.median(np.diff(reward.steps))) if len(reward) > 1 else 1.0
     growing, fading = found.growing < SURE, found.fading < SURE
     evidence = (
@@ -55,7 +60,7 @@ def oscillation(view: View) -> Verdict:
         Evidence("share of the detrended variance", found.share, limit=f"counts from {WEIGHTY:g}"),
         Evidence("modulus of the multiplier per row", found.root.value, found.root.se, "grows above 1"),
     )
-    p = found.p if found.share >= WEIGHTY and not fading else 1.0
+    p = min(1.0, 2 * lasting(steady), 2 * lasting(any_shape))
     because = (
         f"reward swings with a period of {found.period * per_row:.3g} steps and an amplitude of {found.amplitude:.2g}, "
         f"{'growing' if growing else 'fading' if fading else 'not dying out'}"
@@ -64,6 +69,11 @@ def oscillation(view: View) -> Verdict:
         because = "reward shows no lasting oscillation"
     onset = int(reward.steps[found.first]) if p < 0.5 else None
     return Verdict(p, because, evidence, onset, "growing oscillation" if growing else "")
+
+
+def lasting(found: Swing) -> float:
+    """Its p-value, 1 where the swings explain little or fade."""
+    return found.p if found.share >= WEIGHTY and found.fading >= SURE else 1.0
 
 
 def gradients(view: View) -> Verdict:
@@ -240,7 +250,8 @@ RULES = (
     ),
     Rule(
         "oscillation", ("reward",),
-        "F test of a sinusoid with exponential envelope above AR(1) + white noise, least p × frequencies × windows",
+        "F test of a sinusoid with exponential envelope above AR(1) + white noise, least p × frequencies × windows; "
+        "likelihood of a broad peak in the spectrum over the largest of such noises, × windows; × 2",
         f"p < α and {WEIGHTY:g} of the detrended variance; growing: P(γ ≤ 0) < {SURE:g}; from 40 rows, 3 cycles",
         "theory: multipliers near the unit circle, refresh interval near N*; test ours (after Mann & Lees 1996)",
         "refresh rollouts more often (fewer updates per batch), lower the learning rate or the momentum", oscillation,

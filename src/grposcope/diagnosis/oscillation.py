@@ -3,8 +3,9 @@
 A damped oscillator near its limit (theory of the refresh interval: multipliers near the unit circle) shows as
 y_t = smooth + e^{γt} (a cos ωt + b sin ωt) + u_t, that is, as a pair of complex roots e^{γ ± iω}: |root| = e^γ < 1 dies
 out, 1 stays, > 1 grows. The smooth part is a cubic plus saturating exponentials, so that a healthy rise is no
-swing; u is the noise of `noise`. Frequencies from CYCLES per series to one in FASTEST rows are tried at half the
-Fourier spacing, with a steady and a growing envelope; the least p-value is multiplied by their number.
+swing, and a level shift where one is evident (`shifts`), since what is left of one rings. u is the noise of `noise`.
+Frequencies from CYCLES per series to one in FASTEST rows are tried at half the Fourier spacing, with a steady and a
+growing envelope; the least p-value is multiplied by their number.
 
 Swings may start late or be fast in a long run: besides the whole series (averaged to WINDOW blocks) its second half,
 and, where blocks are longer than a row, the last WINDOW rows are tried; p is multiplied by the number of looks.
@@ -20,8 +21,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from grposcope.diagnosis import shifts
 from grposcope.diagnosis.noise import Array, Columns, Design, prepare, scan
-from grposcope.diagnosis.trends import blocks
+from grposcope.diagnosis.trends import EDGE, SHIFT, blocks
 from grposcope.records import Estimate
 
 WINDOW = 200
@@ -77,7 +79,7 @@ def swing(y: Array) -> Swing | None:
 
 
 def windows(y: Array) -> list[tuple[int, int]]:
-    """First row and end of what is looked at: all rows, the second half, the last WINDOW; none if too few or constant."""
+    """First row and end of the windows: all rows, the second half, the last WINDOW; none if too few or constant."""
     n = len(y)
     if n < LEAST or np.ptp(y) == 0:
         return []
@@ -93,13 +95,14 @@ def _look(y: Array, first: int, last: int) -> Swing:
     part = blocks(y[first:last], WINDOW)
     part = part - part.mean()
     n, per = len(part), (last - first) / len(blocks(y[first:last], WINDOW))
-    cycles, columns, design = _lines(n)
     if np.ptp(part) == 0:
         return Swing(1.0, math.nan, 0.0, 0.0, Estimate(math.nan, math.nan, n, "constant"), 1.0, 1.0, first, last - 1)
+    shift = _shift(part)
+    cycles, columns, design = _lines(n, shift)
     seen = scan(design, columns, part)
     best = int(np.argmin(seen.p))
     p, at = min(1.0, float(seen.p[best]) * len(seen.p)), float(cycles[best // len(SHAPES)])
-    envelope = _envelopes(n, at)
+    envelope = _envelopes(n, at, shift)
     grown = scan(design, envelope, part)
     gamma = float(grown.posterior @ GROWTH)
     sd = math.sqrt(max(float(grown.posterior @ (GROWTH - gamma) ** 2), (GROWTH[1] - GROWTH[0]) ** 2 / 12))
@@ -117,17 +120,39 @@ def smooth(n: int) -> Array:
     return np.array(powers + [np.exp(-share / tau) for tau in (0.03, 0.1, 0.3)]).T
 
 
+Shift = tuple[int, int]
+"""First row and duration of a level shift."""
+
+
+def _shift(part: Array) -> Shift | None:
+    """The level shift of a window, if it is evident beyond doubt."""
+    seen = shifts.scan(_shifts(len(part)), part)
+    return (seen.start, seen.width) if seen.p < SHIFT else None
+
+
 @lru_cache(maxsize=8)
-def _lines(n: int) -> tuple[Array, Columns, Design]:
-    x, _ = np.linalg.qr(smooth(n))
-    design = Design(x, coarse=True)
+def _shifts(n: int) -> shifts.Shifts:
+    return shifts.library(_design(n, None), *shifts.candidates(n, EDGE, to_end=False))
+
+
+@lru_cache(maxsize=8)
+def _design(n: int, shift: Shift | None) -> Design:
+    columns = smooth(n)
+    if shift is not None:
+        columns = np.column_stack([columns, shifts.columns(n, *(np.array([value]) for value in shift))[0]])
+    return Design(np.linalg.qr(columns)[0], coarse=True)
+
+
+@lru_cache(maxsize=8)
+def _lines(n: int, shift: Shift | None) -> tuple[Array, Columns, Design]:
+    design = _design(n, shift)
     cycles = np.arange(2 * CYCLES, 2 * n / FASTEST + 1) / 2
     return cycles, prepare(design, _waves(n, cycles, SHAPES)), design
 
 
 @lru_cache(maxsize=32)
-def _envelopes(n: int, cycles: float) -> Columns:
-    return prepare(_lines(n)[2], _waves(n, np.array([cycles]), GROWTH))
+def _envelopes(n: int, cycles: float, shift: Shift | None) -> Columns:
+    return prepare(_design(n, shift), _waves(n, np.array([cycles]), GROWTH))
 
 
 def _waves(n: int, cycles: Array, growth: Array) -> Array:

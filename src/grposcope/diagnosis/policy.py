@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 from grposcope.diagnosis import levels
+from grposcope.diagnosis.degenerate import DEAD
 from grposcope.diagnosis.findings import Evidence, Rule, Verdict, unknown
 from grposcope.diagnosis.learning import small
 from grposcope.diagnosis.noise import Array
 from grposcope.diagnosis.trends import EARLY, LATE
-from grposcope.diagnosis.view import SHORT, View
+from grposcope.diagnosis.view import SHORT, Series, View
 
 COLLAPSED = 0.2
 """Entropy below this share of its early mean has collapsed."""
@@ -28,6 +29,9 @@ CUT = 0.25
 
 LONGER, SHORTER = 1.5, 0.2
 """Late over early length: longer without reward for it, or shrunk to a stub."""
+
+GREW = 1.2
+"""Late over early length from which completions that are cut have grown into the limit."""
 
 UNPAID = 0.05
 """A gain of reward below this share of its range is not worth a longer completion."""
@@ -89,7 +93,10 @@ def _typical(logs: Array, span: levels.Span) -> tuple[float, float]:
 
 
 def length(view: View) -> Verdict:
-    """Truncated completions above CUT; or LONGER × without reward for it; or shrunk below SHORTER ×."""
+    """Truncated completions above CUT; or LONGER × without reward for it; or shrunk below SHORTER ×.
+
+    Groups die of it where nearly all completions are cut, so that all are paid alike, or where they grew.
+    """
     found, cut = view.get("length", SHORT), view.get("truncated", SHORT)
     tests: list[tuple[float, str, str, int | None]] = []
     evidence: list[Evidence] = []
@@ -125,9 +132,18 @@ def length(view: View) -> Verdict:
         return unknown("neither lengths nor truncation are logged", "length", "truncated")
     p, because, advice, onset = min(tests)
     p = min(1.0, p * len(tests))
-    if p < 0.5 and onset is None and found is not None:
-        onset = found.onset()
-    return Verdict(p, because, tuple(evidence), onset, advice=advice, missing=() if found is not None else ("length",))
+    if p < 0.5 and found is not None and (onset is None or _grew(found, GREW)):
+        onset = found.onset() if onset is None else min(found.onset(), onset)
+    deadly = (cut is not None and cut.level(LATE, DEAD).p_up < 0.5) or (found is not None and _grew(found, LONGER))
+    return Verdict(
+        p, because, tuple(evidence), onset, advice=advice, missing=() if found is not None else ("length",),
+        explains=("saturated", "starved") if deadly else (),
+    )  # fmt: skip
+
+
+def _grew(found: Series, ratio: float) -> bool:
+    """Whether lengths are late clearly above `ratio` × early."""
+    return found.logs is not None and levels.change(found.logs, EARLY, LATE, minus=math.log(ratio)).p_up < 0.01
 
 
 RULES = (

@@ -61,9 +61,10 @@ class Series:
         return int(self.steps[min(trends.onset(self.values).row, len(self) - 1)])
 
     def first_above(self, limit: float) -> int | None:
-        """First step after which the mean of the rest lies above `limit`; None if there is none."""
-        rest = np.cumsum(self.values[::-1])[::-1] / np.arange(len(self), 0, -1)
-        over = np.flatnonzero((rest > limit) & (self.values > limit))
+        """First step from which on the running mean stays above `limit`; None if there is none."""
+        above = np.cumsum(self.values - limit)
+        lowest = np.minimum.accumulate(above[::-1])[::-1]  # of this and all later sums
+        over = np.flatnonzero(lowest > np.concatenate([[0.0], above[:-1]]))
         return int(self.steps[over[0]]) if len(over) else None
 
 

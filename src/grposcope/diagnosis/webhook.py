@@ -40,7 +40,7 @@ class Webhook:
     def send(self, content: Mapping[str, Any]) -> None:
         """Queue a document; returns at once."""
         try:
-            self._queue.put_nowait(json.dumps(content, ensure_ascii=False).encode())
+            self._queue.put_nowait(json.dumps(content).encode())
         except queue.Full:
             self.failures.append(f"webhook: {WAITING} documents wait already; one was dropped")
             return

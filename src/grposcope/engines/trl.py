@@ -93,7 +93,7 @@ class GRPOscopeCallback(TrainerCallback):
         """Open the record: a new one, or the one of a run that is resumed, cut back to its checkpoint."""
         folder = self.folder or Path(args.output_dir) / "grposcope"
         self._settings = trl_record.settings(args, state)
-        self._names: dict[tuple[str, ...], dict[str, str]] = {}
+        self._names: dict[tuple[str, ...], list[str]] = {}
         self._functions: tuple[str, ...] = ()
         self._row, self._written, self._rows, self._stop = {}, state.global_step, 0, False
         raised: list[Alarm] = []
@@ -124,7 +124,7 @@ class GRPOscopeCallback(TrainerCallback):
             return
         if self._row and self._row["step"] != step:
             self._flush(args, state)
-        self._row = {"step": step, **{key: value for key, value in self._row.items() if key != "step"}, **logs}
+        self._row = {**self._row, **logs, "step": step}
         odd = {name for name in URGENT if name in logs and not math.isfinite(_number(logs[name]))}
         self._urgent |= bool(odd - self._odd)
         self._odd |= odd
@@ -180,11 +180,9 @@ class GRPOscopeCallback(TrainerCallback):
         if self._record is None or not row or row["step"] <= self._written:
             return
         self._written = row["step"]
-        keys = tuple(key for key, value in row.items() if key != "step" and number(value) is not None)
-        if keys not in self._names:
-            self._name(keys, row)
-        names = self._names[keys]
-        self._record.step({"step": row["step"], **{names.get(key, key): _number(row[key]) for key in keys}})
+        values = {key: found for key, value in row.items() if key != "step" and (found := number(value)) is not None}
+        names = self._names.get(tuple(values)) or self._name(values)
+        self._record.step({"step": row["step"], **dict(zip(names, values.values(), strict=True))})
         self._record.phase("training", state.global_step, state.max_steps)
         self._rows += 1
         if args.log_completions and "reward" in row:
@@ -195,12 +193,14 @@ class GRPOscopeCallback(TrainerCallback):
             self._judge()
             self._pace.spent(time.perf_counter() - began)
 
-    def _name(self, keys: tuple[str, ...], row: Mapping[str, Any]) -> None:
+    def _name(self, values: Mapping[str, float]) -> list[str]:
         """Learn our names of TRL's keys; version and settings decide where a key has had several meanings."""
-        columns = {key: np.array([_number(row[key])]) for key in keys}
-        self._names[keys] = meaning.names("trl", columns, self._settings, self._settings["window"])[0]
-        found = [match[1] for key in keys if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
-        self._functions = tuple(found) or self._functions
+        columns = {key: np.array([value]) for key, value in values.items()}
+        found = meaning.names("trl", columns, self._settings, self._settings["window"])[0]
+        names = self._names[tuple(values)] = [found.get(key, key) for key in values]
+        functions = [match[1] for key in values if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
+        self._functions = tuple(functions) or self._functions
+        return names
 
     def _groups(self, args: Any, step: int) -> None:
         """Record the groups of the batch that TRL wrote down at this step."""

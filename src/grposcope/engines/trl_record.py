@@ -50,13 +50,13 @@ def go_on(folder: Path, step: int) -> tuple[RunWriter, list[Alarm], int]:
     sizes, rows = _sizes(folder, step)
     raised = _alarms(folder, step)
     record = RunWriter.reopen(folder, sizes, step)
-    (folder / ALARMS).write_text("".join(map(_line, raised)))
+    (folder / ALARMS).write_text("".join(map(_line, raised)), "utf-8")
     return record, raised, rows
 
 
 def write(folder: Path, alarm: Alarm) -> None:
     """Append an alarm to the record."""
-    with (folder / ALARMS).open("a") as file:
+    with (folder / ALARMS).open("a", encoding="utf-8") as file:
         file.write(_line(alarm))
 
 
@@ -109,7 +109,7 @@ def _alarms(folder: Path, step: int) -> list[Alarm]:
     """The alarms that were raised up to `step`; what is no alarm, such as a half-written line, is left out."""
     found = []
     with contextlib.suppress(FileNotFoundError):
-        for line in (folder / ALARMS).read_text().splitlines():
+        for line in (folder / ALARMS).read_text("utf-8", "replace").split("\n"):
             with contextlib.suppress(ValueError, TypeError):
                 found.append(Alarm(**json.loads(line)))
     return [alarm for alarm in found if alarm.step <= step]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import HfApi, try_to_load_from_cache
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -58,6 +59,8 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
     if _looks_like_path(name) and not (Path(name) / "config.json").is_file():
         raise UserError(f"no model in {name}: a model folder holds config.json; check the path")
     try:
+        if not Path(source).is_dir():
+            _ask(name)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=remote_code)
         model: Any = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, trust_remote_code=remote_code, use_safetensors=True
@@ -126,6 +129,23 @@ def recompute_activations(model: Any) -> None:
 
 def _looks_like_path(name: str) -> bool:
     return name.startswith((".", "/", "~")) or Path(name).is_dir()
+
+
+def _ask(name: str) -> None:
+    """Ask the hub once whether it has the model, unless it is cached; OSError where it does not, or does not answer.
+
+    Loading asks file by file and again for half a minute each, which a mistyped name or a missing network should not
+    take.
+    """
+    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return
+    try:
+        found = HfApi().file_exists(name, "config.json")
+    except Exception as error:  # of the HTTP library, which differs between versions of the hub's client
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise OSError(f"it is not in the cache, and the hub was asked in vain ({reason})") from error
+    if not found:
+        raise OSError("neither a folder nor a model of the hub that may be seen with your token, if any")
 
 
 def _end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:

@@ -8,7 +8,7 @@ so that a log with a new key in every line does not fill the memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,10 @@ CELLS = 1 << 26
 LABELS = ("split", "phase", "mode", "run", "run_id", "run_name", "experiment", "type")
 """Keys of text that say what a row is, whose values are kept by row."""
 
+DEPTH = 6
+"""Objects within objects whose keys are joined."""
+
+_NUMBERS = frozenset((int, float, bool, type(None)))
 _EXAMPLES, _SHOWN, _KEPT_LABELS = 5, 200, 100_000
 _WORDS = {
     "NaN": math.nan,
@@ -67,14 +71,13 @@ class Frame:
             self._convert()
 
     def block(
-        self, lines: Ints, columns: Mapping[str, Floats], texts: Mapping[str, Sequence[str]] | None = None
+        self, lines: Ints, columns: Mapping[str, Floats], texts: Mapping[str, Sequence[str | None]] | None = None
     ) -> None:
-        """Add many rows that have the same columns, NaN where a row lacks one; empty texts are none."""
+        """Add many rows with the same columns, NaN where a row lacks one, and texts, None where it does."""
         self._convert()
         for name, values in (texts or {}).items():
-            for k, value in enumerate(values):
-                if value:
-                    self._text(name, self._count + k, int(lines[k]), value)
+            there = [k for k, value in enumerate(values) if value is not None]
+            self._texts(name, [self._count + k for k in there], lines[there].tolist(), [values[k] for k in there])
         rows = np.arange(self._count, self._count + len(lines))
         for name, column in columns.items():
             self._parts.setdefault(name, []).append((rows, column))
@@ -106,42 +109,52 @@ class Frame:
         self._lines.append(np.array(self._waiting_lines, np.int64))
         for names, rows in self._waiting.items():
             places = np.array([place for place, _ in rows], np.int64)
-            table = None
-            if all(isinstance(value, (int, float, type(None))) for value in rows[0][1]):
-                try:
-                    table = np.array([values for _, values in rows], np.float64)
-                except (ValueError, TypeError, OverflowError):
-                    table = None
-            if table is not None and table.shape == (len(rows), len(names)):
-                for name, column in zip(names, table.T, strict=True):
-                    self._parts.setdefault(name, []).append((places, np.ascontiguousarray(column)))
-                continue
-            for k, name in enumerate(names):
-                self._mixed(name, places, [values[k] for _, values in rows], first)
+            for name, values in zip(names, zip(*(values for _, values in rows), strict=True), strict=True):
+                column = _column(values)
+                if column is not None:
+                    self._parts.setdefault(name, []).append((places, column))
+                else:
+                    self._mixed(name, places, values, first)
         self._waiting.clear()
         self._waiting_lines.clear()
 
-    def _mixed(self, name: str, places: Ints, values: list[Any], first: int) -> None:
+    def _mixed(self, name: str, places: Ints, values: Sequence[Any], first: int) -> None:
         numbers = [number(value) for value in values]
         good = np.array([value is not None for value in numbers], bool)
         if good.any():
             kept = np.array([value for value in numbers if value is not None], np.float64)
             self._parts.setdefault(name, []).append((places[good], kept))
-        for place, value, ok in zip(places, values, good, strict=True):
-            if not ok:
-                self._text(name, int(place), self._waiting_lines[int(place) - first], value)
+        bad = np.flatnonzero(~good)
+        rows = places[bad].tolist()
+        self._texts(name, rows, [self._waiting_lines[row - first] for row in rows], [values[k] for k in bad])
 
-    def _text(self, name: str, place: int, line: int, value: Any) -> None:
-        shown = str(_brief(value))
-        known = self.texts.get(name, Texts(0, line, ()))
-        examples = known.examples
-        if len(examples) < _EXAMPLES and shown not in examples:
-            examples = (*examples, shown)
-        self.texts[name] = Texts(known.count + 1, min(known.line, line), examples)
-        if name in LABELS and isinstance(value, str):
+    def _texts(self, name: str, rows: Sequence[int], lines: Sequence[int], values: Sequence[Any]) -> None:
+        """Count values that are no numbers, in the order of their lines, and keep the first few and all labels."""
+        if not values:
+            return
+        known = self.texts.get(name, Texts(0, lines[0], ()))
+        examples = list(known.examples)
+        for value in values:
+            if len(examples) == _EXAMPLES:
+                break
+            if (shown := str(_brief(value))) not in examples:
+                examples.append(shown)
+        self.texts[name] = Texts(known.count + len(values), min(known.line, lines[0]), tuple(examples))
+        if name in LABELS:
             kept = self.labels.setdefault(name, {})
-            if len(kept) < _KEPT_LABELS:
-                kept[place] = value[:_SHOWN]
+            for row, value in zip(rows, values, strict=True):
+                if isinstance(value, str) and len(kept) < _KEPT_LABELS:
+                    kept[row] = value[:_SHOWN]
+
+
+def _column(values: Sequence[Any]) -> Floats | None:
+    """Numbers and null as an array; None if there is anything else, or a number larger than any float."""
+    if not _NUMBERS.issuperset(map(type, values)):
+        return None
+    try:
+        return np.array(values, np.float64)
+    except OverflowError:
+        return None
 
 
 def _brief(value: Any) -> Any:
@@ -165,13 +178,16 @@ def number(value: Any) -> float | None:
     return _WORDS.get(value) if isinstance(value, str) else None
 
 
-def flat(values: Mapping[str, Any], depth: int = 6) -> dict[str, Any]:
+def flat(values: Mapping[str, Any], depth: int = DEPTH) -> dict[str, Any]:
     """Nested objects as one, keys joined by "/"; what is deeper than `depth` stays as it is."""
-    found: dict[str, Any] = {}
+    return dict(leaves(values, depth))
+
+
+def leaves(values: Mapping[str, Any], depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
+    """Keys and values in order as `flat` joins them, also those that `flat` would put under one key."""
     for key, value in values.items():
         if isinstance(value, dict) and depth:
-            for inner, part in flat(value, depth - 1).items():
-                found[f"{key}/{inner}"] = part
+            for inner, part in leaves(value, depth - 1):
+                yield f"{key}/{inner}", part
         else:
-            found[key] = value
-    return found
+            yield key, value

@@ -1,13 +1,7 @@
-"""JSON-lines files into columns, fast where a program wrote every line alike, exact everywhere.
+"""The JSON-lines files of our record: complete lines, their rows, and their columns.
 
-Lines of one layout consist of the same literal pieces with values between them:
-
-    {"step": 1, "reward": 0.5}
-    AAAAAAAAA B CCCCCCCCCCC DDD E        A, C, E the same in every line; B, D the values
-
-so the places of the quotes give all edges at once, equality of the literals proves the layout, and
-the values are converted in bulk. Whatever departs from it is parsed line by line, which also finds
-the line that is broken. An unfinished last line, as in a run that is being written, is left out.
+Columns are read by layout where all lines hold numbers only, else line by line, which also finds the line that is
+broken. An unfinished last line, as in a run that is being written, is left out.
 """
 
 from __future__ import annotations
@@ -19,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from grposcope.errors import UserError
-from grposcope.runs.table import Floats, Ints
+from grposcope.runs import layout
+from grposcope.runs.frame import flat
+from grposcope.runs.table import Floats
 
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """How the record writes numbers that JSON does not have."""
-
-_SHAPES = 8  # layouts in one file beyond which parsing line by line is no slower
 
 
 @dataclass(frozen=True)
@@ -94,103 +87,10 @@ def columns(lines: Lines) -> dict[str, Floats]:
     data = lines.data.replace(b'"NaN"', b"NaN")
     if b'Infinity"' in data:
         data = data.replace(b'"Infinity"', b"Infinity").replace(b'"-Infinity"', b"-Infinity")
-    found = _alike(data)
-    return _columns_by_row(lines) if found is None else found
-
-
-def values(data: bytes, edges: Ints, literals: list[bytes]) -> list[pa.Array] | None:
-    """The values of all N lines between K + 1 literals, as K binary arrays (N,); None if a literal differs.
-
-    edges (N, 2K + 1): where each line's literals and values begin, in turn.
-    """
-    count, width = edges.shape
-    flat = np.append(edges.ravel(), len(data))
-    sizes = np.diff(flat).reshape(count, width)
-    if flat[0] != 0 or sizes.min() < 0 or (sizes[:, ::2] != [len(literal) for literal in literals]).any():
-        return None
-    pieces = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), count * width, [None, pa.py_buffer(flat), pa.py_buffer(data)]
-    )
-    places = np.arange(count * width).reshape(count, width)
-    between = pieces.take(pa.array(places[:, ::2].ravel())).buffers()[2]
-    if (np.frombuffer(between, np.uint8).reshape(count, -1) != np.frombuffer(b"".join(literals), np.uint8)).any():
-        return None
-    return [pieces.take(pa.array(column)) for column in places[:, 1::2].T]
-
-
-def numbers(texts: pa.Array) -> Floats | None:
-    """Texts of numbers as float64; None if one is not a number."""
-    try:
-        return texts.cast(pa.large_string()).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid:
-        return None
-
-
-def places(data: bytes, character: str) -> Ints:
-    """Where a character stands."""
-    return np.flatnonzero(np.frombuffer(data, np.uint8) == ord(character))
-
-
-def quotes_per_line(data: bytes, quotes: Ints) -> Ints | None:
-    """Places of the double quotes as a table (N, quotes of a line); None if lines differ in their number."""
-    first = int(np.searchsorted(quotes, data.find(b"\n")))
-    return quotes.reshape(-1, first) if first and len(quotes) % first == 0 else None
-
-
-def line_ends(quotes: Ints, data: bytes) -> Ints:
-    """Where the newlines must be if every line begins with {" (which `values` then proves): (N,)."""
-    return np.append(quotes[1:, 0] - 2, len(data) - 1)
-
-
-def _alike(data: bytes) -> dict[str, Floats] | None:
-    """Columns of lines in few layouts of plain numbers; None if they are not."""
     if not data:
         return {}
-    quotes = places(data, '"')
-    found = _of_one_layout(data, quotes)
-    if found is not None:
-        return found
-    ends = places(data, "\n")
-    per_line = np.diff(np.searchsorted(quotes, ends), prepend=0)
-    shapes = np.unique(per_line)
-    if not 1 < len(shapes) <= _SHAPES:
-        return None
-    offsets = pa.py_buffer(np.append(0, ends + 1))
-    whole = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends), [None, offsets, pa.py_buffer(data)])
-    found = {}
-    for shape in shapes:
-        chosen = np.flatnonzero(per_line == shape)
-        part = whole.take(pa.array(chosen)).buffers()[2].to_pybytes()
-        some = _of_one_layout(part, places(part, '"'))
-        if some is None:
-            return None
-        for name, column in some.items():
-            found.setdefault(name, np.full(len(ends), math.nan))[chosen] = column
-    return found
-
-
-def _of_one_layout(data: bytes, marks: Ints) -> dict[str, Floats] | None:
-    """Columns of lines that have the same keys in the same order, all of them numbers; None if they have not."""
-    quotes = quotes_per_line(data, marks)
-    if quotes is None:
-        return None
-    try:
-        keys = list(json.loads(data[: data.find(b"\n")]))
-    except ValueError:
-        return None
-    if not keys or quotes.shape[1] != 2 * len(keys):
-        return None
-    edges = np.empty((len(quotes), 2 * len(keys) + 1), np.int64)
-    edges[:, 0] = quotes[:, 0] - 1
-    edges[:, 1::2] = quotes[:, 1::2] + 3
-    edges[:, 2:-1:2] = quotes[:, 2::2] - 2
-    edges[:, -1] = line_ends(quotes, data) - 1
-    opening = [f'{", " if k else "{"}"{key}": '.encode() for k, key in enumerate(keys)]
-    texts = values(data, edges, [*opening, b"}\n"])
-    if texts is None:
-        return None
-    found = {key: numbers(text) for key, text in zip(keys, texts, strict=True)}
-    return None if any(column is None for column in found.values()) else found  # type: ignore[return-value]
+    found = layout.table(data)
+    return _columns_by_row(lines) if found is None or found.texts else found.columns
 
 
 def _columns_by_row(lines: Lines) -> dict[str, Floats]:
@@ -198,7 +98,7 @@ def _columns_by_row(lines: Lines) -> dict[str, Floats]:
     found: dict[str, Floats] = {}
     other: dict[str, int] = {}
     for place, (line, row) in enumerate(table):
-        for name, raw in row.items():
+        for name, raw in flat(row).items():
             value = number(raw)
             if value is None:
                 other.setdefault(name, line)

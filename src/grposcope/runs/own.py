@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from grposcope.errors import UserError
-from grposcope.runs import lines, probes
+from grposcope.runs import lines, own_groups, probes
 from grposcope.runs.lines import Lines
 from grposcope.runs.store import FORMAT
-from grposcope.runs.table import Bools, Evaluations, Floats, Groups, Ints, Meta, Rollout, Run
+from grposcope.runs.table import Evaluations, Floats, Meta, Rollout, Run
 
 
 def recognises(folder: Path) -> bool:
@@ -36,7 +36,7 @@ def read(folder: Path) -> Run:
             threads.submit(lines.load, folder / f"{name}.jsonl") for name in ("steps", "groups", "evals")
         )
         table = threads.submit(_table, steps.result())
-        grouped = threads.submit(_groups, groups.result())
+        grouped = threads.submit(own_groups.read, groups.result())
         evaluations = _evaluations(evals.result())
     phase, summary = _object(folder / "phase.json"), _object(folder / "summary.json")
     loaded = (steps.result(), groups.result(), evals.result())
@@ -148,103 +148,6 @@ def _table(steps: Lines) -> dict[str, Floats]:
         number = lines.rows(steps)[at + 1][0]
         raise lines.broken(steps, number, f"step {after} comes after step {before}: two programs wrote to this run")
     return table
-
-
-def _groups(found: Lines) -> Groups:
-    fast = _groups_alike(found.data)
-    return _groups_by_row(found) if fast is None else fast
-
-
-def _groups_alike(data: bytes) -> Groups | None:
-    """Groups of lines as our writer writes them; None if there are others, such as ids with quotes in them."""
-    if not data or b"\\" in data:
-        return None
-    quotes = lines.quotes_per_line(data, lines.places(data, '"'))
-    if quotes is None or quotes.shape[1] not in (8, 10):
-        return None
-    edges = np.empty((len(quotes), 7), np.int64)  # where literals and values begin:
-    edges[:, 0], edges[:, 1] = quotes[:, 0] - 1, quotes[:, 1] + 3  # {"step": 1
-    edges[:, 2], edges[:, 3] = quotes[:, 2] - 2, quotes[:, 4] + 1  # , "problem": "id
-    edges[:, 4], edges[:, 5] = quotes[:, 5], quotes[:, 7] + 3  # ", "rewards": [0.0, 1.0], "truncated": [false, true]
-    edges[:, 6] = lines.line_ends(quotes, data) - 1  # }
-    texts = lines.values(data, edges, [b'{"step": ', b', "problem": "', b'", "rewards": ', b"}\n"])
-    if texts is None:
-        return None
-    steps = lines.numbers(texts[0])
-    if steps is None or (steps != np.floor(steps)).any():
-        return None
-    ids, tails = texts[1].dictionary_encode(), texts[2].dictionary_encode()
-    try:
-        problems = tuple(text.decode() for text in ids.dictionary.to_pylist())
-        patterns = [json.loads(b'{"rewards": ' + tail + b"}") for tail in tails.dictionary.to_pylist()]
-        kinds = _ragged([_rewards(pattern) for pattern in patterns])
-    except (ValueError, TypeError):
-        return None
-    rewards, offsets, truncated = _repeated(*kinds, tails.indices.to_numpy().astype(np.int64))
-    return Groups(
-        step=steps.astype(np.int64),
-        problem=ids.indices.to_numpy().astype(np.int64),
-        problems=problems,
-        rewards=rewards,
-        offsets=offsets,
-        truncated=truncated,
-    )
-
-
-def _repeated(
-    rewards: Floats, offsets: Ints, truncated: Bools | None, which: Ints
-) -> tuple[Floats, Ints, Bools | None]:
-    """The ragged rows `which`, in that order and as often as they occur in it."""
-    sizes = np.diff(offsets)
-    if (sizes == sizes[0]).all():  # much the fastest, and what a run has unless its settings changed
-        table = rewards.reshape(len(sizes), -1)
-        flags = None if truncated is None else truncated.reshape(len(sizes), -1)[which].ravel()
-        return table[which].ravel(), sizes[0] * np.arange(len(which) + 1), flags
-    ends = np.append(0, np.cumsum(sizes[which]))
-    take = np.repeat(offsets[which] - ends[:-1], sizes[which]) + np.arange(ends[-1])
-    return rewards[take], ends, None if truncated is None else truncated[take]
-
-
-def _groups_by_row(found: Lines) -> Groups:
-    steps, problems, ragged = [], [], []
-    names: dict[str, int] = {}
-    for number, row in lines.rows(found):
-        if not isinstance(row.get("step"), int) or not isinstance(row.get("problem"), str):
-            raise lines.broken(found, number, "no step number or no problem id")
-        try:
-            ragged.append(_rewards(row))
-        except (TypeError, ValueError):
-            raise lines.broken(found, number, "rewards or truncated are not lists of one length") from None
-        steps.append(row["step"])
-        problems.append(names.setdefault(row["problem"], len(names)))
-    rewards, offsets, truncated = _ragged(ragged)
-    return Groups(
-        step=np.array(steps, np.int64),
-        problem=np.array(problems, np.int64),
-        problems=tuple(names),
-        rewards=rewards,
-        offsets=offsets,
-        truncated=truncated,
-    )
-
-
-def _rewards(row: Mapping[str, Any]) -> tuple[list[float], list[bool] | None]:
-    """Rewards and flags of one line; ValueError or TypeError if they are not as they should be."""
-    rewards = [lines.number(value) for value in row["rewards"]] if "rewards" in row else [None]
-    truncated = row.get("truncated")
-    if None in rewards or (truncated is not None and len(truncated) != len(rewards)):
-        raise ValueError
-    return rewards, truncated  # type: ignore[return-value]
-
-
-def _ragged(parts: list[tuple[list[float], list[bool] | None]]) -> tuple[Floats, Ints, Bools | None]:
-    """Lists of lists as flat arrays: rewards, offsets, and truncated or None where a list lacks it."""
-    offsets = np.append(0, np.cumsum([len(rewards) for rewards, _ in parts], dtype=np.int64)).astype(np.int64)
-    rewards = np.array([value for part, _ in parts for value in part], np.float64)
-    flags = [part for _, part in parts if part is not None]
-    if len(flags) < len(parts) or not parts:
-        return rewards, offsets, None
-    return rewards, offsets, np.array([value for part in flags for value in part], bool)
 
 
 def _evaluations(found: Lines) -> Evaluations:

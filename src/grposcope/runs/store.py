@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +38,11 @@ LINES = ("steps", "groups", "evals")
 
 PHASE_WIDTH = 128
 """Bytes of phase.json, padded with spaces, so that it is overwritten at once."""
+
+HIDDEN = re.compile(
+    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""Characters that a terminal acts on, or that are not seen, and halves of characters, which it cannot show."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,8 @@ class RunWriter:
         if config is not None:
             write_json(folder / "config.json", {"format": FORMAT, **config})
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._files = {name: os.open(self._path(name), flags, 0o644) for name in LINES}
+        self._paths = {name: folder / f"{name}.jsonl" for name in LINES}
+        self._files = {name: os.open(path, flags, 0o644) for name, path in self._paths.items()}
         self._phase = os.open(folder / "phase.json", os.O_WRONLY | os.O_CREAT, 0o644)
 
     @staticmethod
@@ -160,16 +167,13 @@ class RunWriter:
         text = "".join(dumps(row) + "\n" for row in rows).encode()
         file = self._files[name]
         before = os.fstat(file).st_size
-        with _explained(self._path(name), f"continue it with --resume {self.folder}"):
+        with _explained(self._paths[name], f"continue it with --resume {self.folder}"):
             try:
                 while text:
                     text = text[os.write(file, text) :]
             except OSError:
                 os.ftruncate(file, before)
                 raise
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.jsonl"
 
     def __enter__(self) -> RunWriter:
         return self
@@ -181,17 +185,23 @@ class RunWriter:
 
 
 def dumps(content: Any, indent: int | None = None) -> str:
-    """Strict JSON: records become objects, numbers that are not finite become strings."""
+    """Strict JSON, fit for a terminal: records become objects, numbers that are not finite become strings.
+
+    What texts may hold to move a cursor or reverse a line is escaped (HIDDEN); parsed, the JSON is the same.
+    """
     try:
-        return json.dumps(content, ensure_ascii=False, allow_nan=False, indent=indent)
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=indent)
     except (ValueError, TypeError):  # numbers that are not finite, records
-        return json.dumps(_plain(content), ensure_ascii=False, allow_nan=False, indent=indent)
+        text = json.dumps(_plain(content), ensure_ascii=False, allow_nan=False, indent=indent)
+    if text.isascii() and "\x7f" not in text:  # nearly always, and much faster to see
+        return text
+    return HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write a whole file atomically: it is there complete, or not at all."""
     scratch = path.with_name(path.name + ".part")
-    with scratch.open("w") as file:
+    with scratch.open("w", encoding="utf-8") as file:
         file.write(dumps(content, indent=2) + "\n")
         file.flush()
         os.fsync(file.fileno())

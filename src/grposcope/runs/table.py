@@ -80,6 +80,8 @@ class Evaluations:
 
     def of(self, metric: str) -> Evaluations:
         """The rows of one metric."""
+        if self.metrics == (metric,):
+            return self
         rows = [i for i, name in enumerate(self.metric) if name == metric]
         return Evaluations(
             self.step[rows],

@@ -109,5 +109,5 @@ def _convert(frame: Frame, names: list[str], batch: list[tuple[int, list[str]]])
             values = [number(cell) if cell else float("nan") for cell in cells]
             if any(value is not None and cell for value, cell in zip(values, cells, strict=True)):
                 columns[name] = np.array([float("nan") if value is None else value for value in values])
-            texts[name] = [cell if value is None else "" for cell, value in zip(cells, values, strict=True)]
+            texts[name] = [cell if value is None else None for cell, value in zip(cells, values, strict=True)]
     frame.block(lines, columns, texts)

@@ -91,11 +91,11 @@ class Source:
                 break
         return found[:size]
 
-    def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """Whole lines, many at a time, with the number of the first; only the last of the file may lack its newline."""
+    def pieces(self, size: int = PIECE) -> Iterator[tuple[int, bytes]]:
+        """Whole lines, about `size` bytes, with the number of the first; only the last of all may lack its newline."""
         number, rest, skipping = 1, [b""], False
         held = 0
-        for block in self.blocks():
+        for block in self.blocks(size):
             if skipping:
                 end = block.find(b"\n")
                 if end < 0:
