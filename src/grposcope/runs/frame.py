@@ -124,7 +124,7 @@ class Frame:
         if good.any():
             kept = np.array([value for value in numbers if value is not None], np.float64)
             self._parts.setdefault(name, []).append((places[good], kept))
-        bad = np.flatnonzero(~good)
+        bad: list[int] = np.flatnonzero(~good).tolist()
         rows = places[bad].tolist()
         self._texts(name, rows, [self._waiting_lines[row - first] for row in rows], [values[k] for k in bad])
 
