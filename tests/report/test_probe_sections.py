@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import synthetic
 import synthetic_probe
-from grposcope.commands import probe as probe_command
+from grposcope.commands import probe_files
 from grposcope.geometry import probe, summary
 from grposcope.objectives import recipes
 from grposcope.records import Rollouts
@@ -84,7 +84,7 @@ def measured(folder: Path) -> dict[str, Any]:
                             problems=[SimpleNamespace(id=f"p{i}", prompt="?") for i in range(prompts)])  # fmt: skip
     policy = SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda some: f"<{some[0]}>"))
     folder.mkdir()
-    probe_command._write(folder, content, found, drawn, policy)  # type: ignore[arg-type]
+    probe_files.write(folder, content, found, drawn, policy)  # type: ignore[arg-type]
     said: dict[str, Any] = json.loads(dumps(content))
     return said
 
