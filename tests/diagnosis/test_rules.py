@@ -279,8 +279,8 @@ def test_an_outlier_is_no_onset() -> None:
 def test_swings_without_a_period_are_oscillation() -> None:
     """No sinusoid follows them; and a late level shift does not hide them."""
     table = made.healthy()
-    wave = drifting(np.random.default_rng(5), 120, 10, 0.3)
-    table["reward"] = table["reward"] + 0.12 * wave + 0.4 * (U > 0.7)
+    wave = drifting(np.random.default_rng(7), 120, 10, 0.3)
+    table["reward"] = table["reward"] + 0.12 * wave + 0.2 * (U > 0.7)
     finding = next(f for f in diagnose(made.run(table)) if f.status == "flagged")
     assert finding.mode == "oscillation"
     sine = oscillation.swing(table["reward"])

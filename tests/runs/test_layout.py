@@ -122,6 +122,11 @@ def test_anything_else_is_left_to_the_caller(line: str) -> None:
         assert found is None or (line.endswith((" ", "\t1}")) and equal(found, text.encode()))
 
 
+@pytest.mark.parametrize("value", ['["a"]', '{"a": 1}', '"a', '"a\tb"'])
+def test_what_is_no_text_is_left_to_the_caller(value: str) -> None:
+    assert layout.table(f'{{"step": 1, "kl": "x"}}\n{{"step": 2, "kl": {value}}}\n'.encode()) is None
+
+
 def test_more_layouts_than_are_tried() -> None:
     rows = [{"step": s, **{f"k{j}": j for j in range(s % layout.LAYOUTS)}} for s in range(100)]
     data = "".join(json.dumps(row) + "\n" for row in rows).encode()

@@ -15,7 +15,7 @@ drop out, and a grid of (f₀, q, c, harmonics, noise),
 has mean at most 1 under every noise, so P(E ≥ 1/α) ≤ α (Markov): no estimate of φ is plugged in, and nothing is counted
 for the grid ("universal inference", Wasserman, Ramdas & Balakrishnan 2020, doi:10.1073/pnas.1922664117). That bound is
 loose, since the maximum always exceeds the truth. By simulation P(E ≥ κ/α) ≤ α holds with κ = BOUND / n for n of 40 to
-200 rows and φ of 0 to 0.95 (`benchmarks/swings.py`), so p = κ / E.
+200 rows and φ of 0 to 0.98 (docs/diagnosis.md), so p = κ / E.
 
 The swings themselves are the Wiener filter of the coefficients; whether they grow is a line through the logarithm of
 their energies e_i, one per period. What is left of a level shift rings, but near the shift alone: besides that line the
@@ -39,7 +39,7 @@ from grposcope.diagnosis.oscillation import FASTEST, WINDOW, Swing, smooth, wind
 from grposcope.diagnosis.trends import blocks
 from grposcope.records import Estimate
 
-BOUND = 3.5
+BOUND = 2.0
 """n × κ, where P(E ≥ κ/α) ≤ α under every noise."""
 
 CYCLES = 4.0
@@ -104,7 +104,7 @@ class Grid:
 @lru_cache(maxsize=8)
 def grid(n: int) -> Grid:
     """The models of a window of n rows or blocks."""
-    falling, (coarse, names) = spectra(n)[0], spectra(n, coarse=True)
+    falling, (coarse, names) = _noises(n), spectra(n, coarse=True)
     behind = coarse[(names[:, 1] == 1) | (names[:, 0] == 0)]  # white noise and pure AR(1)
     centres = CYCLES * STEP ** np.arange(1 + int(math.log(max(n / FASTEST / CYCLES, 1)) / math.log(STEP)))
     peaks = np.array([_peak(n, f, q, most) for f in centres for q in SPREADS for most in HARMONICS])
@@ -116,6 +116,18 @@ def grid(n: int) -> Grid:
     trend, _ = np.linalg.qr(smooth(n))
     passed = (swings / variances).reshape(-1, n)
     return Grid(prepared(trend, falling), prepared(trend, variances.reshape(-1, n)), cycles, shares, passed)
+
+
+def _noises(n: int) -> Array:
+    """Variances (M, n) of the cosine coefficients of noise alone: the grid of `noise`, and AR(1) averaged over rows.
+
+    Averaging makes the first autocorrelation exceed φ: s > 1, up to (1 − φ)² / (2φ (φ − 1 − log φ)) for averages of
+    very many rows, φ that of the averages.
+    """
+    rows, names = spectra(n)
+    pure, phi = rows[names[:, 1] == 1], names[names[:, 1] == 1, :1]
+    most = (1 - phi) ** 2 / (2 * phi * (phi - 1 - np.log(phi)))
+    return np.vstack([rows, *(share * pure + 1 - share for share in ((1 + most) / 2, most))])
 
 
 def _peak(n: int, centre: float, spread: float, harmonics: int) -> Array:
