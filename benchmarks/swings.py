@@ -32,7 +32,7 @@ def wave(rng: np.random.Generator, n: int, shape: str, spread: float) -> Array:
     """Swings of variance 1."""
     period = rng.uniform(8, 20)
     ends = np.cumsum(period * np.exp(spread * rng.normal(size=n)))
-    phase = np.interp(np.arange(n) + period * rng.random(), ends, np.arange(n)) % 1
+    phase = np.interp(np.arange(n) + ends[0] * rng.random(), [0, *ends], np.arange(n + 1)) % 1
     if shape == "saw":
         return np.asarray(math.sqrt(12) * (phase - 0.5))
     if shape == "square":
