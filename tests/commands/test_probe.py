@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from grposcope import policies, tasks
 from grposcope.commands import probe, probe_draw, probe_files, probe_source
 from grposcope.errors import UserError
 from grposcope.geometry import passes, spectrum
 from grposcope.objectives import recipes
 from grposcope.runs import read
+from grposcope.tasks.base import grade
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
+from grposcope.training.sampler import Sampling
 from grposcope.ustat import gram_file
 
 SMALL = ["--prompts", "4", "--group", "4", "--threads", "1"]
@@ -200,6 +203,24 @@ def test_a_probe_goes_on_with_the_rollouts_that_are_there(
     assert sorted(file.name for file in out.iterdir()) == ["gram.npz", "probe.json", "tokens.jsonl"]
     np.testing.assert_allclose(gram_file.read(out).gram, gram_file.read(whole).gram, rtol=1e-6)
     assert (out / "tokens.jsonl").read_text().count("\n") == 16
+
+
+def test_stopped_while_the_first_rollouts_were_written(tmp_path: Path) -> None:
+    kept = tmp_path / probe_draw.FOLDER
+    kept.mkdir()
+    (kept / "000000.part").write_bytes(b"half")
+    given = arguments(*SMALL, "--out", str(tmp_path))
+    assert given.run(given) == 0
+    assert not kept.exists()
+
+
+def test_rollouts_drawn_in_parts_belong_to_their_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_draw, "PROMPTS", 3)
+    policy, task = policies.load("tiny"), tasks.load("arithmetic")
+    drawn = probe_draw.draw(policy, task, recipes.GRPO, Sampling(task.max_tokens), (8, 2), seed=3)
+    again = grade(task, [problem for problem in drawn.problems for _ in range(2)], list(drawn.texts))
+    assert again == drawn.rollouts.rewards.flatten().tolist()
+    assert 0 < sum(again) < 16
 
 
 def test_damaged_rollouts_are_named(tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ def draw(
 
 
 def waiting(folder: Path) -> bool:
-    """Whether this is the folder of a probe that was stopped after rollouts were drawn."""
-    return any((folder / FOLDER).glob("*.safetensors"))
+    """Whether this is the folder of a probe that was stopped, were it while the first rollouts were being kept."""
+    return (folder / FOLDER).is_dir()
 
 
 def forget(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """Does a metric swing, and do the swings grow? A line in the spectrum above autocorrelated noise. Ours.
 
-A damped oscillator near its limit (theory of the refresh interval: multipliers near the unit circle) shows as
+A damped oscillator near its limit (`dynamics.refresh`: multipliers near the unit circle) shows as
 y_t = smooth + e^{γt} (a cos ωt + b sin ωt) + u_t, that is, as a pair of complex roots e^{γ ± iω}: |root| = e^γ < 1 dies
 out, 1 stays, > 1 grows. The smooth part is a cubic plus saturating exponentials, so that a healthy rise is no
 swing, and a level shift where one is evident (`shifts`), since what is left of one rings. u is the noise of `noise`.
