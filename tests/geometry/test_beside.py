@@ -31,10 +31,9 @@ def score(name: str, rows: int = 1) -> Score:
 
 
 def test_results_come_in_order_in_this_thread_though_the_first_takes_longest() -> None:
-    here, kept, where = threading.get_ident(), [], set()
+    here, kept = threading.get_ident(), []
 
     def work(one: Score) -> str:
-        where.add(threading.get_ident())
         time.sleep(0.05 if one.name == "0" else 0)
         return one.name
 
@@ -46,8 +45,27 @@ def test_results_come_in_order_in_this_thread_though_the_first_takes_longest() -
         for number in range(20):
             visit(score(str(number)))
     assert kept == [str(number) for number in range(20)]
-    assert here not in where
     assert torch.get_num_threads() == 3
+
+
+def test_when_too_many_wait_one_is_done_here() -> None:
+    """The others do not begin before this thread has worked."""
+    here, where, worked = threading.get_ident(), {}, threading.Event()
+
+    def work(one: Score) -> str:
+        where[one.name] = threading.get_ident()
+        if threading.get_ident() == here:
+            worked.set()
+        assert worked.wait(60)
+        return one.name
+
+    kept: list[str] = []
+    names = [str(number) for number in range(2 + beside.AHEAD + 1)]
+    with beside.beside(work, kept.append, CPU) as visit:
+        for name in names:
+            visit(score(name))
+    assert kept == names
+    assert [name for name in names if where[name] == here] == names[-1:]
 
 
 def test_large_parameters_are_done_here_with_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:

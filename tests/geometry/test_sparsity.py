@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,12 +82,20 @@ def test_updates_smaller_than_half_the_spacing_are_not_seen() -> None:
     assert sparsity.visible(weights, step) == 0.5
 
 
+def part_of(sample: sparsity.Sample, gradient: Tensor, weights: Tensor) -> sparsity.Part:
+    """The next layer's part, its sizes from pieces of two rows."""
+    sizes = sparsity.Sizes()
+    for rows in gradient.reshape(-1, gradient.shape[-1]).split(2):
+        sizes.add(rows)
+    return sample.part(gradient, weights, sum(part.entries for part in sample.parts), sizes)
+
+
 def test_a_sample_of_everything_is_exact_and_one_of_part_says_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
     random = torch.Generator().manual_seed(0)
     layers = [torch.randn(30, 40, generator=random), torch.randn(7, generator=random) * 3]
     whole = sparsity.Sample(1207, learning_rate=1e-2)
     for layer in layers:
-        whole.add(whole.part(layer, layer.abs(), sum(part.entries for part in whole.parts)))
+        whole.add(part_of(whole, layer, layer.abs()))
     everything = torch.cat([layer.flatten() for layer in layers])
     found = whole.measures()
     for name, value in sparsity.measures(everything).items():
@@ -100,10 +109,23 @@ def test_a_sample_of_everything_is_exact_and_one_of_part_says_its_error(monkeypa
     big = torch.randn(200_000, generator=random)
     part = sparsity.Sample(len(big))
     for piece in big.split(33_333):
-        part.add(part.part(piece, piece, sum(one.entries for one in part.parts)))
+        part.add(part_of(part, piece, piece))
     sampled, exact = part.measures(), sparsity.measures(big)
-    assert sampled["gini"].n == pytest.approx(len(big) / (len(big) // 4096), abs=1)
+    assert sampled["gini"].n == pytest.approx(len(big) / part.stride, abs=1)
+    assert 3500 < sampled["gini"].n <= 4100
     assert sampled["hoyer"].value == pytest.approx(exact["hoyer"], rel=1e-5)
     for name in ("gini", "top_5", "below_0.1"):
         assert 0 < sampled[name].se < 0.02
         assert abs(sampled[name].value - exact[name]) < 4 * sampled[name].se, name
+
+
+def test_a_sample_meets_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every 128th entry of a matrix with 576 columns is of nine columns; what those hold must not stand for all."""
+    monkeypatch.setattr(sparsity, "SAMPLE", 16384)
+    gradient = torch.ones(128 * 16384 // 576, 576)
+    gradient[:, ::64] = 10.0
+    sample = sparsity.Sample(gradient.numel())
+    sample.add(part_of(sample, gradient, gradient))
+    found, exact = sample.measures(), sparsity.measures(gradient)
+    for name in ("gini", "top_5", "top_20"):
+        assert abs(found[name].value - exact[name]) < 4 * found[name].se + 1e-3, name

@@ -1,9 +1,9 @@
 """What the backward pass hands over is worked on beside it, in other threads; results come back in order.
 
 Singular values, sums and small products gain little from several threads, and a backward pass waits for
-its slowest one. So half of the threads go on with the pass, and as many others, with one more, each work
-on a parameter by themselves. Large parameters are done in between, with all threads. On a GPU, and with
-one thread, everything is done in turn.
+its slowest one. So half of the threads go on with the pass, and the others each work on a parameter by
+themselves; when too many parameters wait for them, the pass stops and works on one as well. Large
+parameters are done in between, with all threads. On a GPU, and with one thread, everything is done in turn.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ LARGE = 2**24
 """Parameters of at least so many entries are worked on with all threads."""
 
 
-def shares(threads: int) -> tuple[int, int]:
-    """How many threads the backward pass keeps, and how many others work beside it, one thread each."""
-    return threads // 2, threads - threads // 2 + 1
+AHEAD = 5
+"""So many parameters may wait: enough that nobody waits for work, and few enough to hold their factors."""
 
 
 @contextmanager
@@ -39,31 +38,36 @@ def beside(work: Callable[[Score], T], keep: Callable[[T], None], device: torch.
     if device.type != "cpu" or threads == 1:
         yield lambda score: keep(work(score))
         return
-    own, others = shares(threads)
-    waiting: deque[Future[T]] = deque()
+    own = threads // 2
+    others = threads - own
+    results: deque[Future[T]] = deque()
 
     @torch.no_grad()
     def without_graph(score: Score) -> T:
         return work(score)
 
-    def keep_first(most: int) -> None:
-        while len(waiting) > most:
-            keep(waiting.popleft().result())
+    def keep_first(*, wait: bool) -> None:
+        while results and (wait or results[0].done()):
+            keep(results.popleft().result())
 
     def visit(score: Score) -> None:
-        if score.shape[0] * score.shape[1] < LARGE:
-            keep_first(2 * others)  # enough that nobody waits for work, and few enough to hold their factors
-            waiting.append(pool.submit(without_graph, score))
+        if score.shape[0] * score.shape[1] >= LARGE:
+            keep_first(wait=True)
+            torch.set_num_threads(threads)
+            keep(work(score))
             return
-        keep_first(0)
-        torch.set_num_threads(threads)
-        keep(work(score))
-        torch.set_num_threads(own)
+        torch.set_num_threads(own)  # not before there is something to do beside
+        if sum(not one.done() for one in results) < others + AHEAD:
+            results.append(pool.submit(without_graph, score))
+        else:
+            here: Future[T] = Future()
+            here.set_result(without_graph(score))
+            results.append(here)
+        keep_first(wait=False)
 
     try:
         with ThreadPoolExecutor(others, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            torch.set_num_threads(own)
             yield visit
-            keep_first(0)
+            keep_first(wait=True)
     finally:
         torch.set_num_threads(threads)

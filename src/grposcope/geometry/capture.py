@@ -57,7 +57,7 @@ class Collect:
         self.uses: dict[str, list[Use]] = {}
         self.vectors: dict[int, Tensor] = {}
         self.leaves: dict[tuple[int, int], Tensor] = {}
-        self.outputs: dict[nn.Module, Tensor | None] = {}
+        self.outputs: dict[nn.Module, tuple[Tensor, int] | None] = {}
         self.shelf = Shelf()
         self.visit: Visitor | None = None
         """Who gets the scores of the backward pass; there is none in the forward pass."""
@@ -68,19 +68,27 @@ class Collect:
         ids = keywords.get("input_ids")
         self.batch = len(ids if ids is not None else arguments[0])
 
+    def room(self, module: nn.Module, like: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+        """Where a linear layer is to put its output that will be asked for again; of its first call alone."""
+        kept = self.visit is None and module in self.recomputed and module not in self.outputs
+        return self.shelf.room(like, shape) if kept else None
+
     def keep_output(self, module: nn.Module, out: Tensor) -> None:
         """Keep what a linear layer gave, for when it is called again; not of one that is called several times."""
         if self.visit is None and module in self.recomputed:
-            self.outputs[module] = None if module in self.outputs else self.shelf.copy(out.detach())
+            self.outputs[module] = None if module in self.outputs else (out.detach(), out._version)
 
     def known_output(self, module: nn.Module) -> tuple[Tensor, ...]:
-        """What the layer gave in the forward pass, once; in a tuple, since autograd takes a tensor for an input."""
+        """What the layer gave in the forward pass, once; in a tuple, since autograd takes a tensor for an input.
+
+        Nothing where the model has written over it.
+        """
         known = self.outputs.pop(module, None) if self.visit is not None else None
-        return () if known is None else (known,)
+        return () if known is None or known[0]._version != known[1] else (known[0],)
 
     def kept_bytes(self) -> int:
         """Size of the outputs kept."""
-        return sum(kept.nbytes for kept in self.outputs.values() if kept is not None)
+        return sum(kept[0].nbytes for kept in self.outputs.values() if kept is not None)
 
     def called(self, parameter: Tensor) -> None:
         """A use in the forward pass; those of a recomputation during the backward pass do not count."""
@@ -119,6 +127,12 @@ class Collect:
             self.leaves[place] = copies.requires_grad_()
         return self.leaves[place]
 
+    def forget(self) -> None:
+        """Let go of everything; a pass that ended early may leave its graph behind, and that refers to this."""
+        for kept in (self.outputs, self.uses, self.vectors, self.leaves):
+            kept.clear()
+        self.shelf = Shelf()
+
     def finish(self) -> None:
         """Hand over the vectors, and whatever had fewer uses in the backward pass than in the forward one."""
         for (which, _), leaf in self.leaves.items():
@@ -152,6 +166,7 @@ def patched(
         stack.callback(model.register_forward_pre_hook(collect.begin, with_kwargs=True).remove)
         for module, keys in modules.items():
             stack.enter_context(replaced(module, _replacement(module, keys, collect)))
+        stack.callback(collect.forget)
         yield collect
 
 
@@ -181,7 +196,10 @@ class _Linear:
         known = self.collect.known_output(self.module)
         if self.weighs:
             self.collect.called(self.module.weight)
-        out: Tensor = _Matrix.apply(x, self.module.weight, self.module.bias, self.turned, self.report, known)
+        shape = (*x.shape[:-1], self.module.weight.shape[1 if self.turned else 0])
+        room = None if known else self.collect.room(self.module, x, shape)
+        place = () if room is None else (room,)
+        out: Tensor = _Matrix.apply(x, self.module.weight, self.module.bias, self.turned, self.report, known, place)
         self.collect.keep_output(self.module, out)
         return out
 
@@ -260,10 +278,13 @@ class _Matrix(torch.autograd.Function):
         transposed: bool,
         report: Any,
         known: tuple[Tensor, ...],
+        place: tuple[Tensor, ...],
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.transposed, ctx.report = transposed, report
-        return known[0] if known else F.linear(x, weight.mT if transposed else weight, bias)
+        if known:
+            return known[0]
+        return _product(x, weight if transposed else weight.mT, bias, *place)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -271,7 +292,19 @@ class _Matrix(torch.autograd.Function):
         (gradient,) = gradients
         ctx.report(x.detach(), gradient)
         passed = gradient @ (weight.mT if ctx.transposed else weight) if ctx.needs_input_grad[0] else None
-        return passed, None, None, None, None, None
+        return passed, None, None, None, None, None, None
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None, place: Tensor | None = None) -> Tensor:
+    """x (…, C) times a weight (C, R), plus a bias (R,), in `place` (…, R) where that is given."""
+    if place is None:
+        return F.linear(x, weight.mT, bias)
+    flat, out = x.reshape(-1, x.shape[-1]), place.view(-1, place.shape[-1])
+    if bias is None:
+        torch.mm(flat, weight, out=out)
+    else:
+        torch.addmm(bias, flat, weight, out=out)
+    return place
 
 
 class _Lookup(torch.autograd.Function):

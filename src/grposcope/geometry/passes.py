@@ -17,7 +17,7 @@ from grposcope.geometry import gram, settings, spectrum
 from grposcope.geometry.factors import Factors, TokenView
 from grposcope.geometry.scores import Score
 from grposcope.geometry.settings import Setting
-from grposcope.geometry.sparsity import Part, Sample
+from grposcope.geometry.sparsity import Part, Sample, Sizes
 from grposcope.geometry.spectrum import Spectrum
 from grposcope.records import Rollouts
 
@@ -83,7 +83,7 @@ class Passes:
     ):
         self.rollouts, self.wanted, self.main = rollouts, wanted, main
         self.tier, self.leading, self.seed, self.progress = tier, leading, seed, progress
-        self.sample = Sample(sum(p.numel() for p in attached.measured.values()), learning_rate, seed)
+        self.sample = Sample(sum(p.numel() for p in attached.measured.values()), learning_rate)
         sizes = [p.numel() for p in attached.measured.values()]
         self.before = dict(zip(attached.measured, accumulate([0, *sizes]), strict=False))
         self.alike = settings.proportional(wanted)
@@ -150,7 +150,7 @@ class Passes:
         part: Part | None = None
         step = max(1, HELD // (4 * size))
         for start in range(0, len(names), step):  # all at once, unless they would take too much memory
-            few = names[start : start + step]
+            few, sizes = names[start : start + step], Sizes()
             weights = torch.stack([rows[name] for name in few])
             gradients: Tensor | None = None
             for piece, block in score.blocks():
@@ -158,20 +158,23 @@ class Passes:
                     products = gram.of_block(block)
                     inner = products if inner is None else inner + products
                 if gradients is None:
-                    gradients = block.new_empty(len(few), size)
-                place = slice(piece.start * score.shape[1], piece.stop * score.shape[1])
-                torch.mm(weights.to(block), block.flatten(1), out=gradients[:, place])
+                    gradients = block.new_empty(len(few), *score.shape)
+                place = gradients[:, piece]
+                torch.mm(weights.to(block), block.flatten(1), out=place.flatten(1))
+                if self.main in few:
+                    sizes.add(place[few.index(self.main)])
             assert gradients is not None
-            for name, gradient in zip(few, gradients.unflatten(1, score.shape), strict=True):
-                if score.kind != "vector":
-                    found.spectra[name] = self._spectrum(gradient)
+            for name, gradient in zip(few, gradients, strict=True):
+                norm = None
                 if name == self.main:
-                    part = self.sample.part(gradient, score.parameter, self.before[score.name])
+                    part, norm = self.sample.part(gradient, score.parameter, self.before[score.name], sizes), sizes.norm
+                if score.kind != "vector":
+                    found.spectra[name] = self._spectrum(gradient, frobenius=norm)
         assert inner is not None
         return replace(found, gram=inner, part=part)
 
-    def _spectrum(self, matrix: Tensor, scale: Tensor | None = None) -> Spectrum:
+    def _spectrum(self, matrix: Tensor, scale: Tensor | None = None, frobenius: float | None = None) -> Spectrum:
         """Of a layer's gradient, or of scaled rows of scores at the logits."""
         if self.tier == "fast" or (scale is not None and min(int((scale != 0).sum()), matrix.shape[1]) > TOKENS_EXACT):
-            return spectrum.leading(matrix, self.leading, seed=self.seed, scale=scale)
+            return spectrum.leading(matrix, self.leading, seed=self.seed, scale=scale, frobenius=frobenius)
         return spectrum.exact(matrix if scale is None else spectrum.scaled(matrix, scale))

@@ -8,9 +8,8 @@ attention, gates.
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -19,12 +18,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-PIECE = 64 * 2**20
-"""Bytes of a piece of memory of a `Shelf`."""
+PIECE = 16 * 2**20
+"""Bytes of a piece of memory of a `Shelf`: few enough for the C library to give memory again that was used before."""
 
 
 class Shelf:
-    """Copies of arrays one after the other, apart from those that are soon freed.
+    """Room for arrays one after the other, apart from those that are soon freed.
 
     Else, on a CPU, what is kept comes to lie between what is not, and the C library cannot fill the holes.
     """
@@ -32,26 +31,17 @@ class Shelf:
     def __init__(self) -> None:
         self.space, self.used = torch.empty(0, dtype=torch.uint8), 0
 
-    def copy(self, array: Tensor) -> Tensor:
-        """The array itself where it is not on a CPU. A piece is freed with the last copy in it."""
-        if array.device.type != "cpu":
-            return array
-        if self.used + array.nbytes > self.space.nbytes:
-            self.space, self.used = _piece(max(PIECE, array.nbytes)), 0
-        place = self.used // array.itemsize
-        strides = torch.empty(array.shape, device="meta").stride()
-        kept = array.new_empty(0).set_(self.space.untyped_storage(), place, array.shape, strides)  # no view of others
-        self.used += math.ceil(array.nbytes / 64) * 64
-        return kept.copy_(array)
-
-
-def _piece(size: int) -> Tensor:
-    """New memory, in large pages where the system has them: it is all used at once."""
-    memory = mmap.mmap(-1, size)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without them
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=torch.uint8)
+    def room(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """An array of this shape and of the kind of `like`, to be written. A piece is freed with the last array in it."""
+        if like.device.type != "cpu":
+            return like.new_empty(shape)
+        size = math.prod(shape) * like.itemsize
+        if self.used + size > self.space.nbytes:
+            self.space, self.used = torch.empty(max(PIECE, size), dtype=torch.uint8), 0
+        place = self.used // like.itemsize
+        strides = torch.empty(shape, device="meta").stride()
+        self.used += math.ceil(size / 64) * 64
+        return like.new_empty(0).set_(self.space.untyped_storage(), place, shape, strides)  # no view of others
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:

@@ -28,8 +28,8 @@ from grposcope.records import Estimate
 
 SAMPLE = 2**20
 """Gradient entries, over all layers, that the parameter-level measures are taken from."""
-PIECE = 2**20
-"""Entries of a gradient looked at together."""
+PARTS = 11
+"""Into so many parts a sample is divided for its standard errors; prime, see `_stride`."""
 TOPS = (1, 5, 20)
 BELOW = (0.1, 0.01, 0.001)
 
@@ -69,13 +69,9 @@ def _measures(ordered: Tensor, largest: float) -> dict[str, float]:
 
 
 def _ordered(sizes: Tensor) -> Tensor:
+    """In increasing order, float64; on a CPU by NumPy, which is several times as fast."""
     flat = sizes.flatten()
-    return flat[_order(flat)].double()
-
-
-def _order(flat: Tensor) -> Tensor:
-    """Where the smallest number stands, the next, …; on a CPU by NumPy, which is several times as fast."""
-    return torch.from_numpy(np.argsort(flat.numpy())) if flat.device.type == "cpu" else flat.argsort()
+    return (torch.from_numpy(np.sort(flat.numpy())) if flat.device.type == "cpu" else flat.sort().values).double()
 
 
 def _gini(ordered: Tensor) -> float:
@@ -136,16 +132,35 @@ def visible(weights: Tensor, step: Tensor) -> float:
     return float((moved != kept).double().mean())
 
 
+@dataclass
+class Sizes:
+    """Largest size, sum of sizes and of squares of the entries of a gradient, which come in pieces."""
+
+    largest: float = 0.0
+    sum_abs: float = 0.0
+    sum_square: float = 0.0
+
+    def add(self, rows: Tensor) -> None:
+        """Entries (n, C); a row at a time in their own precision, the rows in float64."""
+        low, high = (float(extreme) for extreme in torch.aminmax(rows))
+        self.largest = max(self.largest, -low, high)
+        self.sum_abs += float(rows.abs().sum(1).double().sum())
+        self.sum_square += float(torch.linalg.vector_norm(rows, dim=1).double().square().sum())
+
+    @property
+    def norm(self) -> float:
+        """Root of the sum of squares."""
+        return math.sqrt(self.sum_square)
+
+
 @dataclass(frozen=True)
 class Part:
-    """A layer's share of a `Sample`: every n-th entry of its gradient and weights, the number of entries, sums."""
+    """A layer's share of a `Sample`: every n-th entry of its gradient and weights, the number of entries, sizes."""
 
     gradient: Tensor
     weights: Tensor
     entries: int
-    largest: float
-    sum_abs: float
-    sum_square: float
+    sizes: Sizes
 
 
 class Sample:
@@ -156,46 +171,34 @@ class Sample:
     learning rate wherever the gradient is not 0).
     """
 
-    def __init__(self, total: int, learning_rate: float | None = None, seed: int = 0):
-        self.stride, self.learning_rate, self.seed = max(1, total // SAMPLE), learning_rate, seed
+    def __init__(self, total: int, learning_rate: float | None = None):
+        self.stride, self.learning_rate = _stride(total), learning_rate
         self.parts: list[Part] = []
 
-    def part(self, gradient: Tensor, weights: Tensor, before: int) -> Part:
-        """A layer's gradient and its weights, of the same shape, of which the entry numbered `before` is the first."""
+    def part(self, gradient: Tensor, weights: Tensor, before: int, sizes: Sizes) -> Part:
+        """A layer's gradient, its weights, of the same shape, and its sizes; `before` entries of others came first."""
         flat = gradient.reshape(-1)
         place = slice(-before % self.stride, None, self.stride)
-        largest = sum_abs = sum_square = 0.0
-        width = gradient.shape[-1]
-        for rows in gradient.reshape(-1, width).split(max(1, PIECE // width)):
-            low, high = (float(extreme) for extreme in torch.aminmax(rows))
-            largest = max(largest, -low, high)
-            # a row at a time in the gradient's precision, the rows in float64
-            sum_abs += float(rows.abs().sum(1).double().sum())
-            sum_square += float(torch.linalg.vector_norm(rows, dim=1).double().square().sum())
         kept = flat[place].clone()
-        return Part(kept, weights.reshape(-1)[place].to(kept.dtype), len(flat), largest, sum_abs, sum_square)
+        return Part(kept, weights.reshape(-1)[place].to(kept.dtype), len(flat), sizes)
 
     def add(self, part: Part) -> None:
         """The parts are to come in the same order whenever results are to be the same to the last bit."""
         self.parts.append(part)
 
-    def measures(self, parts: int = 10) -> dict[str, Estimate]:
-        """Every measure by name; errors are those of sampling, over random parts of the sample. `hoyer` is exact."""
-        entries = sum(part.entries for part in self.parts)
-        sum_abs, sum_square = (math.fsum(getattr(p, name) for p in self.parts) for name in ("sum_abs", "sum_square"))
+    def measures(self) -> dict[str, Estimate]:
+        """Every measure by name; errors are those of sampling, from interleaved parts. `hoyer` is exact."""
+        entries, sizes = sum(part.entries for part in self.parts), [part.sizes for part in self.parts]
+        sum_abs, sum_square = math.fsum(s.sum_abs for s in sizes), math.fsum(s.sum_square for s in sizes)
         if not sum_square > 0:
             return {}
-        largest = max(part.largest for part in self.parts)
+        largest = max(s.largest for s in sizes)
         gradient = torch.cat([part.gradient for part in self.parts])
         weights = torch.cat([part.weights for part in self.parts])
-        order = _order(gradient.abs())  # once, for all parts
-        gradient, weights = gradient[order], weights[order]
         whole = self._of(gradient, weights, largest)
         errors = dict.fromkeys(whole, 0.0)
         if len(gradient) < entries:
-            generator = torch.Generator().manual_seed(self.seed)
-            part = torch.randint(parts, (len(gradient),), generator=generator).to(gradient.device)
-            split = [self._of(gradient[part == p], weights[part == p], largest) for p in range(parts)]
+            split = [self._of(gradient[p::PARTS], weights[p::PARTS], largest) for p in range(PARTS)]
             errors = {name: Estimate.mean([one[name] for one in split]).se for name in whole}
         root = math.sqrt(entries)
         whole["hoyer"] = (root - sum_abs / math.sqrt(sum_square)) / (root - 1) if root > 1 else math.nan
@@ -203,9 +206,17 @@ class Sample:
         return {name: Estimate(value, errors[name], len(gradient)) for name, value in whole.items()}
 
     def _of(self, gradient: Tensor, weights: Tensor, largest: float) -> dict[str, float]:
-        """Every measure of entries in increasing order of size."""
-        found = _measures(gradient.abs().double(), largest)
+        """Every measure of some entries."""
+        found = _measures(_ordered(gradient.abs()), largest)
         if self.learning_rate is not None:
             found["visible_sgd"] = visible(weights, self.learning_rate * gradient)
             found["visible_adam"] = visible(weights, self.learning_rate * gradient.sign())
         return found
+
+
+def _stride(total: int) -> int:
+    """Take every so many of `total` entries: about SAMPLE of them, and prime, so that every column of a layer is met."""
+    stride = max(1, total // SAMPLE)
+    while any(stride % divisor == 0 for divisor in range(2, math.isqrt(stride) + 1)):
+        stride += 1
+    return stride

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -166,10 +167,18 @@ def from_gram(gram: Tensor) -> Spectrum:
     return Spectrum(values, np.zeros_like(values), len(gram), norm)
 
 
-def leading(matrix: Tensor, count: int = 24, rounds: int = 1, seed: int = 0, scale: Tensor | None = None) -> Spectrum:
+def leading(
+    matrix: Tensor,
+    count: int = 24,
+    rounds: int = 1,
+    seed: int = 0,
+    scale: Tensor | None = None,
+    frobenius: float | None = None,
+) -> Spectrum:
     """The `count` largest singular values by randomized subspace iteration (Halko, Martinsson & Tropp 2011).
 
-    scale: what each row is multiplied by, (rows,), so that a scaled matrix need not be made. The values
+    scale: what each row is multiplied by, (rows,), so that a scaled matrix need not be made. frobenius: the norm
+    of the scaled matrix, where it is known. The values
     are Ritz values, never above the true ones but for rounding; `slack` is the residual ‖G v − σ u‖ of each,
     within which a singular value lies. That it is the one of the same place is sure unless the random
     start is orthogonal to a leading direction, which has probability 0 but is not checked.
@@ -181,21 +190,25 @@ def leading(matrix: Tensor, count: int = 24, rounds: int = 1, seed: int = 0, sca
     size = min(rows if scale is None else int((scale != 0).sum()), columns)
     if size <= max(2 * count, SMALL):
         return exact(matrix if scale is None else scaled(matrix, scale))
-    factor = matrix.new_ones(()) if scale is None else scale[:, None].to(matrix)
-    norms = torch.linalg.vector_norm(matrix, dim=1, keepdim=True) * factor
-    frobenius = float(torch.linalg.vector_norm(norms, dtype=torch.float64))
+    factor = None if scale is None else scale[:, None].to(matrix)
+
+    def by_row(x: Tensor) -> Tensor:
+        return x if factor is None else factor * x
+
+    if frobenius is None:
+        norms = by_row(torch.linalg.vector_norm(matrix, dim=1, keepdim=True))
+        frobenius = float(torch.linalg.vector_norm(norms, dtype=torch.float64))
     if not math.isfinite(frobenius) or frobenius == 0:
         return _undefined(size, frobenius)
 
     def right(x: Tensor) -> Tensor:
-        return factor * (matrix @ x)
+        return by_row(matrix @ x)
 
     def left(x: Tensor) -> Tensor:
-        return matrix.mT @ (factor * x)
+        return matrix.mT @ by_row(x)
 
     out, back = (left, right) if rows <= columns else (right, left)  # from the shorter side, and back to it
-    generator = torch.Generator(device="cpu").manual_seed(seed)
-    basis = torch.randn(min(rows, columns), count + 8, generator=generator).to(matrix)
+    basis = _start(min(rows, columns), count + 8, seed).to(matrix)
     for _ in range(rounds):
         basis = torch.linalg.qr(back(out(basis))).Q
     image = out(basis)  # Rayleigh-Ritz in the span of the basis
@@ -206,6 +219,12 @@ def leading(matrix: Tensor, count: int = 24, rounds: int = 1, seed: int = 0, sca
     ends = image @ (turn / values.clamp(min=1e-12 * frobenius).to(matrix))
     slack = torch.linalg.vector_norm(back(ends) - basis @ turn * values.to(matrix), dim=0)
     return Spectrum(values.cpu().numpy(), slack.double().cpu().numpy(), size, frobenius)
+
+
+@lru_cache(maxsize=32)
+def _start(rows: int, columns: int, seed: int) -> Tensor:
+    """Normal random numbers (rows, columns)."""
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
 
 
 def scaled(matrix: Tensor, scale: Tensor) -> Tensor:
