@@ -148,7 +148,7 @@ def test_both_contractions_give_the_gram_matrix(family: str) -> None:
         flat = torch.stack([g[score.name].flatten() for g in wanted])
         for contraction in (gram.explicit, gram.ghost, gram.gram):
             torch.testing.assert_close(contraction(score), flat @ flat.mT, rtol=1e-9, atol=1e-9)
-        pieces = torch.cat([block for _, block in score.blocks(limit=4 * 6 * 8 * 2)], 1)
+        pieces = torch.cat([score.piece(piece) for piece in score.pieces(limit=4 * 6 * 8 * 2)], 1)
         torch.testing.assert_close(pieces, score.dense())
         seen.append(gram._ghost_is_cheaper(score))
 
@@ -210,7 +210,7 @@ def test_layers_that_are_not_finite_are_named() -> None:
     model, rollouts = build("llama"), batch()
     model.model.layers[1].mlp.up_proj.weight.data[0, 0] = torch.nan
     with pytest.raises(UserError, match=r"layer .* not finite"):
-        factors.attach(model).stream(rollouts, lambda _: None)
+        factors.attach(model).stream(rollouts, Score.check_finite)
 
 
 def test_a_model_without_linear_layers_is_refused() -> None:

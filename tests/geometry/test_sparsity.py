@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from grposcope.geometry import sparsity
 from reference.enumerate import bernoulli, expectation
@@ -84,9 +84,8 @@ def test_updates_smaller_than_half_the_spacing_are_not_seen() -> None:
 
 def part_of(sample: sparsity.Sample, gradient: Tensor, weights: Tensor) -> sparsity.Part:
     """The next layer's part, its sizes from pieces of two rows."""
-    sizes = sparsity.Sizes()
-    for rows in gradient.reshape(-1, gradient.shape[-1]).split(2):
-        sizes.add(rows)
+    pieces = [sparsity.Sizes.of(rows) for rows in gradient.reshape(-1, gradient.shape[-1]).split(2)]
+    sizes = sparsity.Sizes.together(pieces)
     return sample.part(gradient, weights, sum(part.entries for part in sample.parts), sizes)
 
 

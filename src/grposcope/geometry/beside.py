@@ -3,13 +3,13 @@
 Singular values, sums and small products gain little from several threads, and a backward pass waits for
 its slowest one. So half of the threads go on with the pass, and the others each work on a parameter by
 themselves; when too many parameters wait for them, the pass stops and works on one as well. Large
-parameters are done in between, with all threads. On a GPU, and with one thread, everything is done in turn.
+parameters are done in between, their pieces by all threads. On a GPU, and with one thread, everything is done in turn.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
@@ -26,6 +26,9 @@ LARGE = 2**24
 
 AHEAD = 5
 """So many parameters may wait: enough that nobody waits for work, and few enough to hold their factors."""
+
+MANY = 8
+"""Pieces per thread from which they are spread over threads."""
 
 
 @contextmanager
@@ -71,3 +74,12 @@ def beside(work: Callable[[Score], T], keep: Callable[[T], None], device: torch.
             keep_first(wait=True)
     finally:
         torch.set_num_threads(threads)
+
+
+def spread(work: Callable[[slice], T], pieces: Sequence[slice], device: torch.device) -> list[T]:
+    """What `work` gives for each piece, in order; of many pieces several threads each do some."""
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1 or len(pieces) < MANY * threads:
+        return [work(piece) for piece in pieces]
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        return list(pool.map(torch.no_grad()(work), pieces))

@@ -97,7 +97,7 @@ class Factors:
         weights: (B, T), by default 1 on every token. between sees, after the forward pass, the tokens' scores
         e_y − π at the logits (B, K, V), those of the T tokens in the places [-T-1:-1], the other places
         meaningless, and the token view. The order is that of the backward pass, last layer
-        first, then the vectors. UserError where a layer's factors are not finite.
+        first, then the vectors. Scores may hold NaN: see `Score.check_finite`.
         """
         mask = rollouts.mask
         given = mask.to(torch.float32) if weights is None else weights.where(mask, 0.0)
@@ -112,12 +112,7 @@ class Factors:
             with memory.saved_bytes(own) as saved:
                 view, total = _forward(self.model, rollouts, given, self.temperature, between)
             self.bytes_per_token = (saved() + collect.kept_bytes()) / _tokens(rollouts)
-
-            def look(score: Score) -> T:
-                score.check_finite()
-                return visit(score)
-
-            with beside.beside(look, keep, mask.device) if keep else nullcontext(look) as collect.visit:
+            with beside.beside(visit, keep, mask.device) if keep else nullcontext(visit) as collect.visit:
                 total.backward()
                 collect.finish()
         return view
@@ -161,7 +156,12 @@ def _check(factors: Factors, rollouts: Rollouts, most: int = 2) -> None:
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(few.mask.shape, generator=generator).to(few.mask.device).where(few.mask, 0.0)
     waiting: dict[str, Score] = {}
-    factors.stream(few, lambda score: waiting.update({score.name: score}), weights)
+
+    def wait(score: Score) -> None:
+        score.check_finite()
+        waiting[score.name] = score
+
+    factors.stream(few, wait, weights)
     off: dict[str, float] = {}
     size: dict[str, float] = {}
     missing: list[str] = []
@@ -314,8 +314,11 @@ class _Picked(torch.autograd.Function):
 @contextmanager
 def _checkpointing(model: Any) -> Iterator[None]:
     """Training mode while activations are to be recomputed, which models do in that mode only; no dropout is on."""
-    was = model.training
-    model.train(any(getattr(module, "gradient_checkpointing", False) for module in model.modules()))
+    was, wanted = model.training, any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+    if was == wanted:
+        yield
+        return
+    model.train(wanted)
     try:
         yield
     finally:

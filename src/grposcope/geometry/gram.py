@@ -29,12 +29,7 @@ def gram(score: Score) -> Tensor:
 
 def explicit(score: Score) -> Tensor:
     """K (B, B) from the per-rollout matrices, built a piece at a time."""
-    total: Tensor | None = None
-    for _, block in score.blocks():
-        part = of_block(block)
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+    return torch.stack([of_block(score.piece(piece)) for piece in score.pieces()]).sum(0)
 
 
 def of_block(block: Tensor) -> Tensor:

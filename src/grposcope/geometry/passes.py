@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grposcope.geometry import gram, settings, spectrum
+from grposcope.errors import UserError
+from grposcope.geometry import beside, gram, settings, spectrum
 from grposcope.geometry.factors import Factors, TokenView
 from grposcope.geometry.scores import Score
 from grposcope.geometry.settings import Setting
@@ -128,7 +129,8 @@ class Passes:
         for name, one in self.wanted.items():
             if name == self.main or name in settings.CONTROLS:
                 scale = torch.nn.functional.pad(one.weights.where(self.rollouts.mask, 0.0), (missing, 1)).flatten()
-                self.token_spectra[name] = self._spectrum(flat, scale)
+                norm = float(torch.linalg.vector_norm(one.weights.where(self.rollouts.mask, 0.0) * view.norms))
+                self.token_spectra[name] = self._spectrum(flat, scale, norm)
 
     def rollout_grams(self) -> dict[str, NDArray[np.float64]]:
         """Inner products of the rows u_i s_i of every setting, over all parameters."""
@@ -142,39 +144,54 @@ class Passes:
 
     def _contract(self, score: Score, rows: dict[str, Tensor]) -> Found:
         """Gram matrix of a parameter's scores, and the spectra of the gradients Σ u_i S_i."""
-        found = Found(score.name, score.kind, score.shape, torch.empty(0), {}, None)
         if not rows:
-            return replace(found, gram=gram.gram(score))
-        names, size = list(rows), score.shape[0] * score.shape[1]
-        inner: Tensor | None = None
+            inner = gram.gram(score)
+            _check_finite(inner, score)
+            return Found(score.name, score.kind, score.shape, inner, {}, None)
+        names, spectra = list(rows), {}
         part: Part | None = None
-        step = max(1, HELD // (4 * size))
+        step = max(1, HELD // (4 * score.shape[0] * score.shape[1]))
         for start in range(0, len(names), step):  # all at once, unless they would take too much memory
-            few, sizes = names[start : start + step], Sizes()
-            weights = torch.stack([rows[name] for name in few])
-            gradients: Tensor | None = None
-            for piece, block in score.blocks():
-                if start == 0:
-                    products = gram.of_block(block)
-                    inner = products if inner is None else inner + products
-                if gradients is None:
-                    gradients = block.new_empty(len(few), *score.shape)
-                place = gradients[:, piece]
-                torch.mm(weights.to(block), block.flatten(1), out=place.flatten(1))
-                if self.main in few:
-                    sizes.add(place[few.index(self.main)])
-            assert gradients is not None
+            few = names[start : start + step]
+            gradients, products, sizes = self._gradients(score, torch.stack([rows[name] for name in few]), few)
+            if start == 0:
+                inner = products
+                _check_finite(inner, score)
             for name, gradient in zip(few, gradients, strict=True):
                 norm = None
                 if name == self.main:
+                    assert sizes is not None
                     part, norm = self.sample.part(gradient, score.parameter, self.before[score.name], sizes), sizes.norm
                 if score.kind != "vector":
-                    found.spectra[name] = self._spectrum(gradient, frobenius=norm)
-        assert inner is not None
-        return replace(found, gram=inner, part=part)
+                    spectra[name] = self._spectrum(gradient, frobenius=norm)
+        return Found(score.name, score.kind, score.shape, inner, spectra, part)
+
+    def _gradients(self, score: Score, weights: Tensor, names: list[str]) -> tuple[Tensor, Tensor, Sizes | None]:
+        """Σ u_i S_i for each row u of weights, (k, R, C), inner products of the S_i, and sizes of the main one.
+
+        Of each piece of the S_i everything is taken while it is in the cache.
+        """
+        main = names.index(self.main) if self.main in names else None
+        gradients = torch.empty(len(names), *score.shape, dtype=score.dtype, device=score.parameter.device)
+        weights = weights.to(gradients)
+
+        def look(piece: slice) -> tuple[Tensor, Sizes | None]:
+            block, place = score.piece(piece), gradients[:, piece]
+            torch.mm(weights, block.flatten(1), out=place.flatten(1))
+            return gram.of_block(block), None if main is None else Sizes.of(place[main])
+
+        products, sizes = zip(*beside.spread(look, score.pieces(), gradients.device), strict=True)
+        return gradients, torch.stack(products).sum(0), None if main is None else Sizes.together(sizes)
 
     def _spectrum(self, matrix: Tensor, scale: Tensor | None = None, frobenius: float | None = None) -> Spectrum:
         """Of a layer's gradient, or of scaled rows of scores at the logits."""
         if self.tier == "fast" or (scale is not None and min(int((scale != 0).sum()), matrix.shape[1]) > TOKENS_EXACT):
             return spectrum.leading(matrix, self.leading, seed=self.seed, scale=scale, frobenius=frobenius)
         return spectrum.exact(matrix if scale is None else spectrum.scaled(matrix, scale))
+
+
+def _check_finite(products: Tensor, score: Score) -> None:
+    """UserError that names the layer, where inner products of its scores are not finite."""
+    if not bool(torch.isfinite(products).all()):
+        score.check_finite()
+        raise UserError(f"layer {score.name}: inner products of its gradients overflow; scale the loss down")

@@ -32,7 +32,7 @@ class Shelf:
         self.space, self.used = torch.empty(0, dtype=torch.uint8), 0
 
     def room(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """An array of this shape and of the kind of `like`, to be written. A piece is freed with the last array in it."""
+        """An array of this shape and of the kind of `like`, to be written; a piece is freed with the last one in it."""
         if like.device.type != "cpu":
             return like.new_empty(shape)
         size = math.prod(shape) * like.itemsize

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -53,19 +53,21 @@ class Score:
         """B."""
         return len(self.direct) if self.direct is not None else len(self.uses[0].columns)
 
-    def blocks(self, limit: int = BLOCK) -> Iterator[tuple[slice, Tensor]]:
-        """S in pieces of whole rows, (slice of R, (B, rows, C)), each of about `limit` bytes."""
-        if self.direct is not None:
-            yield slice(0, 1), self.direct[:, None]
-            return
-        count, (rows, columns) = self.rollouts, self.shape
-        step = max(1, min(rows, limit // (4 * count * columns)))
-        for start in range(0, rows, step):
-            piece = slice(start, min(start + step, rows))
-            yield piece, self.piece(piece)
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of S."""
+        return self.direct.dtype if self.direct is not None else self.uses[0].columns.dtype
+
+    def pieces(self, limit: int = BLOCK) -> list[slice]:
+        """Ranges of rows, R in all, of which all S_i together have about `limit` bytes."""
+        rows, columns = self.shape
+        step = max(1, min(rows, limit // (4 * self.rollouts * columns)))
+        return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
     def piece(self, piece: slice) -> Tensor:
         """The rows `piece` of every S_i, (B, rows, C)."""
+        if self.direct is not None:
+            return self.direct[:, None]
         total: Tensor | None = None
         for use in self.uses:  # dense ones first, so that look-ups can be added in place
             if not use.lookup:
@@ -107,7 +109,7 @@ class Score:
 
     def dense(self) -> Tensor:
         """All of S, (B, R, C): for tests and small models."""
-        return torch.cat([block for _, block in self.blocks()], 1)
+        return torch.cat([self.piece(piece) for piece in self.pieces()], 1)
 
 
 Visitor = Callable[[Score], object]

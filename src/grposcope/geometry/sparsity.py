@@ -17,6 +17,7 @@ Of nothing, or of zeros only, each measure is NaN.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,20 +133,26 @@ def visible(weights: Tensor, step: Tensor) -> float:
     return float((moved != kept).double().mean())
 
 
-@dataclass
+@dataclass(frozen=True)
 class Sizes:
-    """Largest size, sum of sizes and of squares of the entries of a gradient, which come in pieces."""
+    """Largest size, sum of sizes and of squares of the entries of a gradient."""
 
-    largest: float = 0.0
-    sum_abs: float = 0.0
-    sum_square: float = 0.0
+    largest: float
+    sum_abs: float
+    sum_square: float
 
-    def add(self, rows: Tensor) -> None:
-        """Entries (n, C); a row at a time in their own precision, the rows in float64."""
-        low, high = (float(extreme) for extreme in torch.aminmax(rows))
-        self.largest = max(self.largest, -low, high)
-        self.sum_abs += float(rows.abs().sum(1).double().sum())
-        self.sum_square += float(torch.linalg.vector_norm(rows, dim=1).double().square().sum())
+    @classmethod
+    def of(cls, rows: Tensor) -> Sizes:
+        """Of entries (n, C); a row at a time in their own precision, the rows in float64."""
+        sizes = rows.abs()
+        squares = torch.linalg.vector_norm(rows, dim=1).double().square()
+        return cls(float(sizes.amax()), float(sizes.sum(1).double().sum()), float(squares.sum()))
+
+    @classmethod
+    def together(cls, pieces: Sequence[Sizes]) -> Sizes:
+        """Of a gradient from those of its pieces."""
+        largest = max(piece.largest for piece in pieces)
+        return cls(largest, math.fsum(p.sum_abs for p in pieces), math.fsum(p.sum_square for p in pieces))
 
     @property
     def norm(self) -> float:
@@ -188,20 +195,18 @@ class Sample:
 
     def measures(self) -> dict[str, Estimate]:
         """Every measure by name; errors are those of sampling, from interleaved parts. `hoyer` is exact."""
-        entries, sizes = sum(part.entries for part in self.parts), [part.sizes for part in self.parts]
-        sum_abs, sum_square = math.fsum(s.sum_abs for s in sizes), math.fsum(s.sum_square for s in sizes)
-        if not sum_square > 0:
+        if not self.parts or not (sizes := Sizes.together([part.sizes for part in self.parts])).sum_square > 0:
             return {}
-        largest = max(s.largest for s in sizes)
+        entries = sum(part.entries for part in self.parts)
         gradient = torch.cat([part.gradient for part in self.parts])
         weights = torch.cat([part.weights for part in self.parts])
-        whole = self._of(gradient, weights, largest)
+        whole = self._of(gradient, weights, sizes.largest)
         errors = dict.fromkeys(whole, 0.0)
         if len(gradient) < entries:
-            split = [self._of(gradient[p::PARTS], weights[p::PARTS], largest) for p in range(PARTS)]
+            split = [self._of(gradient[p::PARTS], weights[p::PARTS], sizes.largest) for p in range(PARTS)]
             errors = {name: Estimate.mean([one[name] for one in split]).se for name in whole}
         root = math.sqrt(entries)
-        whole["hoyer"] = (root - sum_abs / math.sqrt(sum_square)) / (root - 1) if root > 1 else math.nan
+        whole["hoyer"] = (root - sizes.sum_abs / sizes.norm) / (root - 1) if root > 1 else math.nan
         errors["hoyer"] = 0.0
         return {name: Estimate(value, errors[name], len(gradient)) for name, value in whole.items()}
 
@@ -215,7 +220,7 @@ class Sample:
 
 
 def _stride(total: int) -> int:
-    """Take every so many of `total` entries: about SAMPLE of them, and prime, so that every column of a layer is met."""
+    """Every so many of `total` entries: about SAMPLE of them, and prime, so that every column of a layer is met."""
     stride = max(1, total // SAMPLE)
     while any(stride % divisor == 0 for divisor in range(2, math.isqrt(stride) + 1)):
         stride += 1
