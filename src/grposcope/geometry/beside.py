@@ -31,6 +31,12 @@ MANY = 8
 """Pieces per thread from which they are spread over threads."""
 
 
+def held(device: torch.device) -> int:
+    """How many parameters of less than LARGE entries are worked on or wait at a time."""
+    threads = torch.get_num_threads()
+    return 1 if device.type != "cpu" or threads == 1 else 1 + threads - threads // 2 + AHEAD
+
+
 @contextmanager
 def beside(work: Callable[[Score], T], keep: Callable[[T], None], device: torch.device) -> Iterator[Visitor]:
     """A visitor that has `work` done on each score, in any thread, and gives `keep` what it returns, here, in order.

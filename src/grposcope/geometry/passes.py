@@ -24,7 +24,7 @@ from grposcope.records import Rollouts
 
 Tier = Literal["fast", "exact"]
 
-HELD = 256 * 2**20
+HELD = 128 * 2**20
 """Bytes of layer gradients, over the settings, built at a time."""
 
 TOKENS_EXACT = 4096

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grposcope.errors import UserError
-from grposcope.geometry import baseline, classes, factors, memory, settings, sparsity, spectrum, tokens
+from grposcope.geometry import baseline, beside, classes, factors, memory, settings, sparsity, spectrum, tokens
 from grposcope.geometry.factors import Factors, TokenView
 from grposcope.geometry.passes import HELD, Layer, Passes, Tier
 from grposcope.geometry.settings import Credit, Setting
@@ -217,9 +217,12 @@ def _settings(
 
 
 def _check_memory(attached: Factors, rollouts: Rollouts) -> None:
-    """Estimate the peak before the pass: what is kept for the backward pass, logits, layer gradients."""
+    """Estimate the peak before the pass: what is kept for the backward pass, logits, factors and layer gradients."""
     rows, width = rollouts.tokens.shape
     vocabulary = getattr(attached.model.config, "vocab_size", 0)
     long = rollouts.prompt_mask.sum(-1).max().item() + width
-    needed = attached.bytes_per_token * rows * long + 4 * (rows + 3) * width * vocabulary + 2 * HELD
-    memory.check(float(needed), rollouts.mask.device)
+    device = rollouts.mask.device
+    sides = max((sum(p.shape) for p in attached.measured.values() if p.numel() < beside.LARGE), default=0)
+    factor = 4 * rows * long * sides * beside.held(device)
+    needed = attached.bytes_per_token * rows * long + 4 * (rows + 3) * width * vocabulary + factor + 2 * HELD
+    memory.check(float(needed), device)

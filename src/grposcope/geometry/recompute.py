@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-PIECE = 16 * 2**20
-"""Bytes of a piece of memory of a `Shelf`: few enough for the C library to give memory again that was used before."""
+PIECE = 64 * 2**20
+"""Bytes of a piece of memory of a `Shelf`: so many that the C library gives it back at once (glibc: above 32 MiB)."""
 
 
 class Shelf:
