@@ -9,7 +9,7 @@ Six sides, one after the other in each round, on the same rollouts:
     pass      one plain forward + backward of the batch
     fast      the whole fast probe: Gram, leading spectra of all layers, sparsity, baseline
     checked   the same with the self-check that comes with attaching to a model, as a single probe does it;
-              `train --probe-every` does so the first time only
+              `train --probe-every` does so at every tenth probe
     exact     `checked` with all singular values
     plain     a backward per rollout, gradients stored, their combination per layer, svdvals per layer, Gram
     sweep     `checked` of R in 2, 4, 8 × grpo, rloo, dr_grpo

@@ -105,6 +105,39 @@ def test_what_goes_wrong_is_raised_here_and_threads_are_put_back() -> None:
     assert torch.get_num_threads() == 3
 
 
+def test_many_pieces_are_spread_over_threads_and_come_back_in_order() -> None:
+    here, where = threading.get_ident(), set()
+
+    def work(piece: slice) -> int:
+        where.add(threading.get_ident())
+        time.sleep(0.01 if piece.start % 5 == 0 else 0)
+        return int(piece.start)
+
+    many = [slice(start, start + 1) for start in range(3 * beside.MANY)]
+    assert beside.spread(work, many, CPU) == list(range(len(many)))
+    assert here not in where
+    assert len(where) > 1
+    where.clear()
+    assert beside.spread(work, many[:-1], CPU) == list(range(len(many) - 1))  # few: done here
+    assert where == {here}
+    with pytest.raises(ZeroDivisionError):
+        beside.spread(lambda piece: 1 // piece.start, many, CPU)
+
+
+def test_a_large_parameter_in_pieces_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for large, limit in ((2**24, 4 * 2**20), (1, 256)):
+        monkeypatch.setattr(beside, "LARGE", large)
+        monkeypatch.setattr(Score.pieces, "__defaults__", (limit,))
+        found.append(probe.probe(build("llama"), batch(prompts=2, group=4), recipes.GRPO))
+    whole, parts = found
+    np.testing.assert_allclose(whole.gram, parts.gram, rtol=1e-9, atol=1e-12)
+    for name, ranks in whole.ranks("grpo").items():
+        assert parts.ranks("grpo")[name] == pytest.approx(ranks, rel=1e-6)
+    for name, estimate in whole.parameters.items():
+        assert parts.parameters[name].value == pytest.approx(estimate.value, rel=1e-9)
+
+
 def test_a_probe_says_the_same_with_one_thread_and_with_several() -> None:
     found = []
     for count in (1, 3):

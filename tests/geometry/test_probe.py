@@ -12,7 +12,7 @@ from geometry_models import batch, build, logprobs, one_by_one
 from torch import Tensor
 
 from grposcope.errors import UserError
-from grposcope.geometry import memory, probe, settings, spectrum
+from grposcope.geometry import beside, memory, probe, settings, spectrum
 from grposcope.geometry.scores import Score
 from grposcope.objectives import recipes
 from grposcope.records import Rollouts
@@ -193,6 +193,19 @@ def test_memory_is_estimated_before_starting(model: Any, rollouts: Rollouts, mon
     monkeypatch.setattr(memory, "available", lambda _: 1e6)
     with pytest.raises(UserError, match=r"would take about .* GB .*--prompts"):
         probe.probe(model, rollouts, recipes.GRPO)
+
+
+def test_layers_that_wait_count_in_the_estimate(
+    model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed: list[float] = []
+    monkeypatch.setattr(memory, "check", lambda wanted, _: needed.append(wanted))
+    for held in (1, 9):
+        monkeypatch.setattr(beside, "held", lambda _, held=held: held)
+        probe.probe(model, rollouts, recipes.GRPO)
+    places = rollouts.prompt_ids.shape[1] + rollouts.tokens.shape[1]
+    sides = max(sum(p.shape) for p in model.parameters() if p.dim() == 2)
+    assert needed[1] - needed[0] == pytest.approx(8 * 4 * len(rollouts.tokens) * places * sides)
 
 
 def test_what_is_done_before_an_interruption_is_kept(model: Any, rollouts: Rollouts) -> None:
