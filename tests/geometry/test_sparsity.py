@@ -118,6 +118,19 @@ def test_a_sample_of_everything_is_exact_and_one_of_part_says_its_error(monkeypa
         assert abs(sampled[name].value - exact[name]) < 4 * sampled[name].se, name
 
 
+def test_standard_errors_of_a_sample_are_as_large_as_its_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of the Gini index in 40 gradients, in standard errors: about 1 in the root mean square."""
+    monkeypatch.setattr(sparsity, "SAMPLE", 2048)
+    random, errors = torch.Generator().manual_seed(0), []
+    for _ in range(40):
+        gradient = torch.randn(300, 100, generator=random) ** 3
+        sample = sparsity.Sample(gradient.numel())
+        sample.add(part_of(sample, gradient, gradient))
+        found = sample.measures()["gini"]
+        errors.append((found.value - sparsity.gini(gradient.abs())) / found.se)
+    assert 0.7 < math.sqrt(sum(error**2 for error in errors) / len(errors)) < 1.4
+
+
 def test_a_sample_meets_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every 128th entry of a matrix with 576 columns is of nine columns; what those hold must not stand for all."""
     monkeypatch.setattr(sparsity, "SAMPLE", 16384)
