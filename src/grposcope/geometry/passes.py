@@ -153,8 +153,9 @@ class Passes:
         step = max(1, HELD // (4 * score.shape[0] * score.shape[1]))
         for start in range(0, len(names), step):  # all at once, unless they would take too much memory
             few = names[start : start + step]
-            gradients, products, sizes = self._gradients(score, torch.stack([rows[name] for name in few]), few)
-            if start == 0:
+            weights = torch.stack([rows[name] for name in few])
+            gradients, products, sizes = self._gradients(score, weights, few, with_gram=start == 0)
+            if products is not None:
                 inner = products
                 _check_finite(inner, score)
             for name, gradient in zip(few, gradients, strict=True):
@@ -166,8 +167,10 @@ class Passes:
                     spectra[name] = self._spectrum(gradient, frobenius=norm)
         return Found(score.name, score.kind, score.shape, inner, spectra, part)
 
-    def _gradients(self, score: Score, weights: Tensor, names: list[str]) -> tuple[Tensor, Tensor, Sizes | None]:
-        """Σ u_i S_i for each row u of weights, (k, R, C), inner products of the S_i, and sizes of the main one.
+    def _gradients(
+        self, score: Score, weights: Tensor, names: list[str], *, with_gram: bool
+    ) -> tuple[Tensor, Tensor | None, Sizes | None]:
+        """Σ u_i S_i for each row u of weights, (k, R, C), products of the S_i if asked for, sizes of the main one.
 
         Of each piece of the S_i everything is taken while it is in the cache.
         """
@@ -175,13 +178,14 @@ class Passes:
         gradients = torch.empty(len(names), *score.shape, dtype=score.dtype, device=score.parameter.device)
         weights = weights.to(gradients)
 
-        def look(piece: slice) -> tuple[Tensor, Sizes | None]:
+        def look(piece: slice) -> tuple[Tensor | None, Sizes | None]:
             block, place = score.piece(piece), gradients[:, piece]
             torch.mm(weights, block.flatten(1), out=place.flatten(1))
-            return gram.of_block(block), None if main is None else Sizes.of(place[main])
+            return gram.of_block(block) if with_gram else None, None if main is None else Sizes.of(place[main])
 
         products, sizes = zip(*beside.spread(look, score.pieces(), gradients.device), strict=True)
-        return gradients, torch.stack(products).sum(0), None if main is None else Sizes.together(sizes)
+        inner = torch.stack(products).sum(0) if with_gram else None
+        return gradients, inner, None if main is None else Sizes.together(sizes)
 
     def _spectrum(self, matrix: Tensor, scale: Tensor | None = None, frobenius: float | None = None) -> Spectrum:
         """Of a layer's gradient, or of scaled rows of scores at the logits."""
