@@ -154,6 +154,16 @@ def test_the_fast_tier_is_within_its_bounds_of_the_exact_one(
     assert partial > 5
 
 
+def test_settings_built_in_turn_are_the_same(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = probe.probe(model, rollouts, recipes.GRPO, controls=True, sweep=(2,))
+    monkeypatch.setattr("grposcope.geometry.passes.HELD", 1)
+    in_turn = probe.probe(model, rollouts, recipes.GRPO, controls=True, sweep=(2,))
+    np.testing.assert_allclose(together.gram, in_turn.gram, rtol=1e-9)
+    for name in together.settings:
+        for layer, ranks in together.ranks(name).items():
+            assert in_turn.ranks(name)[layer] == pytest.approx(ranks, rel=1e-6)
+
+
 def test_norms_of_a_fast_probe_are_exact(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = probe.probe(model, rollouts, recipes.GRPO, tier="exact")
     monkeypatch.setattr(spectrum, "SMALL", 0)
