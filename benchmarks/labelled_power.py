@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from labelled_curves import noise
 
-from grposcope.diagnosis import levels, trends
-from grposcope.diagnosis.trends import EARLY
+from grposcope.timeseries import change as trends
+from grposcope.timeseries import level
+from grposcope.timeseries.change import EARLY
 
 MARGIN, LEVEL, SD = 0.1, 0.004, 0.03
 
@@ -29,7 +30,7 @@ def still(y: np.ndarray) -> tuple[bool, bool]:
     for first in (0.2, 0.4, 0.6, 0.8):
         span = (first, first + 0.2)
         for side in (MARGIN, -MARGIN):
-            own = levels.change(y, EARLY, span, minus=side)
+            own = level.change(y, EARLY, span, minus=side)
             drawn = curve.change(last=span, minus=side)
             path = max(path, own.p_down if side > 0 else own.p_up)
             mean = max(mean, drawn.p_down if side > 0 else drawn.p_up)

@@ -28,10 +28,10 @@ from labelled_suite import percent
 
 from grposcope.diagnosis import diagnose
 from grposcope.diagnosis.alarms import GROWTH
+from grposcope.diagnosis.quantities import LEAST
 from grposcope.diagnosis.verdict import MINOR
-from grposcope.diagnosis.view import LEAST
-from grposcope.runs.assemble import no_groups
-from grposcope.runs.table import Evaluations, Meta, Run
+from grposcope.runs.normalize import no_groups
+from grposcope.runs.run import Evaluations, Meta, Run
 
 ROWS = 300
 LEVEL = 0.05

@@ -42,7 +42,7 @@ from transformers.utils import logging
 
 from grposcope import policies
 from grposcope.geometry import probe
-from grposcope.geometry.settings import of_recipe
+from grposcope.geometry.weightings import of_recipe
 from grposcope.objectives import recipes
 from grposcope.records import Rollouts
 

@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from transformers.utils import logging
 
-from grposcope.runs.store import dumps
+from grposcope.files import dumps
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
 

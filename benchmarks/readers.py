@@ -34,7 +34,7 @@ except ImportError:
     orjson = None  # type: ignore[assignment]
 
 from grposcope.runs import read
-from grposcope.runs.text import Source
+from grposcope.runs.formats.source import Source
 
 PEAK = """
 import sys

@@ -24,7 +24,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import pyarrow.parquet  # noqa: F401  once per process, so not counted
 from transformers.utils import logging
 
-from grposcope.runs.store import RunWriter, dumps
+from grposcope.files import dumps
+from grposcope.runs.native.writer import RunWriter
 from grposcope.training import checkpoint, loop
 from grposcope.training.config import TrainConfig
 

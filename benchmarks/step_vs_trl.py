@@ -36,7 +36,7 @@ from grposcope import policies, tasks
 from grposcope.objectives import recipes
 from grposcope.policies import Policy
 from grposcope.tasks import Problem, Task
-from grposcope.training.collect import collect
+from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
 from grposcope.training.update import Fixed, update
 

@@ -20,7 +20,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 from labelled_curves import Array, noise
 
-from grposcope.diagnosis import cycles, optimiser, oscillation
+from grposcope.diagnosis.rules import optimizer
+from grposcope.timeseries import periodogram, spectral_peak
 
 LEVEL, NOISE = 0.004, 0.5
 ROWS = (40, 60, 100, 140, 200, 400)
@@ -42,10 +43,10 @@ def wave(rng: np.random.Generator, n: int, shape: str, spread: float) -> Array:
 
 def looks(y: Array) -> tuple[float, float, float]:
     """p of the sinusoid, of swings of any shape, and of both together; 1 where they explain little or fade."""
-    first, second = oscillation.swing(y), cycles.swing(y)
+    first, second = periodogram.swing(y), spectral_peak.swing(y)
     assert first is not None
     assert second is not None
-    single = (optimiser.lasting(first), optimiser.lasting(second))
+    single = (optimizer.lasting(first), optimizer.lasting(second))
     return (*single, min(1.0, 2 * min(single)))
 
 

@@ -36,8 +36,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 
 from grposcope.diagnosis import diagnose
+from grposcope.files import dumps, write_json
 from grposcope.runs import Run, read
-from grposcope.runs.store import dumps, write_json
 from grposcope.tasks.arithmetic import Arithmetic
 from grposcope.tasks.base import is_heldout
 from grposcope.training.config import TrainConfig

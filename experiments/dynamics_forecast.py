@@ -21,12 +21,12 @@ import numpy as np
 from scipy.signal import lfilter
 
 from grposcope.dynamics import fit
-from grposcope.dynamics.compare import last_level
-from grposcope.dynamics.forecast import mean_path
-from grposcope.dynamics.series import clean
-from grposcope.dynamics.trend import Prior
 from grposcope.errors import UserError
 from grposcope.runs import read
+from grposcope.timeseries.forecast import mean_path
+from grposcope.timeseries.model_comparison import last_level
+from grposcope.timeseries.series import clean
+from grposcope.timeseries.state_space import Prior
 
 ORIGINS = (0.3, 0.5, 0.7)
 PLAIN = ("exponential", "inertial", "logistic", "power")

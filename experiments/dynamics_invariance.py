@@ -37,8 +37,8 @@ from scipy import stats
 
 from grposcope import policies
 from grposcope.dynamics import fit
+from grposcope.files import dumps, write_json
 from grposcope.records import Estimate
-from grposcope.runs.store import dumps, write_json
 from grposcope.training import pretrain
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train

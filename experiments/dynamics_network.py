@@ -39,8 +39,8 @@ from torch import Tensor
 
 from grposcope import policies, tasks
 from grposcope.dynamics import refresh
+from grposcope.files import dumps, write_json
 from grposcope.records import Estimate
-from grposcope.runs.store import dumps, write_json
 from grposcope.tasks.arithmetic import solution
 from grposcope.training import curvature, pretrain
 

@@ -34,11 +34,11 @@ from torch import Tensor
 
 from grposcope import policies, tasks
 from grposcope.dynamics import refresh
+from grposcope.files import dumps, write_json
 from grposcope.objectives import advantages, ratios, recipes
 from grposcope.records import Estimate, Rollouts
-from grposcope.runs.store import dumps, write_json
 from grposcope.training import curvature
-from grposcope.training.collect import collect
+from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
 from grposcope.training.update import Fixed, frozen_logprobs, update
 

@@ -25,10 +25,10 @@ import numpy as np
 import torch
 
 from grposcope import policies, tasks
-from grposcope.geometry import baseline, factors, gram
+from grposcope.geometry import backward, baseline, gram
 from grposcope.objectives import recipes
 from grposcope.records import Rollouts
-from grposcope.training.collect import collect
+from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
 
 BINS = {"all": (0.0, 1.0), "0 to 1/3": (0.0, 1 / 3), "1/3 to 2/3": (1 / 3, 2 / 3), "2/3 to 1": (2 / 3, 1.0)}
@@ -36,7 +36,7 @@ BINS = {"all": (0.0, 1.0), "0 to 1/3": (0.0, 1 / 3), "1/3 to 2/3": (1 / 3, 2 / 3
 
 def inner_products(model, parts: list[Rollouts], temperature: float) -> tuple[np.ndarray, np.ndarray]:
     """Rewards (P, G) and inner products (B, B) within every prompt, 0 between prompts, a part at a time."""
-    attached = factors.attach(model, parts[0], temperature)
+    attached = backward.attach(model, parts[0], temperature)
     rewards = torch.cat([part.rewards for part in parts]).double().numpy()
     whole, at = np.zeros((rewards.size, rewards.size)), 0
     for part in parts:

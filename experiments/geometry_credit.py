@@ -18,10 +18,10 @@ import json
 import torch
 
 from grposcope import policies, tasks
-from grposcope.geometry import probe, settings
+from grposcope.geometry import probe, weightings
 from grposcope.objectives import recipes
 from grposcope.records import Estimate
-from grposcope.training.collect import collect
+from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
 
 SHOWN = ("stable", "participation", "entropy_sq", "energy_90", "energy_99", "threshold_0.1")
@@ -45,7 +45,7 @@ def main() -> None:
             (given.prompts, max(given.groups)), 100 + seed, 0, label_steps=True,
         ).rollouts  # fmt: skip
         for size in given.groups:
-            few = settings.first(rollouts, size)
+            few = weightings.first(rollouts, size)
             alive = (few.rewards.amax(-1) != few.rewards.amin(-1)).nonzero()[:, 0]
             if not len(alive):
                 continue

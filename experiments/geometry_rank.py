@@ -29,8 +29,8 @@ from pathlib import Path
 import torch
 
 from grposcope import policies
-from grposcope.geometry import factors, settings, spectrum
-from grposcope.geometry.scores import Score
+from grposcope.geometry import backward, spectrum, weightings
+from grposcope.geometry.score import Score
 from grposcope.objectives import advantages, recipes
 from grposcope.records import Estimate, Rollouts
 
@@ -58,15 +58,15 @@ def row_settings(one: Rollouts) -> dict[str, torch.Tensor]:
     """Weights of whole rollouts (8,), by credit and R."""
     found = {}
     for size in SIZES:
-        few = settings.first(one, size)
-        made = [settings.of_recipe(RECIPE, few), *settings.controls(RECIPE, few, seed=size)]
+        few = weightings.first(one, size)
+        made = [weightings.of_recipe(RECIPE, few), *weightings.controls(RECIPE, few, seed=size)]
         for setting in made:
             if setting.rows is not None and not setting.empty:
                 found[f"{setting.name}/{size}"] = torch.nn.functional.pad(setting.rows, (0, 8 - size))
     return found
 
 
-def measure(attached: factors.Factors, one: Rollouts, every: int) -> dict[str, dict[str, dict[str, float]]]:
+def measure(attached: backward.Factors, one: Rollouts, every: int) -> dict[str, dict[str, dict[str, float]]]:
     """Ranks by setting and layer; and how much the mean activations hold, in `held_one` and `held_two`."""
     rows, out = row_settings(one), {}
     wins = one.rewards[0] > one.rewards[0].mean()
@@ -111,8 +111,8 @@ def measure(attached: factors.Factors, one: Rollouts, every: int) -> dict[str, d
 
     attached.stream(one, visit)
     for size in SIZES:
-        few = settings.first(one, size)
-        for setting in settings.controls(RECIPE, few, seed=size):
+        few = weightings.first(one, size)
+        for setting in weightings.controls(RECIPE, few, seed=size):
             if setting.rows is None and not setting.empty:
 
                 def summed(score: Score, key: str = f"{setting.name}/{size}") -> None:
@@ -187,7 +187,7 @@ def main() -> None:
     print(f"{drawn['model']} on {drawn['task']}: {len(drawn['rewards'])} groups, solved {drawn['rewards'].mean():.3f}")
     for number, one in enumerate(drawn["mixed"][len(done) : given.groups], len(done)):
         group = arranged(one)
-        attached = factors.attach(policy.model, group, drawn.get("temperature", 1.0))
+        attached = backward.attach(policy.model, group, drawn.get("temperature", 1.0))
         done.append(measure(attached, group, given.every))
         print(f"group {number}: {int(group.rewards.sum())} of 8 solved, self-check {attached.error:.1e}", flush=True)
         if out:

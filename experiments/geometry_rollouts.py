@@ -23,7 +23,7 @@ import torch
 
 from grposcope import policies, tasks
 from grposcope.objectives import advantages, recipes
-from grposcope.training.collect import collect
+from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
 
 

@@ -32,8 +32,8 @@ from grposcope.geometry.trajectory import Trajectory
 from grposcope.objectives import advantages, recipes
 from grposcope.records import Estimate
 from grposcope.training import optimizer as optimizers
-from grposcope.training.collect import collect
 from grposcope.training.config import TrainConfig
+from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
 from grposcope.training.update import Fixed, update
 

@@ -24,8 +24,8 @@ from torch import Tensor
 from ustat_gradients import draw, gradient
 
 from grposcope import policies, tasks
+from grposcope.files import dumps
 from grposcope.objectives import advantages
-from grposcope.runs.store import dumps
 from grposcope.ustat import gram_file, moments, mse
 
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {

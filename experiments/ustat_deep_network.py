@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ustat_gradients import draw, gradient, gram, pooled
 
 from grposcope import policies, tasks
-from grposcope.runs.store import dumps, write_json
+from grposcope.files import dumps, write_json
 from grposcope.ustat import gram_file, moments, mse, planning
 
 GROUPS = (2, 4, 8, 16, 32)

@@ -18,7 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from grposcope.runs.store import dumps
+from grposcope.files import dumps
 from grposcope.ustat import moments, mse
 from reference import ustat_policies
 from reference.ustat_policies import SmallPolicy

@@ -15,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grposcope.geometry import factors
+from grposcope.geometry import backward
 from grposcope.geometry import gram as contraction
 from grposcope.objectives import advantages
 from grposcope.policies import Policy, encode
 from grposcope.records import Rollouts
 from grposcope.tasks.base import Problem, Task, grade
-from grposcope.training.collect import _rollouts, joined
 from grposcope.training.logprobs import token_logprobs
+from grposcope.training.rollouts import _rollouts, joined
 from grposcope.training.sampler import Sampling, sample
 from grposcope.ustat import moments
 
@@ -91,12 +91,12 @@ def streamed(policy: Policy, rollouts: Rollouts) -> NDArray:
     """K_ij = ⟨s_i, s_j⟩ over all parameters, (B, B). ValueError where a parameter cannot be measured."""
     tensors = {f.name: getattr(rollouts, f.name) for f in fields(rollouts)}
     own = replace(rollouts, **{k: v.clone() for k, v in tensors.items() if torch.is_tensor(v)})  # not of inference mode
-    attached = factors.attach(policy.model, own, temperature=1.0)
+    attached = backward.attach(policy.model, own, temperature=1.0)
     if attached.left_out:
         raise ValueError(f"no factors for {', '.join(attached.left_out)}")
     total = np.zeros((rollouts.rewards.numel(),) * 2)
 
-    def add(score: factors.Score) -> None:
+    def add(score: backward.Score) -> None:
         total[:] += contraction.gram(score).cpu().numpy()
 
     attached.stream(own, add)

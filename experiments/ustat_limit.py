@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from grposcope.runs.store import dumps
+from grposcope.files import dumps
 from grposcope.ustat import limit
 
 RIDGE, STEP = 0.3, 4.0

@@ -23,7 +23,7 @@ import torch
 from ustat_gradients import draw, pooled, streamed
 
 from grposcope import policies, tasks
-from grposcope.runs.store import dumps, write_json
+from grposcope.files import dumps, write_json
 from grposcope.ustat import gram_file, moments, planning
 
 GROUPS = (2, 4, 8, 16, 32, 64)

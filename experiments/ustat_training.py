@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from grposcope.runs.store import dumps, write_json
+from grposcope.files import dumps, write_json
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
 

@@ -29,7 +29,7 @@ import torch
 from ustat_gradients import draw, streamed
 
 from grposcope import policies, tasks
-from grposcope.runs.store import dumps, write_json
+from grposcope.files import dumps, write_json
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
 from grposcope.ustat import gram_file, moments, planning, resampling

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from grposcope import policies, tasks
-from grposcope.commands import probe, probe_draw, probe_files, probe_source
+from grposcope.commands import probe, probe_files, probe_model, probe_rollouts
 from grposcope.errors import UserError
-from grposcope.geometry import passes, spectrum
+from grposcope.geometry import layers as passes
+from grposcope.geometry import spectrum
 from grposcope.objectives import recipes
 from grposcope.runs import read
 from grposcope.tasks.base import grade
@@ -102,7 +103,7 @@ def test_a_checkpoint_is_probed_at_its_step(run: Path, tmp_path: Path, capsys: p
 
 
 def test_out_and_the_task_can_be_others(run: Path, tmp_path: Path) -> None:
-    source = probe_source.find(str(run))
+    source = probe_model.find(str(run))
     given = arguments("--model", str(run), "--task", "arithmetic")
     source = dataclasses.replace(source, settings={**source.settings, "reward": "r.py:f", "max_tokens": 5})
     source.complete(given)
@@ -115,16 +116,16 @@ def test_models_that_a_run_does_not_have(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, copy)
     (copy / "summary.json").unlink()
     with pytest.raises(UserError, match=r"has not ended.*--checkpoint with one of 1"):
-        probe_source.find(str(copy))
+        probe_model.find(str(copy))
     with pytest.raises(UserError, match=r"step-000007 is no checkpoint.*one of 1"):
-        probe_source.find(str(run), 7)
+        probe_model.find(str(run), 7)
     with pytest.raises(UserError, match="is one already"):
-        probe_source.find(str(run / "checkpoints" / "step-000001"), 1)
+        probe_model.find(str(run / "checkpoints" / "step-000001"), 1)
     with pytest.raises(UserError, match="--checkpoint 3 needs --model with the folder of a run"):
-        probe_source.find("tiny", 3)
+        probe_model.find("tiny", 3)
     shutil.rmtree(copy / "checkpoints")
     with pytest.raises(UserError, match="no checkpoints; finish it with grposcope train --resume"):
-        probe_source.find(str(copy))
+        probe_model.find(str(copy))
 
 
 @pytest.mark.parametrize(
@@ -177,11 +178,11 @@ def test_a_probe_goes_on_with_the_rollouts_that_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped after the first two of four prompts; what follows is what it would have been without the stop."""
-    monkeypatch.setattr(probe_draw, "PROMPTS", 2)
+    monkeypatch.setattr(probe_rollouts, "PROMPTS", 2)
     whole, out = tmp_path / "whole", tmp_path / "stopped"
     given = arguments(*SMALL, "--out", str(whole))
     assert given.run(given) == 0
-    real, calls = probe_draw.collect, []
+    real, calls = probe_rollouts.collect, []
 
     def once(*words: Any) -> Any:
         calls.append(words)
@@ -189,12 +190,12 @@ def test_a_probe_goes_on_with_the_rollouts_that_are_there(
             raise KeyboardInterrupt
         return real(*words)
 
-    monkeypatch.setattr(probe_draw, "collect", once)
+    monkeypatch.setattr(probe_rollouts, "collect", once)
     given = arguments(*SMALL, "--out", str(out))
     with pytest.raises(KeyboardInterrupt):
         given.run(given)
     assert "rollouts drawn so far are kept" in capsys.readouterr().err
-    assert probe_draw.waiting(out)
+    assert probe_rollouts.waiting(out)
     other = arguments(*SMALL, "--out", str(out), "--temperature", "0.5")
     with pytest.raises(UserError, match=r"drawn with other flags: --temperature 0.5 \(kept: 1.0\); give the same"):
         other.run(other)
@@ -206,7 +207,7 @@ def test_a_probe_goes_on_with_the_rollouts_that_are_there(
 
 
 def test_stopped_while_the_first_rollouts_were_written(tmp_path: Path) -> None:
-    kept = tmp_path / probe_draw.FOLDER
+    kept = tmp_path / probe_rollouts.FOLDER
     kept.mkdir()
     (kept / "000000.part").write_bytes(b"half")
     given = arguments(*SMALL, "--out", str(tmp_path))
@@ -215,16 +216,16 @@ def test_stopped_while_the_first_rollouts_were_written(tmp_path: Path) -> None:
 
 
 def test_rollouts_drawn_in_parts_belong_to_their_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_draw, "PROMPTS", 3)
+    monkeypatch.setattr(probe_rollouts, "PROMPTS", 3)
     policy, task = policies.load("tiny"), tasks.load("arithmetic")
-    drawn = probe_draw.draw(policy, task, recipes.GRPO, Sampling(task.max_tokens), (8, 2), seed=3)
+    drawn = probe_rollouts.draw(policy, task, recipes.GRPO, Sampling(task.max_tokens), (8, 2), seed=3)
     again = grade(task, [problem for problem in drawn.problems for _ in range(2)], list(drawn.texts))
     assert again == drawn.rollouts.rewards.flatten().tolist()
     assert 0 < sum(again) < 16
 
 
 def test_damaged_rollouts_are_named(tmp_path: Path) -> None:
-    kept = tmp_path / probe_draw.FOLDER
+    kept = tmp_path / probe_rollouts.FOLDER
     kept.mkdir()
     (kept / "000000.safetensors").write_bytes(b"cut")
     given = arguments(*SMALL, "--out", str(tmp_path))

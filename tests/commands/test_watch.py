@@ -21,8 +21,8 @@ import pytest
 import synthetic
 from grposcope.commands import watch
 from grposcope.errors import UserError
-from grposcope.report import live, watching
-from grposcope.runs import follow
+from grposcope.report import live, live_record
+from grposcope.runs import tail
 
 
 def call(*arguments: str | Path) -> int:
@@ -45,10 +45,10 @@ def going(tmp_path: Path) -> Path:
     return run
 
 
-def seen(run: Path, now: float | None = None) -> tuple[live.Watched, str]:
-    watched = live.Watched(run)
+def seen(run: Path, now: float | None = None) -> tuple[live_record.Watched, str]:
+    watched = live_record.Watched(run)
     watched.look(now or synthetic.STARTED + 11)
-    return watched, live.frame(watched, now or synthetic.STARTED + 11, 90)
+    return watched, live_record.frame(watched, now or synthetic.STARTED + 11, 90)
 
 
 def test_one_look(going: Path, capsys: pytest.CaptureFixture) -> None:
@@ -153,13 +153,13 @@ def test_a_torn_phase_leaves_the_last_one(going: Path) -> None:
 
 
 def test_sparks() -> None:
-    assert live.spark([0, 1, 2, 3, 4, 5, 6, 7], 8) == live.BLOCKS
-    assert live.spark([0, 0, 7, 7], 2) == "▁█"
-    assert live.spark([1.0, math.nan, 2.0], 3) == "▁×█"
-    assert live.spark([3.0, 3.0], 5) == "▄▄"
-    assert live.spark([math.inf], 5) == "×"
-    assert live.spark([], 5) == ""
-    assert len(live.spark(list(range(1000)), 33)) == 33
+    assert live_record.spark([0, 1, 2, 3, 4, 5, 6, 7], 8) == live_record.BLOCKS
+    assert live_record.spark([0, 0, 7, 7], 2) == "▁█"
+    assert live_record.spark([1.0, math.nan, 2.0], 3) == "▁×█"
+    assert live_record.spark([3.0, 3.0], 5) == "▄▄"
+    assert live_record.spark([math.inf], 5) == "×"
+    assert live_record.spark([], 5) == ""
+    assert len(live_record.spark(list(range(1000)), 33)) == 33
 
 
 def test_control_characters_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -285,8 +285,8 @@ def test_a_growing_log_and_the_exit_status(tmp_path: Path, capsys: pytest.Captur
 def test_each_onset_is_said_once(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     whole = rows(200, collapse_from=60)
-    seen = watching.Watching(path)
-    seen._pace = follow.Pace(1.0)
+    seen = live.Watching(path)
+    seen._pace = tail.Pace(1.0)
     modes = []
     for end in range(20, 201, 10):
         path.write_text(jsonl(whole[:end]))
@@ -296,8 +296,8 @@ def test_each_onset_is_said_once(tmp_path: Path) -> None:
 
 def test_another_run_in_the_same_file_is_judged_anew(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    seen = watching.Watching(path)
-    seen._pace = follow.Pace(1.0)
+    seen = live.Watching(path)
+    seen._pace = tail.Pace(1.0)
     path.write_text(jsonl(rows(100, collapse_from=60)))
     assert [alarm.mode for alarm in seen.look(0.0)] == ["entropy collapse"]
     path.replace(tmp_path / "run.jsonl.1")
@@ -318,22 +318,22 @@ def test_another_run_in_the_same_file_is_judged_anew(tmp_path: Path) -> None:
 def test_reading_rests_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    pace = follow.Pace(0.2)
+    pace = tail.Pace(0.2)
     assert pace.ready()
     pace.spent(3.0)
     now = 111.9
     assert not pace.ready()
     now = 112.1
     assert pace.ready()
-    assert not follow.Pace(0.2, rest=1.0).ready()
+    assert not tail.Pace(0.2, rest=1.0).ready()
 
 
 def test_a_log_is_read_only_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(jsonl(rows(10)))
-    log = follow.Log(path)
+    log = tail.Log(path)
     assert log.look()
-    monkeypatch.setattr(follow, "read", None)
+    monkeypatch.setattr(tail, "read", None)
     assert not log.look()
     assert log.run is not None
 
@@ -387,7 +387,7 @@ def test_escapes_of_a_log_do_not_reach_the_terminal(tmp_path: Path, capsys: pyte
     path.write_text(f"{HOSTILE}\n" * 5)
     with pytest.raises(UserError):
         call(path, "--once")
-    seen = watching.Watching(path)
+    seen = live.Watching(path)
     seen.look(0.0)
     assert "\x1b" not in seen.frame(0.0, 100)
 

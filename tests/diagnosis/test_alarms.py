@@ -13,8 +13,8 @@ import pytest
 from grposcope.diagnosis import Finding, alarms, webhook
 from grposcope.diagnosis.alarms import Alarm, Alarms, chosen
 from grposcope.errors import UserError
-from grposcope.runs.assemble import no_evaluations, no_groups
-from grposcope.runs.table import Meta, Run
+from grposcope.runs.normalize import no_evaluations, no_groups
+from grposcope.runs.run import Meta, Run
 
 
 def run(rows: int) -> Run:

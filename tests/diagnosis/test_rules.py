@@ -8,16 +8,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from grposcope.diagnosis import diagnose, oscillation
+import synthetic_series as made
+from grposcope.diagnosis import diagnose
 from grposcope.diagnosis.diagnose import ORDER, RULES, holm
 from grposcope.diagnosis.findings import Status
-from grposcope.diagnosis.hacking import untrained
-from grposcope.diagnosis.missing import HOW
+from grposcope.diagnosis.how_to_log import HOW
+from grposcope.diagnosis.quantities import Series, View
+from grposcope.diagnosis.rules.reward_hacking import untrained
 from grposcope.diagnosis.verdict import sentence
-from grposcope.diagnosis.view import Series, View
-
-from . import made
-from .test_cycles import drifting
+from grposcope.timeseries import periodogram
+from timeseries.test_spectral_peak import drifting
 
 Table = dict[str, np.ndarray]
 U = np.arange(120) / 120
@@ -283,7 +283,7 @@ def test_swings_without_a_period_are_oscillation() -> None:
     table["reward"] = table["reward"] + 0.12 * wave + 0.2 * (U > 0.7)
     finding = next(f for f in diagnose(made.run(table)) if f.status == "flagged")
     assert finding.mode == "oscillation"
-    sine = oscillation.swing(table["reward"])
+    sine = periodogram.swing(table["reward"])
     assert sine is not None
     assert finding.p < 1e-3 * sine.p
 

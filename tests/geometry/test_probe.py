@@ -12,8 +12,8 @@ from geometry_models import batch, build, logprobs, one_by_one
 from torch import Tensor
 
 from grposcope.errors import UserError
-from grposcope.geometry import beside, memory, probe, settings, spectrum
-from grposcope.geometry.scores import Score
+from grposcope.geometry import background, memory, probe, spectrum, weightings
+from grposcope.geometry.score import Score
 from grposcope.objectives import recipes
 from grposcope.records import Rollouts
 
@@ -111,19 +111,19 @@ def test_token_spectrum_is_exact_at_the_logits(model: Any, rollouts: Rollouts, f
 
 
 def test_smaller_groups_are_the_recipe_on_fewer_rollouts(model: Any, rollouts: Rollouts, found: probe.Probe) -> None:
-    alone = probe.probe(model, settings.first(rollouts, 2), recipes.RLOO, tier="exact")
+    alone = probe.probe(model, weightings.first(rollouts, 2), recipes.RLOO, tier="exact")
     for name, ranks in alone.ranks("rloo").items():
         assert found.ranks("rloo, G=2")[name] == pytest.approx(ranks, rel=1e-4)
     assert {"grpo", "rloo", "grpo, G=2", "rloo, G=2", "grpo, G=4", "rloo, G=4"} <= found.settings.keys()
-    assert set(settings.CONTROLS) <= found.settings.keys()
+    assert set(weightings.CONTROLS) <= found.settings.keys()
     torch.testing.assert_close(found.settings["grpo, G=4"].weights, found.settings["grpo"].weights)
 
 
 def test_controls_change_what_they_say(rollouts: Rollouts) -> None:
     recipe = recipes.RLOO
-    own = settings.of_recipe(recipe, rollouts).rows
+    own = weightings.of_recipe(recipe, rollouts).rows
     assert own is not None
-    made = {one.name: one for one in settings.controls(recipe, rollouts)}
+    made = {one.name: one for one in weightings.controls(recipe, rollouts)}
     shuffled, bare, nll = made["shuffled"].rows, made["no_baseline"].rows, made["nll"].rows
     assert shuffled is not None
     assert bare is not None
@@ -156,7 +156,7 @@ def test_the_fast_tier_is_within_its_bounds_of_the_exact_one(
 
 def test_settings_built_in_turn_are_the_same(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
     together = probe.probe(model, rollouts, recipes.GRPO, controls=True, sweep=(2,))
-    monkeypatch.setattr("grposcope.geometry.passes.HELD", 1)
+    monkeypatch.setattr("grposcope.geometry.layers.HELD", 1)
     in_turn = probe.probe(model, rollouts, recipes.GRPO, controls=True, sweep=(2,))
     np.testing.assert_allclose(together.gram, in_turn.gram, rtol=1e-9)
     for name in together.settings:
@@ -198,7 +198,7 @@ def test_no_mixed_group_cannot_tell(model: Any, rollouts: Rollouts) -> None:
 
 def test_one_rollout_per_prompt_is_refused(model: Any, rollouts: Rollouts) -> None:
     with pytest.raises(UserError, match="at least two rollouts"):
-        probe.probe(model, settings.first(rollouts, 1), recipes.GRPO)
+        probe.probe(model, weightings.first(rollouts, 1), recipes.GRPO)
     with pytest.raises(UserError, match="sweep-group 9"):
         probe.probe(model, batch(), recipes.GRPO, sweep=(9,))
 
@@ -223,7 +223,7 @@ def test_layers_that_wait_count_in_the_estimate(
     needed: list[float] = []
     monkeypatch.setattr(memory, "check", lambda wanted, _: needed.append(wanted))
     for held in (1, 9):
-        monkeypatch.setattr(beside, "held", lambda _, held=held: held)
+        monkeypatch.setattr(background, "held", lambda _, held=held: held)
         probe.probe(model, rollouts, recipes.GRPO)
     places = rollouts.prompt_ids.shape[1] + rollouts.tokens.shape[1]
     sides = max(sum(p.shape) for p in model.parameters() if p.dim() == 2)
@@ -246,7 +246,7 @@ def test_interrupted_at_once_is_interrupted(model: Any, rollouts: Rollouts, monk
     def stop(*_: Score) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("grposcope.geometry.passes.Passes.keep_scores", stop)
+    monkeypatch.setattr("grposcope.geometry.layers.Passes.keep_scores", stop)
     with pytest.raises(KeyboardInterrupt):
         probe.probe(model, rollouts, recipes.GRPO)
 
@@ -254,8 +254,8 @@ def test_interrupted_at_once_is_interrupted(model: Any, rollouts: Rollouts, monk
 def test_settings_that_differ_by_a_factor_share_their_spectra(model: Any, rollouts: Rollouts) -> None:
     mask = torch.ones_like(rollouts.mask)
     even = replace(rollouts, mask=mask, tokens=rollouts.tokens.clamp(min=3)).take(torch.tensor([0]))
-    wanted = {r.name: settings.of_recipe(r, even) for r in (recipes.GRPO, recipes.RLOO, recipes.REINFORCE)}
-    shared = settings.proportional(wanted)
+    wanted = {r.name: weightings.of_recipe(r, even) for r in (recipes.GRPO, recipes.RLOO, recipes.REINFORCE)}
+    shared = weightings.proportional(wanted)
     assert shared["rloo"][0] == "grpo"
     assert shared["reinforce"] == ("reinforce", 1.0)
     both = probe.probe(model, even, recipes.GRPO, also=[recipes.RLOO], tier="exact")

@@ -10,11 +10,12 @@ import pytest
 
 import synthetic
 from grposcope.diagnosis import diagnose
-from grposcope.report import figures, page
+from grposcope.report import page
+from grposcope.report.charts import base
 from grposcope.report.sections import diagnosis
 from grposcope.runs import read
-from grposcope.runs.assemble import no_evaluations, no_groups
-from grposcope.runs.table import Meta, Run
+from grposcope.runs.normalize import no_evaluations, no_groups
+from grposcope.runs.run import Meta, Run
 
 HOSTILE = "</script><script>alert(1)</script>\x1b[2J\u202e"
 
@@ -88,7 +89,7 @@ def test_it_is_on_the_page_of_a_run_and_exports(tmp_path: Path) -> None:
     names = [figure.name for figure in content.figures]
     assert len(set(names)) == len(names)
     marked = page.document([made()])
-    written = figures.export([f for f in marked.figures if f.name.startswith("diagnosis")], tmp_path / "out", "svg")
+    written = base.export([f for f in marked.figures if f.name.startswith("diagnosis")], tmp_path / "out", "svg")
     assert written
     assert "stroke-dasharray" in written[0].read_text()
 

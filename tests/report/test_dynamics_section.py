@@ -13,13 +13,14 @@ import pytest
 import synthetic
 from grposcope.dynamics import fit, refresh
 from grposcope.dynamics.oscillator import Oscillator, adam_step
-from grposcope.dynamics.series import Series
+from grposcope.dynamics.stability import setting
 from grposcope.errors import UserError
-from grposcope.report import figures
-from grposcope.report.outlook import ending, numbers, outlook, sentence, truth
-from grposcope.report.sections import dynamics, dynamics_charts
-from grposcope.report.stability import setting
+from grposcope.facts.forecast_summary import ending, numbers, outlook, sentence, truth
+from grposcope.report.charts import base as figures
+from grposcope.report.charts import dynamics as charts
+from grposcope.report.sections import dynamics
 from grposcope.runs import Run, read
+from grposcope.timeseries.series import Series
 
 T = np.arange(1.0, 201.0)
 RISE = 0.8 - 0.6 * np.exp(-T / 25) + 0.03 * np.random.default_rng(0).standard_normal(200)
@@ -133,7 +134,7 @@ def test_a_long_run_is_averaged_and_says_so(tmp_path: Path) -> None:
     first = size + n % size
     assert found.series.reward[0] == pytest.approx(reward[:first].mean())
     assert f"mean of {size}" in found.ahead.flag
-    assert f"mean of {size}" in dynamics_charts.fan([found], ["a"]).caption
+    assert f"mean of {size}" in charts.fan([found], ["a"]).caption
     assert found.ahead.level.value == pytest.approx(0.796, abs=0.02)
 
 
@@ -177,15 +178,15 @@ def test_hidden_steps_are_compared(tmp_path: Path) -> None:
     base = np.sqrt(np.mean((RISE[100:] - RISE[90:100].mean()) ** 2))
     assert fared["error"] == pytest.approx(np.sqrt(np.mean((RISE[100:] - found.ahead.mean) ** 2)) / base)
     assert numbers(found)["truth"] == fared
-    assert "later" in dynamics_charts.fan([found], ["a"]).data
+    assert "later" in charts.fan([found], ["a"]).data
 
 
 def test_smoothing_keeps_straight_lines_and_knows_its_error() -> None:
-    level, rate, _ = dynamics_charts.smoothed(Series(T, 0.2 + 0.003 * T))
+    level, rate, _ = charts.smoothed(Series(T, 0.2 + 0.003 * T))
     np.testing.assert_allclose(level, 0.2 + 0.003 * T, atol=1e-12)
     np.testing.assert_allclose(rate, 0.003, atol=1e-12)
     random = np.random.default_rng(0)
-    draws = [dynamics_charts.smoothed(Series(T, random.standard_normal(200))) for _ in range(200)]
+    draws = [charts.smoothed(Series(T, random.standard_normal(200))) for _ in range(200)]
     spread = np.std([d[1] for d in draws], axis=0)
     claimed = np.median([d[2] for d in draws], axis=0)
     np.testing.assert_allclose(claimed[20:-20], spread[20:-20], rtol=0.25)
@@ -198,7 +199,7 @@ def test_the_flow_is_that_of_the_fitted_oscillator() -> None:
     r, v = truth_.trajectory(30.0), truth_.velocities(30.0)
     force = -(0.06 * v + 0.004 * (r - 0.9))
     wide, tall = 1.0, 0.1  # the grid begins at (r, v)
-    flow = dynamics_charts._flow(fitted, np.array([r, r + wide]), np.array([v, v + tall]))
+    flow = charts._flow(fitted, np.array([r, r + wide]), np.array([v, v + tall]))
     along = (flow["to value"][0] - flow["value"][0]) / wide
     up = (flow["to rate"][0] - flow["rate"][0]) / tall
     assert math.atan2(up, along) == pytest.approx(math.atan2(force / tall, v / wide), abs=0.02)

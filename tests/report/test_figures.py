@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import synthetic
 from grposcope.errors import UserError
-from grposcope.report import figures
+from grposcope.report import page
+from grposcope.report.charts import base
 from grposcope.report.page import document
 from grposcope.runs import Run, read
 
@@ -28,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @given(st.lists(st.floats(), max_size=400), st.integers(1, 30))
 def test_extremes_of_every_bin_are_kept(values: list[float], bins: int) -> None:
     column = np.array(values, float)
-    kept = figures.extremes(column, bins)
+    kept = base.extremes(column, bins)
     assert len(kept) <= max(2 * bins + 2, 2)
     assert (np.diff(kept) > 0).all()
     finite = column[np.isfinite(column)]
@@ -51,15 +52,15 @@ def test_one_spike_in_many_steps_is_drawn() -> None:
     values = np.zeros(100_000)
     values[73_456] = 5.0
     values[12_345] = -3.0
-    kept = figures.extremes(values)
+    kept = base.extremes(values)
     assert {12_345, 73_456} <= set(kept.tolist())
-    assert len(kept) <= 2 * figures.BINS + 2
+    assert len(kept) <= 2 * base.BINS + 2
 
 
 def test_averages_are_means_of_windows() -> None:
     step, values = np.arange(1.0, 101), np.arange(100.0) ** 2
     values[17] = math.nan
-    found = figures.averages(step, values, 7)
+    found = base.averages(step, values, 7)
     assert len(found["step"]) == 15
     for i, mean in enumerate(found["mean"]):
         part = values[7 * i : 7 * i + 7]
@@ -74,7 +75,7 @@ def test_not_finite_is_marked_and_counted(run: Run) -> None:
     broken = dict(run.table)
     broken["grad_norm"] = run.table["grad_norm"].copy()
     broken["grad_norm"][[10, 50]] = [math.nan, math.inf]
-    found = figures.curve("grad_norm", [_with(run, broken)])
+    found = base.curve("grad_norm", [_with(run, broken)])
     assert found is not None
     assert found.data["gaps"] == {"step": [11.0, 51.0], "found": ["NaN", "infinite"], "run": ["one", "one"]}
     assert "Not finite at 2 steps, marked in red" in found.caption
@@ -82,14 +83,14 @@ def test_not_finite_is_marked_and_counted(run: Run) -> None:
 
 
 def test_without_finite_values_there_is_no_figure(run: Run) -> None:
-    assert figures.curve("kl", [run]) is None
-    assert figures.curve("nowhere", [run]) is None
+    assert base.curve("kl", [run]) is None
+    assert base.curve("nowhere", [run]) is None
 
 
 def test_captions_say_what_was_thinned() -> None:
     def long(steps: int) -> Run:
         table = {"step": np.arange(1.0, steps + 1), "reward": np.linspace(0, 1, steps)}
-        from grposcope.runs.table import Evaluations, Groups, Meta
+        from grposcope.runs.run import Evaluations, Groups, Meta
 
         none = np.zeros(0, np.int64)
         groups = Groups(none, none, (), np.zeros(0), np.zeros(1, np.int64))
@@ -97,7 +98,7 @@ def test_captions_say_what_was_thinned() -> None:
         return Run(Meta(Path("run"), "grposcope", "run", "finished"), {}, table, groups, evaluations)
 
     def caption(steps: int) -> str:
-        found = figures.curve("reward", [long(steps)])
+        found = base.curve("reward", [long(steps)])
         assert found is not None
         return found.caption
 
@@ -115,7 +116,7 @@ def test_every_figure_is_exported(run: Run, tmp_path: Path, kind: str) -> None:
     found = document([run]).figures
     assert len({figure.name for figure in found}) == len(found) >= 14
     found = found if kind == "svg" else found[:2]
-    written = figures.export(found, tmp_path / "made" / "here", kind)
+    written = base.export(found, tmp_path / "made" / "here", kind)
     assert [path.name for path in written] == [f"{figure.name}.{kind}" for figure in found]
     for path in written:
         content = path.read_bytes()
@@ -131,13 +132,13 @@ def test_every_figure_is_exported(run: Run, tmp_path: Path, kind: str) -> None:
 def test_exports_need_a_folder_that_can_be_written(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="choose another --figures"):
-        figures.export(document([run]).figures[:1], tmp_path / "file" / "inside", "svg")
+        base.export(document([run]).figures[:1], tmp_path / "file" / "inside", "svg")
 
 
 def test_light_colours_are_those_of_the_page() -> None:
-    css = (Path(figures.__file__).parent / "assets" / "page.css").read_text()
+    css = (Path(page.__file__).parent / "assets" / "page.css").read_text()
     first = css[: css.index("}")]
-    for name, value in figures.LIGHT.items():
+    for name, value in base.LIGHT.items():
         assert f"--{name}: {value};" in first
 
 
@@ -145,4 +146,4 @@ def test_specifications_name_only_colours_that_exist(run: Run) -> None:
     import re
 
     text = json.dumps([figure.spec for figure in document([run]).figures])
-    assert set(re.findall(r"var\(--([a-z0-9-]+)\)", text)) <= figures.LIGHT.keys()
+    assert set(re.findall(r"var\(--([a-z0-9-]+)\)", text)) <= base.LIGHT.keys()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import synthetic
-from grposcope.report import figures
+from grposcope.report.charts import base
 from grposcope.report.page import document
 from grposcope.report.sections import curves
 from grposcope.runs import Run, read
@@ -62,4 +62,4 @@ def test_a_run_without_probes_has_no_such_section(run: Run) -> None:
 def test_the_charts_can_be_exported(run: Run, tmp_path: Path) -> None:
     section = curves.geometry([run])
     assert section is not None
-    assert figures.export(section.figures, tmp_path / "out", "svg")[0].is_file()
+    assert base.export(section.figures, tmp_path / "out", "svg")[0].is_file()

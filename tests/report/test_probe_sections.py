@@ -17,16 +17,17 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import synthetic
 import synthetic_probe
 from grposcope.commands import probe_files
+from grposcope.files import dumps
 from grposcope.geometry import probe, summary
 from grposcope.objectives import recipes
 from grposcope.records import Rollouts
-from grposcope.report import figures
-from grposcope.report.blocks import Figure, Section
+from grposcope.report.charts import base
+from grposcope.report.charts import geometry as geometry_charts
+from grposcope.report.elements import Figure, Section
 from grposcope.report.headline import headline
 from grposcope.report.page import document
-from grposcope.report.sections import clock, geometry, geometry_charts, group_size, rollouts
+from grposcope.report.sections import geometry, group_size, rollouts, timing
 from grposcope.runs import Run, read
-from grposcope.runs.store import dumps
 from grposcope.ustat import gram_file, moments, mse, planning
 from synthetic_probe import estimate
 
@@ -111,7 +112,7 @@ def test_what_the_command_writes_is_what_the_page_reads(tmp_path: Path) -> None:
     numbers = json.loads(dumps(content.numbers))
     assert numbers["geometry"]["probe"]["settings"] == said["settings"]
     assert numbers["group_size"]["probe"]["moments"]["delta"]["n"] == 3
-    paths = figures.export(content.figures, tmp_path / "pictures", "svg")
+    paths = base.export(content.figures, tmp_path / "pictures", "svg")
     assert len(paths) == len(content.figures) == len({path.name for path in paths}) >= 8
     assert all("<path" in path.read_text() for path in paths)
 
@@ -475,10 +476,10 @@ def test_time_spent_probing_counts_only_where_it_was_spent(tmp_path: Path) -> No
     for row in rows[::5]:
         row["seconds_probe"] = 3.0
     (place / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    section = shown(clock.section, read(place))
+    section = shown(timing.section, read(place))
     assert section.numbers["run"]["probes"] == pytest.approx(120.0)
     windows = figure(section, "seconds").data["windows"]
     parts = zip(*(windows[name] for name in ("phase", "from", "to", "seconds")), strict=True)
     assert sum((b - a) * s for phase, a, b, s in parts if phase == "probes") == pytest.approx(120.0, rel=1e-3)
     assert "probes" in section.tables[0].header
-    assert "probes" not in shown(clock.section, read(synthetic.make(tmp_path / "plain", steps=5))).tables[0].header
+    assert "probes" not in shown(timing.section, read(synthetic.make(tmp_path / "plain", steps=5))).tables[0].header

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import synthetic
+from grposcope.formatting import duration, number, visible
 from grposcope.report.headline import sentence
 from grposcope.report.page import document
-from grposcope.report.sections import clock, curves, dead_groups, learning, rollouts, settings
-from grposcope.report.words import duration, labels, number, visible
+from grposcope.report.sections import curves, dead_groups, learning, rollouts, run_settings, timing
 from grposcope.runs import Run, read
+from grposcope.runs.run import labels
 
 
 @pytest.fixture(scope="module")
@@ -186,17 +187,17 @@ def test_a_run_cut_at_any_moment_has_a_page(made: Path, tmp_path: Path) -> None:
 
 def test_differences_are_listed(made: Path, tmp_path: Path) -> None:
     runs = [read(made / "one"), read(made / "two")]
-    found = settings.section(runs)
+    found = run_settings.section(runs)
     assert found is not None
     assert found.tables[0].title == "What differs"
     assert [row[0] for row in found.tables[0].rows] == ["settings.recipe", "settings.seed"]
     assert found.tables[0].rows[0][1:] == ("grpo", "dr_grpo")
     old = read(synthetic.make(tmp_path / "old", steps=3, version=1, settings={"recipe": "grpo", "extra": 1}))
-    mixed = settings.section([runs[0], old])
+    mixed = run_settings.section([runs[0], old])
     assert mixed is not None
     assert [row[0] for row in mixed.tables[0].rows] == ["settings.steps", "settings.prompts"]
     assert mixed.text == ["1 further settings are recorded for some of the runs only."]
-    same = settings.section([runs[0], runs[0]])
+    same = run_settings.section([runs[0], runs[0]])
     assert same is not None
     assert same.text == ["All settings that are recorded for more than one run are equal."]
 
@@ -216,7 +217,7 @@ def test_names_are_told_apart(made: Path, tmp_path: Path) -> None:
 
 
 def test_rest_of_the_time_is_what_lies_between_rows(run: Run) -> None:
-    rest = clock.phases(run)[clock.REST]
+    rest = timing.phases(run)[timing.REST]
     assert math.isnan(rest[0])
     np.testing.assert_allclose(rest[1:], 0.009, atol=1e-5)
 

@@ -17,8 +17,8 @@ import pytest
 import trainer_logs as logs
 
 from grposcope.errors import UserError
-from grposcope.runs import Run, read, vocabulary
-from grposcope.runs.table import Sparse, Texts
+from grposcope.runs import Run, metrics, read
+from grposcope.runs.run import Sparse, Texts
 
 
 def note(run: Run, words: str) -> str:
@@ -244,7 +244,7 @@ def test_verl_file_logger(tmp_path: Path) -> None:
     np.testing.assert_allclose(run.table["reward"] - run.table["reward_after_kl"], 0.2)
     assert run.table["kl_old_k1"].tolist() == [1e-4] * 5
     assert "kl" not in run.table
-    assert vocabulary.variant("kl", run.table) == "kl_loss", "ppo_kl is never the KL to the reference"
+    assert metrics.variant("kl", run.table) == "kl_loss", "ppo_kl is never the KL to the reference"
     assert run.setting("eps") == 1e-6
 
 
@@ -507,7 +507,7 @@ def test_damage_is_counted_and_named(tmp_path: Path) -> None:
 
 
 def test_a_new_key_in_every_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from grposcope.runs import frame
+    from grposcope.runs import columns as frame
 
     monkeypatch.setattr(frame, "CELLS", 4000)
     rows = [{"step": s, "reward": 1.0, f"id {s}": s} for s in range(1, 401)]
@@ -584,21 +584,17 @@ def test_folders_of_several_logs_are_refused(tmp_path: Path) -> None:
 def test_every_alias_is_of_one_metric() -> None:
     """No key of an engine is two metrics, and every name that a key can have is defined."""
     for engine in ("trl", "verl", "openrlhf"):
-        keys = [
-            key
-            for m in (*vocabulary.METRICS.values(), *vocabulary.LOGGED.values())
-            for key in m.aliases.get(engine, ())
-        ]
+        keys = [key for m in (*metrics.METRICS.values(), *metrics.LOGGED.values()) for key in m.aliases.get(engine, ())]
         assert len(keys) == len(set(keys))
-        assert all(vocabulary.canonical(engine, key) for key in keys)
-    assert not vocabulary.METRICS.keys() & vocabulary.LOGGED.keys()
-    for names in vocabulary.VARIANTS.values():
-        assert set(names) <= vocabulary.METRICS.keys() | vocabulary.LOGGED.keys()
-    assert vocabulary.canonical("verl", "actor/ppo_kl") != vocabulary.canonical("verl", "actor/kl_loss")
+        assert all(metrics.canonical(engine, key) for key in keys)
+    assert not metrics.METRICS.keys() & metrics.LOGGED.keys()
+    for names in metrics.VARIANTS.values():
+        assert set(names) <= metrics.METRICS.keys() | metrics.LOGGED.keys()
+    assert metrics.canonical("verl", "actor/ppo_kl") != metrics.canonical("verl", "actor/kl_loss")
 
 
 def test_the_page_lists_every_key() -> None:
     page = (Path(__file__).parents[2] / "docs" / "readers.md").read_text()
-    for m in (*vocabulary.METRICS.values(), *vocabulary.LOGGED.values()):
+    for m in (*metrics.METRICS.values(), *metrics.LOGGED.values()):
         for keys in m.aliases.values():
             assert not [key for key in (m.name, *keys) if f"`{key}`" not in page]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from grposcope.errors import UserError
 from grposcope.runs import Run, read
-from grposcope.runs.text import Source, clean, number, pairs
+from grposcope.runs.formats.source import Source, clean, number, pairs
 
 QUIET = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -69,7 +69,7 @@ def samples(folder: Path) -> dict[str, bytes]:
         (2, 3),
         (5, logs.message((1, logs.message((1, b"train/reward"), (8, logs.message((1, 2), (6, 0.5))))))),
     )
-    from grposcope.runs import tensorboard
+    from grposcope.runs.formats import tensorboard
 
     head = len(event).to_bytes(8, "little")
     check = tensorboard._masked(tensorboard._crc32c(head)).to_bytes(4, "little")

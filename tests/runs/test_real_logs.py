@@ -15,7 +15,7 @@ import pytest
 
 from grposcope import runs
 from grposcope.runs import Run
-from grposcope.runs.vocabulary import LOGGED, METRICS
+from grposcope.runs.metrics import LOGGED, METRICS
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "runs"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real logs at {DATA}")
@@ -117,8 +117,8 @@ def test_the_wandb_file_by_another_reading() -> None:
 
 def test_the_wandb_file_by_the_wandb_package() -> None:
     protocol = pytest.importorskip("wandb.proto.wandb_internal_pb2")
-    from grposcope.runs import wandb
-    from grposcope.runs.text import Source
+    from grposcope.runs.formats import wandb
+    from grposcope.runs.formats.source import Source
 
     run = read(DATA / "verl" / "short-healthy.wandb")
     rewards = []

@@ -21,9 +21,9 @@ from grposcope.objectives import advantages
 from grposcope.records import Rollouts
 from grposcope.training import curvature, pretrain
 from grposcope.training.config import TrainConfig
-from grposcope.training.lab import prepare
 from grposcope.training.logprobs import token_logprobs
 from grposcope.training.loop import train
+from grposcope.training.setup import prepare
 
 REWARDS = torch.tensor([0.1, 0.9, 0.4], dtype=torch.float64)
 POPULATION = torch.tensor([0, 1, 1, 2])  # what the policy (1/4, 1/2, 1/4) draws, each with the same chance

@@ -12,7 +12,7 @@ from grposcope.errors import UserError
 from grposcope.training import loop
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
-from grposcope.training.outcome import Outcome
+from grposcope.training.result import Outcome
 
 REWARDS = """
 def letters(prompts, completions, **columns):

@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from grposcope.errors import UserError
-from grposcope.geometry import step as geometry
+from grposcope.geometry import per_step as geometry
 from grposcope.runs import read
-from grposcope.training import loop, probing
+from grposcope.training import loop
+from grposcope.training import probe_every as probing
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.loop import resume, train
 

@@ -13,8 +13,8 @@ from grposcope.objectives import Objective, recipes
 from grposcope.policies import Policy
 from grposcope.records import Rollouts
 from grposcope.tasks.arithmetic import Arithmetic
-from grposcope.training.collect import collect
 from grposcope.training.logprobs import token_logprobs
+from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
 from grposcope.training.update import Fixed, frozen_logprobs, update
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate, stats
 
 from grposcope.errors import UserError
-from grposcope.ustat import rewards as logs
+from grposcope.ustat import reward_logs as logs
 
 
 @pytest.mark.parametrize("group", [2, 3, 5])

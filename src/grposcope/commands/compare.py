@@ -12,8 +12,8 @@ from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
-    from grposcope.diagnosis.apart import Parting
-    from grposcope.runs.table import Run
+    from grposcope.diagnosis.compare_runs import Parting
+    from grposcope.runs.run import Run
 
 EXAMPLES = """\
 examples:
@@ -48,11 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from grposcope.diagnosis import diagnose
-    from grposcope.diagnosis.apart import partings
+    from grposcope.diagnosis.compare_runs import partings
     from grposcope.diagnosis.verdict import sentence
-    from grposcope.report.words import labels
+    from grposcope.files import dumps
     from grposcope.runs import read
-    from grposcope.runs.store import dumps
+    from grposcope.runs.run import labels
 
     if len(arguments.paths) < 2:
         raise UserError("compare needs two runs or more; name another one after the first")
@@ -87,7 +87,7 @@ def _ends(runs: Sequence[Run]) -> dict[str, list[float | None]]:
     """Metric -> its mean over the last fifth of each run's own rows; None where a run has none."""
     import numpy as np
 
-    from grposcope.diagnosis.apart import WATCHED
+    from grposcope.diagnosis.compare_runs import WATCHED
 
     found: dict[str, list[float | None]] = {}
     for name in dict.fromkeys(name for name in WATCHED if any(name in run.table for run in runs)):
@@ -102,7 +102,7 @@ def _ends(runs: Sequence[Run]) -> dict[str, list[float | None]]:
 
 def _kept_apart(runs: Sequence[Run]) -> list[str]:
     """Quantities that the runs log under different definitions, which are never compared, a line each."""
-    from grposcope.runs.vocabulary import VARIANTS, variant
+    from grposcope.runs.metrics import VARIANTS, variant
 
     lines = []
     for quantity, relatives in VARIANTS.items():
@@ -118,7 +118,7 @@ def _page(runs: Sequence[Run], names: Sequence[str], parted: Sequence[Sequence[P
     from dataclasses import replace
 
     from grposcope.report import page
-    from grposcope.report.blocks import Section, Table
+    from grposcope.report.elements import Section, Table
 
     rows = [
         (name, p.metric, f"{p.difference:+.4g}", f"{p.se:.2g}", _since(p), f"{p.adjusted:.2g}")
@@ -166,7 +166,7 @@ def _screen(
     parted: Sequence[Sequence[Parting]],
 ) -> str:
     """Where they part, then verdicts, settings, metrics side by side, and each metric's difference."""
-    from grposcope.report.words import number, visible
+    from grposcope.formatting import number, visible
 
     lines = [_parts(name, names[0], found) for name, found in zip(names[1:], parted, strict=True)]
     lines += ["", *(f"{name}: {verdict}" for name, verdict in zip(names, verdicts, strict=True))]

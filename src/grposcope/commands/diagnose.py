@@ -16,7 +16,7 @@ from grposcope.errors import UserError
 if TYPE_CHECKING:
     from grposcope.diagnosis import Finding
     from grposcope.diagnosis.webhook import Webhook
-    from grposcope.runs.table import Run
+    from grposcope.runs.run import Run
 
 EXAMPLES = """\
 examples:
@@ -79,8 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.diagnosis.diagnose import ORDER
     from grposcope.diagnosis.verdict import sentence
     from grposcope.diagnosis.webhook import Webhook
+    from grposcope.files import dumps
     from grposcope.runs import read
-    from grposcope.runs.store import dumps
 
     hook = Webhook(arguments.webhook) if arguments.webhook else None
     if not 0 < arguments.level < 1:
@@ -110,14 +110,14 @@ def run(arguments: argparse.Namespace) -> int:
 def _page(found: Run, findings: Sequence[Finding], path: Path) -> int:
     """Write the page; its size in bytes."""
     from grposcope.report import page
-    from grposcope.report.blocks import Section
-    from grposcope.report.sections import diagnosis, settings
-    from grposcope.report.words import labels
+    from grposcope.report.elements import Section
+    from grposcope.report.sections import diagnosis, run_settings
+    from grposcope.runs.run import labels
 
     judged = diagnosis.judged([found], [findings], folded=False)
     verdict, *reasons = re.split(r", (?=because )|; (?=do: )|; (?=cannot tell: )", judged.text[0])
     top = Section("headline", _begun(verdict), [_begun(text) + "." for text in (*reasons, *found.meta.notes)])
-    known = settings.section([found])
+    known = run_settings.section([found])
     sections = (replace(judged, text=()), *([known] if known is not None else []))
     try:
         return page.write(page.Document(tuple(labels([found])), top, sections), path)
@@ -156,8 +156,8 @@ def settings(given: Sequence[str]) -> dict[str, Any]:
 
 def screen(found: Run, findings: Sequence[Finding], verdict: str) -> str:
     """The verdict, then a line per rule; evidence and advice of what is flagged, remedies for what is missing."""
-    from grposcope.diagnosis.missing import HOW
-    from grposcope.report.words import visible
+    from grposcope.diagnosis.how_to_log import HOW
+    from grposcope.formatting import visible
 
     lines = [verdict, "", f"{found.meta.source} · {found.meta.engine} · {found.steps:,} rows"]
     lines += [f"note: {note}" for note in found.meta.notes]
@@ -179,7 +179,7 @@ def screen(found: Run, findings: Sequence[Finding], verdict: str) -> str:
 
 def _document(found: Run, findings: Sequence[Finding], verdict: str, level: float) -> dict[str, Any]:
     from grposcope.diagnosis.diagnose import RULES
-    from grposcope.diagnosis.groups import block
+    from grposcope.diagnosis.group_signal import block
 
     rules = {
         rule.mode: {"needs": rule.needs, "statistic": rule.statistic, "threshold": rule.threshold} for rule in RULES

@@ -50,8 +50,8 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, compare, forecast, print; the last line is JSON."""
-    from grposcope.report.outlook import numbers, outlook, truth
-    from grposcope.runs.store import dumps
+    from grposcope.facts.forecast_summary import numbers, outlook, truth
+    from grposcope.files import dumps
 
     path = Path(arguments.run_path)
     steps, reward, interval = read_curve(path, arguments.step_column, arguments.reward_column)
@@ -64,10 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"hidden steps: {fared['points']} rewards, {fared['covered']:.0%} of them inside the "
               f"{arguments.coverage:.0%} interval; error ÷ that of the last level {fared['error']:.3f}")  # fmt: skip
     if arguments.figures:
-        from grposcope.report import figures
+        from grposcope.report.charts import base
         from grposcope.report.sections.dynamics import said as section
 
-        drawn = figures.export(section({path.stem: found}, {}, {}).figures, Path(arguments.figures), arguments.format)
+        drawn = base.export(section({path.stem: found}, {}, {}).figures, Path(arguments.figures), arguments.format)
         said["figures"] = [str(file) for file in drawn]
         print(f"{len(drawn)} figures in {arguments.figures}")
     print(dumps(said))
@@ -82,7 +82,7 @@ def read_curve(path: Path, step: str = "step", reward: str = "reward") -> tuple[
     """
     if path.suffix.lower() in PLAIN and not path.is_dir():
         return (*_columns(path, step, reward), 1)
-    from grposcope.report.stability import interval
+    from grposcope.dynamics.stability import interval
     from grposcope.runs import read
 
     run = read(path)
@@ -149,7 +149,7 @@ def _number(path: Path, line: int, name: str, value: Any) -> float:
 
 
 def _summary(found: Any) -> str:
-    from grposcope.report.outlook import sentence
+    from grposcope.facts.forecast_summary import sentence
 
     compared, ahead = found.compared, found.ahead
     lines = [
@@ -183,7 +183,7 @@ def _plot(found: Any) -> str:
     """Rewards, the forecast and its interval, and what came later, drawn with characters."""
     import plotext
 
-    from grposcope.commands.plots import framed
+    from grposcope.commands.terminal_plot import framed
 
     plotext.clear_figure()
     ahead = found.ahead

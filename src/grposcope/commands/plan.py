@@ -65,8 +65,8 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan, then one line of JSON."""
-    from grposcope.runs import probes
-    from grposcope.runs.store import dumps
+    from grposcope.files import dumps
+    from grposcope.runs import probe as probes
 
     folder: Path = arguments.path
     for name, least in (("last", 1), ("replicates", 20), ("seed", 0)):
@@ -140,7 +140,7 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
 
 def _about(folder: Path) -> dict[str, Any]:
     """What probe.json says in single values, and the step; nothing where there is only a Gram."""
-    from grposcope.runs import probes
+    from grposcope.runs import probe as probes
 
     if not probes.recognises(folder):
         return {}
@@ -202,7 +202,7 @@ def _from_run(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[st
     import numpy as np
 
     from grposcope.commands import plan_text
-    from grposcope.ustat import rewards
+    from grposcope.ustat import reward_logs
 
     logged, steps = _logged(folder / "groups.jsonl", arguments.last)
     if not any(len(set(group)) > 1 for group in logged):
@@ -215,9 +215,9 @@ def _from_run(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[st
     curve = [
         {
             "group": group,
-            "dead": rewards.dead_fraction(array, group),
-            "live_per_rollout": rewards.live_per_rollout(array, group),
-            "draws": rewards.resampling_cost(array, group),
+            "dead": reward_logs.dead_fraction(array, group),
+            "live_per_rollout": reward_logs.live_per_rollout(array, group),
+            "draws": reward_logs.resampling_cost(array, group),
         }
         for group in arguments.groups
     ]

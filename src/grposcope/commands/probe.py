@@ -12,7 +12,7 @@ from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
-    from grposcope.commands.probe_draw import Drawn
+    from grposcope.commands.probe_rollouts import Drawn
     from grposcope.policies import Policy
 
 EXAMPLES = """\
@@ -78,14 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
     import torch
     from transformers.utils import logging
 
-    from grposcope.commands import probe_draw, probe_files, probe_source, probe_text
+    from grposcope.commands import probe_files, probe_model, probe_rollouts, probe_text
+    from grposcope.files import dumps
     from grposcope.geometry import probe, summary
     from grposcope.objectives import recipes
-    from grposcope.runs.store import dumps
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    source = probe_source.find(arguments.model, arguments.checkpoint)
+    source = probe_model.find(arguments.model, arguments.checkpoint)
     source.complete(arguments)
     sweep, also = _checked(arguments)
     if arguments.threads:
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress=_say if sys.stderr.isatty() else lambda _: None,
         )
     except KeyboardInterrupt:
-        if folder and probe_draw.waiting(folder):
+        if folder and probe_rollouts.waiting(folder):
             _say(f"the rollouts drawn so far are kept in {folder}: the same command goes on with them")
         raise
     about = {"format": 1, "model": arguments.model, "task": arguments.task, "seed": arguments.seed}
@@ -155,7 +155,7 @@ def _draw(arguments: argparse.Namespace, model: str, folder: Path | None) -> tup
     import torch
 
     from grposcope import policies, tasks
-    from grposcope.commands import probe_draw
+    from grposcope.commands import probe_rollouts
     from grposcope.objectives import recipes
     from grposcope.training.sampler import Sampling
 
@@ -170,9 +170,9 @@ def _draw(arguments: argparse.Namespace, model: str, folder: Path | None) -> tup
     policy = policies.load(model, getattr(torch, arguments.dtype), device, arguments.remote_code)
     limit = arguments.max_tokens or task.max_tokens
     names = ("task", "reward", "group", "temperature", "seed", "dtype")
-    if folder and probe_draw.waiting(folder):
+    if folder and probe_rollouts.waiting(folder):
         _say(f"{folder} has rollouts of a probe that was interrupted: going on with them")
-    drawn = probe_draw.draw(
+    drawn = probe_rollouts.draw(
         policy,
         task,
         replace(recipes.ALL[arguments.recipe], resample_dead=False, overlong=0.0),

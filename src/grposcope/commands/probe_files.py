@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.commands import probe_draw
-from grposcope.commands.probe_draw import Drawn
+from grposcope.commands import probe_rollouts
+from grposcope.commands.probe_rollouts import Drawn
 from grposcope.errors import UserError
+from grposcope.files import dumps, write_json
 from grposcope.geometry import summary
 from grposcope.geometry.probe import Probe
 from grposcope.policies import Policy
-from grposcope.runs.store import dumps, write_json
 from grposcope.ustat import gram_file
 
 
@@ -27,7 +27,7 @@ def folder(out: str | None, place: Path | None) -> Path | None:
         found.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make {found}: {error.strerror}; choose another --out") from None
-    if any(found.iterdir()) and not probe_draw.waiting(found):
+    if any(found.iterdir()) and not probe_rollouts.waiting(found):
         what = "this model was probed before, " if out is None else ""
         raise UserError(f"{found} is not empty: {what}nothing was changed; choose another --out, or delete it first")
     return found
@@ -66,6 +66,6 @@ def write(folder: Path, content: dict[str, Any], found: Probe, drawn: Drawn, pol
             f"cannot write {folder}: {error.strerror or error}; make room and give the same command"
         ) from None
     if found.complete:
-        probe_draw.forget(folder)
+        probe_rollouts.forget(folder)
         shutil.rmtree(folder / "partial", ignore_errors=True)
     return {name: str(path) for name, path in paths.items()}

@@ -43,10 +43,11 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the runs, write what was asked for, and say where it is."""
-    from grposcope.report import figures, page
-    from grposcope.report.words import visible
+    from grposcope.files import dumps
+    from grposcope.formatting import visible
+    from grposcope.report import page
+    from grposcope.report.charts import base
     from grposcope.runs import read
-    from grposcope.runs.store import dumps
 
     runs = [read(path) for path in arguments.runs]
     content = page.document(runs)
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     for text in content.top.text:
         print(visible(text, 1000))
     if arguments.figures:
-        written = figures.export(content.figures, Path(arguments.figures), arguments.format)
+        written = base.export(content.figures, Path(arguments.figures), arguments.format)
         said["figures"] = [str(path) for path in written]
         print(f"{len(written)} figures in {arguments.figures}")
     if arguments.json:

@@ -58,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from grposcope.dynamics import refresh
     from grposcope.dynamics.bandit import Bandit, settings_grid
+    from grposcope.files import dumps
     from grposcope.records import Estimate
-    from grposcope.runs.store import dumps
 
     for name in ("arms", "contexts", "steps", "runs"):
         if getattr(arguments, name) < (2 if name == "arms" else 1):
@@ -109,7 +109,7 @@ def _plot(curves: list[tuple[str, Any]]) -> str:
     """Mean expected reward of each setting against the step, of the first DRAWN settings."""
     import plotext
 
-    from grposcope.commands.plots import framed
+    from grposcope.commands.terminal_plot import framed
 
     plotext.clear_figure()
     for label, values in curves[:DRAWN]:

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from grposcope.dynamics import refresh
     from grposcope.dynamics.oscillator import adam_step
-    from grposcope.runs.store import dumps
+    from grposcope.files import dumps
 
     given = {name: getattr(arguments, name) for name in ("lr", "momentum", "curvature", "interval", "optimizer",
              "rms_gradient")}  # fmt: skip
@@ -87,10 +87,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(_map(step * given["curvature"], momentum, interval))
     print(_summary(judged, range_, verdict, step, momentum, given["curvature"], error, source))
     if arguments.figures:
+        from grposcope.dynamics.stability import Setting
         from grposcope.records import Estimate
-        from grposcope.report.figures import export
-        from grposcope.report.sections.dynamics_charts import stability_map
-        from grposcope.report.stability import Setting
+        from grposcope.report.charts.base import export
+        from grposcope.report.charts.dynamics import stability_map
 
         here = Setting(given["lr"], momentum, interval, given["optimizer"] or "sgd", step=step,
                        curvature=Estimate(given["curvature"], error, 1))  # fmt: skip
@@ -148,7 +148,7 @@ def _map(pull: float, momentum: float, interval: int) -> str:
     import numpy as np
     import plotext
 
-    from grposcope.commands.plots import framed
+    from grposcope.commands.terminal_plot import framed
     from grposcope.dynamics import refresh
 
     pulls = np.geomspace(pull / 8, min(pull * 8, 1.9 * (1 + momentum)), 60)
@@ -162,11 +162,11 @@ def _map(pull: float, momentum: float, interval: int) -> str:
 
 def _from_run(path: Path, measure: bool) -> tuple[dict[str, Any], float, str]:
     """Settings of a run and κ, measured or from its reward's time constant; without κ, with the reason, if none."""
-    from grposcope.dynamics.curves import fit_series
-    from grposcope.dynamics.series import averaged, clean, each_batch
-    from grposcope.report.outlook import POINTS
-    from grposcope.report.stability import setting, with_curvature
+    from grposcope.dynamics.stability import setting, with_curvature
+    from grposcope.facts.forecast_summary import POINTS
     from grposcope.runs import read
+    from grposcope.timeseries.curves import fit_series
+    from grposcope.timeseries.series import averaged, clean, each_batch
 
     run = read(path)
     found = setting(run)

@@ -13,7 +13,7 @@ from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
-    from grposcope.report.watching import Watching
+    from grposcope.report.live import Watching
 
 EXAMPLES = """\
 examples:
@@ -70,9 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.commands.diagnose import settings
     from grposcope.diagnosis.alarms import chosen, document
     from grposcope.diagnosis.webhook import Webhook
-    from grposcope.report.watching import Watching
-    from grposcope.report.words import visible
-    from grposcope.runs.store import dumps
+    from grposcope.files import dumps
+    from grposcope.formatting import visible
+    from grposcope.report.live import Watching
 
     if not arguments.every > 0:
         raise UserError(f"--every {arguments.every:g} must be above 0")

@@ -21,10 +21,10 @@ from typing import Any
 
 from grposcope.diagnosis.diagnose import LEVEL, ORDER, diagnose
 from grposcope.diagnosis.findings import Finding
+from grposcope.diagnosis.quantities import LEAST
 from grposcope.diagnosis.verdict import MINOR, sentence
-from grposcope.diagnosis.view import LEAST
 from grposcope.errors import UserError
-from grposcope.runs.table import Run
+from grposcope.runs.run import Run
 
 GROWTH = 1.1
 """Rows at a look over rows at the look before."""

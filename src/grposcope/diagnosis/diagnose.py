@@ -11,12 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from grposcope.diagnosis import degenerate, hacking, learning, optimiser, policy
 from grposcope.diagnosis.findings import Finding, Rule, Status, Verdict
-from grposcope.diagnosis.view import View
-from grposcope.runs.table import Run
+from grposcope.diagnosis.quantities import View
+from grposcope.diagnosis.rules import dead_groups, no_learning, optimizer, policy, reward_hacking
+from grposcope.runs.run import Run
 
-RULES: tuple[Rule, ...] = (*optimiser.RULES, *degenerate.RULES, *hacking.RULES, *learning.RULES, *policy.RULES)
+RULES: tuple[Rule, ...] = (
+    *optimizer.RULES,
+    *dead_groups.RULES,
+    *reward_hacking.RULES,
+    *no_learning.RULES,
+    *policy.RULES,
+)
 """Every rule."""
 
 ORDER = (

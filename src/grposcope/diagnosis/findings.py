@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from grposcope.diagnosis.view import View
+from grposcope.diagnosis.quantities import View
 
 Status = Literal["ok", "flagged", "cannot tell"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grposcope.diagnosis.findings import Finding
-from grposcope.diagnosis.trends import EARLY, LATE
-from grposcope.diagnosis.view import View
-from grposcope.runs.table import Run
+from grposcope.diagnosis.quantities import View
+from grposcope.runs.run import Run
+from grposcope.timeseries.change import EARLY, LATE
 
 MINOR = ("no learning", "zero loss")
 """Modes that say that nothing happens rather than that something goes wrong."""

@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from grposcope.dynamics import advantages
+from grposcope.dynamics import count_advantages
 from grposcope.errors import UserError
 
 Array = NDArray[np.float64]
@@ -206,7 +206,7 @@ class Bandit:
         for name, choices in allowed.items():
             if getattr(s, name) not in choices:
                 raise UserError(f"{name} {getattr(s, name)!r} must be one of {', '.join(choices)}")
-        advantages.formula(s.advantage)
+        count_advantages.formula(s.advantage)
         if s.clip_low < 0 or s.clip_high < 0:
             raise UserError("clip_low and clip_high must not be negative")
 
@@ -233,10 +233,10 @@ class _Piece:
         # What is kept since the refresh, times η/C: gains and losses per arm apart, since a clip treats them apart.
         self.gain, self.loss = np.zeros((2, *shape))
         self.old: Array | None = np.ones(shape) if s.ratio != "none" else None
-        self.sums_to_zero = s.group is None or s.advantage in advantages.SUM_TO_ZERO
+        self.sums_to_zero = s.group is None or s.advantage in count_advantages.SUM_TO_ZERO
         if s.group is not None:
             extra = {"ddof": s.ddof, "eps": s.advantage_eps}
-            self.advantage = advantages.formula(s.advantage, **{k: v for k, v in extra.items() if v is not None})
+            self.advantage = count_advantages.formula(s.advantage, **{k: v for k, v in extra.items() if v is not None})
             self.random = [np.random.Generator(np.random.PCG64(int(seed))) for seed in seeds]
             self.uniforms = np.empty((DRAWN, contexts * s.group, runs))
 

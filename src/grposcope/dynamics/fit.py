@@ -10,10 +10,10 @@ forecast(steps, reward, horizon)          mean, interval, plateau, value of goin
 
 from __future__ import annotations
 
-from grposcope.dynamics.compare import Comparison, compare
-from grposcope.dynamics.curves import Fit, bootstrap, fit, noise_ceiling
-from grposcope.dynamics.forecast import Forecast, forecast
-from grposcope.dynamics.phases import Phase, phases
+from grposcope.timeseries.curves import Fit, bootstrap, fit, noise_ceiling
+from grposcope.timeseries.forecast import Forecast, forecast
+from grposcope.timeseries.model_comparison import Comparison, compare
+from grposcope.timeseries.phases import Phase, phases
 
 __all__ = [
     "Comparison",

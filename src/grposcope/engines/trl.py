@@ -27,11 +27,12 @@ from transformers import TrainerCallback
 
 from grposcope.diagnosis.alarms import Alarm, Alarms, chosen, document
 from grposcope.diagnosis.webhook import Webhook
-from grposcope.engines import trl_groups, trl_record
+from grposcope.engines import trl_completions, trl_record
 from grposcope.errors import UserError
-from grposcope.runs import RunWriter, meaning, read, vocabulary
-from grposcope.runs.follow import Pace
-from grposcope.runs.frame import number
+from grposcope.runs import RunWriter, metrics, read
+from grposcope.runs.columns import number
+from grposcope.runs.tail import Pace
+from grposcope.runs.trainers import definitions
 
 BUDGET = 0.005
 """Share of the run's time that judging it may take, at most."""
@@ -196,7 +197,7 @@ class GRPOscopeCallback(TrainerCallback):
     def _name(self, values: Mapping[str, float]) -> list[str]:
         """Learn our names of TRL's keys; version and settings decide where a key has had several meanings."""
         columns = {key: np.array([value]) for key, value in values.items()}
-        found = meaning.names("trl", columns, self._settings, self._settings["window"])[0]
+        found = definitions.names("trl", columns, self._settings, self._settings["window"])[0]
         names = self._names[tuple(values)] = [found.get(key, key) for key in values]
         functions = [match[1] for key in values if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
         self._functions = tuple(functions) or self._functions
@@ -205,12 +206,12 @@ class GRPOscopeCallback(TrainerCallback):
     def _groups(self, args: Any, step: int) -> None:
         """Record the groups of the batch that TRL wrote down at this step."""
         assert self._record is not None
-        path = trl_groups.file(Path(args.output_dir), step)
+        path = trl_completions.file(Path(args.output_dir), step)
         if not path.exists():
             return
         size = int(self._settings.get("group") or 0)
         try:
-            rows = trl_groups.read(path, step, self._functions, args.reward_weights, size)
+            rows = trl_completions.read(path, step, self._functions, args.reward_weights, size)
         except ValueError as error:
             if "groups" not in self._odd:
                 self._odd.add("groups")
@@ -226,7 +227,7 @@ class GRPOscopeCallback(TrainerCallback):
             if isinstance(value, int | float):
                 flag = "no standard error in the log"
                 estimate = {"value": float(value), "se": math.nan, "n": 0, "flag": flag}
-                found[vocabulary.canonical("trl", name) or name] = estimate
+                found[metrics.canonical("trl", name) or name] = estimate
         if found:
             self._record.evaluation({"step": step, **found})
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.diagnosis.alarms import Alarm
+from grposcope.files import dumps
 from grposcope.runs import RunWriter
 from grposcope.runs.environment import environment
-from grposcope.runs.settings import settings as settings_of
-from grposcope.runs.store import LINES, dumps
+from grposcope.runs.native.writer import LINES
+from grposcope.runs.trainers.config_keys import settings as settings_of
 
 ALARMS = "alarms.jsonl"
 """File of the record with the alarms, a line each."""

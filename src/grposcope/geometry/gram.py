@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from grposcope.geometry.scores import Score, Use
+from grposcope.geometry.score import Score, Use
 
 FEW = 32
 """Up to so many rollouts their scores are multiplied in pieces of PIECE entries."""

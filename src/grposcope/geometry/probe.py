@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grposcope.errors import UserError
-from grposcope.geometry import baseline, beside, classes, factors, memory, settings, sparsity, spectrum, tokens
-from grposcope.geometry.factors import Factors, TokenView
-from grposcope.geometry.passes import HELD, Layer, Passes, Tier
-from grposcope.geometry.settings import Credit, Setting
+from grposcope.geometry import background, baseline, class_means, memory, sparsity, spectrum, token_credit, weightings
+from grposcope.geometry import backward as factors
+from grposcope.geometry.backward import Factors, TokenView
+from grposcope.geometry.layers import HELD, Layer, Passes, Tier
 from grposcope.geometry.spectrum import Spectrum
+from grposcope.geometry.weightings import Credit, Setting
 from grposcope.objectives import Objective, advantages
 from grposcope.records import Estimate, Rollouts
 
@@ -54,7 +55,7 @@ class Probe:
     token_spectra: dict[str, Spectrum]
     mask: Tensor
     view: TokenView
-    credit: tokens.Credit
+    credit: token_credit.Credit
     parameters: dict[str, Estimate]
     error: float
     left_out: tuple[str, ...]
@@ -101,10 +102,10 @@ class Probe:
             if np.ptp(r) == 0 or not u.any():
                 continue
             inner = whole[p * group : (p + 1) * group, p * group : (p + 1) * group]
-            found["plain"].append(classes.share_in_span(u, classes.sides(r), inner))
-            found["distinct"].append(classes.share_in_span(u, classes.means(r), inner))
+            found["plain"].append(class_means.share_in_span(u, class_means.sides(r), inner))
+            found["distinct"].append(class_means.share_in_span(u, class_means.means(r), inner))
             scale = _reduction_of(u, r)
-            found["reduced"].append(classes.share_in_span(u, classes.sides(r) * scale, inner))
+            found["reduced"].append(class_means.share_in_span(u, class_means.sides(r) * scale, inner))
         return {name: Estimate.mean(values) for name, values in found.items()}
 
     def token_sparsity(self) -> dict[str, float]:
@@ -177,7 +178,9 @@ def probe(
         token_spectra=work.token_spectra,
         mask=rollouts.mask,
         view=view,
-        credit=tokens.credit(rollouts.tokens, rollouts.mask, wanted[main].weights, view.norms, rollouts.groups[1]),
+        credit=token_credit.credit(
+            rollouts.tokens, rollouts.mask, wanted[main].weights, view.norms, rollouts.groups[1]
+        ),
         parameters=work.sample.measures(),
         error=attached.error,
         left_out=attached.left_out,
@@ -198,10 +201,10 @@ def _settings(
     seed: int,
 ) -> tuple[dict[str, Setting], dict[str, str]]:
     """All settings with some weight, the recipe's own first, and why others were skipped."""
-    asked = [settings.of_recipe(recipe, rollouts, credit)]
-    asked += [settings.of_recipe(other, rollouts, credit) for other in also]
-    asked += [settings.smaller_group(one, rollouts, size) for one in (recipe, *also) for size in sweep]
-    asked += settings.controls(recipe, rollouts, seed) if controls else []
+    asked = [weightings.of_recipe(recipe, rollouts, credit)]
+    asked += [weightings.of_recipe(other, rollouts, credit) for other in also]
+    asked += [weightings.smaller_group(one, rollouts, size) for one in (recipe, *also) for size in sweep]
+    asked += weightings.controls(recipe, rollouts, seed) if controls else []
     asked += extra
     skipped = {one.name: "no weight: rewards are equal within every group" for one in asked if one.empty}
     found = {one.name: one for one in asked if not one.empty}
@@ -222,7 +225,7 @@ def _check_memory(attached: Factors, rollouts: Rollouts) -> None:
     vocabulary = getattr(attached.model.config, "vocab_size", 0)
     long = rollouts.prompt_mask.sum(-1).max().item() + width
     device = rollouts.mask.device
-    sides = max((sum(p.shape) for p in attached.measured.values() if p.numel() < beside.LARGE), default=0)
-    factor = 4 * rows * long * sides * beside.held(device)
+    sides = max((sum(p.shape) for p in attached.measured.values() if p.numel() < background.LARGE), default=0)
+    factor = 4 * rows * long * sides * background.held(device)
     needed = attached.bytes_per_token * rows * long + 4 * (rows + 3) * width * vocabulary + factor + 2 * HELD
     memory.check(float(needed), device)

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from grposcope.facts import geometry
+from grposcope.facts.geometry import estimate
+from grposcope.facts.learning import change, interval, trusted
+from grposcope.formatting import duration, listed, number, percent, visible
 from grposcope.records import Estimate
-from grposcope.report import probed
-from grposcope.report.blocks import Section, Table, Tile
-from grposcope.report.probed import estimate
-from grposcope.report.sections import clock, group_size, learning
+from grposcope.report.elements import Section, Table, Tile
+from grposcope.report.sections import group_size, learning, timing
 from grposcope.report.sections.group_size import Sized
-from grposcope.report.statistics import change, interval, trusted
-from grposcope.report.words import duration, labels, listed, number, percent, visible
-from grposcope.runs.table import Probed, Run
+from grposcope.runs.run import Probed, Run, labels
 
 STATUS = {
     "finished": "",
@@ -38,7 +38,9 @@ def headline(runs: Sequence[Run]) -> Section:
     if len(runs) == 1:
         return Section("headline", sentence(runs[0]), _details(runs[0]), _tiles(runs[0]), numbers=numbers)
     if all(_is_probe(run) for run in runs):
-        ranks = [f"{number(probed.rank(probe, 'stable').value)} in {label}" for label, _, probe in probed.latest(runs)]
+        ranks = [
+            f"{number(geometry.rank(probe, 'stable').value)} in {label}" for label, _, probe in geometry.latest(runs)
+        ]
         return Section("headline", f"{len(runs)} probes, with stable ranks {listed(ranks)}.", numbers=numbers)
     return Section("headline", _compared(runs), tables=[_table(runs)], numbers=numbers)
 
@@ -80,7 +82,7 @@ def sentence(run: Run) -> str:
 def _probe_in_short(probe: Probed) -> str:
     content = probe.content
     model, task = (visible(str(content.get(name, "?")), 80) for name in ("model", "task"))
-    stable, top = probed.rank(probe, "stable").value, estimate(content, "token_sparsity", "top_5").value
+    stable, top = geometry.rank(probe, "stable").value, estimate(content, "token_sparsity", "top_5").value
     if not math.isfinite(stable):
         return f"{model} on {task} was probed; the rank of its gradient cannot be told."
     dead = estimate(content, "groups", "dead").value
@@ -93,9 +95,9 @@ def _probe_in_short(probe: Probed) -> str:
 def _found(probe: Probed, found: Sized | str) -> list[str]:
     """What was probed, and the two questions a user decides by: the group size and the baseline."""
     used = probe.content.get("group")
-    baseline = visible(str(probed.at(probe.content, "baseline", "verdict") or "cannot tell: not measured"), 400)
+    baseline = visible(str(geometry.at(probe.content, "baseline", "verdict") or "cannot tell: not measured"), 400)
     said = [
-        f"{probed.subject(probe)}, {probed.solved(probe)}.",
+        f"{geometry.subject(probe)}, {geometry.solved(probe)}.",
         f"Group size: {group_size.verdict(found, used if isinstance(used, int) else None)}",
         f"Baseline: {baseline}.",
     ]
@@ -105,7 +107,7 @@ def _found(probe: Probed, found: Sized | str) -> list[str]:
 def _measured(probe: Probed, found: Sized | str) -> list[Tile]:
     content = probe.content
     dead, alike = (estimate(content, "groups", name).value for name in ("dead", "dead_if_alike"))
-    stable, likely = probed.rank(probe, "stable"), probed.rank(probe, "stable", "nll").value
+    stable, likely = geometry.rank(probe, "stable"), geometry.rank(probe, "stable", "nll").value
     expected = f"{percent(alike)} if prompts were alike" if math.isfinite(alike) else ""
     tiles = [
         Tile("stable rank", number(stable.value), f"{number(likely)} without reward" if math.isfinite(likely) else ""),
@@ -156,7 +158,7 @@ def _tiles(run: Run) -> list[Tile]:
     wanted = run.setting("steps")
     of = f"of {wanted:,} planned" if isinstance(wanted, int) and wanted != run.steps else "as planned"
     tiles.append(Tile("optimiser steps", f"{run.steps:,}", of if wanted else ""))
-    parts = clock.phases(run)
+    parts = timing.phases(run)
     if parts and run.steps:
         sums = {name: float(np.nansum(column)) for name, column in parts.items()}
         total = sum(sums.values())
@@ -225,7 +227,7 @@ def _table(runs: Sequence[Run]) -> Table:
         dead = (
             percent(_tenths(run, "dead_fraction")[1]) if "dead_fraction" in run.table and run.steps else "not recorded"
         )
-        total = sum(float(np.nansum(column)) for column in clock.phases(run).values())
+        total = sum(float(np.nansum(column)) for column in timing.phases(run).values())
         rows.append((label, run.meta.status, f"{run.steps:,}", *ends, dead, duration(total)))
     header = ("run", "status", "steps", "held-out first", "held-out last", "change", "dead groups at the end", "time")
     return Table(

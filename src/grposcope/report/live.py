@@ -1,251 +1,170 @@
-"""A run of ours in progress as text: what `grposcope watch` shows of its record, built anew at each look."""
+"""Any run in progress: its metrics as lines of text, and what is wrong with it, said once per onset.
+
+A record of ours is followed by what is appended to it; the log of another trainer is read again when it changed.
+Either is judged when it has grown by a tenth. Reading and judging again take at most READING of the time.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import platform
 import textwrap
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from grposcope.records import Estimate
-from grposcope.report.statistics import interval
-from grposcope.report.words import duration, number, percent, visible
-from grposcope.runs import lines, own
-from grposcope.runs.follow import Tail
-from grposcope.runs.vocabulary import metric
+import numpy as np
 
-SHOWN = ("reward", "dead_fraction", "entropy", "kl", "kl_old", "length", "truncated", "grad_norm", "tokens_per_second")
-"""Metrics with a line of their own, if they have values."""
+from grposcope.diagnosis.alarms import Alarm, Alarms
+from grposcope.diagnosis.quantities import View
+from grposcope.errors import UserError
+from grposcope.formatting import number, percent, visible
+from grposcope.report import live_record
+from grposcope.runs.metrics import metric, variant
+from grposcope.runs.run import Run
+from grposcope.runs.tail import READING, Log, Pace
 
-ENDED = ("finished", "interrupted", "failed")
+SHOWN = ("reward", "dead_fraction", "entropy", "kl", "kl_old", "length", "truncated", "clip", "grad_norm")
+"""Quantities with a line of their own in the log of another trainer; each by its nearest relative."""
 
-BLOCKS = "▁▂▃▄▅▆▇█"
+RECORD = "grposcope"
+"""Folder within another trainer's output folder that a callback of ours records to."""
 
-TITLE = 25
-"""Characters for the name of a metric."""
-
-RECENT = 50
-"""Steps from which the speed is taken."""
+SAID = 4
+"""Alarms that stay on the screen."""
 
 
-@dataclass
-class Watched:
-    """What is known of a run so far; `look` reads what was added."""
+class Watching:
+    """A run while it goes, whoever writes it; the path need not exist yet. asked: minor modes to raise as well."""
 
-    folder: Path
-    config: dict[str, Any] | None = None
-    phase: dict[str, Any] = field(default_factory=dict)
-    step: int = 0
-    columns: dict[str, list[float]] = field(default_factory=dict)
-    heldout: list[tuple[int, Estimate]] = field(default_factory=list)
-    ended: bool = False
-    changed: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._steps, self._evals = (Tail(self.folder / f"{name}.jsonl") for name in ("steps", "evals"))
-
-    def look(self, now: float) -> None:
-        """Read what was added since the last look. UserError for a record of a newer version, or a broken one."""
-        if not (self.folder / "config.json").exists():
-            return
-        self.config = own.configuration(self.folder)
-        rows, afresh = self._steps.read()
-        if afresh:
-            self.step, self.columns = 0, {}
-        for row in rows:
-            self.step = int(row.get("step", self.step))
-            for name in (*SHOWN, "time", "seconds_sample", "seconds_grade", "seconds_update"):
-                value = lines.number(row.get(name))
-                self.columns.setdefault(name, []).append(math.nan if value is None else value)
-        evals, afresh = self._evals.read()
-        self.heldout = [] if afresh else self.heldout
-        for row in evals:
-            found = row.get("pass@1")
-            if isinstance(found, dict):
-                value, error = (lines.number(found.get(part)) or 0.0 for part in ("value", "se"))
-                self.heldout.append((int(row["step"]), Estimate(value, error, int(found.get("n", 0)))))
-        self._look_at_phase()
-        if rows or evals or not self.changed:
-            self.changed = self._written() or now
-        self.changed = max(self.changed, float(self.phase.get("time", 0)))
+    def __init__(self, path: Path, settings: Mapping[str, Any] | None = None, asked: Collection[str] = ()):
+        self.path = path
+        self.settings = settings
+        self.own: live_record.Watched | None = None
+        self.log = Log(path, settings)
+        self.alarms = Alarms(asked=asked)
+        self.problem = ""
+        self._pace = Pace(READING)
 
     @property
-    def steps(self) -> int | None:
-        """Steps planned."""
-        planned = self.phase.get("steps") or ((self.config or {}).get("settings") or {}).get("steps")
-        return planned if isinstance(planned, int) else None
+    def ended(self) -> bool:
+        """Whether the record says that the run is over."""
+        if self.own is not None:
+            return self.own.ended
+        return self.log.run is not None and not self.problem and self.log.run.meta.status in live_record.ENDED
 
-    @property
-    def doing(self) -> str:
-        """The phase in a word."""
-        if self.config is None:
-            return "not begun"
-        return str(self.phase.get("phase") or ("finished" if self.ended else "running")).strip()
+    def look(self, now: float) -> list[Alarm]:
+        """Read what is new, and judge it if it is time; the alarms that are new.
 
-    def seconds_per_step(self) -> float:
-        """Of the last steps, by the clock if rows carry it, else by the phases; NaN before two steps."""
-        times = [t for t in self.columns.get("time", [])[-RECENT:] if math.isfinite(t)]
-        if len(times) > 1:
-            return max(times[-1] - times[0], 0.0) / (len(times) - 1)
-        phases = [self.columns.get(f"seconds_{name}", [])[-RECENT:] for name in ("sample", "grade", "update")]
-        count = len(phases[0])
-        return math.fsum(v for part in phases for v in part if math.isfinite(v)) / count if count else math.nan
+        `problem` says why a log of another trainer cannot be read now. UserError for a broken record of ours.
+        """
+        place = self.path / RECORD if _ours(self.path / RECORD) else self.path
+        if self.own is None and _ours(place):
+            self.own, self.log = live_record.Watched(place), Log(place, self.settings)
+        if self.own is not None:
+            self.own.look(now)
+            self.problem = ""
+            rows = len(self.own.columns.get("reward", ()))
+            return self._judge(rows, self.own.ended) if rows else []
+        if not self.path.parent.is_dir():
+            raise UserError(f"there is no folder {self.path.parent}; give the path of a run, even one that is to begin")
+        return self._judge()
 
-    def seconds_left(self) -> float:
-        """An estimate from the speed of the last steps; NaN if it cannot be told, 0 when the run has ended."""
-        if self.ended:
-            return 0.0
-        return (self.steps - self.step) * self.seconds_per_step() if self.steps else math.nan
+    def _judge(self, rows: int | None = None, ended: bool = False) -> list[Alarm]:
+        """Judge a record of `rows` rows, or a log of which the rows are known when it is read."""
+        due = rows is None or self.alarms.due(rows) or (ended and rows > self.alarms.rows)
+        if not (due and (ended or self._pace.ready())):
+            return []
+        began = time.perf_counter()
+        self.log.look()
+        run, self.problem = self.log.run, self.log.problem
+        if self.problem and rows is not None:
+            raise UserError(self.problem)
+        new: list[Alarm] = []
+        if run is not None and not self.problem and (self.alarms.due(run.steps) or self._over(run)):
+            new = self.alarms.look(run)
+        self._pace.spent(time.perf_counter() - began)
+        return new
 
-    def stalled(self, now: float) -> str:
-        """What to say when nothing was written for long; empty otherwise."""
-        if self.ended or self.config is None:
-            return ""
-        silent, usual = now - self.changed, self.seconds_per_step()
-        if silent < max(60.0, 10 * usual if math.isfinite(usual) else 0.0):
-            return ""
-        said = f"nothing was written for {duration(silent)}"
-        if math.isfinite(usual):
-            said += f", and a step takes {duration(usual)}"
-        pid, host = self.phase.get("pid"), ((self.config or {}).get("environment") or {}).get("host")
-        if isinstance(pid, int) and host in (None, platform.node()) and not _alive(pid):
-            gone = (
-                f"its process, {pid}, is gone" if host else f"no process {pid} runs here: it is gone, or runs elsewhere"
-            )
-            return f"{said}; {gone}"
-        return said
+    def _over(self, run: Run) -> bool:
+        return run.meta.status in live_record.ENDED and run.steps > self.alarms.rows
 
-    def _look_at_phase(self) -> None:
-        try:
-            content = json.loads((self.folder / "phase.json").read_bytes().strip(b"\0 \n"))
-            self.phase = content if isinstance(content, dict) else self.phase
-        except (FileNotFoundError, ValueError):
-            pass  # not there, or caught while it was being written: the last one stands
-        said = self.phase.get("phase")
-        self.ended = said in ENDED if said else (self.folder / "summary.json").exists()
+    def frame(self, now: float, width: int) -> str:
+        """One look, as lines of at most `width` characters."""
+        if self.own is not None:
+            return live_record.frame(self.own, now, width, self._judged(width))
+        name = visible(str(self.path))
+        if self.log.run is None and not self.log.changed:
+            return f"{name}: not begun; waiting for it"
+        if self.log.run is None:
+            return "\n".join(textwrap.wrap(f"{name}: waiting; {visible(self.problem, 500)}", width))
+        rows = [f"{visible(self.log.run.meta.name)} · {self.log.run.meta.engine}", *_metrics(self.log.run, width)]
+        rows += self._judged(width)
+        if self.problem:
+            rows += ["", *textwrap.wrap(f"! {visible(self.problem, 500)}", width)]
+        if not self.ended:
+            rows += ["", live_record.written(now, self.log.changed)]
+        return "\n".join(row[:width] for row in rows)
 
-    def _written(self) -> float:
-        times = [t for t in self.columns.get("time", [])[-1:] if math.isfinite(t)]
-        if times:
-            return times[0]
-        try:
-            return (self.folder / "steps.jsonl").stat().st_mtime
-        except FileNotFoundError:
-            return 0.0
+    def summary(self, now: float) -> dict[str, Any]:
+        """The same for programs."""
+        run = self.log.run
+        judged = {
+            "verdict": self.alarms.verdict or None,
+            "flagged": [finding.mode for finding in self.alarms.findings if finding.status == "flagged"],
+            "alarms": self.alarms.raised,
+        }
+        if self.own is not None:
+            return live_record.summary(self.own, now) | judged
+        if run is None:
+            return {"run": str(self.path), "phase": "not begun", "step": 0, "problem": self.problem} | judged
+        latest = {name: float(run.table[found][-1]) for name in SHOWN if (found := variant(name, run.table))}
+        return {
+            "run": str(self.path),
+            "phase": run.meta.status,
+            "step": _last(run),
+            "steps": run.setting("steps"),
+            "engine": run.meta.engine,
+            "latest": latest,
+            "problem": self.problem or None,
+        } | judged
 
-
-def frame(run: Watched, now: float | None = None, width: int = 80, judged: Sequence[str] = ()) -> str:
-    """One look at the run, as lines of at most `width` characters; judged: lines of the diagnosis."""
-    now = time.time() if now is None else now
-    if run.config is None:
-        return f"{visible(str(run.folder))}: not begun; waiting for it"
-    text = [visible(f"{_name(run)} · {_what(run.config)}"), _progress(run, width), ""]
-    for name in SHOWN:
-        values = run.columns.get(name, [])
-        if any(math.isfinite(v) and v != 0 for v in values):
-            text.append(line(metric(name).title, values, shown(name, values[-1]), width))
-        if name == "reward" and run.heldout:
-            step, last = run.heldout[-1]
-            low, high = interval(last)
-            said = f"{percent(last.value)} ({percent(low)}-{percent(high)}) at step {step:,}"
-            text.append(line("Held-out pass@1", [e.value for _, e in run.heldout], said, width))
-    if run.columns and not run.step:
-        text.append("no step yet")
-    text += judged
-    alarm = run.stalled(now)
-    if not run.ended:
-        text += ["", *textwrap.wrap(f"! {alarm}", width)] if alarm else []
-        text += ["", written(now, run.changed)]
-    return "\n".join(row[:width] for row in text)
-
-
-def written(now: float, changed: float) -> str:
-    """How long ago something was written, in seconds since 1970."""
-    return f"last written {duration(max(now - changed, 0))} ago"
+    def _judged(self, width: int) -> list[str]:
+        """The verdict and the last alarms."""
+        rows = ["", *textwrap.wrap(visible(self.alarms.verdict, 600), width)] if self.alarms.verdict else []
+        for alarm in self.alarms.raised[-SAID:]:
+            rows += textwrap.wrap(f"✗ {visible(str(alarm), 600)}", width, subsequent_indent="  ")
+        return rows
 
 
-def _name(run: Watched) -> str:
-    return str((run.config or {}).get("name") or run.folder.name)
-
-
-def _what(config: dict[str, Any]) -> str:
-    """Objective, task or engine, and model, in a few words."""
-    settings, model = config.get("settings") or {}, (config.get("model") or {}).get("name", "?")
-    if "engine" in config:
-        return f"{config['engine']}, {settings.get('loss_type', '?')} loss, {model}"
-    return f"{settings.get('recipe', '?')} on {config.get('task', '?')}, {model}"
-
-
-def summary(run: Watched, now: float) -> dict[str, Any]:
-    """The same for programs."""
-    latest = {name: values[-1] for name, values in run.columns.items() if values and name in SHOWN}
-    return {
-        "run": str(run.folder),
-        "phase": run.doing,
-        "step": run.step,
-        "steps": run.steps,
-        "seconds_per_step": run.seconds_per_step(),
-        "seconds_left": run.seconds_left(),
-        "heldout": {"step": run.heldout[-1][0], "pass@1": run.heldout[-1][1]} if run.heldout else None,
-        "latest": latest,
-        "stalled": run.stalled(now) or None,
-    }
-
-
-def spark(values: Sequence[float], width: int) -> str:
-    """The values as blocks between their least and largest, means of bins; × where none is finite."""
-    count = min(width, len(values))
-    bins = [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
-    means = []
-    for part in bins:
-        finite = [v for v in part if math.isfinite(v)]
-        means.append(math.fsum(finite) / len(finite) if finite else math.nan)
-    known = [m for m in means if math.isfinite(m)]
-    if not known:
-        return "×" * count
-    least, span = min(known), max(known) - min(known)
-    return "".join(
-        "×" if not math.isfinite(m) else BLOCKS[min(7, int(8 * (m - least) / span))] if span > 0 else BLOCKS[3]
-        for m in means
-    )
-
-
-def line(title: str, values: Sequence[float], said: str, width: int) -> str:
-    """A metric on a line of about `width` characters: its name, its course, and what is said of its last value."""
-    room = max(10, width - TITLE - 30)
-    return f"{title[:TITLE]:{TITLE}} {spark(values, room):{room}} {said}"
-
-
-def _progress(run: Watched, width: int) -> str:
-    if not run.steps:
-        return f"step {run.step:,} · {run.doing}"
-    share = min(run.step / run.steps, 1.0)
-    said = f"step {run.step:,} of {run.steps:,} ({percent(share)}) · {run.doing}"
-    left = run.seconds_left()
-    if not run.ended and math.isfinite(left):
-        said += f" · about {duration(left)} left"
-    room = max(8, width - len(said) - 2)
-    done = round(share * room)
-    return f"{'━' * done}{'─' * (room - done)}  {said}"
-
-
-def shown(name: str, value: float) -> str:
-    """A value of a metric with its unit."""
-    unit = metric(name).unit
-    return percent(value) if unit == "share" else f"{number(value)} {unit}".rstrip()
-
-
-def _alive(pid: int) -> bool:
+def _ours(folder: Path) -> bool:
+    """Whether it holds a record of ours."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
         return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
+    return isinstance(config, dict) and "format" in config
+
+
+def _metrics(run: Run, width: int) -> list[str]:
+    """Progress, and a line per quantity that says something."""
+    planned = run.setting("steps") or run.setting("max_steps")
+    of = f" of {planned:,}" if isinstance(planned, int) else ""
+    rows = [f"step {_last(run):,}{of} · {run.meta.status}", ""]
+    for quantity in SHOWN:
+        name = variant(quantity, run.table)
+        values = run.table[name].tolist() if name else []
+        if name and any(math.isfinite(value) and value != 0 for value in values):
+            rows.append(live_record.line(metric(name).title, values, live_record.shown(name, values[-1]), width))
+        if quantity == "reward" and (held := View(run).heldout) is not None:
+            last = float(held.values[-1])
+            said = percent(last) if held.values.min() >= 0 and held.values.max() <= 1 else number(last)
+            title = "Held-out " + visible(held.name, 40)
+            rows.append(live_record.line(title, held.values.tolist(), f"{said} at step {int(held.steps[-1]):,}", width))
+    return rows
+
+
+def _last(run: Run) -> int:
+    steps = run.table["step"]
+    return int(steps[-1]) if len(steps) and np.isfinite(steps[-1]) else 0

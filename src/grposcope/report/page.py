@@ -23,13 +23,13 @@ from typing import Any
 
 import grposcope
 from grposcope.errors import UserError
-from grposcope.report.blocks import Figure, Section
-from grposcope.report.figures import colour
+from grposcope.files import dumps
+from grposcope.formatting import listed
+from grposcope.report.charts.base import colour
+from grposcope.report.elements import Figure, Section
 from grposcope.report.headline import headline
 from grposcope.report.sections import SECTIONS
-from grposcope.report.words import labels, listed
-from grposcope.runs.store import dumps
-from grposcope.runs.table import Run
+from grposcope.runs.run import Run, labels
 
 
 @dataclass(frozen=True)

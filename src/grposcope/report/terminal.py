@@ -9,8 +9,8 @@ from dataclasses import asdict
 
 import plotext
 
-from grposcope.runs.store import dumps
-from grposcope.training.outcome import Outcome
+from grposcope.files import dumps
+from grposcope.training.result import Outcome
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -30,8 +30,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from grposcope.errors import UserError
+from grposcope.files import write_json
 from grposcope.policies import Policy
-from grposcope.runs.store import write_json
 
 STATE = "state.json"
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from grposcope.errors import UserError
 from grposcope.objectives import Objective, divergences, recipes
 from grposcope.objectives.surrogates import Cispo, Clip
-from grposcope.training import sinks
+from grposcope.training import loggers
 
 
 def _option(default: Any, help: str, **extra: Any) -> Any:
@@ -120,7 +120,7 @@ def check(config: TrainConfig) -> None:
             raise UserError(f"--{name.replace('_', '-')} {value} must be at least {least:g}")
     if config.recipe not in recipes.ALL:
         raise UserError(f"unknown recipe {config.recipe!r}; use one of {', '.join(recipes.ALL)}")
-    sinks.names(config.log_to)
+    loggers.names(config.log_to)
     if not 0 < config.top_p <= 1:
         raise UserError(f"--top-p {config.top_p} must be above 0 and at most 1")
     for name in ("momentum", "beta2"):

@@ -42,10 +42,10 @@ from transformers import PreTrainedModel
 from grposcope import policies
 from grposcope.errors import UserError
 from grposcope.records import Estimate, Rollouts
-from grposcope.training.collect import collect
 from grposcope.training.config import TrainConfig
-from grposcope.training.lab import Lab, prepare
 from grposcope.training.logprobs import token_logprobs
+from grposcope.training.rollouts import collect
+from grposcope.training.setup import Lab, prepare
 from grposcope.training.update import frozen_logprobs
 
 CHANGE = 0.03

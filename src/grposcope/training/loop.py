@@ -20,21 +20,22 @@ import torch
 from torch import Tensor
 
 from grposcope.errors import UserError
-from grposcope.runs.store import LINES, RunWriter
-from grposcope.training import checkpoint, probing, saved
+from grposcope.runs.native.writer import LINES, RunWriter
+from grposcope.training import checkpoint, probe_every
 from grposcope.training import optimizer as optimizers
+from grposcope.training import resume as saved
 from grposcope.training.checkpoint import State
-from grposcope.training.collect import Batch, collect, generator
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.evaluate import evaluate
-from grposcope.training.lab import Lab, about, prepare
-from grposcope.training.outcome import Outcome, Tally
+from grposcope.training.loggers import Sink
+from grposcope.training.loggers import open_all as open_sinks
 from grposcope.training.progress import Progress
-from grposcope.training.row import row_of
+from grposcope.training.recorded_rollouts import samples
+from grposcope.training.result import Outcome, Tally
+from grposcope.training.rollouts import Batch, collect, generator
 from grposcope.training.sampler import Sampling
-from grposcope.training.samples import samples
-from grposcope.training.sinks import Sink
-from grposcope.training.sinks import open_all as open_sinks
+from grposcope.training.setup import Lab, about, prepare
+from grposcope.training.step_row import row_of
 from grposcope.training.update import Fixed, Update, frozen_logprobs, update
 
 BAD_STEPS = 10
@@ -117,7 +118,7 @@ def _run(lab: Lab, record: RunWriter, sinks: Sequence[Sink], tally: Tally, state
                     if config.rollouts_every and (step - 1) // config.interval % config.rollouts_every == 0:
                         record.rollouts(step, samples(lab.policy, lab.objective, batch, fixed, config.rollouts_groups))
                 lr = optimizers.rate(config, lab.lr, step - 1)
-                geometry = _probe(step, lab, batch, lr, progress) if probing.due(config, step) else {}
+                geometry = _probe(step, lab, batch, lr, progress) if probe_every.due(config, step) else {}
                 started = time.perf_counter()
                 done = _update(lab, batch, fixed, next(parts), lr)
                 row = row_of(step, lr, batch, done, time.perf_counter() - started, fresh) | geometry
@@ -190,7 +191,7 @@ def _parts(config: TrainConfig, batch: Batch) -> Iterator[Tensor]:
 
 def _probe(step: int, lab: Lab, batch: Batch, lr: float, progress: Progress) -> dict[str, float]:
     """What the gradient of this batch is made of; a probe that fails is said, and the run goes on."""
-    found, why = probing.measure(step, lab, batch, lr)
+    found, why = probe_every.measure(step, lab, batch, lr)
     if why:
         progress.say(f"step {step}: no geometry: {why}")
     return found

@@ -27,9 +27,9 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
+from grposcope.files import dumps
 from grposcope.policies.load import TINY, load
 from grposcope.records import Estimate
-from grposcope.runs.store import dumps
 from grposcope.tasks.arithmetic import Arithmetic
 from grposcope.tasks.base import Problem
 from grposcope.training.evaluate import evaluate

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from grposcope.records import Estimate
 from grposcope.ustat import resampling
-from grposcope.ustat.checks import blocks_of, checked
-from grposcope.ustat.classes import Classes, across, classes_of
+from grposcope.ustat.gram_checks import blocks_of, checked
+from grposcope.ustat.standardized import Classes, across, classes_of
 
 LEAST = 4
 """Rollouts of a prompt from which ‖g‖² can be estimated without bias."""

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from grposcope.report.blocks import Section
+from grposcope.report.elements import Section
 from grposcope.report.sections import (
-    clock,
     curves,
     dead_groups,
     diagnosis,
@@ -13,9 +12,10 @@ from grposcope.report.sections import (
     group_size,
     learning,
     rollouts,
-    settings,
+    run_settings,
+    timing,
 )
-from grposcope.runs.table import Run
+from grposcope.runs.run import Run
 
 SECTIONS: tuple[Callable[[Sequence[Run]], Section | None], ...] = (
     diagnosis.section,
@@ -29,8 +29,8 @@ SECTIONS: tuple[Callable[[Sequence[Run]], Section | None], ...] = (
     geometry.section,
     curves.geometry,
     group_size.section,
-    clock.section,
+    timing.section,
     rollouts.section,
     curves.other,
-    settings.section,
+    run_settings.section,
 )

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.diagnosis.groups import successes
+from grposcope.diagnosis.group_signal import successes
+from grposcope.facts.learning import interval
+from grposcope.formatting import percent
 from grposcope.records import Estimate
-from grposcope.report import figures
-from grposcope.report.blocks import Figure, Section, Table
-from grposcope.report.statistics import interval
-from grposcope.report.words import labels, percent
-from grposcope.runs.table import Groups, Ints, Run
-from grposcope.ustat import binomial
-from grposcope.ustat.binomial import Counts
+from grposcope.report.charts import base
+from grposcope.report.elements import Figure, Section, Table
+from grposcope.runs.run import Groups, Ints, Run, labels
+from grposcope.ustat import dead_groups as binomial
+from grposcope.ustat.dead_groups import Counts
 
 GROUPS_PER_WINDOW, WINDOWS = 150, 50
 
@@ -37,13 +37,11 @@ def section(runs: Sequence[Run]) -> Section | None:
     drawn: list[Figure] = []
     numbers: dict[str, Any] = {}
     for label, run, found_in in zip(labels(runs), runs, found, strict=True):
-        recorded = (
-            {"dead_fraction": figures.outline(run.table["dead_fraction"])} if "dead_fraction" in run.table else {}
-        )
+        recorded = {"dead_fraction": base.outline(run.table["dead_fraction"])} if "dead_fraction" in run.table else {}
         numbers[label] = recorded if found_in is None else recorded | _numbers(found_in)
     if len(runs) == 1 and found[0] is not None:
         drawn = [_predicted(found[0]), _successes(found[0])]
-    elif (plain := figures.curve("dead_fraction", runs)) is not None:
+    elif (plain := base.curve("dead_fraction", runs)) is not None:
         drawn = [plain]
     if not drawn:
         return None
@@ -166,7 +164,7 @@ def _predicted(found: Windows) -> Figure:
             row = (float(at), span, kind, estimate.value, max(low, 0), min(high, 1))
             shown = f"{percent(row[3], 1)} ({percent(row[4])} to {percent(row[5])})"
             for name, value in zip(data, (*row, shown, estimate.n), strict=True):
-                data[name].append(figures.short([value])[0] if isinstance(value, float) else value)
+                data[name].append(base.short([value])[0] if isinstance(value, float) else value)
     names = list(kinds)
     legend = {"symbolType": "stroke", "symbolStrokeWidth": 2, "symbolSize": 180, "symbolOpacity": 1, "columns": 3}
     colours = {"field": "kind", "type": "nominal", "sort": names, "legend": legend,
@@ -178,7 +176,7 @@ def _predicted(found: Windows) -> Figure:
         "scale": {"domain": [0, 1]},
         "axis": {"format": "~%", "title": None},
     }
-    x = figures.step_axis()
+    x = base.step_axis()
     tips = [{"field": "kind", "title": "share"}, {"field": "steps"}, {"field": "shown", "title": "value (95%)"},
             {"field": "n", "title": "groups"}]  # fmt: skip
     source = {"data": {"name": "windows"}}
@@ -188,7 +186,7 @@ def _predicted(found: Windows) -> Figure:
         {**source, "transform": band, "mark": {"type": "area", "opacity": 0.14},
          "encoding": {"x": x, "y": {**axis, "field": "low"}, "y2": {"field": "high"}, "color": colours}},
         {**source, "mark": {"type": "line", "strokeWidth": 2}, "encoding": {**shared, "strokeDash": dashes}},
-        figures.hover(source, {**shared, "tooltip": tips}),
+        base.hover(source, {**shared, "tooltip": tips}),
     ]  # fmt: skip
     per = int(np.median(found.counts.sum(1)))
     group = found.counts.shape[1] - 1
@@ -197,9 +195,7 @@ def _predicted(found: Windows) -> Figure:
         "Expected: p^G + (1−p)^G averaged over prompts, p spread as a Beta distribution with the moments that "
         "pairs of rollouts give without bias. Equal prompts: the same if all had the average p."
     )
-    return Figure(
-        "dead_groups", "Dead groups, seen and expected", figures.spec(layers), {"windows": data}, caption=text
-    )
+    return Figure("dead_groups", "Dead groups, seen and expected", base.spec(layers), {"windows": data}, caption=text)
 
 
 def _successes(found: Windows) -> Figure:
@@ -212,7 +208,7 @@ def _successes(found: Windows) -> Figure:
             values = (int(a) - 0.5, int(b) + 0.5, k - 0.5, k + 0.5, f"{k} of {group}", round(float(shares[i, k]), 4))
             for name, value in zip(rows, (*values, f"{a:,}-{b:,}" if a < b else f"{a:,}"), strict=True):
                 rows[name].append(value)
-    x = {**figures.step_axis(), "field": "from"}
+    x = {**base.step_axis(), "field": "from"}
     ticks = list(range(0, group + 1, max(1, group // 4)))
     y = {"field": "low", "type": "quantitative", "axis": {"values": ticks, "title": None, "grid": False},
          "scale": {"domain": [-0.5, group + 0.5], "nice": False}}  # fmt: skip
@@ -230,7 +226,7 @@ def _successes(found: Windows) -> Figure:
         "what lies between them is what the update can learn from."
     )
     title = "Right answers per group"
-    return Figure("successes", title, figures.spec([layer]), {"cells": rows}, f"of {group}", text)
+    return Figure("successes", title, base.spec([layer]), {"cells": rows}, f"of {group}", text)
 
 
 def _sizes(names: Sequence[str], found: Sequence[Windows | None]) -> Table | None:

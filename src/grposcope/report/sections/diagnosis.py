@@ -10,13 +10,13 @@ from typing import Any
 
 from grposcope.diagnosis import Finding, diagnose
 from grposcope.diagnosis.diagnose import RULES
-from grposcope.diagnosis.missing import HOW
+from grposcope.diagnosis.how_to_log import HOW
 from grposcope.diagnosis.verdict import sentence
-from grposcope.report import figures
-from grposcope.report.blocks import Figure, Section, Table
-from grposcope.report.words import labels, visible
-from grposcope.runs.table import Run
-from grposcope.runs.vocabulary import VARIANTS, variant
+from grposcope.formatting import visible
+from grposcope.report.charts import base
+from grposcope.report.elements import Figure, Section, Table
+from grposcope.runs.metrics import VARIANTS, variant
+from grposcope.runs.run import Run, labels
 
 LIMIT = 600
 """Characters of a cell."""
@@ -109,7 +109,7 @@ def evident(finding: Finding, table: Mapping[str, Any]) -> list[str]:
 
 
 def _marked(run: Run, name: str, modes: Mapping[str, int | None]) -> Figure | None:
-    figure = figures.curve(name, [run])
+    figure = base.curve(name, [run])
     if figure is None:
         return None
     marks = [(mode, step) for mode, step in modes.items() if step is not None]
@@ -123,7 +123,7 @@ def _marked(run: Run, name: str, modes: Mapping[str, int | None]) -> Figure | No
                 "data": {"name": "onset"},
                 "mark": {"type": "rule", "color": "var(--alarm)", "strokeDash": [4, 3], "strokeWidth": 1.5},
                 "encoding": {
-                    "x": figures.step_axis(),
+                    "x": base.step_axis(),
                     "tooltip": [{"field": "mode", "title": "since"}, {"field": "step", "title": "step"}],
                 },
             },

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from grposcope.dynamics import refresh
-from grposcope.dynamics.curves import Fit, fit_series
+from grposcope.dynamics.stability import Setting, interval, setting, with_curvature
 from grposcope.errors import UserError
-from grposcope.report.blocks import Figure, Section, Table
-from grposcope.report.outlook import Outlook, ending, numbers, outlook, sentence, signed
-from grposcope.report.sections.dynamics_charts import fan, portrait, stability_map
-from grposcope.report.stability import Setting, interval, setting, with_curvature
-from grposcope.report.words import labels, listed, number
-from grposcope.runs.table import Run
+from grposcope.facts.forecast_summary import Outlook, ending, numbers, outlook, sentence, signed
+from grposcope.formatting import listed, number
+from grposcope.report.charts.dynamics import fan, portrait, stability_map
+from grposcope.report.elements import Figure, Section, Table
+from grposcope.runs.run import Run, labels
+from grposcope.timeseries.curves import Fit, fit_series
 
 POINTS = 250
 """Points that a page fits; longer runs are averaged to them, so that a page stays quick to make."""

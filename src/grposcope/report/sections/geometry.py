@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from grposcope.errors import UserError
+from grposcope.facts import geometry as probed
+from grposcope.facts.geometry import at, estimate, ranged
+from grposcope.facts.learning import interval
+from grposcope.formatting import number, percent, visible
 from grposcope.records import Estimate
-from grposcope.report import probed
-from grposcope.report.blocks import Figure, Section, Table
-from grposcope.report.probed import at, estimate, ranged
-from grposcope.report.sections import geometry_charts as charts
-from grposcope.report.sections import geometry_steps as steps
-from grposcope.report.statistics import interval
-from grposcope.report.words import labels, number, percent, visible
-from grposcope.runs import probes
-from grposcope.runs.table import Floats, Probed, Run
+from grposcope.report.charts import geometry as charts
+from grposcope.report.charts import geometry_over_steps as steps
+from grposcope.report.elements import Figure, Section, Table
+from grposcope.runs import probe as probes
+from grposcope.runs.run import Floats, Probed, Run, labels
 
 SHOWN = {
     "stable": "stable",

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from grposcope.errors import UserError
-from grposcope.report import probed
-from grposcope.report.blocks import Figure, Section, Table
-from grposcope.report.sections import group_size_charts as charts
-from grposcope.report.words import labels, number, percent
-from grposcope.runs import probes
-from grposcope.runs.table import Floats, Probed, Run
-from grposcope.ustat import gram_file, moments, mse, planning, resampling, rewards
+from grposcope.facts import geometry
+from grposcope.formatting import number, percent
+from grposcope.report.charts import group_size as charts
+from grposcope.report.elements import Figure, Section, Table
+from grposcope.runs import probe as probes
+from grposcope.runs.run import Floats, Probed, Run, labels
+from grposcope.ustat import gram_file, moments, mse, planning, resampling, reward_logs
 from grposcope.ustat.moments import Moments, Statistics
 from grposcope.ustat.planning import GROUPS, Plan
 
@@ -52,7 +52,7 @@ class Sized:
 
 def section(runs: Sequence[Run]) -> Section | None:
     """The verdict of each run's last probe; curves over G, and over steps where several were probed."""
-    found = probed.latest(runs)
+    found = geometry.latest(runs)
     if not found:
         return None
     sized = {label: measured(probe) for label, _, probe in found}
@@ -152,8 +152,8 @@ def _more(found: Sized | None, run: Run, probe: Probed, who: str) -> list[str]:
         text += f" Note: {flag}."
     if not who:
         text += (
-            f" From {probed.subject(probe)}, for the error of one gradient at an equal number of rollouts; in brackets "
-            "95% intervals. What else a group size does (exploration, memory, batching) is not in it."
+            f" From {geometry.subject(probe)}, for the error of one gradient at an equal number of rollouts; in "
+            "brackets 95% intervals. What else a group size does (exploration, memory, batching) is not in it."
         )
     return [text]
 
@@ -187,7 +187,7 @@ def _block(layer: str) -> str:
 
 def _course(run: Run) -> list[tuple[int, Plan]]:
     """The plan at every step that was probed, if there are two or more."""
-    found = probed.by_step(run)
+    found = geometry.by_step(run)
     if len(found) < 2:
         return []
     sized = [(step, measured(probe, ())) for step, probe in found.items()]
@@ -200,14 +200,14 @@ def _losses(known: dict[str, Sized]) -> Table:
         for point in one.plan.curve:
             if point.group not in GROUPS:
                 continue
-            dead = rewards.dead_fraction(one.rewards, point.group)
+            dead = reward_logs.dead_fraction(one.rewards, point.group)
             low, high = point.loss_interval
             ratio, *span = one.efficiency(point.group)
             shown = "cannot tell" if math.isnan(dead.value) else percent(dead.value)
             rows.append((
                 *([label] if len(known) > 1 else []), str(point.group), percent(point.loss),
                 f"{percent(low)} to {percent(high)}", f"{number(ratio)} ({' to '.join(map(number, span))})",
-                shown + ("*" if dead.flag == rewards.EXTRAPOLATED else ""),
+                shown + ("*" if dead.flag == reward_logs.EXTRAPOLATED else ""),
             ))  # fmt: skip
     header = ("G", "more rollouts needed", "95%", "error ÷ oracle's", "dead groups")
     text = "Against the best group size, for the same error. *: more rollouts than the probe's, success rates taken as "

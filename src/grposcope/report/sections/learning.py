@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from grposcope.facts.learning import change, interval
+from grposcope.formatting import number, percent
 from grposcope.records import Estimate
-from grposcope.report import figures
-from grposcope.report.blocks import Figure, Section, Table
-from grposcope.report.statistics import change, interval
-from grposcope.report.words import labels, number, percent
-from grposcope.runs.table import Evaluations, Run
+from grposcope.report.charts import base
+from grposcope.report.elements import Figure, Section, Table
+from grposcope.runs.run import Evaluations, Run, labels
 
 KEPT = 150
 """Evaluations drawn per run and metric."""
@@ -26,7 +26,7 @@ def section(runs: Sequence[Run]) -> Section | None:
         return None
     numbers = {
         label: {
-            "reward": figures.outline(run.table["reward"]) if "reward" in run.table else None,
+            "reward": base.outline(run.table["reward"]) if "reward" in run.table else None,
             "heldout": heldout(run),
         }
         for label, run in zip(labels(runs), runs, strict=True)
@@ -59,18 +59,18 @@ def heldout(run: Run) -> dict[str, Any] | None:
 def _reward(runs: Sequence[Run]) -> Figure | None:
     columns = [run.table["reward"] for run in runs if "reward" in run.table]
     shares = bool(columns) and all(((c >= 0) & (c <= 1) | ~(abs(c) < math.inf)).all() for c in columns)
-    return figures.curve("reward", runs, {"domain": [0, 1]} if shares else None)
+    return base.curve("reward", runs, {"domain": [0, 1]} if shares else None)
 
 
 def _points(run: Run, name: str) -> dict[str, list[Any]]:
     rows = run.evaluations.of(name)
-    kept = figures.extremes(rows.value, KEPT // 2)
+    kept = base.extremes(rows.value, KEPT // 2)
     ends = [interval(_estimate(rows, int(i))) for i in kept]
     return {
-        "step": figures.short(rows.step[kept].astype(float), 9),
-        "value": figures.short(rows.value[kept]),
-        "low": figures.short([low for low, _ in ends]),
-        "high": figures.short([high for _, high in ends]),
+        "step": base.short(rows.step[kept].astype(float), 9),
+        "value": base.short(rows.value[kept]),
+        "low": base.short([low for low, _ in ends]),
+        "high": base.short([high for _, high in ends]),
         "interval": [f"{percent(low, 1)} to {percent(high, 1)}" for low, high in ends],
         "n": [int(rows.n[i]) for i in kept],
         "metric": [name] * len(kept),
@@ -82,9 +82,9 @@ def _accuracy(runs: Sequence[Run]) -> Figure | None:
     have = [i for i, run in enumerate(runs) if "pass@1" in run.evaluations.metrics]
     if not have:
         return None
-    data = figures.joined([_points(runs[i], "pass@1") for i in have], [labels(runs)[i] for i in have])
-    x, y = figures.step_axis(), _share_axis("value")
-    colours = figures.run_colours(runs)
+    data = base.joined([_points(runs[i], "pass@1") for i in have], [labels(runs)[i] for i in have])
+    x, y = base.step_axis(), _share_axis("value")
+    colours = base.run_colours(runs)
     tips = [
         *([{"field": "run"}] if len(runs) > 1 else []),
         {"field": "step", "type": "quantitative", "format": ","},
@@ -99,14 +99,14 @@ def _accuracy(runs: Sequence[Run]) -> Figure | None:
         {**source, "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.55}, "encoding": bars},
         {**source, "mark": {"type": "line", "strokeWidth": 1.5}, "encoding": shared},
         {**source, "mark": {"type": "point", "filled": True, "size": 36, "opacity": 1}, "encoding": shared},
-        figures.hover(source, {**shared, "tooltip": tips}),
+        base.hover(source, {**shared, "tooltip": tips}),
     ]
     text = "Share of completions of held-out problems that were right, with 95% intervals over problems."
     most = max(len(runs[i].evaluations.of("pass@1")) for i in have)
     if most > KEPT:
         every = math.ceil(most / (KEPT // 2))
         text += f" Drawn: the lowest and the highest of every {every} evaluations."
-    return Figure("heldout", "Held-out accuracy, pass@1", figures.spec(layers), {"points": data}, caption=text)
+    return Figure("heldout", "Held-out accuracy, pass@1", base.spec(layers), {"points": data}, caption=text)
 
 
 def _pass_at_k(runs: Sequence[Run]) -> Figure | None:
@@ -115,10 +115,10 @@ def _pass_at_k(runs: Sequence[Run]) -> Figure | None:
     names = [name for name in run.evaluations.metrics if name.startswith("pass@")]
     if len(names) < 2:
         return None
-    data = figures.joined([_points(run, name) for name in names], [labels(runs)[0]] * len(names))
+    data = base.joined([_points(run, name) for name in names], [labels(runs)[0]] * len(names))
     shades = {"field": "metric", "type": "ordinal", "sort": names, "scale": {"domain": names, "range": _fading(names)},
               "legend": {"symbolType": "stroke", "symbolStrokeWidth": 3, "columns": 4}}  # fmt: skip
-    shared = {"x": figures.step_axis(), "y": _share_axis("value"), "opacity": shades}
+    shared = {"x": base.step_axis(), "y": _share_axis("value"), "opacity": shades}
     tips = [
         {"field": "metric"},
         {"field": "step", "type": "quantitative", "format": ","},
@@ -138,7 +138,7 @@ def _pass_at_k(runs: Sequence[Run]) -> Figure | None:
         "Share of held-out problems with at least one right answer among k. Where pass@1 rises and the "
         "largest k does not, the policy answers more surely but solves no new problems."
     )
-    return Figure("pass_at_k", "Held-out pass@k", figures.spec(layers), {"points": data}, caption=text)
+    return Figure("pass_at_k", "Held-out pass@k", base.spec(layers), {"points": data}, caption=text)
 
 
 def _table(runs: Sequence[Run]) -> tuple[Table, ...]:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from grposcope.errors import UserError
-from grposcope.report import probed
-from grposcope.report.blocks import Section
-from grposcope.report.figures import short
-from grposcope.report.words import CONTROLS, UNSEEN, labels
-from grposcope.runs import probes
-from grposcope.runs.table import Probed, Rollout, Run
+from grposcope.facts import geometry
+from grposcope.formatting import CONTROLS, UNSEEN
+from grposcope.report.charts.base import short
+from grposcope.report.elements import Section
+from grposcope.runs import probe as probes
+from grposcope.runs.run import Probed, Rollout, Run, labels
 
 BUDGET = 1_200_000
 """Characters of rollouts that a page may hold, all runs together."""
@@ -31,7 +31,7 @@ def section(runs: Sequence[Run]) -> Section | None:
     shown: list[dict[str, Any]] = []
     numbers: dict[str, Any] = {}
     unread: list[str] = []
-    last = probed.latest(runs)
+    last = geometry.latest(runs)
     budget = BUDGET // (len(runs) + len(last))
     for label, run in zip(labels(runs), runs, strict=True):
         steps, notes = _steps(run, budget)

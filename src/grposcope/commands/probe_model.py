@@ -1,0 +1,89 @@
+"""Which model `grposcope probe` looks at: a run's last one, one of its checkpoints, or any other."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grposcope.errors import UserError
+from grposcope.runs import probe
+
+DEFAULTS: Mapping[str, Any] = {"task": "arithmetic", "reward": None, "max_tokens": None, "temperature": 1.0,
+                               "recipe": "grpo", "credit": "outcome"}  # fmt: skip
+"""Flags that a run decides where they are not given, and their values without a run."""
+
+OF_TASK = ("reward", "max_tokens")
+"""Those that belong to the run's task, and not to another."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model by the name it loads with; of a run: its folder, its settings, and the step the model is of."""
+
+    model: str
+    run: Path | None = None
+    step: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Path | None:
+        """Where a probe of it belongs, so that the run's page shows it; None outside of runs."""
+        return None if self.run is None else self.run / probe.FOLDER / f"step-{self.step:06d}"
+
+    def complete(self, arguments: argparse.Namespace) -> None:
+        """Fill in the flags that were not given: as in the run, else DEFAULTS."""
+        other_task = arguments.task is not None
+        for name, default in DEFAULTS.items():
+            recorded = None if other_task and name in OF_TASK else self.settings.get(name)
+            if getattr(arguments, name) is None:
+                setattr(arguments, name, default if recorded is None else recorded)
+
+
+def find(model: str, checkpoint: int | None = None) -> Source:
+    """The model that `--model` and `--checkpoint` name; UserError where the run has none such."""
+    folder = Path(model)
+    whole = folder.resolve()
+    if whole.parent.name == "checkpoints" and (settings := _settings(whole.parent.parent)) is not None:
+        if checkpoint is not None:
+            raise UserError(f"--checkpoint {checkpoint}: {model} is one already; leave the flag out")
+        return _of_checkpoint(whole.parent.parent, folder, settings)
+    settings = _settings(folder)
+    if settings is None:
+        if checkpoint is not None:
+            raise UserError(f"--checkpoint {checkpoint} needs --model with the folder of a run, and {model} is none")
+        return Source(model)
+    if checkpoint is not None:
+        return _of_checkpoint(folder, folder / "checkpoints" / f"step-{checkpoint:06d}", settings)
+    try:
+        step = int(json.loads((folder / "summary.json").read_text())["steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{folder} has not ended, so it has no last model; {_remedy(folder)}") from None
+    return Source(str(folder / "model"), folder, step, settings)
+
+
+def _of_checkpoint(run: Path, folder: Path, settings: Mapping[str, Any]) -> Source:
+    try:
+        step = int(json.loads((folder / "state.json").read_text())["step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{folder} is no checkpoint that is there whole; {_remedy(run)}") from None
+    return Source(str(folder / "model"), run, step, settings)
+
+
+def _settings(folder: Path) -> Mapping[str, Any] | None:
+    """The settings of the run in `folder`; None where there is no run."""
+    try:
+        found = json.loads((folder / "config.json").read_text())["settings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _remedy(run: Path) -> str:
+    steps = sorted(int(f.parent.name.removeprefix("step-")) for f in run.glob("checkpoints/step-*[0-9]/state.json"))
+    if steps:
+        return f"use --checkpoint with one of {', '.join(map(str, steps))}"
+    return f"it has no checkpoints; finish it with grposcope train --resume {run}"

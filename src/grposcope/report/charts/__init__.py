@@ -1,0 +1,1 @@
+"""Charts: functions from data to a Vega-Lite figure."""

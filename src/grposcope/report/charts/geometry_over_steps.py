@@ -1,0 +1,158 @@
+"""Geometry over training, from the probes of several steps of a run; `curves.geometry` has that of training itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grposcope.facts import geometry
+from grposcope.facts.geometry import estimate
+from grposcope.facts.learning import Z
+from grposcope.formatting import number, percent
+from grposcope.report.charts import base
+from grposcope.report.elements import Figure
+from grposcope.runs.run import Probed, Run, labels
+
+RECIPE = "<recipe>"
+"""Stands for the probe's own setting in a place of probe.json."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure over steps. lines: short name -> place in probe.json; of several runs only the first line is drawn."""
+
+    name: str
+    title: str
+    lines: dict[str, tuple[str, ...]]
+    text: str
+    share: bool = False
+
+
+CHARTS = (
+    Chart(
+        "ranks", "Ranks of a layer's gradient",
+        {
+            "stable": ("settings", RECIPE, "layer", "stable"),
+            "participation": ("settings", RECIPE, "layer", "participation"),
+            "entropy": ("settings", RECIPE, "layer", "entropy_sq"),
+        },
+        "Three definitions of rank, mean over the weight matrices.",
+    ),
+    Chart(
+        "rollout_ranks", "Ranks of the rollouts' gradients",
+        {
+            "stable": ("settings", RECIPE, "rollout", "stable"),
+            "participation": ("settings", RECIPE, "rollout", "participation"),
+            "entropy": ("settings", RECIPE, "rollout", "entropy_sq"),
+        },
+        "The same of the matrix with a row per rollout, its score times its weight.",
+    ),
+    Chart(
+        "dead", "Dead groups of the probes",
+        {"seen": ("groups", "dead"), "if all alike": ("groups", "dead_if_alike")},
+        "Share of groups whose rewards are all equal, and p^G + (1−p)^G at the mean success rate p.",
+        share=True,
+    ),
+    Chart(
+        "token_sparsity", "How few tokens carry it",
+        {
+            "top 5%": ("token_sparsity", "top_5"),
+            "top 1%": ("token_sparsity", "top_1"),
+            "top 20%": ("token_sparsity", "top_20"),
+            "Gini": ("token_sparsity", "gini"),
+            "Hoyer": ("token_sparsity", "hoyer"),
+        },
+        "Share of the squared score norms ‖e_y − π‖² in the largest tokens; Gini and Hoyer of the norms (1: one holds "
+        "all).",
+        share=True,
+    ),
+    Chart(
+        "parameter_sparsity", "How few parameters carry it",
+        {
+            "Gini": ("parameter_sparsity", "gini"),
+            "Hoyer": ("parameter_sparsity", "hoyer"),
+            "top 1%": ("parameter_sparsity", "top_1"),
+            "below 0.1": ("parameter_sparsity", "below_0.1"),
+            "below 0.01": ("parameter_sparsity", "below_0.01"),
+            "below 0.001": ("parameter_sparsity", "below_0.001"),
+        },
+        "Of the gradient's entries: Gini, Hoyer, share of the squared norm in the largest 1%, share of entries below "
+        "τ × the largest.",
+        share=True,
+    ),
+    Chart(
+        "visible", "Weights a step changes in bfloat16",
+        {
+            "Adam's first": ("parameter_sparsity", "visible_adam"),
+            "SGD": ("parameter_sparsity", "visible_sgd"),
+        },
+        "Share of the weights that a step of this learning rate would change if they were kept in bfloat16. It follows "
+        "the learning rate first.",
+        share=True,
+    ),
+    Chart(
+        "baseline_gap", "Best baseline less the group mean",
+        {"b* − V": ("baseline", "covariance")},
+        "In units of reward, with 95% intervals; at 0 the group mean is the best constant baseline.",
+    ),
+    Chart(
+        "cancelled", "Credit that cancels",
+        {"cancelled": ("credit", "cancelled")},
+        "Share of Σ|w|·‖e_y − π‖ that successes and failures undo in each other on text they share.",
+        share=True,
+    ),
+)  # fmt: skip
+
+
+def curves(runs: Sequence[Run]) -> list[Figure]:
+    """A figure for each measure that probes of at least two steps of a run have."""
+    if not any(len(geometry.by_step(run)) > 1 for run in runs):
+        return []
+    return [figure for chart in CHARTS if (figure := _curve(chart, runs)) is not None]
+
+
+def _curve(chart: Chart, runs: Sequence[Run]) -> Figure | None:
+    many = len(runs) > 1
+    names, form = labels(runs), percent if chart.share else number
+    lines = dict(list(chart.lines.items())[:1]) if many else chart.lines
+    rows: dict[str, list[Any]] = {name: [] for name in ("step", "line", "value", "low", "high", "shown")}
+    for label, run in zip(names, runs, strict=True):
+        for short, path in lines.items():
+            found = [
+                (step, estimate(probe.content, *_place(path, probe))) for step, probe in geometry.by_step(run).items()
+            ]
+            found = [(step, value) for step, value in found if math.isfinite(value.value)]
+            for step, value in found if len(found) > 1 else ():
+                low, high = value.interval(Z) if math.isfinite(value.se) else (value.value, value.value)
+                cells = (step, label if many else short, *base.short([value.value, low, high]),
+                         geometry.ranged(value, form))  # fmt: skip
+                for column, cell in zip(rows.values(), cells, strict=True):
+                    column.append(cell)
+    kinds = [kind for kind in (names if many else lines) if kind in rows["line"]]
+    if not kinds:
+        return None
+    shades = [base.colour(names.index(kind) if many else list(lines).index(kind)) for kind in kinds]
+    legend = {"symbolType": "stroke", "columns": 3} if len(kinds) > 1 and not many else None
+    colours = {"field": "line", "type": "nominal", "legend": legend, "scale": {"domain": kinds, "range": shades}}
+    x = base.step_axis()
+    axis = {"title": None, "format": "~%"} if chart.share else {"title": None}
+    y: dict[str, Any] = {"type": "quantitative", "axis": axis, "scale": {"zero": chart.share}}
+    source = {"data": {"name": "points"}}
+    shared = {"x": x, "y": {**y, "field": "value"}, "color": colours}
+    tips = [{"field": "line", "title": "run" if many else "measure"}, {"field": "step"},
+            {"field": "shown", "title": "value (95%)"}]  # fmt: skip
+    drawn = [
+        {**source, "mark": {"type": "line", "strokeWidth": 2, "point": {"filled": True, "size": 40}},
+         "encoding": shared},
+        {**source, "mark": {"type": "rule", "opacity": 0.45},
+         "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colours}},
+        base.hover(source, {**shared, "tooltip": tips}),
+    ]  # fmt: skip
+    text = f"{chart.text} A point per probe of the run; bars: 95% intervals where there are errors."
+    return Figure(f"probes_{chart.name}", chart.title, base.spec(drawn), {"points": rows}, caption=text)
+
+
+def _place(path: tuple[str, ...], probe: Probed) -> tuple[str, ...]:
+    return tuple(str(probe.content.get("recipe")) if part == RECIPE else part for part in path)

@@ -1,0 +1,54 @@
+"""Settings: what differs between several runs, or all of one run's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grposcope.formatting import visible
+from grposcope.report.elements import Section, Table
+from grposcope.runs.run import Run, labels
+
+NO_CHOICE = ("started", "environment.", "settings.out", "format")
+"""Beginnings of names that differ between any two runs and explain nothing."""
+
+
+def section(runs: Sequence[Run]) -> Section | None:
+    """A table of differences for several runs, and everything in a folded table."""
+    flat = [flattened(run.config) for run in runs]
+    names = labels(runs)
+    keys = list(dict.fromkeys(key for config in flat for key in config))
+    if not keys:
+        return None
+    chosen = [key for key in keys if not key.startswith(NO_CHOICE)]
+    differing = [key for key in chosen if len({config[key] for config in flat if key in config}) > 1]
+    partly = [key for key in chosen if key not in differing and any(key not in config for config in flat)]
+    tables, text = [], []
+    if differing:
+        tables.append(_table("What differs", differing, names, flat, folded=False))
+    elif len(runs) > 1:
+        text.append("All settings that are recorded for more than one run are equal.")
+    if partly:
+        text.append(f"{len(partly)} further settings are recorded for some of the runs only.")
+    tables.append(_table("All settings", keys, names, flat, folded=True))
+    numbers = {"differing": {key: {n: c.get(key) for n, c in zip(names, flat, strict=True)} for key in differing}}
+    return Section("settings", "Settings", text=text, tables=tables, numbers=numbers if len(runs) > 1 else {})
+
+
+def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings as dotted names -> text on one line."""
+    found: dict[str, str] = {}
+    for key, value in config.items():
+        name = f"{prefix}{visible(str(key), 80)}"
+        if isinstance(value, Mapping):
+            found |= flattened(value, f"{name}.")
+        else:
+            found[name] = "none" if value is None else visible(str(value))
+    return found
+
+
+def _table(
+    title: str, keys: Sequence[str], names: Sequence[str], flat: Sequence[Mapping[str, str]], folded: bool
+) -> Table:
+    rows = [(key, *(config.get(key, "not recorded") for config in flat)) for key in keys]
+    return Table(title, ("setting", *names), rows, folded=folded)

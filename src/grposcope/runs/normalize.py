@@ -1,0 +1,348 @@
+"""From the rows of any log to a Run: steps, restarts, evaluations, and the names of the vocabulary.
+
+What several rows say of one step is joined if they do not contradict each other. A step that does not
+increase is a restart: `table` holds the last attempt of every step, `segments` every row of every
+attempt. Evaluations leave the table for `evaluations`, also where they share a row with training.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grposcope.errors import UserError
+from grposcope.runs import metrics as vocabulary
+from grposcope.runs.columns import Frame
+from grposcope.runs.run import Bools, Evaluations, Floats, Groups, Ints, Meta, Rollout, Run, Segment, Sparse, Texts
+from grposcope.runs.trainers import definitions
+from grposcope.runs.trainers.config_keys import settings as settings_of
+
+STEPS = (
+    "step", "global_step", "train/global_step", "training/global_step", "trainer/global_step", "progress/step", "Step",
+    "steps", "Steps", "iteration", "iter", "update", "_step",
+)  # fmt: skip
+"""Keys that count steps, the surest first: _step counts calls of wandb.log, not optimiser steps."""
+
+CLOCKS = frozenset(
+    ("epoch", "timestamp", "_timestamp", "_runtime", "time", "wall_time", "progress/done_frac", "progress/epoch",
+     "Relative Time (Process)", "Wall Time", "relative_time", "train/epoch", "training/epoch", *STEPS)
+)  # fmt: skip
+"""Keys that say when a row was written; a row of only these holds no metric."""
+
+SUMMARY = frozenset(
+    ("train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss",
+     "train_tokens_per_second", "epoch", "step")
+)  # fmt: skip
+"""Keys of the last row that transformers writes, about the run as a whole."""
+
+_EVALUATION = re.compile(r"(?:eval|val|valid|validation|test)(?:[_/]|-core/|-aux/)(?P<name>.+)", re.I)
+_HELD_OUT = re.compile(r"eval(?:uation)?|val(?:id(?:ation)?)?|test|dev|held[-_ ]?out", re.I)
+_SIGNAL = re.compile(r"reward|score|return|accuracy|acc\b|pass@|success", re.I)
+_RUNS = ("run", "run_id", "run_name", "experiment")
+
+
+@dataclass
+class Log:
+    """What a reader found: the rows, and what it knows beside them.
+
+    engine: "" to go by the keys. place: what a row's number counts (line, row). required: whether it
+    is an error if nothing in it is a reward. logged: the configuration as the trainer logged it.
+    """
+
+    source: Path
+    frame: Frame
+    engine: str = ""
+    status: str = "unknown"
+    notes: list[str] = field(default_factory=list)
+    logged: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    groups: Groups | None = None
+    rollouts: Mapping[int, tuple[Rollout, ...]] = field(default_factory=dict)
+    summary: Mapping[str, Any] | None = None
+    window: int | None = None
+    place: str = "line"
+    name: str = ""
+
+
+def no_groups() -> Groups:
+    """Groups of a log that has none."""
+    none = np.empty(0, np.int64)
+    return Groups(none, none, (), np.empty(0), np.zeros(1, np.int64))
+
+
+def no_evaluations() -> Evaluations:
+    """Evaluations of a log that has none."""
+    return _evaluations([])
+
+
+def assemble(log: Log) -> Run:
+    """The run in a log; UserError where there is no metric of reinforcement learning in it."""
+    lines, columns, sparse = log.frame.finish()
+    if not columns:
+        raise UserError(f"{log.source}: no metrics in it; give the file that the trainer logs to")
+    notes = log.notes
+    columns, raw = _unprefixed(columns)
+    engine = log.engine or definitions.engine_of(columns)
+    _same_run(log)
+    if not any(_SIGNAL.search(key) for key in columns):
+        some = ", ".join([_shown(key) for key in columns if key not in CLOCKS][:6])
+        raise UserError(
+            f"{log.source}: no reward in it, so it is no log of reinforcement learning (perhaps of supervised "
+            f"training); it has {some or 'only steps and times'}; give the log of a GRPO run"
+        )
+    for key in [key for key in columns if definitions.scaled(key)]:
+        base, factor = definitions.scaled(key) or ("", 1.0)
+        if base not in columns:
+            columns[base] = columns[key] * factor
+            notes.append(f"{_shown(key)} is kept, and {_shown(base)} is it times {factor:g}")
+    step = _step(columns, notes, log)
+    columns.pop("step", None)
+    held_out = _held_out_rows(log, len(step))
+    evaluated = {key: match["name"] for key in columns if (match := _EVALUATION.fullmatch(key))}
+    training = [key for key in columns if key not in evaluated]
+    scored = _any(columns, list(evaluated), len(step))
+    busy = _any(columns, [key for key in training if key not in CLOCKS], len(step)) | ~scored  # all NaN: a row too
+    busy &= ~held_out
+    summary = _summary(columns, training, busy, engine, log.summary)
+    lost = (busy | scored | held_out) & ~np.isfinite(step)
+    if lost.any():
+        notes.append(
+            f"{int(lost.sum())} rows have no step, the first in {log.place} {lines[lost][0]}, and were left out"
+        )
+    table, places = _joined(
+        {"step": step, **{key: columns[key] for key in training}}, lines, np.flatnonzero(busy & ~lost), log
+    )
+    segments, table = _segments(table, places, log)
+    window = log.window or _window(engine, table["step"], notes)
+    given = settings_of(engine, log.logged, log.given)
+    named, said = definitions.names(engine, table, given, window)
+    notes += said
+    evaluations = _evaluation_rows(engine, columns, evaluated, training, step, held_out, notes)
+    unknown = _unknown(log.frame.texts, sparse, notes)
+    return Run(
+        meta=Meta(log.source, engine, log.name or log.source.resolve().name, log.status, tuple(dict.fromkeys(notes))),
+        config={"engine": engine, "settings": given, "logged": log.logged},
+        table=_renamed(table, named),
+        groups=log.groups or no_groups(),
+        evaluations=evaluations,
+        rollouts=log.rollouts,
+        summary=summary,
+        keys={named.get(key, key): raw.get(key, key) for key in table if key in named or key in raw},
+        segments=tuple(Segment(_renamed(part, named), place) for part, place in segments),
+        unknown=unknown,
+        window=window,
+    )
+
+
+def _unprefixed(columns: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str, str]]:
+    """Keys without the train/ before all of them and spaces around slashes; and new key -> key in the log."""
+    prefixed = sum(key.startswith("train/") for key in columns)
+    strip = prefixed >= 3
+    found: dict[str, Floats] = {}
+    raw: dict[str, str] = {}
+    for key, column in columns.items():
+        new = key.removeprefix("train/") if strip else key
+        new = re.sub(r" */ *", "/", new) if " / " in new else new
+        new = new if new not in columns and new not in found else key
+        found[new] = column
+        if new != key:
+            raw[new] = key
+    return found, raw
+
+
+def _shown(key: str) -> str:
+    """A key of the log, fit for one line of a message."""
+    return "".join(letter if letter.isprintable() else "?" for letter in key[:60])
+
+
+def _same_run(log: Log) -> None:
+    for key in _RUNS:
+        labels = sorted(set(log.frame.labels.get(key, {}).values()))
+        if len(labels) > 1:
+            raise UserError(
+                f"{log.source}: rows of {len(labels)} runs ({key}: {', '.join(map(_shown, labels[:4]))}…); split it by "
+                f"{key}, and give one of them"
+            )
+
+
+def _step(columns: Mapping[str, Floats], notes: list[str], log: Log) -> Floats:
+    """The step of each row, from the surest key; the row's number where there is none."""
+    count = len(next(iter(columns.values())))
+    best, most = None, 0
+    for key in STEPS:
+        if key in columns and (finite := int(np.isfinite(columns[key]).sum())) > 1.5 * most:
+            best, most = key, finite
+    if best is None:
+        notes.append("no key counts steps, so rows are numbered from 1")
+        return np.arange(1.0, count + 1)
+    step = columns[best].copy()
+    step[~(np.abs(step) < 2.0**53)] = math.nan
+    if best == "_step":
+        notes.append("steps are those of wandb.log calls (_step), which need not be optimiser steps")
+    return step
+
+
+def _held_out_rows(log: Log, count: int) -> Bools:
+    """Rows that a label such as split: val marks as evaluations."""
+    marked = np.zeros(count, bool)
+    for key in ("split", "phase", "mode", "type"):
+        labels = log.frame.labels.get(key, {})
+        for row, text in labels.items():
+            if _HELD_OUT.fullmatch(text):
+                marked[row] = True
+    return marked
+
+
+def _any(columns: Mapping[str, Floats], keys: Sequence[str], count: int) -> Bools:
+    """Rows in which any of the keys has a value."""
+    found = np.zeros(count, bool)
+    for key in keys:
+        found |= ~np.isnan(columns[key])
+        if found.all():
+            break
+    return found
+
+
+def _summary(
+    columns: dict[str, Floats], training: list[str], busy: Bools, engine: str, known: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """Takes the closing row of transformers out of the table, as the run's summary."""
+    if "train_runtime" not in columns:
+        return known
+    closing = ~np.isnan(columns["train_runtime"])
+    others = _any(columns, [key for key in training if key not in SUMMARY and key not in CLOCKS], len(busy))
+    closing &= ~others
+    if not closing.any():
+        return known
+    last = int(np.flatnonzero(closing)[-1])
+    busy &= ~closing
+    values = {key: float(columns[key][last]) for key in SUMMARY if key in columns and not np.isnan(columns[key][last])}
+    for key in SUMMARY - CLOCKS:
+        if key in columns and key in training and not (~np.isnan(columns[key]) & busy).any():
+            training.remove(key)
+    return {**values, **(known or {})}
+
+
+def _joined(table: dict[str, Floats], lines: Ints, rows: Ints, log: Log) -> tuple[dict[str, Floats], Ints]:
+    """Rows of one step in a row, where they do not contradict each other; rows, and the place of each."""
+    if len(rows) < len(lines):
+        table = {key: column[rows] for key, column in table.items()}
+    step, places = table["step"], lines[rows]
+    if not len(step):
+        raise UserError(f"{log.source}: no row with a step and a training metric in it; give the trainer's own log")
+    first = np.append(True, np.diff(step) != 0)
+    if first.all():
+        return table, places
+    starts = np.flatnonzero(first)
+    with np.errstate(invalid="ignore"):
+        clash = np.zeros(len(starts), bool)
+        for key, column in table.items():
+            if key not in CLOCKS:
+                clash |= np.fmax.reduceat(column, starts) > np.fmin.reduceat(column, starts)
+        group = np.cumsum(first) - 1
+        first |= clash[group]
+        starts = np.flatnonzero(first)
+        joined = {key: np.fmax.reduceat(column, starts) for key, column in table.items()}
+    if len(starts) < len(step):
+        log.notes.append(f"{len(step) - len(starts)} rows were joined with others of the same step")
+    return joined, places[starts]
+
+
+def _segments(
+    table: dict[str, Floats], places: Ints, log: Log
+) -> tuple[list[tuple[dict[str, Floats], str]], dict[str, Floats]]:
+    """All attempts where there are several, and the last attempt of every step."""
+    step = table["step"]
+    cuts = np.flatnonzero(np.diff(step) <= 0) + 1
+    if not len(cuts):
+        return [], table
+    if len(cuts) > 20 and len(cuts) > 0.2 * len(step):
+        raise UserError(
+            f"{log.source}: the step falls or repeats {len(cuts)} times in {len(step)} rows: a row per rollout, or "
+            "several runs in one file; give the metrics of one run, a row per step"
+        )
+    edges = [0, *cuts.tolist(), len(step)]
+    keep = np.zeros(len(step), bool)
+    limit = math.inf
+    for begin, end in reversed(list(itertools.pairwise(edges))):
+        keep[begin:end] = step[begin:end] < limit
+        limit = min(limit, step[begin])
+    log.notes.append(
+        f"restarted {len(cuts)} times, first in {log.place} {places[cuts[0]]} (step {step[cuts[0]]:g} after "
+        f"{step[cuts[0] - 1]:g}): the table has the last attempt of every step, {int(keep.sum())} of {len(step)} rows; "
+        "all are in the segments"
+    )
+    parts = [
+        ({key: column[begin:end] for key, column in table.items()}, f"{log.place} {places[begin]}")
+        for begin, end in itertools.pairwise(edges)
+    ]
+    return parts, {key: column[keep] for key, column in table.items()}
+
+
+def _window(engine: str, step: Floats, notes: list[str]) -> int:
+    """Steps that a row of TRL is the mean over, from the distance of the rows."""
+    if engine != "trl" or len(step) < 3:
+        return 1
+    gaps = np.diff(step)
+    window = int(np.median(gaps))
+    if window > 1:
+        notes.append(f"each row is the mean over {window} steps (logging_steps), so spikes and variances are damped")
+    return max(window, 1)
+
+
+def _renamed(table: Mapping[str, Floats], named: Mapping[str, str]) -> dict[str, Floats]:
+    return {named.get(key, key): column for key, column in table.items()}
+
+
+def _evaluation_rows(
+    engine: str,
+    columns: Mapping[str, Floats],
+    evaluated: Mapping[str, str],
+    training: Sequence[str],
+    step: Floats,
+    held_out: Bools,
+    notes: list[str],
+) -> Evaluations:
+    found: dict[tuple[float, str], float] = {}
+    count = 0
+    sources: list[tuple[str, str, Bools]] = []
+    for key, name in evaluated.items():
+        core = key.startswith(("val-core", "val-aux"))
+        sources.append((key, key if core else vocabulary.canonical(engine, name) or name, ~np.isnan(columns[key])))
+    if held_out.any():
+        for key in training:
+            if key not in CLOCKS:
+                here = held_out & ~np.isnan(columns[key])
+                sources.append((key, vocabulary.canonical(engine, key) or key, here))
+    for key, name, present in sources:
+        rows = np.flatnonzero(present & np.isfinite(step))
+        for row in rows:
+            found[float(step[row]), name] = float(columns[key][row])
+        count += len(rows)
+    if count > len(found):
+        notes.append(f"{count - len(found)} evaluations were repeated at the same step; the last of each is kept")
+    return _evaluations(sorted((at, name, value) for (at, name), value in found.items()))
+
+
+def _evaluations(rows: list[tuple[float, str, float]]) -> Evaluations:
+    return Evaluations(
+        step=np.array([int(at) for at, _, _ in rows], np.int64),
+        metric=tuple(name for _, name, _ in rows),
+        value=np.array([value for _, _, value in rows], np.float64),
+        se=np.full(len(rows), math.nan),
+        n=np.zeros(len(rows), np.int64),
+        flag=("no standard error in the log",) * len(rows),
+    )
+
+
+def _unknown(texts: Mapping[str, Texts], sparse: Mapping[str, Sparse], notes: list[str]) -> dict[str, Texts | Sparse]:
+    if sparse:
+        notes.append(f"{len(sparse)} keys occur too seldom for a column each; they are in `unknown`")
+    return {**texts, **sparse}

@@ -1,0 +1,71 @@
+"""Where a metric was over a part of the run: a fact that only measurement noise blurs. Ours.
+
+"Entropy fell below a fifth", "40 % of completions are cut" and "reward stayed where it began" speak of what the
+run did, whatever made it do so. A policy that wandered there is there. So the quantity is the mean over the rows of a
+window, and only the part of the noise that rows do not share blurs it. For a slow wandering plus white
+noise of variance v, half the mean squared difference of successive rows, ½ E(Δ²) = v + (variance of the wandering)
+(1 − φ), bounds v from above without a model (von Neumann 1941), and is blind to trends and jumps elsewhere:
+
+    se² = ½ mean(Δ²) / rows of the window,   t with about ⅔ (rows − 1) degrees of freedom.
+
+What the run was *drawn to* is another question: `trends` answers it, and needs many more rows where φ is large.
+
+Conventions: windows are shares of the rows. Degenerate: where successive rows do not differ, the error is 0 and tests
+are decided by the sign.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import stdtr
+
+from grposcope.timeseries.noise import Array, Tested
+
+Span = tuple[float, float]
+
+LEAST = 3
+"""Rows of the smallest window; a shorter one is widened."""
+
+AROUND = 20
+"""Rows, in and beside the window, that at least the noise is judged by."""
+
+
+def level(y: Array, span: Span, above: float = 0.0) -> Tested:
+    """The mean of finite y (n,) over `span`, less a constant."""
+    mean, variance, df = _mean(y, span)
+    return _tested(mean - above, variance, df)
+
+
+def change(y: Array, first: Span, last: Span, ratio: float = 1.0, minus: float = 0.0) -> Tested:
+    """Mean over `last` less `ratio` × mean over `first`, less a constant; degrees of freedom by Welch."""
+    early, v_early, df_early = _mean(y, first)
+    late, v_late, df_late = _mean(y, last)
+    v_early *= ratio**2
+    total = v_early + v_late
+    df = total**2 / (v_early**2 / df_early + v_late**2 / df_late) if total > 0 else 1.0
+    return _tested(late - ratio * early - minus, total, df)
+
+
+def rows(n: int, span: Span, least: int = LEAST) -> slice:
+    """The rows whose middle lies in `span`, widened to `least` of them where there are as many."""
+    first, last = math.ceil(span[0] * n - 0.5), math.floor(span[1] * n - 0.5) + 1
+    least = min(least, n)
+    if last - first < least:
+        first = min(max((first + last - least) // 2, 0), n - least)
+        last = first + least
+    return slice(first, last)
+
+
+def _mean(y: Array, span: Span) -> tuple[float, float, float]:
+    part, steps = y[rows(len(y), span)], np.diff(y[rows(len(y), span, AROUND)])
+    variance = 0.5 * float(np.square(steps).sum()) / len(steps) / len(part)  # a product would wake all BLAS threads
+    return float(part.mean()), variance, max(2 * len(steps) / 3, 1.0)
+
+
+def _tested(value: float, variance: float, df: float) -> Tested:
+    error = math.sqrt(variance)
+    if error <= 1e-12 * abs(value):
+        return Tested(value, 0.0, 0.0 if value > 0 else 1.0, 0.0 if value < 0 else 1.0)
+    return Tested(value, error, float(stdtr(df, -value / error)), float(stdtr(df, value / error)))

@@ -1,0 +1,46 @@
+"""`--probe-every`: geometry of the gradient while training, from the batch at hand.
+
+Measured where a batch is fresh, so that the gradient is the one of the update to come (without KL term and entropy
+bonus). It draws no random number of the run and changes neither weights nor gradients: the run stays
+the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from grposcope.errors import UserError
+from grposcope.geometry import per_step as geometry
+from grposcope.training.config import TrainConfig
+from grposcope.training.rollouts import Batch
+from grposcope.training.setup import Lab
+
+CHECKED = 10
+"""One probe in so many compares itself with autograd, the first one among them."""
+
+
+def due(config: TrainConfig, step: int) -> bool:
+    """Whether a batch is fresh at `step` and used at one of the steps 1, 1 + K, 1 + 2K, … (K = `probe_every`)."""
+    every, fresh = config.probe_every, (step - 1) % config.interval == 0
+    return bool(every) and fresh and (1 - step) % every < config.interval
+
+
+def measure(step: int, lab: Lab, batch: Batch, lr: float) -> tuple[dict[str, float], str]:
+    """The metrics `geometry/…` and `seconds_probe` of a batch that is fresh at `step`, and why if they are all NaN."""
+    began, why, config = time.perf_counter(), "", lab.config
+    try:
+        found = geometry.step_metrics(
+            lab.policy.model,
+            batch.rollouts,
+            lab.objective,
+            prompts=config.probe_prompts,
+            temperature=config.temperature,
+            seed=config.seed,
+            credit=config.credit,
+            learning_rate=lr,
+            check=(step - 1) // config.probe_every % CHECKED == 0,
+        )
+    except UserError as error:
+        found, why = dict.fromkeys(geometry.NAMES, math.nan), str(error)
+    return found | {"seconds_probe": time.perf_counter() - began}, why
