@@ -1,21 +1,31 @@
-"""Files that other programs rely on: strict JSON that is safe to print, and writes that are atomic."""
+"""Files that other programs rely on: strict JSON that is safe to print, JSON lines, and writes that are atomic."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from grposcope.errors import UserError
+
 HIDDEN = re.compile(
     "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 """Characters that a terminal acts on, or that are not seen, and halves of characters, which it cannot show."""
+
+NAMED: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Strings that stand for the numbers JSON does not have: `dumps` writes them, `finite_or_named` reads them back."""
+
+MEND = "mend or delete that line, or restore the file from a copy"
+"""What to do about a line of a record that cannot be read."""
 
 
 def dumps(content: Any, indent: int | None = None) -> str:
@@ -51,6 +61,78 @@ def write_json(path: Path, content: Any) -> None:
     """Write `content` as indented strict JSON, atomically."""
     with atomic(path) as file:
         file.write((dumps(content, indent=2) + "\n").encode())
+
+
+def json_object(line: bytes | str, where: str, remedy: str = MEND) -> dict[str, Any]:
+    """The JSON object that a line holds; a byte-order mark before it is dropped.
+
+    NaN, Infinity and -Infinity are accepted as literals, as Python writes them. UserError, which begins with `where`
+    (such as "log.jsonl, line 8") and ends with `remedy`, where the line is not UTF-8, not JSON, or no object.
+    """
+    try:
+        text = line if isinstance(line, str) else line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{where}: byte {error.start + 1} is not UTF-8; save the file as UTF-8") from None
+    try:
+        row = json.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not valid JSON ({error}); {remedy}") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: a JSON {type(row).__name__}, not an object; {remedy}")
+    return row
+
+
+def json_lines(path: Path, remedy: str = MEND) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number from 1, object) of every line that is not blank, read as it is asked for; gzip is recognised.
+
+    UserError, naming file and line, for a line that is no JSON object and for a file that cannot be read.
+    """
+    number = 0
+    try:
+        with _plain_or_gzip(path) as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, json_object(line, f"{path}, line {number}", remedy)
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file; give the path of a JSONL file") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; give the path of a JSONL file in it") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(
+            f"{path}: the gzip data breaks off after line {number} ({error}); copy the file again"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}); check the path and its rights") from None
+
+
+def _plain_or_gzip(path: Path) -> IO[bytes]:
+    with path.open("rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
+
+
+def json_number(value: Any) -> float | None:
+    """A JSON value as a number: NaN for null, the strings of NAMED too; None for what is no number.
+
+    A number larger than any float is infinite; true is 1.
+    """
+    if isinstance(value, int | float):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    if value is None:
+        return math.nan
+    return NAMED.get(value) if isinstance(value, str) else None
+
+
+def finite_or_named(content: Any) -> Any:
+    """A JSON value with the strings of NAMED, wherever in it, replaced by the numbers that they stand for."""
+    if isinstance(content, dict):
+        return {name: finite_or_named(value) for name, value in content.items()}
+    if isinstance(content, list):
+        return [finite_or_named(value) for value in content]
+    return NAMED.get(content, content) if isinstance(content, str) else content
 
 
 def _plain(content: Any) -> Any:

@@ -19,7 +19,7 @@ CONTROLS = [
 ]
 """Names of the first 32 characters."""
 
-_UNSEEN = re.compile(f"[{UNSEEN}\\n\\t\U000e0000-\U000e007f]")
+_UNSEEN = re.compile(f"[{UNSEEN}\\n\\t\ud800-\udfff\U000e0000-\U000e007f]")
 
 
 def visible(text: str, limit: int = 200) -> str:

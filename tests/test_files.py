@@ -1,0 +1,76 @@
+"""JSON lines: whatever `dumps` writes is read back, and a line that cannot be read is named with its file."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grposcope.errors import UserError
+from grposcope.files import dumps, finite_or_named, json_lines, json_number, json_object
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text().filter(lambda text: text not in ("NaN",)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@given(st.dictionaries(st.text(), VALUES, max_size=4))
+def test_what_dumps_writes_is_read_back(content: dict[str, Any]) -> None:
+    assert same(finite_or_named(json_object(dumps(content), "here")), finite_or_named(content))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"a": ', "log.jsonl, line 2: not valid JSON"),
+        (b"[1]", "log.jsonl, line 2: a JSON list, not an object"),
+        (b'{"a": "\xff"}', "log.jsonl, line 2: byte 8 is not UTF-8"),
+        (b'{"a":' * 9000 + b"1" + b"}" * 9000, "log.jsonl, line 2: not valid JSON"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(tmp_path: Path, line: bytes, words: str) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"a": 1}\n' + line + b"\n")
+    rows = json_lines(path)
+    assert next(rows) == (1, {"a": 1})
+    with pytest.raises(UserError, match=words):
+        next(rows)
+
+
+def test_blank_lines_a_byte_order_mark_and_gzip(tmp_path: Path) -> None:
+    content = b'\xef\xbb\xbf{"a": NaN}\r\n\n \n{"b": 2}'
+    for name, data in (("plain", content), ("packed", gzip.compress(content))):
+        (tmp_path / name).write_bytes(data)
+        (first, one), (second, other) = json_lines(tmp_path / name)
+        assert (first, second, other) == (1, 4, {"b": 2})
+        assert math.isnan(one["a"])
+    (tmp_path / "cut").write_bytes(gzip.compress(content)[:-9])
+    with pytest.raises(UserError, match="the gzip data breaks off"):
+        list(json_lines(tmp_path / "cut"))
+    for path, words in ((tmp_path / "none", "there is no such file"), (tmp_path, "is a folder")):
+        with pytest.raises(UserError, match=words):
+            list(json_lines(path))
+
+
+def test_values_as_numbers() -> None:
+    assert json_number(True) == 1.0
+    assert json_number(-(10**400)) == -math.inf
+    assert math.isnan(json_number(None) or 0.0)
+    assert json_number("-Infinity") == -math.inf
+    assert [json_number(value) for value in ("0.5", [], {})] == [None, None, None]
