@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from grposcope import policies, tasks
-from grposcope.geometry import probe, sparsity
+from grposcope.geometry import probe
 from grposcope.geometry.trajectory import Trajectory
 from grposcope.objectives import advantages, recipes
 from grposcope.records import Estimate
@@ -36,15 +36,17 @@ from grposcope.training.config import TrainConfig
 from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
 from grposcope.training.update import Fixed, update
+from grposcope.ustat import dead_groups
 
 
 def measured(model, rollouts, lr: float, prompts: int) -> dict[str, float]:
     """The numbers of one step."""
     live = (~advantages.dead(rollouts.rewards)).nonzero()[:, 0][:prompts]
+    rewards = rollouts.rewards.cpu().numpy()
     row = {
         "solved": float(rollouts.rewards.mean()),
-        "dead": sparsity.dead_fraction(rollouts.rewards).value,
-        "dead if alike": sparsity.dead_prediction(rollouts.rewards),
+        "dead": dead_groups.share(rewards).value,
+        "dead if alike": dead_groups.chance_if_alike(rewards),
     }
     if len(live) < 2:
         return row

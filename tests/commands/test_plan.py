@@ -18,7 +18,7 @@ from grposcope.commands import plan, plan_text
 from grposcope.errors import UserError
 from grposcope.files import dumps
 from grposcope.records import Estimate
-from grposcope.ustat import gram_file, moments, mse, planning, reward_logs
+from grposcope.ustat import dead_groups, gram_file, moments, mse, planning
 
 
 def make_probe(folder: Path, prompts: int = 12, group: int = 6, seed: int = 0, **change: Any) -> gram_file.GramFile:
@@ -75,7 +75,7 @@ def test_a_probes_plan_is_that_of_the_library(tmp_path: Path, capsys: pytest.Cap
     assert document["errors"]["standardized (GRPO), with its bias"] == standardized
     assert f"best G = {best.integer}" in text
     assert "tiny on arithmetic, 12 prompts × 6 rollouts" in text
-    dead = reward_logs.dead_fraction(probe.rewards, 5).value
+    dead = dead_groups.expected(probe.rewards, 5).value
     assert f"{dead:.1%}" in text
 
 
@@ -137,7 +137,7 @@ def test_a_run_answers_what_rewards_can_say(tmp_path: Path, capsys: pytest.Captu
     assert document["steps"] == [7, 10]
     assert document["groups"] == 12
     for point in document["curve"]:
-        assert point["dead"]["value"] == reward_logs.dead_fraction(logged[18:], point["group"]).value
+        assert point["dead"]["value"] == dead_groups.expected(logged[18:], point["group"]).value
     assert document["plan"] is None
     assert "best group" in document["cannot_tell"]
     assert "cannot tell" in text

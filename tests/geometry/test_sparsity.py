@@ -1,4 +1,4 @@
-"""Sparsity measures in closed form, the dead fraction by enumeration, updates that bfloat16 shows."""
+"""Sparsity measures in closed form, updates that bfloat16 shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from grposcope.geometry import sparsity
-from reference.enumerate import bernoulli, expectation
 
 
 @pytest.mark.parametrize("n", [2, 10, 1000])
@@ -50,29 +49,6 @@ def test_gini_is_the_mean_difference(values: list[float]) -> None:
 def test_of_nothing_is_nan() -> None:
     for sizes in (torch.zeros(5), torch.zeros(0)):
         assert all(math.isnan(v) for v in sparsity.measures(sizes).values())
-
-
-@pytest.mark.parametrize("p", [0.05, 0.5, 0.8])
-@pytest.mark.parametrize("group", [2, 4])
-def test_dead_chance_by_enumeration(p: float, group: int) -> None:
-    dead = expectation(lambda r: float(len(set(r)) == 1), bernoulli(p), group)
-    assert sparsity.dead_chance(p, group) == pytest.approx(dead)
-
-
-@pytest.mark.parametrize("p", [0.1, 0.6])
-def test_dead_fraction_of_smaller_groups_is_unbiased(p: float) -> None:
-    """Expectation over all 2^6 outcomes of six rollouts is the dead chance of three."""
-    found = expectation(lambda r: sparsity.dead_at(torch.tensor([r]), 3).value, bernoulli(p), 6)
-    assert found == pytest.approx(sparsity.dead_chance(p, 3))
-
-
-def test_observed_dead_fraction_and_its_prediction() -> None:
-    rewards = torch.tensor([[1.0, 1, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 1]])
-    assert sparsity.dead_fraction(rewards).value == 0.5
-    assert sparsity.dead_prediction(rewards) == pytest.approx((7 / 16) ** 4 + (9 / 16) ** 4)
-    assert sparsity.dead_at(rewards, 4).value == 0.5
-    assert math.isnan(sparsity.dead_prediction(rewards * 0.5))
-    assert sparsity.dead_at(rewards, 5).flag
 
 
 def test_updates_smaller_than_half_the_spacing_are_not_seen() -> None:

@@ -202,7 +202,7 @@ def _from_run(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[st
     import numpy as np
 
     from grposcope.commands import plan_text
-    from grposcope.ustat import reward_logs
+    from grposcope.ustat import dead_groups
 
     logged, steps = _logged(folder / "groups.jsonl", arguments.last)
     if not any(len(set(group)) > 1 for group in logged):
@@ -215,9 +215,9 @@ def _from_run(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[st
     curve = [
         {
             "group": group,
-            "dead": reward_logs.dead_fraction(array, group),
-            "live_per_rollout": reward_logs.live_per_rollout(array, group),
-            "draws": reward_logs.resampling_cost(array, group),
+            "dead": dead_groups.expected(array, group),
+            "live_per_rollout": dead_groups.live_per_rollout(array, group),
+            "draws": dead_groups.resampling_cost(array, group),
         }
         for group in arguments.groups
     ]

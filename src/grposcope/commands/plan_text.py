@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.records import Estimate
-from grposcope.ustat import mse, planning, reward_logs
+from grposcope.ustat import dead_groups, mse, planning
 from grposcope.ustat.gram_file import GramFile
 from grposcope.ustat.moments import Moments
 from grposcope.ustat.planning import Allocation, Plan
@@ -54,12 +54,12 @@ def curve(plan: Plan, probe: GramFile) -> str:
     rows = [("G", "budget × MSE", "more budget needed", "95 % interval", "÷ oracle", "dead groups", "")]
     beyond = False
     for point in plan.curve:
-        dead = reward_logs.dead_fraction(probe.rewards, point.group)
-        beyond |= dead.flag == reward_logs.EXTRAPOLATED
+        dead = dead_groups.expected(probe.rewards, point.group)
+        beyond |= dead.flag == dead_groups.EXTRAPOLATED
         rows.append((
             str(point.group), plus_minus(point.cost_mse.value, point.cost_mse.se), f"{point.loss:+.1%}",
             span(100 * point.loss_interval[0], 100 * point.loss_interval[1], " %"), f"{point.efficiency.value:.3f}",
-            f"{dead.value:.1%}{'*' if dead.flag == reward_logs.EXTRAPOLATED else ''}", _bar(point.loss, most),
+            f"{dead.value:.1%}{'*' if dead.flag == dead_groups.EXTRAPOLATED else ''}", _bar(point.loss, most),
         ))  # fmt: skip
     note = "\n* beyond the probe's group: success rates taken as beta-distributed" if beyond else ""
     return "what you lose at each group size (budget to reach the same error as at the best)\n" + table(rows) + note
@@ -101,7 +101,7 @@ def batch(found: Moments, bought: Allocation, budget: float, errors: Mapping[str
 
 def dead(found: Moments, probe: GramFile, group: int) -> str:
     """Dead groups at the chosen size, and what replacing them would do."""
-    share = reward_logs.dead_fraction(probe.rewards, group)
+    share = dead_groups.expected(probe.rewards, group)
     if math.isnan(share.value):
         return f"dead groups at G = {group}: cannot tell, {share.flag}"
     gain = planning.resampling_gain(found, group, share.value)

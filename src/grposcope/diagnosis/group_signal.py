@@ -5,9 +5,9 @@ takes away. One-way analysis of variance, unbiased for groups of unequal size n_
 
     within = Σ (n_i − 1) s_i² / (N − k)        between = (MSB − within) / n₀,  n₀ = (N − Σ n_i²/N) / (k − 1)
 
-Dead groups are held against what chance alone makes of the success rates (`ustat.binomial`): many more than that means
-that rollouts of a group copy each other, or that rates lie further apart than a Beta distribution. What another group
-size would buy is `ustat.rewards`: unbiased up to the logged size, a Beta distribution beyond.
+Dead groups are compared with what the success rates explain by chance (`ustat.dead_groups`): many more than that
+means that rollouts of a group copy each other, or that rates lie further apart than a Beta distribution. What another
+group size would buy is unbiased up to the logged size, and by a Beta distribution of success rates beyond.
 
 Conventions: rates change, so everything is said of the early and late parts of a run by themselves. Standard errors
 are jackknifed over groups. Degenerate: groups of one have no variance within and are left out. Groups that a
@@ -27,7 +27,7 @@ from grposcope.records import Estimate
 from grposcope.runs.run import Floats, Groups, Ints, Run
 from grposcope.timeseries.change import EARLY, LATE
 from grposcope.timeseries.level import Span
-from grposcope.ustat import dead_groups, resampling, reward_logs
+from grposcope.ustat import dead_groups, resampling
 
 LEAST = 10
 """Groups below which nothing is said of them."""
@@ -95,18 +95,17 @@ def signal(run: Run, span: Span = LATE) -> Signal | None:
     sizes = (~np.isnan(table)).sum(1)
     size, values = int(np.median(sizes)), np.unique(table[~np.isnan(table)])
     within, between = variances(table)
-    shares = (np.nanmax(table, 1) == np.nanmin(table, 1)).astype(np.float64)
     expected = None
     if len(values) == 2 and np.ptp(sizes) == 0 and not run.config.get("objective", {}).get("resample_dead"):
         expected = dead_groups.predicted(np.bincount((table == values[1]).sum(1), minlength=size + 1))
     live = {}
     if len(values) <= VALUES:
         tried = sorted({*SIZES, size}) if len(values) <= 2 else sorted({s for s in SIZES if s < size} | {size})
-        found = {s: reward_logs.live_per_rollout(table, s) for s in tried}
+        found = {s: dead_groups.live_per_rollout(table, s) for s in tried}
         live = {s: Estimate(100 * e.value, 100 * e.se, e.n, e.flag) for s, e in found.items()}
     return Signal(
         int(inside[0]), int(inside[-1]), len(table), size, within, between,
-        resampling.estimate(float(shares.mean()), resampling.means_left_out(shares)), expected, live,
+        dead_groups.share(table), expected, live,
     )  # fmt: skip
 
 

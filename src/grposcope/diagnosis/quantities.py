@@ -14,6 +14,7 @@ from grposcope.timeseries import change
 from grposcope.timeseries import level as levels
 from grposcope.timeseries.change import Curve
 from grposcope.timeseries.noise import Array, Tested
+from grposcope.ustat import dead_groups
 
 LEAST = 30
 """Rows below which changes of a training metric are not tested: autocorrelation cannot be judged."""
@@ -145,10 +146,10 @@ class View:
             return logged
         groups = self.run.groups
         if len(groups) >= LEAST:
-            edges = groups.offsets[:-1]
-            spread = np.maximum.reduceat(groups.rewards, edges) - np.minimum.reduceat(groups.rewards, edges)
             steps, where = np.unique(groups.step, return_inverse=True)
-            shares = np.bincount(where, weights=spread == 0) / np.bincount(where)
+            shares = np.bincount(
+                where, weights=dead_groups.is_dead_ragged(groups.rewards, groups.offsets)
+            ) / np.bincount(where)
             if len(steps) >= LEAST:
                 return Series("dead_fraction of the groups", steps.astype(np.float64), shares)
         return self._dead_at_least()

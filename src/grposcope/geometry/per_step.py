@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.geometry import sparsity, weightings
+from grposcope.geometry import weightings
 from grposcope.geometry.probe import Probe, probe
 from grposcope.geometry.weightings import Credit
 from grposcope.objectives import Objective
 from grposcope.records import Rollouts
+from grposcope.ustat import dead_groups
 
 NAMES = tuple(
     f"geometry/{name}"
@@ -47,10 +48,8 @@ def step_metrics(
     check: with the self-check, which takes a sixth of the time.
     UserError as from `probe`, but a batch without any gradient is no error; KeyboardInterrupt after Ctrl-C.
     """
-    found = {
-        "dead": sparsity.dead_fraction(rollouts.rewards).value,
-        "dead_predicted": sparsity.dead_prediction(rollouts.rewards),
-    }
+    rewards = rollouts.rewards.cpu().numpy()
+    found = {"dead": dead_groups.share(rewards).value, "dead_predicted": dead_groups.chance_if_alike(rewards)}
     weights = weightings.of_recipe(recipe, rollouts, credit).weights
     live = weights.reshape(len(rollouts.rewards), -1).any(-1).nonzero()[:prompts, 0]
     found["prompts"] = float(len(live))

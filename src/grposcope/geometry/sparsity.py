@@ -1,4 +1,4 @@
-"""How unevenly a gradient is spread: over groups, over tokens, over parameters.
+"""How unevenly a gradient is spread over tokens and over parameters.
 
 Of non-negative numbers x_1 … x_n (sizes of tokens' scores, of gradient entries):
 
@@ -7,8 +7,7 @@ Of non-negative numbers x_1 … x_n (sizes of tokens' scores, of gradient entrie
     top_q     share of Σx² in the largest q %
     below_τ   share of entries smaller than τ · max
 
-Groups: a group is dead when all its rewards are equal; for binary rewards with the same success rate
-p everywhere that has probability p^G + (1−p)^G. Updates: a weight kept in bfloat16 moves only when the
+Updates: a weight kept in bfloat16 moves only when the
 step exceeds half the distance to the next representable number.
 
 Of nothing, or of zeros only, each measure is NaN.
@@ -24,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grposcope.objectives import advantages
 from grposcope.records import Estimate
 
 SAMPLE = 2**20
@@ -89,41 +87,6 @@ def _top_share(ordered: Tensor, percent: float) -> float:
     if not total > 0:
         return math.nan
     return float(energy[-max(1, math.ceil(percent / 100 * len(energy) - 1e-9)) :].sum()) / total
-
-
-def dead_fraction(rewards: Tensor) -> Estimate:
-    """Share of groups (P, G) whose rewards are all equal, with its standard error over prompts."""
-    return Estimate.mean([float(d) for d in advantages.dead(rewards)])
-
-
-def dead_chance(success: float, group: int) -> float:
-    """p^G + (1−p)^G: the chance that a group of binary rewards is dead."""
-    return success**group + (1 - success) ** group
-
-
-def dead_prediction(rewards: Tensor) -> float:
-    """`dead_chance` at the overall success rate: the dead fraction if all prompts were equally hard.
-
-    What is observed lies above it as far as prompts differ. NaN where rewards are not binary.
-    """
-    if not binary(rewards):
-        return math.nan
-    return dead_chance(float(rewards.double().mean()), rewards.shape[-1])
-
-
-def dead_at(rewards: Tensor, group: int) -> Estimate:
-    """Unbiased dead fraction for smaller groups of `group` rollouts, from binary rewards (P, G): hypergeometric."""
-    size = rewards.shape[-1]
-    if not binary(rewards) or group > size:
-        return Estimate(math.nan, math.nan, len(rewards), "needs binary rewards and no more rollouts than were drawn")
-    wins = rewards.sum(-1).round().int().tolist()
-    ways = math.comb(size, group)
-    return Estimate.mean([(math.comb(k, group) + math.comb(size - k, group)) / ways for k in wins])
-
-
-def binary(rewards: Tensor) -> bool:
-    """Whether all rewards are 0 or 1."""
-    return bool(((rewards == 0) | (rewards == 1)).all())
 
 
 def visible(weights: Tensor, step: Tensor) -> float:

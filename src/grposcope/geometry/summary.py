@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from grposcope.geometry import sparsity
 from grposcope.geometry.probe import Probe
 from grposcope.geometry.spectrum import Spectrum
+from grposcope.ustat import dead_groups
 
 SHOWN = ("stable", "participation", "entropy_sq", "energy_90", "energy_99", "threshold_0.1")
 """The ranks in the terminal's table; JSON has all."""
@@ -17,7 +17,6 @@ def summary(found: Probe) -> dict[str, Any]:
     """Everything but the single layers and tokens."""
     pooled, _ = found.baseline()
     prompts, group = found.rewards.shape
-    rewards = found.view.logp.new_tensor(found.rewards.tolist())
     names = [name for name in found.settings if name in found.rollout_grams]
     return {
         "recipe": found.recipe,
@@ -42,9 +41,13 @@ def summary(found: Probe) -> dict[str, Any]:
             for name in names
         },
         "groups": {
-            "dead": asdict(sparsity.dead_fraction(rewards)),
-            "dead_if_alike": sparsity.dead_prediction(rewards),
-            "dead_at": {size: asdict(sparsity.dead_at(rewards, size)) for size in (2, 4, 8, 16) if size < group},
+            "dead": asdict(dead_groups.share(found.rewards)),
+            "dead_if_alike": dead_groups.chance_if_alike(found.rewards),
+            "dead_at": {
+                size: asdict(dead_groups.share_in_subsets(found.rewards, size))
+                for size in (2, 4, 8, 16)
+                if size < group
+            },
         },
         "two_classes": {name: asdict(value) for name, value in found.two_classes().items()},
         "baseline": {**{name: asdict(value) for name, value in vars(pooled).items()}, "verdict": pooled.verdict()},

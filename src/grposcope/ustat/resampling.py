@@ -55,13 +55,26 @@ def pair_mean(products: NDArray, weights: NDArray) -> NDArray:
     return np.divide(sums, pairs, out=np.full(len(weights), np.nan), where=pairs > 0)
 
 
+def standard_error(left_out: NDArray, times: NDArray | None = None) -> float:
+    """Jackknife standard error √((n−1)/n Σ (x_i − x̄)²) from the n values of a statistic without each unit.
+
+    times: how many units share each value of `left_out`; by default one.
+    """
+    if times is None:
+        times = np.ones(len(left_out))
+    n = float(times.sum())
+    centre = float(times @ left_out) / n
+    return math.sqrt((n - 1) / n * float(times @ (left_out - centre) ** 2))
+
+
 def estimate(value: float, left_out: NDArray, flag: str = "") -> Estimate:
     """A value with its jackknife standard error; left_out (P,) are the values without each prompt."""
     n = len(left_out)
     if not np.isfinite(left_out).all() or n < 2:
         return Estimate(float(value), math.nan, n, flag or "too few prompts: no standard error")
-    spread = math.sqrt((n - 1) * float(left_out.var()))
-    return Estimate(float(value), spread, n, flag or (f"{n} prompts: rough standard error" if n < FEW else ""))
+    return Estimate(
+        float(value), standard_error(left_out), n, flag or (f"{n} prompts: rough standard error" if n < FEW else "")
+    )
 
 
 def interval(replicates: NDArray, level: float = 0.95) -> tuple[float, float]:

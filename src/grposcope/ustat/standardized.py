@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.ustat import resampling
-from grposcope.ustat.subsets import log_choose
+from grposcope.ustat.dead_groups import log_choose
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from grposcope.records import Estimate
 from grposcope.report.charts import base
 from grposcope.report.elements import Figure, Section, Table
 from grposcope.runs.run import Groups, Ints, Run, labels
-from grposcope.ustat import dead_groups as binomial
+from grposcope.ustat import dead_groups
 from grposcope.ustat.dead_groups import Counts
 
 GROUPS_PER_WINDOW, WINDOWS = 150, 50
@@ -70,21 +70,21 @@ def _numbers(found: Windows) -> dict[str, Any]:
     return {
         "groups": int(total.sum()),
         "group_size": group,
-        "observed": asdict(binomial.observed(total)),
+        "observed": asdict(dead_groups.observed(total)),
         "predicted": asdict(_whole(found)),
-        "alike": asdict(_averaged([binomial.alike(c) for c in found.counts], found)),
-        "plugged_in_biased": binomial.plugged_in(total),
+        "alike": asdict(_averaged([dead_groups.alike(c) for c in found.counts], found)),
+        "plugged_in_biased": dead_groups.plugged_in(total),
         "last_window": {
             "steps": [int(found.first[-1]), int(found.last[-1])],
-            "observed": asdict(binomial.observed(found.counts[-1])),
-            "predicted": asdict(binomial.predicted(found.counts[-1])),
+            "observed": asdict(dead_groups.observed(found.counts[-1])),
+            "predicted": asdict(dead_groups.predicted(found.counts[-1])),
         },
         "other_sizes_last_window": {str(g): asdict(value) for g, value in _other_sizes(found.counts[-1])},
     }
 
 
 def _whole(found: Windows) -> Estimate:
-    return _averaged([binomial.predicted(c) for c in found.counts], found)
+    return _averaged([dead_groups.predicted(c) for c in found.counts], found)
 
 
 def _averaged(parts: Sequence[Estimate], found: Windows) -> Estimate:
@@ -100,8 +100,8 @@ def _other_sizes(counts: Counts) -> list[tuple[int, Estimate]]:
     """Expected share for other group sizes: unbiased below G, by the Beta prediction above."""
     group = len(counts) - 1
     smaller = [g for g in (group // 4, group // 2) if g >= 2]
-    return [(g, binomial.subsets(counts, g)) for g in [*smaller, group]] + [
-        (g, binomial.predicted(counts, g)) for g in (2 * group, 4 * group)
+    return [(g, dead_groups.subsets(counts, g)) for g in [*smaller, group]] + [
+        (g, dead_groups.predicted(counts, g)) for g in (2 * group, 4 * group)
     ]
 
 
@@ -112,7 +112,7 @@ def _text(runs: Sequence[Run], found: Sequence[Windows | None]) -> list[str]:
         if windowed is None:
             said.append(f"{who}{_why_not(run)}")
             continue
-        seen, expected = binomial.observed(windowed.counts.sum(0)), _whole(windowed)
+        seen, expected = dead_groups.observed(windowed.counts.sum(0)), _whole(windowed)
         text = f"{who}{percent(seen.value)} of {seen.n:,} groups were dead: all their rewards were equal, so they "
         text += "taught nothing. "
         if expected.flag:
@@ -155,7 +155,7 @@ def _predicted(found: Windows) -> Figure:
     """Observed share with intervals, the prediction, and the floor for prompts that are all alike."""
     middle = (found.first + found.last) / 2
     steps = [f"{a:,}-{b:,}" if a < b else f"{a:,}" for a, b in zip(found.first, found.last, strict=True)]
-    kinds = {"seen": binomial.observed, "expected": binomial.predicted, "equal prompts": binomial.alike}
+    kinds = {"seen": dead_groups.observed, "expected": dead_groups.predicted, "equal prompts": dead_groups.alike}
     data: dict[str, list[Any]] = {name: [] for name in ("step", "steps", "kind", "value", "low", "high", "shown", "n")}
     for kind, function in kinds.items():
         for at, span, counts in zip(middle, steps, found.counts, strict=True):

@@ -17,7 +17,7 @@ from grposcope.report.charts import group_size as charts
 from grposcope.report.elements import Figure, Section, Table
 from grposcope.runs import probe as probes
 from grposcope.runs.run import Floats, Probed, Run, labels
-from grposcope.ustat import gram_file, moments, mse, planning, resampling, reward_logs
+from grposcope.ustat import dead_groups, gram_file, moments, mse, planning, resampling
 from grposcope.ustat.moments import Moments, Statistics
 from grposcope.ustat.planning import GROUPS, Plan
 
@@ -200,14 +200,14 @@ def _losses(known: dict[str, Sized]) -> Table:
         for point in one.plan.curve:
             if point.group not in GROUPS:
                 continue
-            dead = reward_logs.dead_fraction(one.rewards, point.group)
+            dead = dead_groups.expected(one.rewards, point.group)
             low, high = point.loss_interval
             ratio, *span = one.efficiency(point.group)
             shown = "cannot tell" if math.isnan(dead.value) else percent(dead.value)
             rows.append((
                 *([label] if len(known) > 1 else []), str(point.group), percent(point.loss),
                 f"{percent(low)} to {percent(high)}", f"{number(ratio)} ({' to '.join(map(number, span))})",
-                shown + ("*" if dead.flag == reward_logs.EXTRAPOLATED else ""),
+                shown + ("*" if dead.flag == dead_groups.EXTRAPOLATED else ""),
             ))  # fmt: skip
     header = ("G", "more rollouts needed", "95%", "error ÷ oracle's", "dead groups")
     text = "Against the best group size, for the same error. *: more rollouts than the probe's, success rates taken as "

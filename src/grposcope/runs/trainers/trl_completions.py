@@ -23,6 +23,7 @@ from grposcope.errors import UserError
 from grposcope.runs.columns import Frame
 from grposcope.runs.normalize import Log, assemble
 from grposcope.runs.run import Floats, Groups, Rollout, Run
+from grposcope.ustat import dead_groups
 
 _NAME = re.compile(r"completions_(\d{1,15})\.parquet")
 _OTHER = ("step", "prompt", "completion", "advantage")
@@ -79,7 +80,7 @@ def from_groups(
     mean = np.add.reduceat(groups.rewards, starts) / sizes
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = np.sqrt(np.add.reduceat((groups.rewards - np.repeat(mean, sizes)) ** 2, starts) / (sizes - 1))
-    dead = (np.maximum.reduceat(groups.rewards, starts) == np.minimum.reduceat(groups.rewards, starts)).astype(float)
+    dead = dead_groups.is_dead_ragged(groups.rewards, groups.offsets)
     for step in np.unique(groups.step):
         here = groups.step == step
         frame.row(
