@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from grposcope.facts.learning import change, interval, wilson
+from grposcope.facts.learning import change, interval, of_curves, of_reward, wilson
 from grposcope.records import Estimate
 
 
@@ -53,3 +53,59 @@ def test_few_problems_cannot_tell(first: tuple[float, float], last: tuple[float,
 def test_without_problems_there_is_no_interval() -> None:
     assert all(math.isnan(end) for end in interval(Estimate(math.nan, math.nan, 0)))
     assert change(Estimate(math.nan, math.nan, 0), Estimate(math.nan, math.nan, 0)).verdict == "unknown"
+
+
+def test_two_evaluations_decide_and_the_reward_does_not() -> None:
+    falling = np.linspace(1, 0, 100)
+    learning = of_curves([(0, Estimate(0.3, 0.02, 200)), (100, Estimate(0.8, 0.02, 200))], falling, 100)
+    assert (learning.basis, learning.verdict) == ("held-out accuracy", "up")
+    assert learning.sentence == "Held-out accuracy rose from 30% to 80% over 100 steps, more than chance explains."
+    assert "The difference is +50.0 points, from +44.5 to +55.5." in learning.details[0]
+
+
+def test_the_highest_evaluation_is_named_unless_it_is_the_last() -> None:
+    evaluations = [(step, Estimate(value, 0.02, 200)) for step, value in ((0, 0.3), (50, 0.9), (100, 0.5))]
+    learning = of_curves(evaluations, [], 100)
+    assert learning.best == evaluations[1]
+    assert learning.details[1:] == ("The highest evaluation was 90.0%, after step 50.",)
+    assert of_curves(evaluations[:2], [], 50).details[1:] == ()
+
+
+@pytest.mark.parametrize(
+    ("slope", "verdict", "words"),
+    [(0.4, "up", "rose from 0.3"), (-0.4, "down", "fell from 0.6"), (0.0, "none", "no more than noise explains")],
+)
+def test_without_two_evaluations_the_reward_is_compared(slope: float, verdict: str, words: str) -> None:
+    share = np.linspace(-0.5, 0.5, 200)
+    reward = 0.5 + slope * share + np.random.default_rng(0).normal(0, 0.05, 200)
+    learning = of_curves([(0, Estimate(0.3, 0.02, 200))], reward, 200)
+    assert (learning.basis, learning.verdict) == ("training reward", verdict)
+    assert words in learning.sentence
+    assert learning.sentence.endswith("without a second held-out evaluation, whether it learned cannot be told.")
+    assert len(learning.evaluations) == 1
+
+
+def test_rewards_without_trend_are_rarely_called_one() -> None:
+    """Each side is tested at 5 %, with noise that wanders."""
+    rng = np.random.default_rng(2)
+    verdicts = []
+    for _ in range(200):
+        noise = rng.normal(0, 1, 100)
+        for i in range(1, 100):
+            noise[i] += 0.6 * noise[i - 1]
+        verdicts.append(of_reward(noise, 100).verdict)
+    assert verdicts.count("up") <= 20
+    assert verdicts.count("down") <= 20
+
+
+@pytest.mark.parametrize("n", [1, 2, 29])
+def test_few_steps_cannot_tell(n: int) -> None:
+    learning = of_reward(np.linspace(0, 1, n), n)
+    assert learning.verdict == "unknown"
+    assert f"over {n} step" in learning.sentence
+    assert f"but {n} step{'s are' if n > 1 else ' is'} too few to tell a change from noise" in learning.sentence
+
+
+def test_without_reward_nothing_is_claimed() -> None:
+    assert "no reward is recorded" in of_reward([math.nan, math.nan], 2).sentence
+    assert of_reward([], 0).sentence == "No optimiser step is recorded yet."

@@ -183,7 +183,7 @@ def _plot(found: Any) -> str:
     """Rewards, the forecast and its interval, and what came later, drawn with characters."""
     import plotext
 
-    from grposcope.commands.terminal_plot import framed
+    from grposcope.report.terminal import plot_text
 
     plotext.clear_figure()
     ahead = found.ahead
@@ -194,4 +194,4 @@ def _plot(found: Any) -> str:
     plotext.plot(ahead.steps.tolist(), ahead.mean.tolist(), marker="dot", label="forecast")
     for bound in (ahead.low, ahead.high):
         plotext.plot(ahead.steps.tolist(), bound.tolist(), marker="braille")
-    return framed("reward, forecast and its interval", "step")
+    return plot_text("reward, forecast and its interval", "step")

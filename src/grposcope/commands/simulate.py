@@ -109,13 +109,13 @@ def _plot(curves: list[tuple[str, Any]]) -> str:
     """Mean expected reward of each setting against the step, of the first DRAWN settings."""
     import plotext
 
-    from grposcope.commands.terminal_plot import framed
+    from grposcope.report.terminal import plot_text
 
     plotext.clear_figure()
     for label, values in curves[:DRAWN]:
         plotext.plot(list(range(len(values))), values.tolist(), marker="braille", label=label)
     some = f", the first {DRAWN} of {len(curves)} settings" if len(curves) > DRAWN else ""
-    return framed(f"expected reward{some}", "optimiser step")
+    return plot_text(f"expected reward{some}", "optimiser step")
 
 
 def _floats(text: str) -> list[float]:

@@ -148,8 +148,8 @@ def _map(pull: float, momentum: float, interval: int) -> str:
     import numpy as np
     import plotext
 
-    from grposcope.commands.terminal_plot import framed
     from grposcope.dynamics import refresh
+    from grposcope.report.terminal import plot_text
 
     pulls = np.geomspace(pull / 8, min(pull * 8, 1.9 * (1 + momentum)), 60)
     plotext.clear_figure()
@@ -157,7 +157,7 @@ def _map(pull: float, momentum: float, interval: int) -> str:
         heights = [max(border(1.0, momentum, float(p)), 0.5) for p in pulls]
         plotext.plot(np.log10(pulls).tolist(), np.log10(heights).tolist(), marker="braille", label=label)
     plotext.scatter([math.log10(pull)], [math.log10(interval)], marker="x", label="this setting")
-    return framed(f"stability map at momentum {momentum:g}: log10 N against log10 ηκ", "log10 ηκ")
+    return plot_text(f"stability map at momentum {momentum:g}: log10 N against log10 ηκ", "log10 ηκ")
 
 
 def _from_run(path: Path, measure: bool) -> tuple[dict[str, Any], float, str]:

@@ -1,41 +1,140 @@
-"""The statistics behind the words of a page: intervals of held-out accuracy, and whether it changed.
+"""Did it learn? Decided once, for the terminal, the page and JSON alike.
 
-A held-out accuracy is a mean over n problems of values in [0, 1]. Its interval is the normal one,
-value ± 1.96 se, cut to [0, 1]. With fewer than 30 problems, or a standard error of 0 (all problems
-alike), that one is too short, and Wilson's interval for n Bernoulli trials (Wilson 1927,
-doi:10.2307/2276774) takes its place: it is wide enough, since no mean of values in [0, 1] varies
-more than that of zeros and ones.
+The answer rests on the held-out accuracy (pass@1) where a run was evaluated twice or more, and otherwise on the
+training reward.
 
-The difference of two evaluations has the error √(se₁² + se₂²) of independent ones. When both used
-the same problems, as ours do, their errors mostly go the same way and this is too large: a change
-that it calls beyond noise is, one that it does not may still be real.
+A held-out accuracy is a mean over n problems of values in [0, 1]. Its interval is the normal one, value ± 1.96 se,
+cut to [0, 1]. With fewer than 30 problems, or a standard error of 0 (all problems alike), that interval is too short,
+and Wilson's interval for n Bernoulli trials (Wilson 1927, doi:10.2307/2276774) takes its place: it is wide enough,
+since no mean of values in [0, 1] varies more than a mean of zeros and ones.
+
+The difference of two evaluations has the standard error √(se₁² + se₂²) of independent ones. Where both used the same
+problems, as in `grposcope train`, their errors mostly go the same way and this error is too large: a change called
+beyond chance is, and one called within chance may still be real.
+
+The training reward is compared between the first 15 % and the last 20 % of the steps, with the standard error of a
+mean curve under autocorrelated noise (`timeseries.change`), at 5 % on each side.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from grposcope.diagnosis.quantities import LEAST, View
+from grposcope.formatting import number, percent
 from grposcope.records import Estimate
+from grposcope.runs.run import Evaluations, Run
+from grposcope.timeseries import change as trend
+from grposcope.timeseries import level
+from grposcope.timeseries.change import EARLY, LATE
 
 Z = 1.959963984540054
-"""Of a 95% interval."""
+"""Quantile of the normal distribution for a 95 % interval."""
 
 ENOUGH = 30
 """Problems below which the normal interval is not trusted."""
 
+SIGNIFICANT = 0.05
+"""One-sided p-value below which the training reward rose or fell."""
+
+Direction = Literal["up", "down", "none", "unknown"]
+"""Up or down beyond chance; none where a change could have been seen and was not; unknown where it cannot be told."""
+
+VERBS = {"up": "rose", "down": "fell", "none": "went", "unknown": "went"}
+
 
 @dataclass(frozen=True)
 class Change:
-    """From one held-out evaluation to another.
-
-    verdict: up or down when beyond noise, "none" when a change could have been seen and was not,
-    "unknown" when there are too few problems to tell. difference.flag says why.
-    """
+    """Difference between two held-out evaluations; for the verdict "unknown", difference.flag says why."""
 
     difference: Estimate
-    verdict: Literal["up", "down", "none", "unknown"]
+    verdict: Direction
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Whether a run learned.
+
+    basis:       what was compared: held-out accuracy, training reward, or nothing.
+    evaluations: (step, pass@1) of every held-out evaluation.
+    first, last: the first and last evaluation, or the reward of the first 15 % and the last 20 % of the steps.
+    difference:  last − first; its flag says why the verdict is unknown.
+    clause:      what changed from where to where and whether chance explains it, without a capital and a full stop.
+    sentence:    the answer as the headline of a run.
+    details:     further sentences: intervals, difference, best evaluation.
+    """
+
+    basis: Literal["held-out accuracy", "training reward", "nothing"]
+    evaluations: tuple[tuple[int, Estimate], ...]
+    first: Estimate
+    last: Estimate
+    difference: Estimate
+    verdict: Direction
+    clause: str
+    sentence: str
+    details: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> tuple[int, Estimate] | None:
+        """Step and pass@1 of the first evaluation with the highest value; None without evaluations."""
+        return max(self.evaluations, key=_height, default=None)
+
+
+def of_run(run: Run) -> Learning:
+    """Whether a recorded run learned."""
+    reward = View(run).get("reward", least=1)
+    return of_curves(evaluations(run), [] if reward is None else reward.values, run.steps)
+
+
+def of_curves(evaluated: Sequence[tuple[int, Estimate]], reward: ArrayLike, steps: int) -> Learning:
+    """Whether a run of `steps` steps learned, from its held-out evaluations, or else from its rewards (n,)."""
+    if len(evaluated) > 1:
+        return _of_evaluations(tuple(evaluated), steps)
+    learning = of_reward(reward, steps)
+    return replace(learning, evaluations=tuple(evaluated))
+
+
+def of_reward(reward: ArrayLike, steps: int) -> Learning:
+    """Whether the training reward changed over a run of `steps` steps; rewards (n,) in order, NaN where absent."""
+    values = np.asarray(reward, np.float64)
+    values = values[np.isfinite(values)]
+    n = len(values)
+    if not steps or not n:
+        nothing = Estimate(math.nan, math.nan, 0, "no reward is recorded")
+        trained = f"Trained {_over(steps)}; no reward is recorded, so whether it learned cannot be told."
+        sentence = trained if steps else "No optimiser step is recorded yet."
+        return Learning("nothing", (), nothing, nothing, nothing, "unknown", nothing.flag, sentence)
+    if n < LEAST:
+        first, last = (float(values[level.rows(n, span, least=1)].mean()) for span in (EARLY, LATE))
+        flag = f"{n} step{' is' if n == 1 else 's are'} too few"
+        early, late, difference = (Estimate(v, math.nan, n, flag) for v in (first, last, last - first))
+        verdict: Direction = "unknown"
+    else:
+        curve = trend.fit(values)
+        rise = curve.change(EARLY, LATE)
+        early, late, difference = (Estimate(t.value, t.se, n) for t in (curve.level(EARLY), curve.level(LATE), rise))
+        verdict = "up" if rise.p_up < SIGNIFICANT else "down" if rise.p_down < SIGNIFICANT else "none"
+    ends = f"from {number(early.value)} to {number(late.value)}"
+    clause = f"training reward {VERBS[verdict]} {ends} {_over(steps)}, {_chance(verdict, difference, 'noise')}"
+    sentence = f"{_capital(clause)}; without a second held-out evaluation, whether it learned cannot be told."
+    return Learning("training reward", (), early, late, difference, verdict, clause, sentence)
+
+
+def evaluations(run: Run) -> tuple[tuple[int, Estimate], ...]:
+    """(step, pass@1) of every held-out evaluation of a run."""
+    rows = run.evaluations.of("pass@1")
+    return tuple((int(rows.step[i]), at(rows, i)) for i in range(len(rows)))
+
+
+def at(rows: Evaluations, i: int) -> Estimate:
+    """The value of one row of a table of evaluations."""
+    return Estimate(float(rows.value[i]), float(rows.se[i]), int(rows.n[i]), rows.flag[i])
 
 
 def trusted(accuracy: Estimate) -> bool:
@@ -44,7 +143,7 @@ def trusted(accuracy: Estimate) -> bool:
 
 
 def interval(accuracy: Estimate) -> tuple[float, float]:
-    """95% interval of a mean over n problems of values in [0, 1]; NaN without problems."""
+    """95 % interval of a mean over n problems of values in [0, 1]; NaN without problems."""
     if accuracy.n < 1 or not math.isfinite(accuracy.value):
         return math.nan, math.nan
     if trusted(accuracy):
@@ -53,8 +152,14 @@ def interval(accuracy: Estimate) -> tuple[float, float]:
     return wilson(accuracy.value, accuracy.n)
 
 
+def shown_interval(accuracy: Estimate, digits: int = 1) -> str:
+    """The 95 % interval of an accuracy in per cent."""
+    low, high = interval(accuracy)
+    return f"{percent(low, digits)} to {percent(high, digits)}"
+
+
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """Wilson's 95% interval for a share of n independent trials."""
+    """Wilson's 95 % interval for a share of n independent trials."""
     spread = Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
     centre, scale = share + Z**2 / (2 * n), 1 + Z**2 / n
     return max((centre - spread) / scale, 0.0), min((centre + spread) / scale, 1.0)
@@ -75,3 +180,60 @@ def change(first: Estimate, last: Estimate) -> Change:
     if high_last < low:
         return Change(difference, "down")
     return Change(difference, "unknown" if n < ENOUGH or not math.isfinite(value) else "none")
+
+
+def _of_evaluations(evaluated: tuple[tuple[int, Estimate], ...], steps: int) -> Learning:
+    first, last = evaluated[0][1], evaluated[-1][1]
+    changed = change(first, last)
+    ends = f"from {percent(first.value)} to {percent(last.value)}"
+    tail = _chance(changed.verdict, changed.difference, "chance")
+    clause = f"held-out accuracy {VERBS[changed.verdict]} {ends} {_over(steps)}, {tail}"
+    intervals = f"{shown_interval(first)} at first, {shown_interval(last)} at last"
+    text = f"95% intervals: {intervals}, over {last.n:,} problems."
+    difference = changed.difference
+    if math.isfinite(difference.se):
+        low, high = (_points(end) for end in difference.interval())
+        text += f" The difference is {_points(difference.value)} points, from {low} to {high}."
+    if not (trusted(first) and trusted(last)):
+        text += " Wilson intervals, since there are few problems or all came out alike."
+    learning = Learning(
+        "held-out accuracy",
+        evaluated,
+        first,
+        last,
+        difference,
+        changed.verdict,
+        clause,
+        f"{_capital(clause)}.",
+        (text,),
+    )
+    if learning.best is None or learning.best[1].value <= last.value:
+        return learning
+    step, best = learning.best
+    highest = f"The highest evaluation was {percent(best.value, 1)}, after step {step:,}."
+    return replace(learning, details=(text, highest))
+
+
+def _chance(verdict: Direction, difference: Estimate, chance: str) -> str:
+    """Whether chance explains the change, as the end of a clause."""
+    if verdict == "unknown":
+        return f"but {difference.flag} to tell a change from {chance}"
+    return f"{'no more' if verdict == 'none' else 'more'} than {chance} explains"
+
+
+def _over(steps: int) -> str:
+    return f"over {steps:,} step{'s' * (steps != 1)}"
+
+
+def _capital(clause: str) -> str:
+    return clause[0].upper() + clause[1:]
+
+
+def _height(evaluation: tuple[int, Estimate]) -> float:
+    value = evaluation[1].value
+    return value if math.isfinite(value) else -math.inf
+
+
+def _points(value: float) -> str:
+    """A difference of accuracies in percentage points, with its sign."""
+    return f"{100 * value:+.1f}".replace("-", "−")

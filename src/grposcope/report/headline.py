@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.facts import geometry
+from grposcope.facts import geometry, learning
 from grposcope.facts.geometry import estimate
-from grposcope.facts.learning import change, interval, trusted
+from grposcope.facts.learning import Learning, change, shown_interval
 from grposcope.formatting import duration, listed, number, percent, visible
 from grposcope.records import Estimate
 from grposcope.report.elements import Section, Table, Tile
-from grposcope.report.sections import group_size, learning, timing
+from grposcope.report.sections import group_size, timing
 from grposcope.report.sections.group_size import Sized
 from grposcope.runs.run import Probed, Run, labels
 
@@ -36,7 +36,10 @@ def headline(runs: Sequence[Run]) -> Section:
         found = group_size.measured(probe)
         return Section("headline", sentence(runs[0]), _found(probe, found), _measured(probe, found), numbers=numbers)
     if len(runs) == 1:
-        return Section("headline", sentence(runs[0]), _details(runs[0]), _tiles(runs[0]), numbers=numbers)
+        learned = learning.of_run(runs[0])
+        return Section(
+            "headline", learned.sentence, _details(runs[0], learned), _tiles(runs[0], learned), numbers=numbers
+        )
     if all(_is_probe(run) for run in runs):
         ranks = [
             f"{number(geometry.rank(probe, 'stable').value)} in {label}" for label, _, probe in geometry.latest(runs)
@@ -54,29 +57,7 @@ def sentence(run: Run) -> str:
     """The first thing to know of a run."""
     if _is_probe(run):
         return _probe_in_short(run.probes[-1])
-    if not run.steps:
-        return "No optimiser step is recorded yet."
-    over = f"over {run.steps:,} step{'s' * (run.steps > 1)}"
-    found = learning.accuracies(run)
-    if len(found) > 1:
-        first, last = found[0][1], found[-1][1]
-        said = change(first, last)
-        ends = f"from {percent(first.value)} to {percent(last.value)}"
-        verb = {"up": "rose", "down": "fell", "none": "went", "unknown": "went"}[said.verdict]
-        tail = {
-            "up": "more than chance explains",
-            "down": "more than chance explains",
-            "none": "no more than chance explains",
-            "unknown": f"but {said.difference.flag} to tell a change from chance",
-        }[said.verdict]
-        return f"Held-out accuracy {verb} {ends} {over}, {tail}."
-    if "reward" not in run.table or not np.isfinite(run.table["reward"]).any():
-        return f"Trained {over}; no reward is recorded, so whether it learned cannot be told."
-    first_tenth, last_tenth = _tenths(run)
-    return (
-        f"Training reward went from {number(first_tenth)} to {number(last_tenth)} {over}; without a second held-out "
-        "evaluation, whether it learned cannot be told."
-    )
+    return learning.of_run(run).sentence
 
 
 def _probe_in_short(probe: Probed) -> str:
@@ -121,37 +102,24 @@ def _measured(probe: Probed, found: Sized | str) -> list[Tile]:
     return tiles
 
 
-def _details(run: Run) -> list[str]:
-    said = []
-    found = learning.accuracies(run)
-    if len(found) > 1:
-        (_, first), (_, last) = found[0], found[-1]
-        difference = change(first, last).difference
-        text = f"95% intervals: {_interval(first)} at first, {_interval(last)} at last, over {last.n:,} problems."
-        if math.isfinite(difference.se):
-            low, high = difference.interval()
-            text += f" The difference is {_points(difference.value)} points, from {_points(low)} to {_points(high)}."
-        if not (trusted(first) and trusted(last)):
-            text += " Wilson intervals, since there are few problems or all came out alike."
-        said.append(text)
-    said.append(STATUS[run.meta.status])
+def _details(run: Run, learned: Learning) -> list[str]:
+    """Intervals and differences, how the run ended, and what its record lacks."""
     bad = run.nonfinite.get("grad_norm", 0)
-    if bad:
-        said.append(f"At {bad:,} of {run.steps:,} steps the gradient was not finite, and the step was not taken.")
-    said += [f"{note}." for note in run.meta.notes]
+    not_taken = f"At {bad:,} of {run.steps:,} steps the gradient was not finite, and the step was not taken."
+    said = [
+        *learned.details,
+        STATUS[run.meta.status],
+        not_taken if bad else "",
+        *(f"{note}." for note in run.meta.notes),
+    ]
     return [text for text in said if text]
 
 
-def _points(value: float) -> str:
-    return f"{100 * value:+.1f}".replace("-", "−")
-
-
-def _tiles(run: Run) -> list[Tile]:
+def _tiles(run: Run, learned: Learning) -> list[Tile]:
     tiles = []
-    found = learning.accuracies(run)
-    if found:
-        step, last = found[-1]
-        tiles.append(Tile("held-out pass@1", percent(last.value, 1), f"{_interval(last)}, step {step:,}"))
+    if learned.evaluations:
+        step, last = learned.evaluations[-1]
+        tiles.append(Tile("held-out pass@1", percent(last.value, 1), f"{shown_interval(last)}, step {step:,}"))
     if "dead_fraction" in run.table and run.steps:
         first, last_tenth = _tenths(run, "dead_fraction")
         tiles.append(Tile("dead groups, last tenth", percent(last_tenth), f"{percent(first)} in the first tenth"))
@@ -169,11 +137,6 @@ def _tiles(run: Run) -> list[Tile]:
         total_tokens = float(np.nansum(run.table["tokens"]))
         tiles.append(Tile("tokens", _big(total_tokens), "in the completions of all batches"))
     return tiles
-
-
-def _interval(estimate: Estimate) -> str:
-    low, high = interval(estimate)
-    return f"{percent(low, 1)} to {percent(high, 1)}"
 
 
 def _big(value: float) -> str:
@@ -194,7 +157,7 @@ def _tenths(run: Run, name: str = "reward") -> tuple[float, float]:
 def _compared(runs: Sequence[Run]) -> str:
     """Which run ended highest, and whether the next one could be as good."""
     ends = [(label, found[-1][1]) for label, run in zip(labels(runs), runs, strict=True)
-            if (found := learning.accuracies(run))]  # fmt: skip
+            if (found := learning.evaluations(run))]  # fmt: skip
     if len(ends) < 2:
         return f"{len(runs)} runs; without held-out evaluations of two of them they cannot be compared."
     ends.sort(key=lambda end: -end[1].value)
@@ -214,7 +177,7 @@ def _compared(runs: Sequence[Run]) -> str:
 def _table(runs: Sequence[Run]) -> Table:
     rows = []
     for label, run in zip(labels(runs), runs, strict=True):
-        found = learning.accuracies(run)
+        found = learning.evaluations(run)
         ends = ("none", "none", "cannot tell")
         if found:
             said = change(found[0][1], found[-1][1])
@@ -236,7 +199,7 @@ def _table(runs: Sequence[Run]) -> Table:
 
 
 def _with_interval(estimate: Estimate) -> str:
-    return f"{percent(estimate.value, 1)} ({_interval(estimate)})"
+    return f"{percent(estimate.value, 1)} ({shown_interval(estimate)})"
 
 
 def _numbers(run: Run) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grposcope.facts.learning import interval
+from grposcope.facts.learning import interval, of_curves
 from grposcope.formatting import duration, number, percent, visible
 from grposcope.records import Estimate
 from grposcope.runs.metrics import metric
@@ -157,6 +157,8 @@ def frame(run: Watched, now: float | None = None, width: int = 80, judged: Seque
             text.append(line("Held-out pass@1", [e.value for _, e in run.heldout], said, width))
     if run.columns and not run.step:
         text.append("no step yet")
+    if len(run.heldout) > 1:
+        text += ["", *textwrap.wrap(of_curves(run.heldout, [], run.step).sentence, width)]
     text += judged
     alarm = run.stalled(now)
     if not run.ended:

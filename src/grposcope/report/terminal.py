@@ -1,4 +1,4 @@
-"""A finished run in the terminal: a headline, the reward curve, and what to do next."""
+"""Text for the terminal: plots drawn with characters, and what a training run came to."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import re
 import shutil
 import sys
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import plotext
 
 from grposcope.files import dumps
-from grposcope.training.result import Outcome
+
+if TYPE_CHECKING:  # training needs torch, and plots of other commands do not
+    from grposcope.training.result import Outcome
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -39,31 +42,29 @@ def training_json(outcome: Outcome) -> str:
     )
 
 
+def plot_text(title: str, xlabel: str) -> str:
+    """The current plotext figure as text, at most 100 columns wide, without colours unless on a terminal."""
+    plotext.plot_size(min(shutil.get_terminal_size().columns, 100), 18)
+    plotext.theme("clear")
+    plotext.title(title)
+    plotext.xlabel(xlabel)
+    text = str(plotext.build())
+    return text if sys.stdout.isatty() else _COLOUR.sub("", text)
+
+
 def _headline(outcome: Outcome) -> str:
+    learning = outcome.learning
     ran = f"{outcome.steps} steps, {outcome.rollouts:,} rollouts, {outcome.tokens:,} tokens in {outcome.seconds:.0f} s"
-    if not outcome.heldout:
-        return f"{ran}; no held-out evaluation"
-    first, best, last = (outcome.heldout[name] for name in ("first", "best", "last"))
-    change = last.value - first.value
-    error = (last.se**2 + first.se**2) ** 0.5
-    verdict = "it learned" if change > 2 * error else "it got worse" if change < -2 * error else "no clear change"
-    return (
-        f"held-out pass@1 {first.value:.3f} ± {first.se:.3f} → {last.value:.3f} ± {last.se:.3f} "
-        f"(best {best.value:.3f} at step {outcome.best_step}): {verdict}\n{ran}"
-    )
+    return "\n".join([learning.sentence, *learning.details, ran])
 
 
 def _curve(outcome: Outcome) -> str:
     """Mean reward of each batch against the step, drawn with characters."""
     plotext.clear_figure()
-    plotext.plot_size(min(shutil.get_terminal_size().columns, 100), 18)
-    plotext.theme("clear")
-    plotext.title("mean reward of the rollouts")
-    plotext.xlabel("step")
-    plotext.ylim(0, 1) if all(0 <= r <= 1 for r in outcome.rewards) else None
+    if all(0 <= reward <= 1 for reward in outcome.rewards):
+        plotext.ylim(0, 1)
     plotext.plot(range(1, len(outcome.rewards) + 1), outcome.rewards, marker="braille")
-    text = str(plotext.build())
-    return text if sys.stdout.isatty() else _COLOUR.sub("", text)
+    return plot_text("mean reward of the rollouts", "step")
 
 
 def _next(outcome: Outcome) -> str:

@@ -92,7 +92,7 @@ def _session(lab: Lab, record: RunWriter, state: State) -> Outcome:
     tally.seconds = time.perf_counter() - began
     checkpoint.save_model(folder, lab.policy)
     outcome = tally.outcome(folder, interrupted)
-    record.summary({**asdict(outcome), "folder": str(folder)})
+    record.summary(outcome.summary())
     record.phase("interrupted" if interrupted else "finished", outcome.steps, config.steps)
     return outcome
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from grposcope.facts.learning import Learning, of_curves
 from grposcope.records import Estimate
 
 
@@ -16,6 +17,7 @@ class Outcome:
 
     rollouts, tokens: all that were sampled for training. heldout: pass@1 first, best and last;
     empty without evaluation. rewards: mean reward of the rollouts behind every optimiser step.
+    learning: whether the run learned, as terminal and page say it.
     """
 
     folder: Path
@@ -27,6 +29,12 @@ class Outcome:
     heldout: dict[str, Estimate]
     best_step: int
     rewards: list[float]
+    learning: Learning
+
+    def summary(self) -> dict[str, Any]:
+        """The content of summary.json; what `learning` says is made anew from the record."""
+        content = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "learning"}
+        return {**content, "folder": str(self.folder)}
 
 
 @dataclass
@@ -68,4 +76,5 @@ class Tally:
             heldout=heldout,
             best_step=self.best[0] if self.best else 0,
             rewards=self.rewards,
+            learning=of_curves(self.evals, self.rewards, len(self.rewards)),
         )

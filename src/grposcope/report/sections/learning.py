@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from grposcope.facts.learning import change, interval
-from grposcope.formatting import number, percent
-from grposcope.records import Estimate
+from grposcope.facts import learning
+from grposcope.facts.learning import change, interval, shown_interval
+from grposcope.formatting import number
 from grposcope.report.charts import base
 from grposcope.report.elements import Figure, Section, Table
-from grposcope.runs.run import Evaluations, Run, labels
+from grposcope.runs.run import Run, labels
 
 KEPT = 150
 """Evaluations drawn per run and metric."""
@@ -34,25 +34,19 @@ def section(runs: Sequence[Run]) -> Section | None:
     return Section("learning", "Reward and held-out accuracy", figures=found, tables=_table(runs), numbers=numbers)
 
 
-def accuracies(run: Run) -> list[tuple[int, Estimate]]:
-    """pass@1 of every held-out evaluation with its step."""
-    rows = run.evaluations.of("pass@1")
-    return [(int(rows.step[i]), _estimate(rows, i)) for i in range(len(rows))]
-
-
 def heldout(run: Run) -> dict[str, Any] | None:
     """First and last accuracy with intervals, and what the difference says; None without evaluations."""
-    found = accuracies(run)
-    if not found:
+    evaluations = learning.evaluations(run)
+    if not evaluations:
         return None
-    (first_step, first), (last_step, last) = found[0], found[-1]
+    (first_step, first), (last_step, last) = evaluations[0], evaluations[-1]
     said: dict[str, Any] = {
         "first": {"step": first_step, **asdict(first), "interval": list(interval(first))},
         "last": {"step": last_step, **asdict(last), "interval": list(interval(last))},
     }
-    if len(found) > 1:
-        difference = change(first, last)
-        said["change"] = {**asdict(difference.difference), "verdict": difference.verdict}
+    if len(evaluations) > 1:
+        changed = change(first, last)
+        said["change"] = {**asdict(changed.difference), "verdict": changed.verdict}
     return said
 
 
@@ -65,13 +59,14 @@ def _reward(runs: Sequence[Run]) -> Figure | None:
 def _points(run: Run, name: str) -> dict[str, list[Any]]:
     rows = run.evaluations.of(name)
     kept = base.extremes(rows.value, KEPT // 2)
-    ends = [interval(_estimate(rows, int(i))) for i in kept]
+    accuracies = [learning.at(rows, int(i)) for i in kept]
+    ends = [interval(accuracy) for accuracy in accuracies]
     return {
         "step": base.short(rows.step[kept].astype(float), 9),
         "value": base.short(rows.value[kept]),
         "low": base.short([low for low, _ in ends]),
         "high": base.short([high for _, high in ends]),
-        "interval": [f"{percent(low, 1)} to {percent(high, 1)}" for low, high in ends],
+        "interval": [shown_interval(accuracy) for accuracy in accuracies],
         "n": [int(rows.n[i]) for i in kept],
         "metric": [name] * len(kept),
     }
@@ -146,7 +141,7 @@ def _table(runs: Sequence[Run]) -> tuple[Table, ...]:
     for label, run in zip(labels(runs), runs, strict=True):
         table = run.evaluations
         for i in range(len(table)):
-            estimate = _estimate(table, i)
+            estimate = learning.at(table, i)
             note = f"{estimate.flag}" if estimate.flag else ""
             rows.append(
                 (label, f"{table.step[i]:,}", table.metric[i], number(estimate.value), number(estimate.se),
@@ -158,10 +153,6 @@ def _table(runs: Sequence[Run]) -> tuple[Table, ...]:
     more = f" {left:,} further rows are in evals.jsonl." if left > 0 else ""
     header = ("run", "step", "metric", "value", "standard error", "problems", "note")
     return (Table("All held-out evaluations", header, shown, f"As recorded.{more}", folded=True),)
-
-
-def _estimate(rows: Evaluations, i: int) -> Estimate:
-    return Estimate(float(rows.value[i]), float(rows.se[i]), int(rows.n[i]), rows.flag[i])
 
 
 def _share_axis(field: str) -> dict[str, Any]:
