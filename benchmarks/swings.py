@@ -43,7 +43,7 @@ def wave(rng: np.random.Generator, n: int, shape: str, spread: float) -> Array:
 
 def looks(y: Array) -> tuple[float, float, float]:
     """p of the sinusoid, of swings of any shape, and of both together; 1 where they explain little or fade."""
-    first, second = periodogram.swing(y), spectral_peak.swing(y)
+    first, second = periodogram.oscillation(y), spectral_peak.oscillation(y)
     assert first is not None
     assert second is not None
     single = (optimizer.lasting(first), optimizer.lasting(second))

@@ -25,7 +25,7 @@ from grposcope.errors import UserError
 from grposcope.runs import read
 from grposcope.timeseries.forecast import mean_path
 from grposcope.timeseries.model_comparison import last_level
-from grposcope.timeseries.series import clean
+from grposcope.timeseries.reward_curve import clean
 from grposcope.timeseries.state_space import Prior
 
 ORIGINS = (0.3, 0.5, 0.7)

@@ -283,7 +283,7 @@ def test_swings_without_a_period_are_oscillation() -> None:
     table["reward"] = table["reward"] + 0.12 * wave + 0.2 * (U > 0.7)
     finding = next(f for f in diagnose(made.run(table)) if f.status == "flagged")
     assert finding.mode == "oscillation"
-    sine = periodogram.swing(table["reward"])
+    sine = periodogram.oscillation(table["reward"])
     assert sine is not None
     assert finding.p < 1e-3 * sine.p
 

@@ -13,14 +13,13 @@ import pytest
 import synthetic
 from grposcope.dynamics import fit, refresh
 from grposcope.dynamics.oscillator import Oscillator, adam_step
-from grposcope.dynamics.stability import setting
+from grposcope.dynamics.stability import update_rule
 from grposcope.errors import UserError
 from grposcope.facts.forecast_summary import ending, numbers, outlook, sentence, truth
 from grposcope.report.charts import base as figures
 from grposcope.report.charts import dynamics as charts
 from grposcope.report.sections import dynamics
 from grposcope.runs import Run, read
-from grposcope.timeseries.series import Series
 
 T = np.arange(1.0, 201.0)
 RISE = 0.8 - 0.6 * np.exp(-T / 25) + 0.03 * np.random.default_rng(0).standard_normal(200)
@@ -113,12 +112,12 @@ def test_an_unknown_curvature_still_has_a_map(tmp_path: Path) -> None:
 
 def test_the_step_of_adam_is_measured_on_clipped_gradients(tmp_path: Path) -> None:
     run = folder(tmp_path / "a", optimizer="adamw", momentum=0.9, clip_grad=0.2)
-    found = setting(run)
+    found = update_rule(run)
     assert found.rms_gradient == pytest.approx(0.2 / 10)  # norm 0.5 held at 0.2, over 100 weights
     assert found.step == adam_step(0.1, 0.9, found.rms_gradient)
-    assert setting(folder(tmp_path / "b", optimizer="adam", clip_grad=None)).rms_gradient == pytest.approx(0.05)
+    assert update_rule(folder(tmp_path / "b", optimizer="adam", clip_grad=None)).rms_gradient == pytest.approx(0.05)
     with pytest.raises(UserError, match="does not record its momentum"):
-        setting(folder(tmp_path / "c", momentum=None))
+        update_rule(folder(tmp_path / "c", momentum=None))
 
 
 def test_a_long_run_is_averaged_and_says_so(tmp_path: Path) -> None:
@@ -179,17 +178,6 @@ def test_hidden_steps_are_compared(tmp_path: Path) -> None:
     assert fared["error"] == pytest.approx(np.sqrt(np.mean((RISE[100:] - found.ahead.mean) ** 2)) / base)
     assert numbers(found)["truth"] == fared
     assert "later" in charts.fan([found], ["a"]).data
-
-
-def test_smoothing_keeps_straight_lines_and_knows_its_error() -> None:
-    level, rate, _ = charts.smoothed(Series(T, 0.2 + 0.003 * T))
-    np.testing.assert_allclose(level, 0.2 + 0.003 * T, atol=1e-12)
-    np.testing.assert_allclose(rate, 0.003, atol=1e-12)
-    random = np.random.default_rng(0)
-    draws = [charts.smoothed(Series(T, random.standard_normal(200))) for _ in range(200)]
-    spread = np.std([d[1] for d in draws], axis=0)
-    claimed = np.median([d[2] for d in draws], axis=0)
-    np.testing.assert_allclose(claimed[20:-20], spread[20:-20], rtol=0.25)
 
 
 def test_the_flow_is_that_of_the_fitted_oscillator() -> None:

@@ -13,7 +13,7 @@ from synthetic_series import ar1
 
 @pytest.mark.parametrize("n", [9, 40])
 def test_variances_of_cosine_coefficients_are_exact(n: int) -> None:
-    variances, names = noise.spectra(n)
+    variances, names = noise.cosine_variances(n)
     transform = dct(np.eye(n), axis=0, norm="ortho")
     for row, (phi, share) in zip(variances, names, strict=True):
         lags = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
@@ -37,7 +37,7 @@ def test_level_subtracts_a_constant() -> None:
 
 def test_blocks_keep_the_mean_of_equal_blocks() -> None:
     y = np.arange(1003.0)
-    averaged = change.blocks(y, 100)
+    averaged = change.block_means(y, 100)
     assert len(averaged) <= 100
     assert averaged[-1] == y[-11:].mean()
 
@@ -75,7 +75,7 @@ def test_size_is_at_most_seven_percent(n: int, phi: float) -> None:
 @pytest.mark.parametrize("phi", [0.0, 0.3, 0.6, 0.9])
 def test_size_of_oscillation(phi: float) -> None:
     rng = np.random.default_rng(1)
-    found = [periodogram.swing(ar1(rng, 200, phi)) for _ in range(300)]
+    found = [periodogram.oscillation(ar1(rng, 200, phi)) for _ in range(300)]
     assert np.mean([s is not None and s.p < 0.05 for s in found]) <= 0.07 + 2 * 0.0125
 
 
@@ -84,7 +84,7 @@ def test_oscillation_finds_period_and_root(growth: float, side: int) -> None:
     n = 200
     u = np.arange(n) / n
     y = 2 * np.exp(growth * (u - (growth > 0))) * np.sin(2 * np.pi * np.arange(n) / 33)
-    found = periodogram.swing(y + 3 * (1 - np.exp(-u / 0.2)) + 0.3 * ar1(np.random.default_rng(3), n, 0.3))
+    found = periodogram.oscillation(y + 3 * (1 - np.exp(-u / 0.2)) + 0.3 * ar1(np.random.default_rng(3), n, 0.3))
     assert found is not None
     assert found.p < 1e-3
     assert found.period == pytest.approx(33, rel=0.05)
@@ -95,6 +95,6 @@ def test_oscillation_finds_period_and_root(growth: float, side: int) -> None:
 
 def test_a_saturating_rise_is_no_oscillation() -> None:
     u = np.arange(200) / 200
-    found = periodogram.swing(1 - np.exp(-u / 0.1) + 0.05 * ar1(np.random.default_rng(0), 200, 0.6))
+    found = periodogram.oscillation(1 - np.exp(-u / 0.1) + 0.05 * ar1(np.random.default_rng(0), 200, 0.6))
     assert found is not None
     assert found.p > 0.05

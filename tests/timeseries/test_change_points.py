@@ -11,13 +11,13 @@ from synthetic_series import ar1
 
 
 @pytest.fixture(scope="module")
-def library() -> change_points.Shifts:
+def library() -> change_points.ShiftCandidates:
     n = 40
     design = Design(np.column_stack([np.ones(n), np.linspace(-1, 1, n)]), coarse=True)
     return change_points.library(design, *change_points.candidates(n, 4, to_end=False))
 
 
-def test_inner_products_are_those_of_the_columns(library: change_points.Shifts) -> None:
+def test_inner_products_are_those_of_the_columns(library: change_points.ShiftCandidates) -> None:
     y = ar1(np.random.default_rng(0), 40, 0.6)
     columns = prepare(library.design, change_points.columns(40, library.start, library.width)[:, None, :])
     slow, fast = scan(library.design, columns, y), change_points.scan(library, y)
@@ -53,5 +53,5 @@ def test_a_fall_within_a_few_of_few_rows_is_a_change() -> None:
     assert change.fit(y).change().p_down < 1e-4
 
 
-def test_a_constant_series_has_no_shift(library: change_points.Shifts) -> None:
+def test_a_constant_series_has_no_shift(library: change_points.ShiftCandidates) -> None:
     assert change_points.scan(library, np.full(40, 2.0)).p == 1.0

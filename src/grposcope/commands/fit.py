@@ -82,14 +82,14 @@ def read_curve(path: Path, step: str = "step", reward: str = "reward") -> tuple[
     """
     if path.suffix.lower() in PLAIN and not path.is_dir():
         return (*_columns(path, step, reward), 1)
-    from grposcope.dynamics.stability import interval
+    from grposcope.dynamics.stability import refresh_interval
     from grposcope.runs import read
 
     run = read(path)
     for name in (step, reward):
         if name not in run.table:
             raise UserError(f"{path} has no column {name!r}; {_names(run.table)}")
-    return run.table[step].tolist(), run.table[reward].tolist(), interval(run)
+    return run.table[step].tolist(), run.table[reward].tolist(), refresh_interval(run)
 
 
 def _columns(path: Path, step: str, reward: str) -> tuple[list[float], list[float]]:

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from grposcope.dynamics import refresh
-    from grposcope.dynamics.oscillator import adam_step
+    from grposcope.dynamics.stability import UpdateRule, effective_step
     from grposcope.files import dumps
 
     given = {name: getattr(arguments, name) for name in ("lr", "momentum", "curvature", "interval", "optimizer",
@@ -68,11 +68,12 @@ def run(arguments: argparse.Namespace) -> int:
     if given["lr"] is None:
         raise UserError("say the learning rate with --lr, or name a run folder with --run")
     momentum, interval = given["momentum"] or 0.0, 1 if given["interval"] is None else given["interval"]
-    step = given["lr"]
-    if given["optimizer"] in ("adam", "adamw"):
-        if given["rms_gradient"] is None:
-            raise UserError("the effective step of Adam needs the measured --rms-gradient, √mean(g²) per parameter")
-        step = adam_step(step, momentum, given["rms_gradient"])
+    optimizer = "sgd" if given["optimizer"] is None else given["optimizer"]
+    rms_gradient = math.nan if given["rms_gradient"] is None else given["rms_gradient"]
+    try:
+        step = effective_step(optimizer, given["lr"], momentum, rms_gradient)
+    except UserError as unknown:
+        raise UserError(f"{unknown}; say it with --optimizer and --rms-gradient") from None
     if given["curvature"] is None:
         if not arguments.run_path:
             raise UserError("say the curvature with --curvature, or name a run folder with --run")
@@ -87,13 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(_map(step * given["curvature"], momentum, interval))
     print(_summary(judged, range_, verdict, step, momentum, given["curvature"], error, source))
     if arguments.figures:
-        from grposcope.dynamics.stability import Setting
         from grposcope.records import Estimate
         from grposcope.report.charts.base import export
         from grposcope.report.charts.dynamics import stability_map
 
-        here = Setting(given["lr"], momentum, interval, given["optimizer"] or "sgd", step=step,
-                       curvature=Estimate(given["curvature"], error, 1))  # fmt: skip
+        here = UpdateRule(given["lr"], momentum, interval, optimizer, step=step,
+                          curvature=Estimate(given["curvature"], error, 1))  # fmt: skip
         (file,) = export([stability_map([here], ["this setting"])], Path(arguments.figures), "png")
         print(f"stability map: {file}")
     print(dumps({"verdict": verdict, **asdict(judged), "threshold_range": range_, "step": step, "momentum": momentum,
@@ -162,14 +162,14 @@ def _map(pull: float, momentum: float, interval: int) -> str:
 
 def _from_run(path: Path, measure: bool) -> tuple[dict[str, Any], float, str]:
     """Settings of a run and κ, measured or from its reward's time constant; without κ, with the reason, if none."""
-    from grposcope.dynamics.stability import setting, with_curvature
+    from grposcope.dynamics.stability import update_rule, with_curvature
     from grposcope.facts.forecast_summary import POINTS
     from grposcope.runs import read
     from grposcope.timeseries.curves import fit_series
-    from grposcope.timeseries.series import averaged, clean, each_batch
+    from grposcope.timeseries.reward_curve import averaged, clean, each_batch
 
     run = read(path)
-    found = setting(run)
+    found = update_rule(run)
     if measure:
         return _measured(path, run.config.get("settings", {}), found)
     if "reward" not in run.table:

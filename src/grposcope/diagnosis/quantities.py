@@ -12,8 +12,8 @@ from grposcope.runs import metrics
 from grposcope.runs.run import Run
 from grposcope.timeseries import change
 from grposcope.timeseries import level as levels
-from grposcope.timeseries.change import Curve
-from grposcope.timeseries.noise import Array, Tested
+from grposcope.timeseries.change import MeanCurve
+from grposcope.timeseries.noise import Array, Contrast
 from grposcope.ustat import dead_groups
 
 LEAST = 30
@@ -42,7 +42,7 @@ class Series:
         return len(self.values)
 
     @cached_property
-    def curve(self) -> Curve:
+    def curve(self) -> MeanCurve:
         """The mean curve with its uncertainty."""
         return change.fit(self.values)
 
@@ -54,7 +54,7 @@ class Series:
             return None
         return np.log(self.values[positive])
 
-    def level(self, span: levels.Span, above: float = 0.0) -> Tested:
+    def level(self, span: levels.Span, above: float = 0.0) -> Contrast:
         """Where it was over a part of the run, less a constant."""
         return levels.level(self.values, span, above)
 

@@ -1,30 +1,72 @@
-"""What a run's settings and its reward say of its stability: effective step, momentum, interval, curvature.
+"""Update rule of a run as the stability theory needs it: effective step, momentum, refresh interval, curvature.
 
-The curvature is that of the reward's time constant, κ = (1 − β)/(η(τ + lag)), along what the reward sees. Stiffer
-directions decide, so a bound from it is an upper one; `training.curvature` measures those. For Adam
-the step is η(1 − β₁)/√v̂, with √v̂ the root mean square of the logged gradient norms (as clipped) over all weights.
+The effective step η of `refresh` follows from the optimizer by the table `OPTIMIZERS`. The curvature is the one that
+the reward's time constant τ implies, κ = (1 − β)/(η(τ + lag)), along the direction that the reward responds to.
+Stiffer directions decide, so a largest stable interval from this κ is an upper bound; `geometry.curvature` measures
+the stiffest direction.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from grposcope.dynamics import fit
 from grposcope.dynamics.oscillator import adam_step, curvature_of
 from grposcope.errors import UserError
 from grposcope.records import Estimate
 from grposcope.runs.run import Run
+from grposcope.timeseries.curves import Fit
 
 UNKNOWN = Estimate(math.nan, math.nan, 0, "not measured")
 
 
 @dataclass(frozen=True)
-class Setting:
-    """How a run is optimised. lr: mean over the run. momentum: β, or β₁ of Adam. interval: N. rms_gradient: √v̂, NaN
-    where it is not needed or not known. step: effective step η of the theory, NaN with the reason in `missing`."""
+class EffectiveStep:
+    """Effective step η of an optimizer: a function of (lr, momentum, √v̂), and whether it depends on √v̂.
+
+    √v̂ is the root mean square of the gradient over all weights, as the optimizer sees it (after clipping).
+    """
+
+    step: Callable[[float, float, float], float]
+    needs_rms_gradient: bool
+
+
+ADAM = EffectiveStep(adam_step, needs_rms_gradient=True)
+
+OPTIMIZERS: dict[str, EffectiveStep] = {
+    "sgd": EffectiveStep(lambda lr, momentum, rms_gradient: lr, needs_rms_gradient=False),
+    "adam": ADAM,
+    "adamw": ADAM,
+}
+"""Optimizers whose effective step is known, by the name that a run records."""
+
+
+def effective_step(optimizer: str, lr: float, momentum: float, rms_gradient: float = math.nan) -> float:
+    """Effective step η of the theory; UserError for an optimizer that is not in OPTIMIZERS, or without its √v̂."""
+    if not optimizer:
+        raise UserError("cannot tell: the optimizer is not recorded, so its effective step is not known")
+    if optimizer not in OPTIMIZERS:
+        raise UserError(f"cannot tell: the effective step of optimizer {optimizer} is not known")
+    known = OPTIMIZERS[optimizer]
+    if known.needs_rms_gradient and not rms_gradient > 0:
+        raise UserError(
+            f"cannot tell: the effective step of optimizer {optimizer} needs the root mean square gradient per "
+            "parameter, √mean(g²), which follows from the gradient norms and the number of weights"
+        )
+    return known.step(lr, momentum, rms_gradient)
+
+
+@dataclass(frozen=True)
+class UpdateRule:
+    """How a run updates its weights.
+
+    lr: mean over the run. momentum: β of SGD, or β₁ of Adam. interval: optimizer steps N on each batch of rollouts.
+    optimizer: its recorded name. rms_gradient: √v̂, NaN where it is not needed or not known. step: effective step η,
+    NaN where it is not known. curvature: κ. missing: why the step or the curvature is not known; empty if both are.
+    """
 
     lr: float
     momentum: float
@@ -36,8 +78,8 @@ class Setting:
     missing: str = ""
 
 
-def setting(run: Run) -> Setting:
-    """The setting of a run; UserError where its record lacks the learning rate, momentum or interval."""
+def update_rule(run: Run) -> UpdateRule:
+    """Update rule of a run, without curvature; UserError where the learning rate, momentum or interval is missing."""
     lr, momentum, interval = run.config.get("lr", run.setting("lr")), run.setting("momentum"), run.setting("interval")
     lacking = [name for name, value in (("learning rate", lr), ("momentum", momentum), ("interval", interval))
                if not isinstance(value, int | float)]  # fmt: skip
@@ -45,44 +87,46 @@ def setting(run: Run) -> Setting:
         raise UserError(f"{run.meta.source} does not record its {' and '.join(lacking)}")
     rates = run.table.get("lr", np.empty(0))
     rates = rates[np.isfinite(rates)]
-    found = Setting(
+    name = run.setting("optimizer")
+    rule = UpdateRule(
         lr=float(rates.mean()) if len(rates) and rates.mean() > 0 else float(lr),
         momentum=float(momentum),
         interval=int(interval),
-        optimizer="adam" if str(run.setting("optimizer")).startswith("adam") else "sgd",
+        optimizer="" if name is None else str(name),
     )
-    if found.optimizer == "sgd":
-        return replace(found, step=found.lr)
-    found = replace(found, rms_gradient=rms_gradient(run))
-    if not found.rms_gradient > 0:
-        return replace(found, missing="no gradient norms and number of weights in the record: Adam's step is unknown")
-    return replace(found, step=adam_step(found.lr, found.momentum, found.rms_gradient))
+    if rule.optimizer in OPTIMIZERS and OPTIMIZERS[rule.optimizer].needs_rms_gradient:
+        rule = replace(rule, rms_gradient=rms_gradient(run))
+    try:
+        return replace(rule, step=effective_step(rule.optimizer, rule.lr, rule.momentum, rule.rms_gradient))
+    except UserError as error:
+        return replace(rule, missing=str(error).removeprefix("cannot tell: "))
 
 
-def interval(run: Run) -> int:
-    """Optimiser steps on each batch of rollouts, 1 where the record does not say."""
-    found = run.setting("interval")
-    return int(found) if isinstance(found, int | float) and found >= 1 else 1
+def refresh_interval(run: Run) -> int:
+    """Optimizer steps on each batch of rollouts, 1 where the record does not say."""
+    interval = run.setting("interval")
+    return int(interval) if isinstance(interval, int | float) and interval >= 1 else 1
 
 
 def rms_gradient(run: Run) -> float:
     """√mean g² over steps and weights, from the logged norms held at the clip; NaN where they are not recorded."""
-    weights = run.config.get("model", {}).get("parameters") if isinstance(run.config.get("model"), dict) else None
+    model = run.config.get("model")
+    weights = model.get("parameters") if isinstance(model, dict) else None
     norms = run.table.get("grad_norm", np.empty(0))
     norms = norms[np.isfinite(norms) & (norms > 0)]
     if not weights or not len(norms):
         return math.nan
     clip = run.setting("clip_grad")
-    held = np.minimum(norms, clip) if clip else norms
-    return float(math.sqrt(np.mean(held**2) / weights))
+    clipped = np.minimum(norms, clip) if clip else norms
+    return float(math.sqrt(np.mean(clipped**2) / weights))
 
 
-def with_curvature(found: Setting, exponential: fit.Fit) -> Setting:
-    """The setting with the curvature that an exponential fit of the reward implies, or why there is none."""
-    if found.missing:
-        return found
+def with_curvature(rule: UpdateRule, exponential: Fit) -> UpdateRule:
+    """The rule with the curvature that an exponential fit of the reward implies, or why there is none."""
+    if rule.missing:
+        return rule
     tau = exponential.parameters.get("time_constant")
     if tau is None or tau.flag:
         reason = tau.flag if tau is not None else exponential.flag
-        return replace(found, missing=f"no time constant in the reward curve ({reason})")
-    return replace(found, curvature=curvature_of(tau, found.step, found.momentum, found.interval))
+        return replace(rule, missing=f"the reward curve has no time constant ({reason})")
+    return replace(rule, curvature=curvature_of(tau, rule.step, rule.momentum, rule.interval))

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 from grposcope.dynamics import fit
 from grposcope.formatting import number
 from grposcope.timeseries.model_comparison import last_level
-from grposcope.timeseries.series import Array, Series, averaged, clean, each_batch
+from grposcope.timeseries.noise import Array
+from grposcope.timeseries.reward_curve import RewardCurve, averaged, clean, each_batch
 
 POINTS = 1000
 """Points that a curve is averaged to, at most; the page takes fewer."""
@@ -35,7 +36,7 @@ class Outlook:
     """series: what was fitted. compared: None where the models were not asked for. truth: later steps and rewards
     that were hidden from the fits, averaged like the rest; empty unless some were."""
 
-    series: Series
+    series: RewardCurve
     compared: fit.Comparison | None
     phases: tuple[fit.Phase, ...]
     ahead: fit.Forecast
@@ -61,7 +62,7 @@ def outlook(
     whole = each_batch(clean(steps, reward), interval)
     known = np.ones(len(whole.steps), bool) if until is None else whole.steps <= until
     seen = clean(whole.steps[known], whole.reward[known])
-    series = averaged(Series(seen.steps, seen.reward, whole.notes), points)
+    series = averaged(RewardCurve(seen.steps, seen.reward, whole.notes), points)
     size = -(-len(seen.steps) // points)
     later = whole.steps[~known], whole.reward[~known]
     kept = len(later[0]) // size * size

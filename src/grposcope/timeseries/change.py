@@ -2,7 +2,7 @@
 
 The mean curve is continuous and linear between a few knots, close together early on, where training changes
 most; the noise is that of `noise`. A comparison is a linear function of the curve: late − early (did it
-rise?), late − ρ early (did it fall below the share ρ?), late − c (is it above c?). Series longer than BLOCKS rows
+rise?), late − ρ early (did it fall below the share ρ?), late − c (is it above c?). RewardCurve longer than BLOCKS rows
 are averaged in blocks first, which loses nothing that happens slowly, and keeps time linear in rows.
 
 A collapse may be abrupt or take a few rows, and a curve that cannot bend as fast would take it for wandering. Where a
@@ -22,7 +22,7 @@ import numpy as np
 
 from grposcope.errors import UserError
 from grposcope.timeseries import change_points
-from grposcope.timeseries.noise import Array, Design, Regression, Tested
+from grposcope.timeseries.noise import Array, Contrast, Design, Regression
 
 BLOCKS = 300
 """Longer series are averaged down to at most this many blocks."""
@@ -40,7 +40,7 @@ EARLY, LATE = (0.0, 0.15), (0.8, 1.0)
 """The shares of the run that are compared."""
 
 
-def blocks(y: Array, most: int = BLOCKS) -> Array:
+def block_means(y: Array, most: int = BLOCKS) -> Array:
     """Means of equal blocks, at most `most` of them; the first block takes what does not divide."""
     size = -(-len(y) // most)
     if size == 1:
@@ -68,7 +68,7 @@ def _hats(n: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Curve:
+class MeanCurve:
     """A metric's mean curve with its uncertainty; made by `fit`. n: rows before averaging in blocks."""
 
     regression: Regression
@@ -83,7 +83,7 @@ class Curve:
             inside = np.abs(share - sum(span) / 2) == np.abs(share - sum(span) / 2).min()
         return np.asarray(self.hats[inside].mean(0))
 
-    def level(self, span: tuple[float, float] = LATE, above: float = 0.0) -> Tested:
+    def level(self, span: tuple[float, float] = LATE, above: float = 0.0) -> Contrast:
         """The mean over `span` minus `above`."""
         return self.regression.test(self.window(span), above)
 
@@ -93,7 +93,7 @@ class Curve:
         last: tuple[float, float] = LATE,
         ratio: float = 1.0,
         minus: float = 0.0,
-    ) -> Tested:
+    ) -> Contrast:
         """Mean over `last` minus `ratio` × mean over `first`, minus a constant."""
         return self.regression.test(self.window(last) - ratio * self.window(first), minus)
 
@@ -103,22 +103,22 @@ class Curve:
         return self.regression.phi * self.regression.share
 
 
-def fit(y: Array) -> Curve:
+def fit(y: Array) -> MeanCurve:
     """The mean curve of finite values y (n,); UserError for fewer than LEAST."""
     if len(y) < LEAST:
         raise UserError(f"{len(y)} rows are too few to test for a trend, at least {LEAST} are needed; log more steps")
-    averaged = blocks(np.asarray(y, np.float64))
+    averaged = block_means(np.asarray(y, np.float64))
     design = _design(len(averaged))
     if len(averaged) >= 5 * EDGE and np.ptp(averaged) > 0:
         seen = change_points.scan(_shifts(len(averaged)), averaged)
         if seen.p < SHIFT:
             column = change_points.columns(len(averaged), np.array([seen.start]), np.array([seen.width]))[0]
             design = Design(np.column_stack([design.x, column]))
-    return Curve(design.regress(averaged), design.x, len(y))
+    return MeanCurve(design.regress(averaged), design.x, len(y))
 
 
 @lru_cache(maxsize=8)
-def _shifts(n: int) -> change_points.Shifts:
+def _shifts(n: int) -> change_points.ShiftCandidates:
     return change_points.library(Design(_hats(n), coarse=True), *change_points.candidates(n, EDGE, to_end=False))
 
 
@@ -133,7 +133,7 @@ class Onset:
 
 def onset(y: Array) -> Onset:
     """Where the change of y begins: the first row of a shift from one level to another, of any duration."""
-    averaged = blocks(np.asarray(y, np.float64), 128)
+    averaged = block_means(np.asarray(y, np.float64), 128)
     n = len(averaged)
     library = _onsets(n)
     weight = np.bincount(library.start, change_points.scan(library, averaged).posterior)
@@ -143,5 +143,5 @@ def onset(y: Array) -> Onset:
 
 
 @lru_cache(maxsize=8)
-def _onsets(n: int) -> change_points.Shifts:
+def _onsets(n: int) -> change_points.ShiftCandidates:
     return change_points.library(Design(np.ones((n, 1)), coarse=True), *change_points.candidates(n, 1, to_end=True))

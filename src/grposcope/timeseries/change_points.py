@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Shifts:
+class ShiftCandidates:
     """Candidates: first row (C,), duration in rows (C,), whitened squared length under every noise (M, C)."""
 
     start: Ints
@@ -29,7 +29,7 @@ class Shifts:
 
 
 @dataclass(frozen=True)
-class Found:
+class LevelShift:
     """The likeliest shift and its p-value times the number of candidates; posterior (C,) over all of them."""
 
     p: float
@@ -59,17 +59,17 @@ def columns(n: int, start: Ints, width: Ints) -> Array:
     return np.clip((np.arange(n) - start[:, None] + 1) / width[:, None], 0, 1)
 
 
-def library(design: Design, start: Ints, width: Ints) -> Shifts:
+def library(design: Design, start: Ints, width: Ints) -> ShiftCandidates:
     """Candidates made ready for `scan` above the curves of `design`."""
     z = dct(columns(len(design.x), start, width), axis=1, norm="ortho")
     squares = design.weights @ (z**2).T
     for weights, inverse, row in zip(design.weights, design.inverse, squares, strict=True):
         own = z @ (weights[:, None] * design.z)
         row -= np.einsum("ci,ij,cj->c", own, inverse, own)
-    return Shifts(start, width, np.maximum(squares, 1e-12), design)
+    return ShiftCandidates(start, width, np.maximum(squares, 1e-12), design)
 
 
-def scan(shifts: Shifts, y: Array) -> Found:
+def scan(shifts: ShiftCandidates, y: Array) -> LevelShift:
     """How likely each shift is in y (n,), noises integrated out; p = 1 for a series that the design fits exactly."""
     design = shifts.design
     z = dct(y, norm="ortho")
@@ -78,7 +78,7 @@ def scan(shifts: Shifts, y: Array) -> Found:
     total = (design.weights * rest**2).sum(1)
     if (total <= 1e-12 * (design.weights * z**2).sum(1)).any():
         flat = np.full(len(shifts.start), 1 / len(shifts.start))
-        return Found(1.0, int(shifts.start[0]), int(shifts.width[0]), flat)
+        return LevelShift(1.0, int(shifts.start[0]), int(shifts.width[0]), flat)
     rows = idct(design.weights * rest, axis=1, norm="ortho")
     steps = np.cumsum(rows[:, ::-1], axis=1)[:, ::-1]
     sums = np.concatenate([np.zeros((len(steps), 1)), np.cumsum(steps, axis=1)], axis=1)
@@ -92,4 +92,6 @@ def scan(shifts: Shifts, y: Array) -> Found:
     best = int(np.argmax(marginal))
     noise = posterior(evidence[:, best])
     p = float(noise @ fdtrc(1, df, explained[:, best] / (left[:, best] / df)))
-    return Found(min(1.0, p * len(shifts.start)), int(shifts.start[best]), int(shifts.width[best]), posterior(marginal))
+    return LevelShift(
+        min(1.0, p * len(shifts.start)), int(shifts.start[best]), int(shifts.width[best]), posterior(marginal)
+    )

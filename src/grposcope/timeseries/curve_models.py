@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grposcope.timeseries.series import Array
+from grposcope.timeseries.noise import Array
 
 Shape = Callable[[Array, Array], tuple[Array, Array]]
 

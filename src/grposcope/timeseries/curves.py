@@ -20,7 +20,8 @@ from grposcope.errors import UserError
 from grposcope.records import Estimate
 from grposcope.timeseries.curve_models import MODELS, Model
 from grposcope.timeseries.least_squares import huber_loss, huber_weight, project, solve
-from grposcope.timeseries.series import Array, Series, clean, noise_level
+from grposcope.timeseries.noise import Array, autocorrelation, noise_level, robust_spread
+from grposcope.timeseries.reward_curve import RewardCurve, clean
 
 HUBER = 2.5
 """Residuals beyond this many robust standard deviations count linearly."""
@@ -80,13 +81,13 @@ def fit(steps: ArrayLike, reward: ArrayLike, model: str = "inertial") -> Fit:
     return fit_series(clean(steps, reward), model)
 
 
-def fit_series(series: Series, model: str, starts: Array | None = None) -> Fit:
+def fit_series(series: RewardCurve, model: str, starts: Array | None = None) -> Fit:
     """The same for a checked curve; `starts` (any, q) replaces the search grid."""
     chosen = named(model)
     s, y = _share(series), series.reward
     if chosen.shape is None or series.constant:
         return _constant(series, model)
-    scale = max(_robust_spread(np.diff(y)) / math.sqrt(2), 1e-3 * float(y.std()))
+    scale = max(robust_spread(np.diff(y)) / math.sqrt(2), 1e-3 * float(y.std()))
     grid = _grid(chosen, s, y, scale) if starts is None else starts
     many = np.repeat(y[None], len(grid), 0)
     found = solve(chosen, s, many, grid.copy(), np.full(len(grid), scale), HUBER)
@@ -114,13 +115,13 @@ def bootstrap(fitted: Fit, steps: ArrayLike, reward: ArrayLike, draws: int = 100
     y = curve + residual[rows]
     if chosen.shape is None:
         return {"start": y.mean(1), "plateau": y.mean(1)}
-    scale = max(_robust_spread(residual), 1e-3 * float(series.reward.std()))
+    scale = max(robust_spread(residual), 1e-3 * float(series.reward.std()))
     s = _share(series)
     if n > 2 * BINS:
         begins = np.arange(0, n, n // BINS)
         sizes = np.diff(np.append(begins, n))
         s, y = np.add.reduceat(s, begins) / sizes, np.add.reduceat(y, begins, axis=1) / sizes
-        scale = max(_robust_spread(np.add.reduceat(residual, begins) / sizes), 1e-3 * float(series.reward.std()))
+        scale = max(robust_spread(np.add.reduceat(residual, begins) / sizes), 1e-3 * float(series.reward.std()))
     found = solve(chosen, s, y, np.tile(fitted.psi, (draws, 1)), np.full(draws, scale), HUBER, 1e-4)
     named_values = {name: np.exp(found.psi[:, i]) for i, name in enumerate(chosen.names)}
     span = fitted.span
@@ -148,19 +149,8 @@ def named(model: str) -> Model:
     return MODELS[model]
 
 
-def autocorrelation(residual: Array) -> float:
-    """Lag-one autocorrelation with the small-sample correction (1 + 3ρ)/n, held within (−0.5, 0.98)."""
-    power, n = float(residual @ residual), len(residual)
-    raw = float(residual[1:] @ residual[:-1]) / power if power > 0 else 0.0
-    return min(0.98, max(-0.5, raw + (1 + 3 * raw) / n))
-
-
-def _share(series: Series) -> Array:
+def _share(series: RewardCurve) -> Array:
     return np.asarray((series.steps - series.steps[0]) / (series.steps[-1] - series.steps[0]))
-
-
-def _robust_spread(values: Array) -> float:
-    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
 
 
 def _grid(model: Model, s: Array, y: Array, scale: float) -> Array:
@@ -176,7 +166,7 @@ def _grid(model: Model, s: Array, y: Array, scale: float) -> Array:
     return points[np.argsort(loss)[:_STARTS]]
 
 
-def _constant(series: Series, model: str) -> Fit:
+def _constant(series: RewardCurve, model: str) -> Fit:
     """A level; also what every model is where nothing varies."""
     y = series.reward
     flag = "constant reward: nothing to fit" if series.constant else ""
@@ -188,7 +178,7 @@ def _constant(series: Series, model: str) -> Fit:
                float(series.steps[0]), float(np.ptp(series.steps)), (), _join(flag, series))  # fmt: skip
 
 
-def _describe(series: Series, model: Model, start: float, rise: float, psi: Array, scale: float) -> Fit:
+def _describe(series: RewardCurve, model: Model, start: float, rise: float, psi: Array, scale: float) -> Fit:
     assert model.shape is not None
     s, y, n = _share(series), series.reward, len(series.reward)
     f, slopes = (a[0] for a in model.shape(psi[None], s))
@@ -246,5 +236,5 @@ def _unidentified(gained: float, rise: float, reached: float, error: float) -> s
     return ""
 
 
-def _join(flag: str, series: Series) -> str:
+def _join(flag: str, series: RewardCurve) -> str:
     return "; ".join(filter(None, (flag, *series.notes)))

@@ -22,7 +22,8 @@ from grposcope.errors import UserError
 from grposcope.records import Estimate
 from grposcope.timeseries import state_space
 from grposcope.timeseries.curves import fit_series
-from grposcope.timeseries.series import Array, Series, clean, without_spikes
+from grposcope.timeseries.noise import Array
+from grposcope.timeseries.reward_curve import RewardCurve, clean, without_spikes
 
 WIDEN, ENOUGH = 1.2, 60
 """The level's standard deviation counts WIDEN times, and with fewer than ENOUGH rewards √(ENOUGH/n) times more."""
@@ -106,7 +107,7 @@ def forecast(
                     plateau, reached, verdict, advice, notes)  # fmt: skip
 
 
-def mean_path(series: Series, later: Array, prior: state_space.Prior | None = None) -> Array:
+def mean_path(series: RewardCurve, later: Array, prior: state_space.Prior | None = None) -> Array:
     """Only the mean of `forecast`, at steps `later`."""
     if series.constant:
         return np.full(len(later), series.reward[0])
@@ -116,7 +117,7 @@ def mean_path(series: Series, later: Array, prior: state_space.Prior | None = No
     return np.asarray(model.weight @ model.ahead(later)[0] + (series.reward - plain).mean())
 
 
-def _repeated(series: Series, later: Array, coverage: float, notes: str) -> Forecast:
+def _repeated(series: RewardCurve, later: Array, coverage: float, notes: str) -> Forecast:
     """All that can be said of a reward that never varied."""
     n, reason = len(series.reward), "constant reward"
     same = np.full(len(later), series.reward[0])
@@ -129,7 +130,7 @@ def _repeated(series: Series, later: Array, coverage: float, notes: str) -> Fore
     )  # fmt: skip
 
 
-def _later(series: Series, horizon: ArrayLike) -> Array:
+def _later(series: RewardCurve, horizon: ArrayLike) -> Array:
     given = np.asarray(horizon, dtype=float)
     last = series.steps[-1]
     if given.ndim == 0:
@@ -187,7 +188,7 @@ def _advice(low: float, high: float, matters: float) -> tuple[str, str]:
     )
 
 
-def _plateau(series: Series) -> tuple[Estimate, float]:
+def _plateau(series: RewardCurve) -> tuple[Estimate, float]:
     """Value and step of the plateau from the saturating curve with the least residual, all of whose numbers are
     identified."""
     fits = [fit_series(series, name) for name in SATURATING]

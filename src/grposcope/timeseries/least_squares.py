@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grposcope.timeseries.curve_models import Model
-from grposcope.timeseries.series import Array
+from grposcope.timeseries.noise import Array
 
 ROUNDS = 60
 CACHED = 32768

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from scipy.special import stdtr
 
-from grposcope.timeseries.noise import Array, Tested
+from grposcope.timeseries.noise import Array, Contrast, difference_variance
 
 Span = tuple[float, float]
 
@@ -32,13 +31,13 @@ AROUND = 20
 """Rows, in and beside the window, that at least the noise is judged by."""
 
 
-def level(y: Array, span: Span, above: float = 0.0) -> Tested:
+def level(y: Array, span: Span, above: float = 0.0) -> Contrast:
     """The mean of finite y (n,) over `span`, less a constant."""
     mean, variance, df = _mean(y, span)
     return _tested(mean - above, variance, df)
 
 
-def change(y: Array, first: Span, last: Span, ratio: float = 1.0, minus: float = 0.0) -> Tested:
+def change(y: Array, first: Span, last: Span, ratio: float = 1.0, minus: float = 0.0) -> Contrast:
     """Mean over `last` less `ratio` × mean over `first`, less a constant; degrees of freedom by Welch."""
     early, v_early, df_early = _mean(y, first)
     late, v_late, df_late = _mean(y, last)
@@ -59,13 +58,12 @@ def rows(n: int, span: Span, least: int = LEAST) -> slice:
 
 
 def _mean(y: Array, span: Span) -> tuple[float, float, float]:
-    part, steps = y[rows(len(y), span)], np.diff(y[rows(len(y), span, AROUND)])
-    variance = 0.5 * float(np.square(steps).sum()) / len(steps) / len(part)  # a product would wake all BLAS threads
-    return float(part.mean()), variance, max(2 * len(steps) / 3, 1.0)
+    part, around = y[rows(len(y), span)], y[rows(len(y), span, AROUND)]
+    return float(part.mean()), difference_variance(around) / len(part), max(2 * (len(around) - 1) / 3, 1.0)
 
 
-def _tested(value: float, variance: float, df: float) -> Tested:
+def _tested(value: float, variance: float, df: float) -> Contrast:
     error = math.sqrt(variance)
     if error <= 1e-12 * abs(value):
-        return Tested(value, 0.0, 0.0 if value > 0 else 1.0, 0.0 if value < 0 else 1.0)
-    return Tested(value, error, float(stdtr(df, -value / error)), float(stdtr(df, value / error)))
+        return Contrast(value, 0.0, 0.0 if value > 0 else 1.0, 0.0 if value < 0 else 1.0)
+    return Contrast(value, error, float(stdtr(df, -value / error)), float(stdtr(df, value / error)))

@@ -17,7 +17,8 @@ from grposcope.records import Estimate
 from grposcope.timeseries.curve_models import MODELS
 from grposcope.timeseries.curves import Fit, fit_series
 from grposcope.timeseries.forecast import mean_path
-from grposcope.timeseries.series import Array, Series, clean
+from grposcope.timeseries.noise import Array
+from grposcope.timeseries.reward_curve import RewardCurve, clean
 
 ORIGINS = (0.5, 0.6, 0.7, 0.8)
 LEAST_SEEN = 8
@@ -74,7 +75,7 @@ def compare(steps: ArrayLike, reward: ArrayLike) -> Comparison:
     return Comparison(ranked, ranked[0].model, ceiling, flag)
 
 
-def held_out_errors(series: Series) -> dict[str, list[float]]:
+def held_out_errors(series: RewardCurve) -> dict[str, list[float]]:
     """RMSE ÷ that of the last level, per model and origin."""
     errors: dict[str, list[float]] = {name: [] for name in (*MODELS, "forecast")}
     n = len(series.reward)
@@ -82,7 +83,7 @@ def held_out_errors(series: Series) -> dict[str, list[float]]:
         seen = round(origin * n)
         if seen < LEAST_SEEN or n - seen < 2:
             continue
-        past = Series(series.steps[:seen], series.reward[:seen])
+        past = RewardCurve(series.steps[:seen], series.reward[:seen])
         later, truth = series.steps[seen:], series.reward[seen:]
         base = _rmse(last_level(past.reward), truth)
         if base == 0:

@@ -16,6 +16,7 @@ standard error 0, and its tests are decided by the sign.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -37,7 +38,7 @@ EXACT = 1e-12
 
 
 @lru_cache(maxsize=16)
-def spectra(n: int, coarse: bool = False) -> tuple[Array, Array]:
+def cosine_variances(n: int, coarse: bool = False) -> tuple[Array, Array]:
     """Variances (M, n) of the cosine coefficients of the M noises of the grid, and their (φ, s), (M, 2)."""
     k = np.arange(1, n)
     angle = np.pi * np.arange(n) / n
@@ -53,8 +54,8 @@ def spectra(n: int, coarse: bool = False) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class Tested:
-    """A linear function of the mean curve against 0.
+class Contrast:
+    """Test of a linear function of the mean curve (a contrast) against 0.
 
     value, se: posterior mean and standard deviation. p_up: p-value of "it is ≤ 0" (small: it is
     positive); p_down: of "it is ≥ 0".
@@ -80,21 +81,21 @@ class Regression:
     phi: float
     share: float
 
-    def test(self, combination: Array, minus: float = 0.0) -> Tested:
+    def test(self, combination: Array, minus: float = 0.0) -> Contrast:
         """Test `combination` (K,) of the coefficients less a constant, p-values averaged over the noises."""
         values = self.coefficients @ combination - minus
         errors = np.sqrt(np.maximum(np.einsum("i,gij,j->g", combination, self.covariance, combination), 0.0))
         value = float(self.weight @ values)
         if not errors.any():  # exact: decided by the sign, rounding aside
             value = 0.0 if abs(value) <= EXACT**0.5 * np.abs(self.coefficients).max() else value
-            return Tested(value, 0.0, 0.0 if value > 0 else 1.0, 0.0 if value < 0 else 1.0)
+            return Contrast(value, 0.0, 0.0 if value > 0 else 1.0, 0.0 if value < 0 else 1.0)
         spread = self.df / (self.df - 2) if self.df > 2 else np.inf
         se = float(np.sqrt(self.weight @ (errors**2 * spread + (values - value) ** 2)))
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.where(errors > 0, values / errors, np.sign(values) * np.inf)
         t = np.where(np.isnan(t), 0.0, t)
         up = float(self.weight @ stdtr(self.df, -t))
-        return Tested(value, se, up, 1 - up)
+        return Contrast(value, se, up, 1 - up)
 
 
 class Design:
@@ -102,7 +103,7 @@ class Design:
 
     def __init__(self, x: Array, coarse: bool = False):
         n, self.width = x.shape
-        variances, self.noises = spectra(n, coarse)
+        variances, self.noises = cosine_variances(n, coarse)
         self.x = x
         self.z = dct(x, axis=0, norm="ortho")
         self.weights = 1 / variances
@@ -132,11 +133,42 @@ def posterior(log_likelihood: Array) -> Array:
     return np.asarray(weight / weight.sum(0))
 
 
-# Scanning a library of columns
+def difference_variance(y: Array) -> float:
+    """Half the mean squared difference of neighbours: the variance that rows do not share (von Neumann 1941).
+
+    It needs no model and is blind to trends. Of AR(1) plus white noise it holds the white part and 1 − φ of the rest.
+    """
+    return 0.5 * float(np.square(np.diff(y)).sum()) / (len(y) - 1)  # a dot product would wake all BLAS threads
+
+
+def noise_level(y: Array) -> float:
+    """Standard deviation of the noise of y (n,), from differences of neighbours."""
+    return math.sqrt(difference_variance(y))
+
+
+def robust_noise_level(y: Array) -> float:
+    """The same from the median difference, which rare jumps do not move; between 5 % and 100 % of `noise_level`."""
+    plain, robust = noise_level(y), robust_spread(np.diff(y)) / math.sqrt(2)
+    return min(plain, max(robust, 0.05 * plain))
+
+
+def robust_spread(values: Array) -> float:
+    """Standard deviation estimated from the median absolute deviation; exact for a normal distribution."""
+    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
+
+
+def autocorrelation(residual: Array) -> float:
+    """Lag-one autocorrelation with the small-sample correction (1 + 3ρ)/n, held within (−0.5, 0.98)."""
+    power, n = float(residual @ residual), len(residual)
+    raw = float(residual[1:] @ residual[:-1]) / power if power > 0 else 0.0
+    return min(0.98, max(-0.5, raw + (1 + 3 * raw) / n))
+
+
+# F tests of many candidate columns
 
 
 @dataclass(frozen=True)
-class Columns:
+class Candidates:
     """Candidate columns, whitened and made orthonormal and orthogonal to the design: (M, C, R, n); log|Gram| (M, C)."""
 
     basis: Array
@@ -153,7 +185,7 @@ class Scan:
     noise: Array
 
 
-def prepare(design: Design, candidates: Array) -> Columns:
+def prepare(design: Design, candidates: Array) -> Candidates:
     """Candidates (C, R, n): C alternatives of R columns each, made ready for `scan`."""
     c, r, n = candidates.shape
     z = dct(candidates, axis=-1, norm="ortho")
@@ -168,10 +200,10 @@ def prepare(design: Design, candidates: Array) -> Columns:
         bases.append(np.linalg.inv(lower) @ white)
         sizes.append(2 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1))
         within.append(own)
-    return Columns(np.array(bases), np.array(sizes), tuple(within))
+    return Candidates(np.array(bases), np.array(sizes), tuple(within))
 
 
-def scan(design: Design, columns: Columns, y: Array) -> Scan:
+def scan(design: Design, columns: Candidates, y: Array) -> Scan:
     """F test and posterior of every candidate; the noise is judged with that candidate taken out."""
     z = dct(y, norm="ortho")
     white = z * np.sqrt(design.weights)

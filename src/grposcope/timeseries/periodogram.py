@@ -16,27 +16,18 @@ and, where blocks are longer than a row, the last WINDOW rows are tried; p is mu
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from grposcope.records import Estimate
 from grposcope.timeseries import change_points
-from grposcope.timeseries.change import EDGE, SHIFT, blocks
-from grposcope.timeseries.noise import Array, Columns, Design, prepare, scan
-
-WINDOW = 200
-"""Rows or blocks looked at together."""
-
-LEAST = 40
-"""Shorter series cannot be told to swing."""
+from grposcope.timeseries.change import EDGE, SHIFT, block_means
+from grposcope.timeseries.noise import Array, Candidates, Design, prepare, scan
+from grposcope.timeseries.oscillation import FASTEST, WINDOW, Oscillation, trend_columns, windows
 
 CYCLES = 3.0
-"""Fewer cycles in the series are no oscillation but a bend."""
-
-FASTEST = 6.0
-"""Shorter periods, in rows or blocks, are not looked for."""
+"""Fewer cycles in a window are no oscillation but a bend."""
 
 SHAPES = np.array([0.0, 4.0])
 """Envelopes tried in the search: steady, and growing by e^4 over the window."""
@@ -48,55 +39,21 @@ GROWTH = np.linspace(-8.0, 8.0, 33)
 """γ × length of the window: from dying out by e^8 to growing by as much."""
 
 
-@dataclass(frozen=True)
-class Swing:
-    """The strongest oscillation of a series.
-
-    p: that noise alone would show one as strong. period in rows; amplitude at the end of the window, in the
-    metric's unit; share of the detrended variance that it explains. root: modulus of the multiplier per row with
-    its standard error; growing: p-value of "it does not grow" (γ ≤ 0), fading: of "it does not fade".
-    first, last: rows of the window in which it was found.
-    """
-
-    p: float
-    period: float
-    amplitude: float
-    share: float
-    root: Estimate
-    growing: float
-    fading: float
-    first: int
-    last: int
-
-
-def swing(y: Array) -> Swing | None:
+def oscillation(y: Array) -> Oscillation | None:
     """The oscillation of finite values y (n,); None if they are too few or constant."""
     found = [_look(y, first, last) for first, last in windows(y)]
     if not found:
         return None
     best = found[0] if found[0].p < SEEN else min(found, key=lambda s: s.p)
-    return Swing(**{**vars(best), "p": min(1.0, best.p * len(found))})
+    return Oscillation(**{**vars(best), "p": min(1.0, best.p * len(found))})
 
 
-def windows(y: Array) -> list[tuple[int, int]]:
-    """First row and end of the windows: all rows, the second half, the last WINDOW; none if too few or constant."""
-    n = len(y)
-    if n < LEAST or np.ptp(y) == 0:
-        return []
-    found = [(0, n)]
-    if n >= 2 * LEAST:
-        found.append((n // 2, n))
-    if n > WINDOW:
-        found.append((n - WINDOW, n))
-    return found
-
-
-def _look(y: Array, first: int, last: int) -> Swing:
-    part = blocks(y[first:last], WINDOW)
+def _look(y: Array, first: int, last: int) -> Oscillation:
+    part = block_means(y[first:last], WINDOW)
     part = part - part.mean()
-    n, per = len(part), (last - first) / len(blocks(y[first:last], WINDOW))
+    n, per = len(part), (last - first) / len(block_means(y[first:last], WINDOW))
     if np.ptp(part) == 0:
-        return Swing(1.0, math.nan, 0.0, 0.0, Estimate(math.nan, math.nan, n, "constant"), 1.0, 1.0, first, last - 1)
+        return Oscillation.none(n, first, last - 1, "constant")
     shift = _shift(part)
     cycles, columns, design = _lines(n, shift)
     seen = scan(design, columns, part)
@@ -110,14 +67,7 @@ def _look(y: Array, first: int, last: int) -> Swing:
     fading = float(grown.posterior[GROWTH >= 0].sum())
     amplitude, share = _size(part, design, at, gamma)
     root = Estimate(math.exp(gamma / (n * per)), math.exp(gamma / (n * per)) * sd / (n * per), n)
-    return Swing(p, n * per / at, amplitude, share, root, growing, fading, first, last - 1)
-
-
-def smooth(n: int) -> Array:
-    """Columns (n, 7) of the smooth part: a cubic and saturating exponentials."""
-    share = (np.arange(n) + 0.5) / n
-    powers = [share**k for k in range(4)]
-    return np.array(powers + [np.exp(-share / tau) for tau in (0.03, 0.1, 0.3)]).T
+    return Oscillation(p, n * per / at, amplitude, share, root, growing, fading, first, last - 1)
 
 
 Shift = tuple[int, int]
@@ -131,32 +81,32 @@ def _shift(part: Array) -> Shift | None:
 
 
 @lru_cache(maxsize=8)
-def _shifts(n: int) -> change_points.Shifts:
+def _shifts(n: int) -> change_points.ShiftCandidates:
     return change_points.library(_design(n, None), *change_points.candidates(n, EDGE, to_end=False))
 
 
 @lru_cache(maxsize=8)
 def _design(n: int, shift: Shift | None) -> Design:
-    columns = smooth(n)
+    columns = trend_columns(n)
     if shift is not None:
         columns = np.column_stack([columns, change_points.columns(n, *(np.array([value]) for value in shift))[0]])
     return Design(np.linalg.qr(columns)[0], coarse=True)
 
 
 @lru_cache(maxsize=8)
-def _lines(n: int, shift: Shift | None) -> tuple[Array, Columns, Design]:
+def _lines(n: int, shift: Shift | None) -> tuple[Array, Candidates, Design]:
     design = _design(n, shift)
     cycles = np.arange(2 * CYCLES, 2 * n / FASTEST + 1) / 2
     return cycles, prepare(design, _waves(n, cycles, SHAPES)), design
 
 
 @lru_cache(maxsize=32)
-def _envelopes(n: int, cycles: float, shift: Shift | None) -> Columns:
+def _envelopes(n: int, cycles: float, shift: Shift | None) -> Candidates:
     return prepare(_design(n, shift), _waves(n, np.array([cycles]), GROWTH))
 
 
 def _waves(n: int, cycles: Array, growth: Array) -> Array:
-    """Columns (len(cycles)·len(growth), 2, n) of cosine and sine with an envelope that ends at 1."""
+    """Candidates (len(cycles)·len(growth), 2, n) of cosine and sine with an envelope that ends at 1."""
     share = (np.arange(n) + 0.5) / n
     angle = 2 * np.pi * cycles[:, None] * share
     envelope = np.exp(growth[:, None] * (share - (growth[:, None] > 0)))

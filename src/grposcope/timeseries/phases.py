@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from grposcope.records import Estimate
-from grposcope.timeseries.curves import autocorrelation
-from grposcope.timeseries.series import Array, clean
+from grposcope.timeseries.noise import Array, autocorrelation
+from grposcope.timeseries.reward_curve import clean
 
 GRID = 30
 CHI2 = 3.841458820694124

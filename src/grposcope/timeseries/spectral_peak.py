@@ -35,9 +35,9 @@ from scipy.fft import dct, idct
 from scipy.special import logsumexp, stdtr
 
 from grposcope.records import Estimate
-from grposcope.timeseries.change import blocks
-from grposcope.timeseries.noise import EXACT, Array, spectra
-from grposcope.timeseries.periodogram import FASTEST, WINDOW, Swing, smooth, windows
+from grposcope.timeseries.change import block_means
+from grposcope.timeseries.noise import EXACT, Array, cosine_variances
+from grposcope.timeseries.oscillation import FASTEST, WINDOW, Oscillation, trend_columns, windows
 
 BOUND = 2.0
 """n × κ, where P(E ≥ κ/α) ≤ α under every noise."""
@@ -104,7 +104,7 @@ class Grid:
 @lru_cache(maxsize=8)
 def grid(n: int) -> Grid:
     """The models of a window of n rows or blocks."""
-    falling, (coarse, names) = _noises(n), spectra(n, coarse=True)
+    falling, (coarse, names) = _noises(n), cosine_variances(n, coarse=True)
     behind = coarse[(names[:, 1] == 1) | (names[:, 0] == 0)]  # white noise and pure AR(1)
     centres = CYCLES * STEP ** np.arange(1 + int(math.log(max(n / FASTEST / CYCLES, 1)) / math.log(STEP)))
     peaks = np.array([_peak(n, f, q, most) for f in centres for q in SPREADS for most in HARMONICS])
@@ -113,7 +113,7 @@ def grid(n: int) -> Grid:
     variances = swings + (1 - share) * behind
     cycles = np.repeat(centres, variances.size // n // len(centres))
     shares = np.broadcast_to(share[..., 0], variances.shape[:-1]).ravel()
-    trend, _ = np.linalg.qr(smooth(n))
+    trend, _ = np.linalg.qr(trend_columns(n))
     passed = (swings / variances).reshape(-1, n)
     return Grid(prepared(trend, falling), prepared(trend, variances.reshape(-1, n)), cycles, shares, passed)
 
@@ -124,7 +124,7 @@ def _noises(n: int) -> Array:
     Averaging makes the first autocorrelation exceed φ: s > 1, up to (1 − φ)² / (2φ (φ − 1 − log φ)) for averages of
     very many rows, φ that of the averages.
     """
-    rows, names = spectra(n)
+    rows, names = cosine_variances(n)
     pure, phi = rows[names[:, 1] == 1], names[names[:, 1] == 1, :1]
     most = (1 - phi) ** 2 / (2 * phi * (phi - 1 - np.log(phi)))
     return np.vstack([rows, *(share * pure + 1 - share for share in ((1 + most) / 2, most))])
@@ -138,7 +138,7 @@ def _peak(n: int, centre: float, spread: float, harmonics: int) -> Array:
     return np.concatenate([[0.0], n * peak / peak.sum()])
 
 
-def swing(y: Array) -> Swing | None:
+def oscillation(y: Array) -> Oscillation | None:
     """The swings of finite values y (n,), of any shape and changing period; None if they are too few or constant.
 
     period, share: posterior means. amplitude: of the last two periods. root, growing, fading: from the energy of
@@ -151,14 +151,14 @@ def swing(y: Array) -> Swing | None:
     return replace(best, p=min(1.0, best.p * len(found)))
 
 
-def _look(y: Array, first: int, last: int) -> Swing:
-    part = blocks(y[first:last], WINDOW)
+def _look(y: Array, first: int, last: int) -> Oscillation:
+    part = block_means(y[first:last], WINDOW)
     n = len(part)
     per = (last - first) / n
     models, z = grid(n), dct(part - part.mean(), norm="ortho")
     rest = z - models.noise.trend @ (models.noise.trend.T @ z)
     if rest @ rest <= EXACT * (z @ z):
-        return Swing(1.0, math.nan, 0.0, 0.0, Estimate(math.nan, math.nan, n, "no noise"), 1.0, 1.0, first, last - 1)
+        return Oscillation.none(n, first, last - 1, "no noise")
     likelihood = models.swings.likelihood(z)
     whole = logsumexp(likelihood)
     weight = np.exp(likelihood - whole)
@@ -168,7 +168,7 @@ def _look(y: Array, first: int, last: int) -> Swing:
     course = _course(idct((weight @ models.passed) * rest, norm="ortho"), period)
     modulus = math.exp(course.gamma.value / per)
     root = Estimate(modulus, modulus * course.gamma.se / per, course.gamma.n)
-    return Swing(
+    return Oscillation(
         p if course.spread >= CYCLES else 1.0, period * per, course.amplitude, float(weight @ models.share), root,
         course.growing, course.fading, first, last - 1,
     )  # fmt: skip

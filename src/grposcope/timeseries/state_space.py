@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grposcope.timeseries.series import Array, robust_noise_level
+from grposcope.timeseries.noise import Array, robust_noise_level
 
 AGE = 0.3
 """Exponent of the clock in which the level wanders."""

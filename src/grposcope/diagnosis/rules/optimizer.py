@@ -13,11 +13,11 @@ from scipy.ndimage import median_filter
 from grposcope.diagnosis.findings import Evidence, Rule, Verdict, unknown
 from grposcope.diagnosis.quantities import LEAST, SHORT, View
 from grposcope.timeseries import level as levels
-from grposcope.timeseries import periodogram as waves
-from grposcope.timeseries import spectral_peak
+from grposcope.timeseries import periodogram, spectral_peak
 from grposcope.timeseries.change import EARLY, LATE
 from grposcope.timeseries.noise import Array
-from grposcope.timeseries.periodogram import SEEN, Swing
+from grposcope.timeseries.oscillation import Oscillation
+from grposcope.timeseries.periodogram import SEEN
 
 WEIGHTY = 0.2
 """An oscillation that explains less of the detrended variance is let pass."""
@@ -49,7 +49,7 @@ def oscillation(view: View) -> Verdict:
     reward = view.get("reward")
     if reward is None:
         return unknown(view.lacks("reward"), "reward")
-    steady, any_shape = waves.swing(reward.values), spectral_peak.swing(reward.values)
+    steady, any_shape = periodogram.oscillation(reward.values), spectral_peak.oscillation(reward.values)
     if steady is None or any_shape is None:
         return unknown("the reward is constant or its rows are too few to show an oscillation")
     found = steady if lasting(steady) <= max(lasting(any_shape), SEEN) else any_shape
@@ -72,7 +72,7 @@ def oscillation(view: View) -> Verdict:
     return Verdict(p, because, evidence, onset, "growing oscillation" if growing else "")
 
 
-def lasting(found: Swing) -> float:
+def lasting(found: Oscillation) -> float:
     """Its p-value, 1 where the swings explain little or fade."""
     return found.p if found.share >= WEIGHTY and found.fading >= SURE else 1.0
 

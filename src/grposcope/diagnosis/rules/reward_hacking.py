@@ -10,7 +10,7 @@ from scipy.special import stdtr
 from grposcope.diagnosis.findings import Evidence, Rule, Verdict, moved, unknown
 from grposcope.diagnosis.quantities import EVALUATIONS, LEAST, Series, View
 from grposcope.timeseries.change import EARLY, fit
-from grposcope.timeseries.noise import Array, Tested
+from grposcope.timeseries.noise import Array, Contrast
 
 FOLLOWS = 0.25
 """A score that gains less than this share of what training reward gains does not follow it."""
@@ -67,7 +67,7 @@ def _heldout(view: View, reward: Series) -> list[Test]:
     return tests
 
 
-def _ends(values: np.ndarray) -> Tested:
+def _ends(values: np.ndarray) -> Contrast:
     """Last minus first of a straight line through evaluations, which lie far enough apart for noise to be white."""
     x = np.linspace(-0.5, 0.5, len(values))
     slope, centre = float(x @ values / (x @ x)), float(values.mean())
@@ -75,8 +75,8 @@ def _ends(values: np.ndarray) -> Tested:
     df = len(values) - 2
     error = math.sqrt(float(rest @ rest) / df / float(x @ x))
     if error <= 1e-9 * max(abs(centre), 1e-300):
-        return Tested(slope, 0.0, float(slope <= 0), float(slope >= 0))
-    return Tested(slope, error, float(stdtr(df, -slope / error)), float(stdtr(df, slope / error)))
+        return Contrast(slope, 0.0, float(slope <= 0), float(slope >= 0))
+    return Contrast(slope, error, float(stdtr(df, -slope / error)), float(stdtr(df, slope / error)))
 
 
 def _same_scale(reward: Series, held: Series) -> bool:

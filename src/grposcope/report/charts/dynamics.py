@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from grposcope.dynamics import fit, refresh
-from grposcope.dynamics.stability import Setting
+from grposcope.dynamics.stability import UpdateRule
 from grposcope.facts.forecast_summary import Outlook
 from grposcope.facts.learning import Z
 from grposcope.formatting import number
@@ -18,8 +18,7 @@ from grposcope.report.charts import base
 from grposcope.report.elements import Columns, Figure
 from grposcope.runs.run import Floats
 from grposcope.timeseries.curve_models import MODELS
-from grposcope.timeseries.curves import autocorrelation
-from grposcope.timeseries.series import Series, noise_level
+from grposcope.timeseries.reward_curve import local_lines
 
 AHEAD = 60
 """Steps of the fan that are drawn."""
@@ -72,7 +71,7 @@ def portrait(found: Outlook) -> Figure | None:
     inertial = found.compared["inertial"].fit if found.compared is not None else None
     if inertial is None or inertial.flag.startswith(("no rise", "constant")):
         return None
-    level, rate, error = smoothed(found.series)
+    level, rate, error = local_lines(found.series, SMOOTH)
     noise = float(np.median(Z * error))
     fitted = inertial.predict(found.series.steps)
     fitted_rate = np.gradient(fitted, found.series.steps)
@@ -116,7 +115,7 @@ def portrait(found: Outlook) -> Figure | None:
     return Figure("portrait", "Phase portrait", base.spec(layers, height=260), data, caption=text)
 
 
-def stability_map(settings: Sequence[Setting], names: Sequence[str]) -> Figure:
+def stability_map(settings: Sequence[UpdateRule], names: Sequence[str]) -> Figure:
     """Refresh interval against ηκ: where it is stable, where it oscillates, where it blows up, and where runs stand.
 
     Drawn for the momentum of the first setting; the others must share it.
@@ -168,22 +167,6 @@ def stability_map(settings: Sequence[Setting], names: Sequence[str]) -> Figure:
                        "encoding": {"y": {**y, "field": "interval"}}})  # fmt: skip
     return Figure("stability", "Stability map", base.spec(layers, height=260), data,
                   caption=_legend(momentum, bool(known)))  # fmt: skip
-
-
-def smoothed(series: Series) -> tuple[Floats, Floats, Floats]:
-    """Local straight lines, weights Gaussian over SMOOTH of the run: level, rate per step and its error, (n,)."""
-    share = (series.steps - series.steps[0]) / (series.steps[-1] - series.steps[0])
-    apart = share[None] - share[:, None]
-    weight = np.exp(-0.5 * (apart / SMOOTH) ** 2)
-    s0, s1, s2 = (np.sum(weight * apart**k, 1) for k in range(3))
-    spread = s0 * s2 - s1**2
-    for_level = weight * (s2[:, None] - s1[:, None] * apart) / spread[:, None]
-    for_rate = weight * (s0[:, None] * apart - s1[:, None]) / spread[:, None]
-    level, rate = for_level @ series.reward, for_rate @ series.reward
-    rho = max(0.0, autocorrelation(series.reward - level))
-    sigma = noise_level(series.reward) * math.sqrt((1 + rho) / (1 - rho))
-    span = float(series.steps[-1] - series.steps[0])
-    return level, rate / span, sigma * np.sqrt(np.sum(for_rate**2, 1)) / span
 
 
 def _colours(names: Sequence[str]) -> dict[str, Any]:
@@ -290,7 +273,7 @@ def _region(low: str, high: str, colour: str, x: Any, y: Any) -> dict[str, Any]:
             "encoding": {"x": x, "y": {**y, "field": low}, "y2": {"field": high}}}  # fmt: skip
 
 
-def _standing(known: Sequence[Setting], names: Sequence[str], pulls: Sequence[float]) -> dict[str, list[Any]]:
+def _standing(known: Sequence[UpdateRule], names: Sequence[str], pulls: Sequence[float]) -> dict[str, list[Any]]:
     ends = [s.step * np.array(replace(s.curvature, se=np.nan_to_num(s.curvature.se)).interval(Z)) for s in known]
     return {
         "run": list(names),

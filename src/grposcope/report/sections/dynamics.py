@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from grposcope.dynamics import refresh
-from grposcope.dynamics.stability import Setting, interval, setting, with_curvature
+from grposcope.dynamics.stability import UpdateRule, refresh_interval, update_rule, with_curvature
 from grposcope.errors import UserError
 from grposcope.facts.forecast_summary import Outlook, ending, numbers, outlook, sentence, signed
 from grposcope.formatting import listed, number
@@ -31,19 +31,19 @@ def section(runs: Sequence[Run]) -> Section | None:
     """Forecast, models, phases and stability of one run; an overlay and a table for several."""
     found: dict[str, Outlook] = {}
     reasons: dict[str, str] = {}
-    settings: dict[str, Setting] = {}
+    settings: dict[str, UpdateRule] = {}
     for label, run in zip(labels(runs), runs, strict=True):
         name = next((n for n in REWARDS if n in run.table and np.isfinite(run.table[n]).any()), None)
         if name is None:
             continue
         try:
-            found[label] = outlook(run.table["step"], run.table[name], interval=interval(run), points=POINTS,
+            found[label] = outlook(run.table["step"], run.table[name], interval=refresh_interval(run), points=POINTS,
                                    models=len(runs) == 1)  # fmt: skip
         except UserError as error:
             reasons[label] = str(error)
             continue
         try:
-            settings[label] = with_curvature(setting(run), _exponential(found[label]))
+            settings[label] = with_curvature(update_rule(run), _exponential(found[label]))
         except UserError:
             continue
     if not found and not reasons:
@@ -51,7 +51,7 @@ def section(runs: Sequence[Run]) -> Section | None:
     return said(found, settings, reasons)
 
 
-def said(found: dict[str, Outlook], settings: dict[str, Setting], reasons: dict[str, str]) -> Section:
+def said(found: dict[str, Outlook], settings: dict[str, UpdateRule], reasons: dict[str, str]) -> Section:
     """The section about these outlooks and settings; `reasons`: runs of which nothing can be told, and why."""
     text = [f"{f'{label}: ' * (len(found) + len(reasons) > 1)}{sentence(o)}" for label, o in found.items()]
     text += [f"{label}: cannot tell where the reward is going: {reason}." for label, reason in reasons.items()]
@@ -77,7 +77,7 @@ def said(found: dict[str, Outlook], settings: dict[str, Setting], reasons: dict[
     )  # fmt: skip
 
 
-def stability(found: Setting) -> dict[str, Any]:
+def stability(found: UpdateRule) -> dict[str, Any]:
     """The numbers of the stability check; NaN where the curvature is not known."""
     known = math.isfinite(found.curvature.value)
     judged = refresh.margin(found.step, found.momentum, found.curvature.value, found.interval) if known else None
@@ -99,10 +99,10 @@ def _exponential(found: Outlook) -> Fit:
     return fitted or fit_series(found.series, "exponential")
 
 
-def _stability(label: str, found: Setting, several: bool) -> str:
+def _stability(label: str, found: UpdateRule, several: bool) -> str:
     name = f"{label}: " * several
     if not math.isfinite(found.curvature.value):
-        return f"{name}Stability: curvature unknown, as there is {found.missing}; {WAYS}."
+        return f"{name}Stability: curvature unknown, since {found.missing}; {WAYS}."
     told = stability(found)
     low, high = found.curvature.interval()
     least, most = (refresh.threshold(found.step, found.momentum, k) if k > 0 else math.inf for k in (high, low))

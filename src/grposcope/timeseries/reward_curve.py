@@ -11,19 +11,18 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.ndimage import median_filter
 
 from grposcope.errors import UserError
-
-Array = NDArray[np.float64]
+from grposcope.timeseries.noise import Array, autocorrelation, noise_level, robust_spread
 
 LEAST = 10
 """Fewer points than this cannot be fitted."""
 
 
 @dataclass(frozen=True)
-class Series:
+class RewardCurve:
     """Increasing steps (n,), rewards (n,), and what had to be mended on the way."""
 
     steps: Array
@@ -41,7 +40,7 @@ class Series:
         return float(np.median(np.diff(self.steps)))
 
 
-def clean(steps: ArrayLike, reward: ArrayLike) -> Series:
+def clean(steps: ArrayLike, reward: ArrayLike) -> RewardCurve:
     """Check and mend a curve; UserError where it is not numbers, not paired, or shorter than LEAST points."""
     try:
         t, y = np.asarray(steps, dtype=np.float64), np.asarray(reward, dtype=np.float64)
@@ -65,10 +64,10 @@ def clean(steps: ArrayLike, reward: ArrayLike) -> Series:
         t, y = t[last], y[last]
     if len(t) < LEAST:
         raise UserError(f"{len(t)} usable points are too few for a curve, at least {LEAST} are needed; log more steps")
-    return Series(t, y, tuple(notes))
+    return RewardCurve(t, y, tuple(notes))
 
 
-def averaged(series: Series, most: int) -> Series:
+def averaged(series: RewardCurve, most: int) -> RewardCurve:
     """At most `most` points, each the mean of equally many neighbours; the series itself where it is no longer.
 
     What does not divide evenly goes to the first point, so that the last ones, which a forecast starts from, are
@@ -81,11 +80,11 @@ def averaged(series: Series, most: int) -> Series:
     begins = np.append(0, np.arange(size + n % size, n, size))
     counts = np.diff(np.append(begins, n))
     note = f"each point is the mean of {size:,} logged rewards, and so are the intervals"
-    return Series(np.add.reduceat(series.steps, begins) / counts, np.add.reduceat(series.reward, begins) / counts,
+    return RewardCurve(np.add.reduceat(series.steps, begins) / counts, np.add.reduceat(series.reward, begins) / counts,
                   (*series.notes, note))  # fmt: skip
 
 
-def each_batch(series: Series, interval: int) -> Series:
+def each_batch(series: RewardCurve, interval: int) -> RewardCurve:
     """One point per batch where `interval` optimiser steps share the rollouts and a log repeats their reward.
 
     Repeats would pass for a curve without noise. A log that does not repeat rewards is returned as it is.
@@ -96,19 +95,7 @@ def each_batch(series: Series, interval: int) -> Series:
     batch = (series.steps - series.steps[0]) // interval
     first = np.append(True, np.diff(batch) > 0)
     note = f"{interval} steps share a batch of rollouts: one point for each batch"
-    return Series(series.steps[first], series.reward[first], (*series.notes, note))
-
-
-def noise_level(reward: Array) -> float:
-    """σ of the noise from differences of neighbours."""
-    return float(math.sqrt(np.mean(np.diff(reward) ** 2) / 2))
-
-
-def robust_noise_level(reward: Array) -> float:
-    """The same from the median of differences, which rare jumps do not move; between 5 % and 100 % of `noise_level`."""
-    jumps, plain = np.diff(reward), noise_level(reward)
-    robust = 1.4826 * float(np.median(np.abs(jumps - np.median(jumps)))) / math.sqrt(2)
-    return min(plain, max(robust, 0.05 * plain))
+    return RewardCurve(series.steps[first], series.reward[first], (*series.notes, note))
 
 
 def without_spikes(reward: Array, window: float, width: float) -> Array:
@@ -120,6 +107,24 @@ def without_spikes(reward: Array, window: float, width: float) -> Array:
     size = min(max(5, int(window * n) // 2 * 2 + 1), n // 2 * 2 - 1)
     middle = median_filter(reward, size, mode="reflect")
     apart = reward - middle
-    scale = 1.4826 * float(np.median(np.abs(apart - np.median(apart))))
-    limit = width * max(scale, 0.1 * float(apart.std()))
+    limit = width * max(robust_spread(apart), 0.1 * float(apart.std()))
     return np.asarray(middle + np.clip(apart, -limit, limit))
+
+
+def local_lines(curve: RewardCurve, bandwidth: float) -> tuple[Array, Array, Array]:
+    """Level, rate per step and the standard error of the rate, (n,) each, by local straight lines.
+
+    Weights are Gaussian, their standard deviation `bandwidth` a share of the run.
+    """
+    share = (curve.steps - curve.steps[0]) / (curve.steps[-1] - curve.steps[0])
+    apart = share[None] - share[:, None]
+    weight = np.exp(-0.5 * (apart / bandwidth) ** 2)
+    s0, s1, s2 = (np.sum(weight * apart**k, 1) for k in range(3))
+    spread = s0 * s2 - s1**2
+    for_level = weight * (s2[:, None] - s1[:, None] * apart) / spread[:, None]
+    for_rate = weight * (s0[:, None] * apart - s1[:, None]) / spread[:, None]
+    level, rate = for_level @ curve.reward, for_rate @ curve.reward
+    rho = max(0.0, autocorrelation(curve.reward - level))
+    sigma = noise_level(curve.reward) * math.sqrt((1 + rho) / (1 - rho))
+    span = float(curve.steps[-1] - curve.steps[0])
+    return level, rate / span, sigma * np.sqrt(np.sum(for_rate**2, 1)) / span
