@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from grposcope.diagnosis import Finding, diagnose
@@ -13,7 +13,7 @@ from grposcope.diagnosis.diagnose import RULES
 from grposcope.diagnosis.how_to_log import HOW
 from grposcope.diagnosis.verdict import sentence
 from grposcope.formatting import visible
-from grposcope.report.charts import base
+from grposcope.report.charts.diagnosis import marked
 from grposcope.report.elements import Figure, Section, Table
 from grposcope.runs.metrics import VARIANTS, variant
 from grposcope.runs.run import Run, labels
@@ -94,7 +94,7 @@ def _figures(run: Run, findings: Findings) -> list[Figure]:
         if finding.status == "flagged":
             for name in evident(finding, run.table):
                 onsets.setdefault(name, {})[finding.mode] = finding.onset
-    drawn = [_marked(run, name, modes) for name, modes in list(onsets.items())[:DRAWN]]
+    drawn = [marked(run, name, modes) for name, modes in list(onsets.items())[:DRAWN]]
     return [figure for figure in drawn if figure is not None]
 
 
@@ -106,29 +106,3 @@ def evident(finding: Finding, table: Mapping[str, Any]) -> list[str]:
     found = [name for quantity in needs if (name := variant(quantity, table)) is not None]
     related = {other for name in named for names in VARIANTS.values() if name in names for other in names}
     return list(dict.fromkeys([*named, *(name for name in found if name not in related)]))
-
-
-def _marked(run: Run, name: str, modes: Mapping[str, int | None]) -> Figure | None:
-    figure = base.curve(name, [run])
-    if figure is None:
-        return None
-    marks = [(mode, step) for mode, step in modes.items() if step is not None]
-    spec = dict(figure.spec)
-    data = dict(figure.data)
-    caption = figure.caption
-    if marks:
-        spec["layer"] = [
-            *spec["layer"],
-            {
-                "data": {"name": "onset"},
-                "mark": {"type": "rule", "color": "var(--alarm)", "strokeDash": [4, 3], "strokeWidth": 1.5},
-                "encoding": {
-                    "x": base.step_axis(),
-                    "tooltip": [{"field": "mode", "title": "since"}, {"field": "step", "title": "step"}],
-                },
-            },
-        ]
-        data["onset"] = {"step": [float(step) for _, step in marks], "mode": [mode for mode, _ in marks]}
-        caption = f"Dashed: {', '.join(f'{mode} from step {step:,}' for mode, step in marks)}. {caption}"
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    return replace(figure, name=f"diagnosis-{plain}", spec=spec, data=data, caption=caption)
