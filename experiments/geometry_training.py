@@ -76,20 +76,27 @@ def run(seed: int, given: argparse.Namespace) -> dict[str, object]:
     config = TrainConfig(steps=given.steps, seed=seed)
     policy, task = policies.load("tiny"), tasks.load("arithmetic")
     objective, sampling = recipes.GRPO, Sampling(task.max_tokens)
-    optimizer = optimizers.build(policy.model.parameters(), config, policy.learning_rate)
+    optimizer = optimizers.build(
+        config.optimizer,
+        policy.model.parameters(),
+        policy.learning_rate,
+        config.momentum,
+        config.beta2,
+        config.weight_decay,
+    )
     kept, windows = Trajectory(window=32, size=4096), {}
     rows, position, probing, began = [], 0, 0.0, time.process_time()
     for step in range(given.steps):
         batch = collect(policy, task, task.problems("train"), objective, sampling, (32, 8), seed, position)
         position = batch.position
-        lr = optimizers.rate(config, policy.learning_rate, step)
+        lr = optimizers.learning_rate(step, policy.learning_rate, config.schedule, config.warmup, config.steps)
         if step % given.every == 0 or step == given.steps - 1:
             start = time.process_time()
             rows.append({"step": step} | measured(policy.model, batch.rollouts, lr, given.prompts))
             probing += time.process_time() - start
         for group in optimizer.param_groups:
             group["lr"] = lr
-        fixed = Fixed(objective.credit(batch.rollouts), None, None)
+        fixed = Fixed(objective.token_advantages(batch.rollouts), None, None)
         update(policy.model, optimizer, objective, batch.rollouts, fixed, 1.0, 1.0, 256)
         if step < 32 or step >= given.steps - 32:
             kept.add((n, p.grad) for n, p in policy.model.named_parameters() if p.grad is not None)

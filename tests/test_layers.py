@@ -12,7 +12,7 @@ LEVEL = {
     "errors": 0, "formatting": 0,
     "records": 1, "files": 1,
     "objectives": 2, "ustat": 2, "timeseries": 2, "tasks": 2, "policies": 2,
-    "runs": 3,
+    "runs": 3, "credit": 3,
     "diagnosis": 4, "dynamics": 4,
     "geometry": 5, "facts": 5,
     "training": 6,

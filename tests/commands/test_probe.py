@@ -231,7 +231,3 @@ def test_damaged_rollouts_are_named(tmp_path: Path) -> None:
     given = arguments(*SMALL, "--out", str(tmp_path))
     with pytest.raises(UserError, match=r"000000.safetensors cannot be read .*; delete .* to draw anew"):
         given.run(given)
-
-
-def test_recipes_offered_are_those_there_are() -> None:
-    assert set(probe.RECIPES) == set(recipes.ALL)

@@ -14,7 +14,7 @@ from torch import Tensor
 from cases import CASES, OBJECTIVES, Case, case
 from grposcope.errors import UserError
 from grposcope.objectives import Objective, advantages, divergences, ratios, recipes, reductions
-from grposcope.objectives.surrogates import Cispo, Clip, Reinforce
+from grposcope.objectives.surrogates import Cispo, Clip
 from grposcope.records import Rollouts
 from reference import losses
 
@@ -41,14 +41,14 @@ def lists(given: Case) -> tuple[losses.Matrix, losses.Matrix, losses.Mask, losse
 
 
 def test_the_cases_reach_what_they_are_for() -> None:
-    mask, a = LIVE.rollouts.mask, recipes.GRPO.credit(LIVE.rollouts, dtype=torch.float64)
+    mask, a = LIVE.rollouts.mask, recipes.GRPO.token_advantages(LIVE.rollouts, dtype=torch.float64)
     ratio = ratios.token(LIVE.logp, LIVE.old, mask)
     for surrogate in (Clip(), Clip(high=0.28), Cispo(low=0.8)):
         assert all((side & mask).any() for side in surrogate.held(ratio, a))
     assert (Clip(bound=1.5).held(ratio, a)[1] & (a < 0)).any()
     near = next(c for c in CASES if c.name == "nearly fresh")
     inside = ratios.sequence(near.logp, near.old, near.rollouts.mask)
-    assert not torch.stack(Clip(3e-4, 4e-4).held(inside, recipes.GSPO.credit(near.rollouts).double())).any()
+    assert not torch.stack(Clip(3e-4, 4e-4).held(inside, recipes.GSPO.token_advantages(near.rollouts).double())).any()
     assert not mask.any(-1).all()
 
 
@@ -119,7 +119,7 @@ def test_the_gradient_of_the_loss_is_the_weighted_sum_of_scores(recipe: Objectiv
 @every_case
 def test_pieces_of_a_batch_add_up(case: Case, recipe: Objective) -> None:
     recipe, mask = replace(recipe, entropy=0.0), case.rollouts.mask
-    coefficients, given = recipe.reduction(mask), recipe.credit(case.rollouts, dtype=torch.float64)
+    coefficients, given = recipe.reduction(mask), recipe.token_advantages(case.rollouts, dtype=torch.float64)
     total, rows_of = 0.0, []
     for rows in torch.arange(len(mask)).split(3):
         part = (case.logp[rows], case.old[rows], mask[rows], given[rows], coefficients[rows], case.ref[rows])
@@ -131,7 +131,7 @@ def test_pieces_of_a_batch_add_up(case: Case, recipe: Objective) -> None:
 
 @every_objective
 def test_credit_given_is_credit_used(recipe: Objective) -> None:
-    given = recipe.credit(LIVE.rollouts, dtype=torch.float64)
+    given = recipe.token_advantages(LIVE.rollouts, dtype=torch.float64)
     recipe = replace(recipe, entropy=0.0)
     close(loss(recipe, LIVE, credit=given), loss(recipe, LIVE))
     close(weights(recipe, LIVE, credit=given), weights(recipe, LIVE))
@@ -152,7 +152,7 @@ def test_what_stands_in_masked_places_has_no_say(recipe: Objective, garbage: flo
                 ("logp", given.logp),
                 ("logp_old", given.old),
                 ("logp_ref", given.ref),
-                ("credit", recipe.credit(given.rollouts, dtype=torch.float64)),
+                ("credit", recipe.token_advantages(given.rollouts, dtype=torch.float64)),
             )
         }
         w = weights(recipe, given, **spoilt)
@@ -281,23 +281,6 @@ def test_a_kl_term_needs_the_reference() -> None:
 def test_an_entropy_bonus_needs_the_entropies() -> None:
     with pytest.raises(UserError, match="entropies"):
         replace(recipes.GRPO, entropy=0.1).loss(LIVE.logp, LIVE.old, LIVE.rollouts)
-
-
-def test_step_credit_needs_steps() -> None:
-    with pytest.raises(UserError, match="labels steps"):
-        recipes.GRPO.credit(LIVE.rollouts, "steps")
-
-
-def test_step_credit_reaches_the_loss() -> None:
-    ends = torch.zeros_like(LIVE.rollouts.mask)
-    ends[:, 1] = LIVE.rollouts.mask[:, 1]
-    steps = replace(LIVE.rollouts, step_ends=ends, step_rewards=ends * LIVE.logp)
-    given = recipes.GRPO.credit(steps, "steps", torch.float64)
-    assert given[:, 0].any()
-    assert not given[:, 2:].any()
-    free = replace(recipes.GRPO, surrogate=Reinforce())
-    expected = -(reductions.sequence_mean(steps.mask) * given * (LIVE.logp - LIVE.old).exp()).sum()
-    close(free.loss(LIVE.logp, LIVE.old, steps, credit=given), expected)
 
 
 def test_only_dr_grpo_is_told_the_length() -> None:

@@ -68,7 +68,7 @@ def test_a_chat_template_gets_instruction_and_prompt(tiny: Policy) -> None:
 def test_prompts_that_cannot_be_used(tiny: Policy) -> None:
     with pytest.raises(UserError, match="has no tokens"):
         encode(tiny, ["1", ""])
-    with pytest.raises(UserError, match=r"'7777.*' has 500 tokens, and with --max-tokens 20"):
+    with pytest.raises(UserError, match=r"'7777.*' has 500 tokens, and with a completion of 20"):
         encode(tiny, ["1", "7" * 500], room=20)
 
 

@@ -111,7 +111,7 @@ def test_without_a_function_answers_are_compared(rows: str) -> None:
 def test_without_a_function_every_line_needs_an_answer(tmp_path: Path, row: dict[str, Any]) -> None:
     pytest.importorskip("math_verify", reason="grading needs math-verify")
     path = _write(tmp_path / "r.jsonl", [ROWS[0], row])
-    with pytest.raises(UserError, match=r"r\.jsonl, line 2 has no 'answer'.*--reward"):
+    with pytest.raises(UserError, match=r"r\.jsonl, line 2 has no 'answer'.*reward function"):
         Custom(path)
     assert len(_all(Custom(path, reward=lambda **columns: []))) == 2
 

@@ -93,13 +93,13 @@ def test_mistakes(spec: str, said: str) -> None:
 
 
 def test_a_reward_function_goes_with_jsonl_only() -> None:
-    with pytest.raises(UserError, match="--reward goes with jsonl:PATH"):
+    with pytest.raises(UserError, match="a reward function goes with jsonl:PATH"):
         load("arithmetic", reward="math:fsum")
 
 
 def test_the_docstring_tells_every_task_and_option() -> None:
     text = grposcope.tasks.__doc__ or ""
-    assert all(name in text for name in grposcope.tasks._TASKS)
+    assert all(name in text for name in grposcope.tasks.TASKS)
     assert all(
         f"{option}=" in text for option in ("steps", "largest", "ops", "limit", "size", "seed", "graded", "train")
     )

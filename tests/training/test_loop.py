@@ -178,7 +178,7 @@ def test_gradients_that_stay_infinite_end_the_run(run, monkeypatch: pytest.Monke
 
     whole = loop.update
     monkeypatch.setattr(loop, "update", lambda *a, **k: replace(whole(*a, **k), grad_norm=math.nan))
-    with pytest.raises(UserError, match=r"not finite for 10 steps up to step 10; lower --lr"):
+    with pytest.raises(UserError, match=r"not finite for 10 steps up to step 10; lower the learning rate"):
         run(steps=20)
 
 

@@ -207,5 +207,5 @@ def test_ctrl_c_within_a_probe_ends_the_run(settings: TrainConfig, monkeypatch: 
 
 @pytest.mark.parametrize(("name", "value"), [("probe_every", -1), ("probe_prompts", 0)])
 def test_settings_are_checked(settings: TrainConfig, name: str, value: int) -> None:
-    with pytest.raises(UserError, match=f"--{name.replace('_', '-')} {value} must be at least"):
+    with pytest.raises(UserError, match=f"{name} is {value}; it must be at least"):
         check(replace(settings, **{name: value}))

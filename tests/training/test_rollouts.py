@@ -118,5 +118,5 @@ def test_step_labels_lie_on_the_last_token_of_each_step(policy: Policy) -> None:
 
 
 def test_prompts_must_fit_the_context(policy: Policy) -> None:
-    with pytest.raises(UserError, match=r"has \d+ tokens, and with --max-tokens 60.*64 tokens of context"):
+    with pytest.raises(UserError, match=r"has \d+ tokens, and with a completion of 60.*64 tokens of context"):
         collect(policy, TASK, TRAIN, recipes.GRPO, Sampling(60), (2, 2), seed=0, position=0)

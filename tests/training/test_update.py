@@ -65,7 +65,7 @@ VARIANTS = [
 def test_gradient_is_that_of_the_loss(policy: Policy, rollouts: Rollouts, objective: Objective, size: int) -> None:
     later = moved(policy)
     old = frozen_logprobs(policy.model, rollouts, 1.0, 5)
-    fixed = Fixed(objective.credit(rollouts), old, old if objective.kl else None)
+    fixed = Fixed(objective.token_advantages(rollouts), old, old if objective.kl else None)
     ours = gradient(later, objective, rollouts, fixed, size)
 
     logp, entropy = token_logprobs(later.model, rollouts, torch.arange(16), entropy=True)
@@ -77,7 +77,7 @@ def test_gradient_is_that_of_the_loss(policy: Policy, rollouts: Rollouts, object
 
 
 def test_fresh_rollouts_have_ratio_one(policy: Policy, rollouts: Rollouts) -> None:
-    credit = recipes.GRPO.credit(rollouts)
+    credit = recipes.GRPO.token_advantages(rollouts)
     implicit = gradient(policy, recipes.GRPO, rollouts, Fixed(credit, None, None), 100)
     old = frozen_logprobs(policy.model, rollouts, 1.0, 100)
     explicit = gradient(policy, recipes.GRPO, rollouts, Fixed(credit, old, None), 100)
@@ -89,13 +89,22 @@ def test_dead_groups_take_no_part_but_count_in_the_scale(policy: Policy, rollout
     model = copy.deepcopy(policy.model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     done = update(
-        model, optimizer, recipes.GRPO, rollouts, Fixed(recipes.GRPO.credit(rollouts), None, None), 1.0, 0.0, 99
+        model,
+        optimizer,
+        recipes.GRPO,
+        rollouts,
+        Fixed(recipes.GRPO.token_advantages(rollouts), None, None),
+        1.0,
+        0.0,
+        99,
     )
-    live = int((recipes.GRPO.credit(rollouts) != 0).any(-1).sum())
+    live = int((recipes.GRPO.token_advantages(rollouts) != 0).any(-1).sum())
     assert done.trained == live <= 12
     with_kl = replace(recipes.GRPO, kl=0.1)
     old = frozen_logprobs(model, rollouts, 1.0, 99)
-    done = update(model, optimizer, with_kl, rollouts, Fixed(with_kl.credit(rollouts), None, old), 1.0, 0.0, 99)
+    done = update(
+        model, optimizer, with_kl, rollouts, Fixed(with_kl.token_advantages(rollouts), None, old), 1.0, 0.0, 99
+    )
     assert done.trained == 16
     assert done.kl == pytest.approx(0, abs=1e-9)
 
@@ -104,7 +113,7 @@ def test_reported_figures(policy: Policy, rollouts: Rollouts) -> None:
     later = moved(policy)
     old = frozen_logprobs(policy.model, rollouts, 1.0, 99)
     new = frozen_logprobs(later.model, rollouts, 1.0, 99)
-    credit, mask = recipes.GRPO.credit(rollouts), rollouts.mask
+    credit, mask = recipes.GRPO.token_advantages(rollouts), rollouts.mask
     optimizer = torch.optim.SGD(later.model.parameters(), lr=0.0)
     done = update(later.model, optimizer, recipes.GRPO, rollouts, Fixed(credit, old, None), 1.0, 0.0, 5)
     ratio = (new - old).exp()
@@ -120,7 +129,7 @@ def test_reported_figures(policy: Policy, rollouts: Rollouts) -> None:
 
 
 def test_gradient_norm_is_clipped(policy: Policy, rollouts: Rollouts) -> None:
-    fixed = Fixed(100 * recipes.GRPO.credit(rollouts), None, None)
+    fixed = Fixed(100 * recipes.GRPO.token_advantages(rollouts), None, None)
     model = copy.deepcopy(policy.model)
     before = [p.detach().clone() for p in model.parameters()]
     done = update(model, torch.optim.SGD(model.parameters(), lr=1.0), recipes.GRPO, rollouts, fixed, 1.0, 0.5, 99)
@@ -130,7 +139,7 @@ def test_gradient_norm_is_clipped(policy: Policy, rollouts: Rollouts) -> None:
 
 
 def test_a_gradient_that_is_not_finite_is_not_applied(policy: Policy, rollouts: Rollouts) -> None:
-    credit = recipes.GRPO.credit(rollouts)
+    credit = recipes.GRPO.token_advantages(rollouts)
     credit[0, 0] = math.inf
     model = copy.deepcopy(policy.model)
     before = [p.detach().clone() for p in model.parameters()]

@@ -24,11 +24,12 @@ examples:
   grposcope probe --model smollm2 --task arithmetic:steps=1,limit=20 --prompts 8 --group 8 --max-tokens 16
 """
 
-RECIPES = ("grpo", "dr_grpo", "rloo", "dapo", "gspo", "cispo", "reinforce", "ppo", "maxrl", "batch_grpo")
-
 
 def add(commands: Any) -> None:
     """Add the command to the subparsers of `grposcope`."""
+    from grposcope.credit import SOURCES
+    from grposcope.objectives import recipes
+
     command = commands.add_parser(
         "probe",
         help=HELP["probe"],
@@ -49,9 +50,11 @@ def add(commands: Any) -> None:
     what.add_argument("--temperature", type=float, metavar="X", help="of sampling (default: that of the run, else 1)")
     what.add_argument("--seed", type=int, default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
     gradient = command.add_argument_group("gradient")
-    gradient.add_argument("--recipe", choices=RECIPES, help="the objective (default: that of the run, else grpo)")
+    gradient.add_argument(
+        "--recipe", choices=tuple(recipes.ALL), help="the objective (default: that of the run, else grpo)"
+    )
     gradient.add_argument("--also", default="", metavar="TEXT", help="further recipes, with commas between them")
-    gradient.add_argument("--credit", choices=("outcome", "steps"),
+    gradient.add_argument("--credit", choices=tuple(SOURCES),
                           help="credit per rollout, or per verified step (default: that of the run, else "
                                "outcome)")  # fmt: skip
     gradient.add_argument("--sweep-group", default="", metavar="TEXT",
@@ -127,6 +130,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
     """The group sizes of the sweep and the further recipes, once the flags make sense."""
+    from grposcope.objectives import recipes
+
     for name in ("prompts", "group"):
         if getattr(arguments, name) < 1:
             raise UserError(f"--{name} {getattr(arguments, name)} must be at least 1")
@@ -145,8 +150,8 @@ def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
             raise UserError(f"--sweep-group {size} must be between 2 and --group {arguments.group}")
     also = [part.strip() for part in arguments.also.split(",") if part.strip()]
     for name in also:
-        if name not in RECIPES:
-            raise UserError(f"--also {name}: there is no such recipe; the recipes are {', '.join(RECIPES)}")
+        if name not in recipes.ALL:
+            raise UserError(f"--also {name}: there is no such recipe; the recipes are {', '.join(recipes.ALL)}")
     return sweep, also
 
 

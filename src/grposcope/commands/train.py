@@ -58,30 +58,36 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
+    """A flag per field of TrainConfig; a flag that is not given leaves its field alone."""
     groups: dict[str, Any] = {}
     hints = typing.get_type_hints(TrainConfig)
     for setting in fields(TrainConfig):
         group = groups.setdefault(setting.metadata["group"], command.add_argument_group(setting.metadata["group"]))
         flag, default = "--" + setting.name.replace("_", "-"), setting.default
-        text = setting.metadata["help"]
+        text, choices = setting.metadata["help"], setting.metadata["choices"]
+        text = text() if callable(text) else text
         if default is False:
             group.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=text)
             continue
-        kind, choices = _kind(hints[setting.name])
-        choices = setting.metadata.get("choices", choices)
+        kind = _kind(hints[setting.name])
         if default is not None and default is not MISSING:
             text += f" (default: {default})"
         letter = None if choices else _letter(kind)
-        group.add_argument(flag, type=kind, default=argparse.SUPPRESS, choices=choices, help=text, metavar=letter)
+        group.add_argument(
+            flag,
+            type=kind,
+            default=argparse.SUPPRESS,
+            choices=None if choices is None else tuple(choices),
+            help=text,
+            metavar=letter,
+        )
 
 
-def _kind(hint: Any) -> tuple[type, tuple[str, ...] | None]:
-    """The type a flag's text is turned into, and its choices if the hint lists them."""
-    if typing.get_origin(hint) is typing.Literal:
-        return str, typing.get_args(hint)
+def _kind(hint: Any) -> type:
+    """The type a flag's text is turned into; that of `int | None` is int."""
     if isinstance(hint, types.UnionType):
-        hint = next(h for h in typing.get_args(hint) if h is not type(None))
-    return hint, None
+        return next(part for part in typing.get_args(hint) if part is not type(None))
+    return hint
 
 
 def _letter(kind: type) -> str:

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from grposcope.credit import per_token
 from grposcope.errors import UserError
 from grposcope.objectives import Objective, advantages
 from grposcope.records import Rollouts
 
-Credit = Literal["outcome", "steps"]
+Credit = str
+"""A name of `credit.SOURCES`."""
 
 CONTROLS = {
     "shuffled": "the same advantages, dealt out anew among the rollouts of each group",
@@ -80,9 +82,9 @@ def proportional(wanted: Mapping[str, Setting]) -> dict[str, tuple[str, float]]:
 
 
 def of_recipe(recipe: Objective, rollouts: Rollouts, credit: Credit | Tensor = "outcome", name: str = "") -> Setting:
-    """The recipe's gradient; credit is "outcome", "steps", or advantages per token (B, T)."""
+    """The recipe's gradient; credit is a name of `credit.SOURCES`, or advantages per token (B, T)."""
     bare = replace(recipe, kl=0.0, entropy=0.0)
-    given = credit.double() if isinstance(credit, Tensor) else bare.credit(rollouts, credit, torch.float64)
+    given = credit.double() if isinstance(credit, Tensor) else per_token(credit, bare, rollouts, torch.float64)
     fresh = torch.zeros(rollouts.mask.shape, dtype=torch.float64, device=rollouts.mask.device)
     return setting(name or recipe.name, bare.weights(fresh, fresh, rollouts, credit=given), rollouts.mask)
 

@@ -1,9 +1,9 @@
 """Advantages: what a rollout's reward is compared with.
 
 Every function maps rewards (..., P, G) or (..., G) to advantages of the same shape, the last axis
-being the group. One reward per rollout, hence one advantage per rollout; `credit` spreads them
-over tokens. With a score `s_i = ∇ log π(y_i | x)`, `g = ∇ E r` and `(1/G) Σ A_i s_i` as the
-gradient estimate, the docstrings say what its expectation is.
+being the group: one reward per rollout gives one advantage per rollout. With a score
+`s_i = ∇ log π(y_i | x)`, `g = ∇ E r` and `(1/G) Σ A_i s_i` as the gradient estimate, the docstrings
+say what its expectation is.
 
 Degenerate groups: where all rewards of a group are equal every group-relative advantage is 0 and
 the group contributes nothing (`dead`). A group of one (G = 1) has no baseline: the group-relative
@@ -11,6 +11,10 @@ functions refuse it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -96,5 +100,31 @@ def _needs_group(rewards: Tensor) -> None:
     if rewards.shape[-1] < 2:
         raise UserError(
             "a group baseline needs at least two rollouts per prompt, got G = 1: its advantage would always be 0; "
-            "use --group 2 or more, or --recipe reinforce"
+            "draw groups of 2 or more, or use an advantage without a group baseline, as in recipe reinforce"
         )
+
+
+@dataclass(frozen=True)
+class Advantage:
+    """An advantage by name. needs_group: whether it compares the rollouts of a group, so that G must be 2 or more."""
+
+    function: Callable[[Tensor], Tensor]
+    needs_group: bool = True
+
+
+ALL = {
+    "none": Advantage(none, needs_group=False),
+    "centered": Advantage(centered),
+    "leave_one_out": Advantage(leave_one_out),
+    "standardized": Advantage(standardized),
+    "batch_standardized": Advantage(batch_standardized),
+    "mean_normalized": Advantage(mean_normalized),
+    "whitened": Advantage(whitened, needs_group=False),
+}
+"""Name of a setting -> advantage."""
+
+
+def needs_group(function: Callable[[Tensor], Tensor]) -> bool:
+    """Whether an objective's advantage, one of ALL or a `partial` of one, needs groups of 2 or more."""
+    plain = function.func if isinstance(function, partial) else function
+    return any(known.needs_group for known in ALL.values() if known.function is plain)

@@ -25,3 +25,7 @@ def k3(logp: Float[Tensor, "B T"], logp_ref: Float[Tensor, "B T"]) -> Float[Tens
     """e^q − 1 − q ≥ 0. Unbiased and of low variance; the one of GRPO (arXiv:2402.03300)."""
     q = logp_ref - logp
     return q.exp() - 1 - q
+
+
+ALL = {"k1": k1, "k2": k2, "k3": k3}
+"""Name of a setting -> estimator."""

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grposcope.errors import UserError
-from grposcope.objectives import advantages, credit, divergences, ratios, reductions
+from grposcope.objectives import advantages, divergences, ratios, reductions
 from grposcope.objectives.surrogates import Clip, Surrogate
 from grposcope.records import Rollouts
 
@@ -51,16 +51,9 @@ class Objective:
     resample_dead: bool = False
     overlong: float = 0.0
 
-    def credit(
-        self, rollouts: Rollouts, kind: Literal["outcome", "steps"] = "outcome", dtype: torch.dtype = torch.float32
-    ) -> Float[Tensor, "B T"]:
-        """Advantage of every token: constant rows from the outcome, or process supervision from step rewards."""
-        if kind == "outcome":
-            return credit.outcome(self.advantage(rollouts.rewards), rollouts.mask).to(dtype)
-        if rollouts.step_rewards is None or rollouts.step_ends is None:
-            raise UserError("per-step credit needs a task that labels steps, such as arithmetic")
-        per_step = credit.process(rollouts.step_rewards, rollouts.step_ends, rollouts.mask, rollouts.groups[1])
-        return per_step.to(dtype)
+    def token_advantages(self, rollouts: Rollouts, dtype: torch.dtype = torch.float32) -> Float[Tensor, "B T"]:
+        """The advantage A_i of the outcome rewards on every token of rollout i, 0 where masked."""
+        return (self.advantage(rollouts.rewards).reshape(-1, 1) * rollouts.mask).to(dtype)
 
     def loss(
         self,
@@ -79,7 +72,7 @@ class Objective:
         entropy: per-token entropies, needed when the objective has an entropy bonus.
         """
         mask = rollouts.mask
-        given = self.credit(rollouts, dtype=logp.dtype) if credit is None else credit
+        given = self.token_advantages(rollouts, logp.dtype) if credit is None else credit
         total = self.partial_loss(logp, logp_old, mask, given, self.reduction(mask).to(logp.dtype), logp_ref)
         if self.entropy:
             if entropy is None:
@@ -98,7 +91,7 @@ class Objective:
     ) -> Float[Tensor, "B T"]:
         """w = ∂L/∂log π over a whole batch. The entropy bonus is no function of log π(y) and is left out."""
         mask = rollouts.mask
-        given = self.credit(rollouts, dtype=logp.dtype) if credit is None else credit
+        given = self.token_advantages(rollouts, logp.dtype) if credit is None else credit
         return self.partial_weights(logp, logp_old, mask, given, self.reduction(mask).to(logp.dtype), logp_ref)
 
     def partial_loss(

@@ -107,8 +107,8 @@ def encode(policy: Policy, prompts: Sequence[str], instruction: str = "", room: 
             raise UserError(f"prompt {prompts[index]!r} has no tokens; give it some text")
         if len(row) + room > policy.context:
             raise UserError(
-                f"prompt {prompts[index][:60]!r} has {len(row)} tokens, and with --max-tokens {room} that is more than "
-                f"the {policy.context} tokens of context of model {policy.name}; lower --max-tokens or drop the prompt"
+                f"prompt {prompts[index][:60]!r} has {len(row)} tokens, and with a completion of {room} that is more "
+                f"than the {policy.context} tokens of context of model {policy.name}; lower max_tokens or drop it"
             )
         ids[index, width - len(row) :] = torch.tensor(row)
         mask[index, width - len(row) :] = True

@@ -9,13 +9,15 @@ on the same rollouts.
 
 from __future__ import annotations
 
+import inspect
 import random
 import re
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from grposcope.errors import UserError
-from grposcope.tasks.base import Problem, Split, Step, Task, is_heldout
+from grposcope.tasks.base import Problem, Split, Step, Task, is_heldout, options
 
 _EXPRESSION = re.compile(r"-?\d{1,9}(?:[+\-*]\d{1,9})*")
 _INTEGER = re.compile(r"-?\d+")
@@ -70,6 +72,19 @@ class Arithmetic(Task):
         "Write only the rewritten expressions, separated by =. For example, 4+5-2= becomes 9-2=7"
     )
     labels_steps = True
+    form = "arithmetic[:key=value,…]"
+
+    @classmethod
+    def parse(cls, argument: str, reward: str | None = None) -> Arithmetic:
+        """The task with the options `steps=3,largest=9,…`, its parameters by name."""
+        given, known = options(argument, "arithmetic"), list(inspect.signature(cls).parameters)
+        for key, text in given.items():
+            if key not in known:
+                raise UserError(f"arithmetic has no option {key!r}; its options are {', '.join(known)}")
+            if key != "ops" and not re.fullmatch(r"-?\d{1,18}", text):
+                raise UserError(f"arithmetic: {key}={text} should be a whole number")
+        values: dict[str, Any] = {key: text if key == "ops" else int(text) for key, text in given.items()}
+        return cls(**values)
 
     def __init__(self, steps: int = 3, largest: int = 9, ops: str = "+-", limit: int = 99, size: int = 5_000):
         if not 1 <= steps <= 20:

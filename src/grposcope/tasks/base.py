@@ -1,12 +1,14 @@
 """What a task is: problems to answer and a verifier that grades the answers.
 
-A task of your own is a subclass with `problems` and `reward`; nothing else is needed.
+A task of your own is a subclass with `problems` and `reward`; a line in `tasks.TASKS` gives it a name on the command
+line.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -43,12 +45,26 @@ class Task:
                  models without one see the prompt alone.
     max_tokens:  a completion length that suits the task.
     labels_steps: True when `steps` is implemented, so that per-step credit can be used.
+    form:        how the task is named on the command line, such as "gsm8k[:PATH]".
+    takes_reward: True when a reward function of the user's own can replace the task's.
     """
 
     name: str = "task"
     instruction: str = ""
     max_tokens: int = 256
     labels_steps: bool = False
+    form: str = ""
+    takes_reward: bool = False
+
+    @classmethod
+    def parse(cls, argument: str, reward: str | None = None) -> Task:
+        """The task that `name:argument` names; reward is `module:function`, given only if `takes_reward`.
+
+        Tasks that take an argument override this. Raises UserError for an argument that cannot be used.
+        """
+        if argument:
+            raise UserError(f"the task {cls.name} takes no argument, and {argument!r} was given; leave it out")
+        return cls()
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The problems of a split, always the same ones in the same order."""
@@ -112,4 +128,40 @@ def _first_failing(task: Task, problems: Sequence[Problem], completions: Sequenc
 
 def is_heldout(text: str, percent: int = 10) -> bool:
     """Whether a problem with this text belongs to the held-out split: a hash, so no list is needed."""
-    return hashlib.sha256(text.encode()).digest()[0] * 100 < percent * 256
+    return _digest(text)[0] * 100 < percent * 256
+
+
+def split_by_hash(problems: Sequence[Problem], split: Split) -> tuple[Problem, ...]:
+    """The problems of a split; about 10 % are held out, by a hash of the prompt.
+
+    Problems with the same prompt fall on the same side, and adding problems moves none of the
+    others. Of two prompts or more at least one is on each side, whatever their hashes; a single
+    prompt is for training.
+    """
+    prompts = {problem.prompt for problem in problems}
+    heldout = {prompt for prompt in prompts if is_heldout(prompt)}
+    if len(heldout) in (0, len(prompts)):
+        heldout = {min(prompts, key=_digest)} if len(prompts) > 1 else set()
+    return tuple(problem for problem in problems if (problem.prompt in heldout) == (split == "heldout"))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def options(text: str, task: str) -> dict[str, str]:
+    """`key=value,key=value` as a dict; a comma inside a value is one that no `key=` follows."""
+    given = {}
+    for part in filter(None, re.split(r",(?=\w+=)", text)):
+        key, equals, value = part.partition("=")
+        if not equals or not value:
+            raise UserError(f"{task}: {part!r} is no option; write key=value, with commas between")
+        given[key.strip()] = value.strip()
+    return given
+
+
+def needed(argument: str, form: str) -> str:
+    """The argument; UserError if it is empty."""
+    if not argument:
+        raise UserError(f"the task needs an argument: {form}")
+    return argument

@@ -19,9 +19,8 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.tasks import grading
-from grposcope.tasks.base import Problem, Split, Task
+from grposcope.tasks.base import Problem, Split, Task, needed, split_by_hash
 from grposcope.tasks.jsonl import as_text, read_jsonl
-from grposcope.tasks.splits import by_hash
 
 _UNIT = re.compile(r"\s+\([^()]*\)$")
 _WORD = re.compile(r"[A-Za-z]{3,}")
@@ -82,6 +81,13 @@ class Benchmark(Task):
 
     instruction = grading.INSTRUCTION
     max_tokens = 512
+    form = "benchmarks:PATH"
+
+    @classmethod
+    def parse(cls, argument: str, reward: str | None = None) -> Benchmark:
+        """The benchmark of a file, `PATH` or `PATH,train=true`."""
+        path = needed(argument, cls.form)
+        return cls(path.removesuffix(",train=true"), train=path.endswith(",train=true"))
 
     def __init__(self, path: str, train: bool = False):
         grading.engine()
@@ -92,7 +98,7 @@ class Benchmark(Task):
     def problems(self, split: Split) -> Sequence[Problem]:
         """All problems as held-out ones, or their part of the hash split when the task was asked to train."""
         if self.train:
-            return by_hash(self._problems, split)
+            return split_by_hash(self._problems, split)
         if split == "train":
             raise UserError(
                 f"{self.name} is for evaluation; to train on 90 % of it, say benchmarks:{self.path},train=true"

@@ -24,9 +24,8 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.tasks import grading
-from grposcope.tasks.base import Problem, Split, Task
+from grposcope.tasks.base import Problem, Split, Task, needed, split_by_hash
 from grposcope.tasks.jsonl import as_text, first, read_jsonl
-from grposcope.tasks.splits import by_hash
 
 Reward = Callable[..., Sequence[float]]
 
@@ -38,6 +37,14 @@ class Custom(Task):
 
     reward: the reward function; without one, 1 for an answer equal to the reference answer, else 0.
     """
+
+    form = "jsonl:PATH"
+    takes_reward = True
+
+    @classmethod
+    def parse(cls, argument: str, reward: str | None = None) -> Custom:
+        """The problems of the file `argument`, graded by the function that `reward` names, if any."""
+        return cls(needed(argument, cls.form), None if reward is None else load_reward(reward))
 
     def __init__(self, path: str, reward: Reward | None = None):
         self.path, self.function = Path(path).expanduser(), reward
@@ -52,7 +59,7 @@ class Custom(Task):
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The problems of the split, in the order of the file."""
-        return by_hash(self._problems, split)
+        return split_by_hash(self._problems, split)
 
     def reward(self, problem: Problem, completion: str) -> float:
         """Reward of one completion."""
@@ -76,14 +83,14 @@ def load_reward(spec: str) -> Reward:
     """
     where, colon, name = spec.rpartition(":")
     if not colon or not where or not name:
-        raise UserError(f"--reward {spec}: write module:function or file.py:function")
+        raise UserError(f"reward {spec}: write module:function or file.py:function")
     module = _from_file(Path(where).expanduser(), spec) if where.endswith(".py") else _from_name(where, spec)
     function = getattr(module, name, None)
     if function is None:
         found = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
-        raise UserError(f"--reward {spec}: {where} has no {name!r}; its functions are {', '.join(found) or 'none'}")
+        raise UserError(f"reward {spec}: {where} has no {name!r}; its functions are {', '.join(found) or 'none'}")
     if not callable(function):
-        raise UserError(f"--reward {spec}: {name!r} is a {type(function).__name__}, not a function; name a function")
+        raise UserError(f"reward {spec}: {name!r} is a {type(function).__name__}, not a function; name a function")
     return function
 
 
@@ -94,7 +101,7 @@ def _problem(row: Mapping[str, Any], where: str, identity: str, graded: bool) ->
         raise UserError(f"{where}: {key!r} should be a text that is not empty, not {str(prompt)[:40]!r}; mend the line")
     answer = as_text(row.get("answer"))
     if graded and not answer:
-        raise UserError(f"{where} has no 'answer' to grade by; add one, or give a reward function with --reward")
+        raise UserError(f"{where} has no 'answer' to grade by; add one, or give a reward function")
     rest = {name: value for name, value in row.items() if name != key}
     return Problem(as_text(row.get("id")) or identity, prompt, answer, rest)
 
@@ -119,21 +126,21 @@ def _from_name(name: str, spec: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise UserError(
-                f"--reward {spec}: there is no module {name!r} here or among the installed ones; "
+                f"reward {spec}: there is no module {name!r} here or among the installed ones; "
                 "run from its folder or name its file, file.py:function"
             ) from None
-        raise UserError(f"--reward {spec}: {name} imports {error.name}, which is missing; install it") from error
+        raise UserError(f"reward {spec}: {name} imports {error.name}, which is missing; install it") from error
     except Exception as error:
         raise _broken(spec, name, error) from error
 
 
 def _from_file(path: Path, spec: str) -> ModuleType:
     if not path.is_file():
-        raise UserError(f"--reward {spec}: there is no file {path}; give the path of a Python file")
+        raise UserError(f"reward {spec}: there is no file {path}; give the path of a Python file")
     name = f"_reward_{path.stem}"
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
-        raise UserError(f"--reward {spec}: {path} cannot be imported; give the path of a Python file")
+        raise UserError(f"reward {spec}: {path} cannot be imported; give the path of a Python file")
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
     try:
@@ -145,4 +152,4 @@ def _from_file(path: Path, spec: str) -> ModuleType:
 
 def _broken(spec: str, what: str, error: Exception) -> UserError:
     reason = " ".join(str(error).split())
-    return UserError(f"--reward {spec}: importing {what} raised {type(error).__name__}: {reason}; mend it")
+    return UserError(f"reward {spec}: importing {what} raised {type(error).__name__}: {reason}; mend it")

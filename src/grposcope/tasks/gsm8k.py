@@ -14,9 +14,8 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.tasks import grading
-from grposcope.tasks.base import Problem, Split, Task
+from grposcope.tasks.base import Problem, Split, Task, split_by_hash
 from grposcope.tasks.jsonl import read_jsonl
-from grposcope.tasks.splits import by_hash
 
 _HUB = ("openai/gsm8k", "main")
 _FILES: dict[Split, str] = {"train": "train", "heldout": "test"}
@@ -31,6 +30,12 @@ class GSM8K(Task):
         "#### <number>: the result, without its unit."
     )
     max_tokens = 256
+    form = "gsm8k[:PATH]"
+
+    @classmethod
+    def parse(cls, argument: str, reward: str | None = None) -> GSM8K:
+        """The problems of the folder or file `argument`, or of the hub."""
+        return cls(argument or None)
 
     def __init__(self, path: str | None = None):
         grading.engine()
@@ -45,7 +50,7 @@ class GSM8K(Task):
             return _problems(((str(n), row) for n, row in enumerate(_from_hub(_FILES[split]))), _FILES[split])
         if self.path.is_dir():
             return _from_file(self.path / f"{_FILES[split]}.jsonl")
-        return by_hash(_from_file(self.path), split)
+        return split_by_hash(_from_file(self.path), split)
 
     def reward(self, problem: Problem, completion: str) -> float:
         """1 if math-verify finds the answers equal, else 0."""

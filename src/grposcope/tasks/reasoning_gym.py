@@ -19,6 +19,7 @@ word_ladder depend on PYTHONHASHSEED as well as on the seed: set it to have the 
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -27,7 +28,7 @@ from types import ModuleType
 from typing import Any
 
 from grposcope.errors import UserError
-from grposcope.tasks.base import Problem, Split, Task
+from grposcope.tasks.base import Problem, Split, Task, needed, options
 from grposcope.tasks.grading import TAIL, marked
 from grposcope.tasks.limits import runaway, time_limit
 
@@ -78,6 +79,18 @@ class ReasoningGym(Task):
         "Think briefly, then write #### and after it the final answer alone, in exactly the form that is asked for."
     )
     max_tokens = 512
+    form = "reasoning_gym:NAME"
+
+    @classmethod
+    def parse(cls, argument: str, reward: str | None = None) -> ReasoningGym:
+        """The task `NAME,key=value,…`; keys that are no parameters belong to the task's own configuration."""
+        name, _, rest = needed(argument, cls.form).partition(",")
+        values = {key: _value(text) for key, text in options(rest, f"reasoning_gym:{name}").items()}
+        for key, kind in (("size", int), ("heldout", int), ("seed", int), ("graded", bool)):
+            if key in values and type(values[key]) is not kind:
+                wanted = "true or false" if kind is bool else "a whole number"
+                raise UserError(f"reasoning_gym:{name}: {key}={values[key]} should be {wanted}")
+        return cls(name, **values)
 
     def __init__(
         self, task: str, size: int = 1000, heldout: int = 200, seed: int = 0, graded: bool = False, **config: Any
@@ -123,6 +136,14 @@ class ReasoningGym(Task):
         except Exception:  # out of time, or text not of the form expected: many scorers raise on it
             return 0.0
         return score if self.graded else float(score >= 1.0)
+
+
+def _value(text: str) -> Any:
+    """A number, true, false or a list as JSON spells it, else the text itself."""
+    try:
+        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
+    except ValueError:
+        return text
 
 
 def extracted(completion: str, lines: int = 1) -> str:

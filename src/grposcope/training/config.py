@@ -1,18 +1,28 @@
-"""Everything that defines a training run, with its checks. The command line is made from these fields."""
+"""Everything that defines a training run, with its checks.
+
+The flags of `grposcope train` are these fields. A field with `choices` takes the names of that dict, so that a new
+recipe, advantage, source of credit, optimiser, … is a flag's value as soon as it is in its dict.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
+from grposcope import tasks
+from grposcope.credit import SOURCES
 from grposcope.errors import UserError
-from grposcope.objectives import Objective, divergences, recipes
+from grposcope.objectives import Objective, advantages, divergences, recipes
 from grposcope.objectives.surrogates import Cispo, Clip
 from grposcope.training import loggers
+from grposcope.training.optimizer import OPTIMIZERS, SCHEDULES
+
+DTYPES = ("float32", "bfloat16")
 
 
-def _option(default: Any, help: str, **extra: Any) -> Any:
-    return field(default=default, metadata={"help": help, **extra})
+def _option(default: Any, help: str | Callable[[], str], group: str, choices: Collection[str] | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "group": group, "choices": choices})
 
 
 @dataclass(frozen=True)
@@ -20,10 +30,9 @@ class TrainConfig:
     """Settings of `grposcope train`; the help text of each field says what it means and its unit."""
 
     model: str = _option("tiny", "tiny, smollm2, a model folder, or a Hugging Face hub name", group="what")
-    task: str = _option("arithmetic", "arithmetic[:key=value,…], gsm8k[:PATH], benchmarks:PATH, "
-                        "reasoning_gym:NAME or jsonl:PATH", group="what")  # fmt: skip
+    task: str = _option("arithmetic", tasks.forms, group="what")
     reward: str | None = _option(None, "your own reward function, module:function (with jsonl:PATH)", group="what")
-    recipe: str = _option("grpo", "the objective", choices=tuple(recipes.ALL), group="what")
+    recipe: str = _option("grpo", "the objective", group="what", choices=recipes.ALL)
     out: str | None = _option(None, "folder for the run, made new (default: runs/… with the time)", group="what")
     seed: int = _option(0, "seed of everything random", group="what")
 
@@ -31,7 +40,7 @@ class TrainConfig:
     prompts: int = _option(32, "prompts per batch of rollouts (P)", group="batch")
     group: int = _option(8, "rollouts per prompt (G)", group="batch")
     interval: int = _option(1, "optimiser steps taken on each batch of rollouts (refresh interval N)", group="batch")
-    minibatches: int = _option(1, "parts a batch is split into, a part per step; divides --interval", group="batch")
+    minibatches: int = _option(1, "parts a batch is split into, a part per step; divides the interval", group="batch")
     micro_batch: int = _option(0, "rollouts per forward pass, 0 to fit memory; does not change the result",
                                group="batch")  # fmt: skip
 
@@ -40,22 +49,24 @@ class TrainConfig:
     top_p: float = _option(1.0, "keep the likeliest tokens up to this probability", group="sampling")
     top_k: int = _option(0, "keep this many likeliest tokens, 0 for all", group="sampling")
 
-    optimizer: Literal["adamw", "adam", "sgd"] = _option("adamw", "optimiser", group="optimiser")
+    optimizer: str = _option("adamw", "optimiser", group="optimiser", choices=OPTIMIZERS)
     lr: float | None = _option(None, "learning rate (default: 4e-4 below 10 M parameters, else 1e-6)",
                                group="optimiser")  # fmt: skip
     momentum: float = _option(0.9, "momentum of SGD, β₁ of Adam and AdamW", group="optimiser")
     beta2: float = _option(0.999, "β₂ of Adam and AdamW", group="optimiser")
     weight_decay: float = _option(0.0, "weight decay", group="optimiser")
-    schedule: Literal["constant", "linear", "cosine"] = _option("linear", "decay of the learning rate to 0",
-                                                                group="optimiser")  # fmt: skip
+    schedule: str = _option("linear", "decay of the learning rate to 0", group="optimiser",
+                            choices=SCHEDULES)  # fmt: skip
     warmup: int = _option(20, "steps over which the learning rate rises from 0", group="optimiser")
     clip_grad: float = _option(1.0, "largest gradient norm, 0 for no limit", group="optimiser")
 
-    credit: Literal["outcome", "steps"] = _option("outcome", "credit per rollout, or per verified step",
-                                                  group="objective")  # fmt: skip
+    advantage: str | None = _option(None, "what a rollout's reward is compared with (default: the recipe's)",
+                                    group="objective", choices=advantages.ALL)  # fmt: skip
+    credit: str = _option("outcome", "credit per rollout, or per verified step", group="objective",
+                          choices=SOURCES)  # fmt: skip
     kl: float | None = _option(None, "weight of the KL to the starting policy (default: the recipe's)",
                                group="objective")  # fmt: skip
-    divergence: Literal["k1", "k2", "k3"] = _option("k3", "estimator of that KL", group="objective")
+    divergence: str = _option("k3", "estimator of that KL", group="objective", choices=divergences.ALL)
     entropy: float | None = _option(None, "weight of the entropy bonus (default: the recipe's)", group="objective")
     clip_low: float | None = _option(None, "clip range below 1 (default: the recipe's)", group="objective")
     clip_high: float | None = _option(None, "clip range above 1 (default: the recipe's)", group="objective")
@@ -80,7 +91,7 @@ class TrainConfig:
     probe_prompts: int = _option(4, "prompts of the batch in such a probe", group="record")
     log_to: str | None = _option(None, "send metrics on to tensorboard, wandb, trackio (with commas)", group="record")
 
-    dtype: Literal["float32", "bfloat16"] = _option("float32", "number format of the weights", group="machine")
+    dtype: str = _option("float32", "number format of the weights", group="machine", choices=DTYPES)
     device: str = _option("auto", "cpu, cuda or auto", group="machine")
     threads: int = _option(0, "CPU threads, 0 for all cores", group="machine")
     checkpointing: bool = _option(False, "recompute activations in the backward pass to save memory",
@@ -90,6 +101,8 @@ class TrainConfig:
     def objective(self, max_tokens: int) -> Objective:
         """The recipe with this run's overrides, for completions of at most `max_tokens`."""
         chosen = recipes.ALL[self.recipe].at_length(max_tokens)
+        if self.advantage is not None:
+            chosen = replace(chosen, advantage=advantages.ALL[self.advantage].function)
         if self.kl is not None:
             chosen = replace(chosen, kl=self.kl)
         if self.entropy is not None:
@@ -98,9 +111,9 @@ class TrainConfig:
         clips: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if clips:
             if not isinstance(chosen.surrogate, Clip | Cispo):
-                raise UserError(f"recipe {self.recipe} does not clip; leave out --clip-low and --clip-high")
+                raise UserError(f"recipe {self.recipe} does not clip; leave out clip_low and clip_high")
             chosen = replace(chosen, surrogate=replace(chosen.surrogate, **clips))
-        return replace(chosen, divergence=getattr(divergences, self.divergence))
+        return replace(chosen, divergence=divergences.ALL[self.divergence])
 
 
 _AT_LEAST = {
@@ -114,30 +127,32 @@ _AT_LEAST = {
 
 def check(config: TrainConfig) -> None:
     """Raise a UserError for settings that cannot work, before anything is loaded."""
+    for setting in fields(config):
+        value, choices = getattr(config, setting.name), setting.metadata["choices"]
+        if choices is not None and value is not None and value not in choices:
+            raise UserError(f"unknown {setting.name} {value!r}; use one of {', '.join(choices)}")
     for name, least in _AT_LEAST.items():
         value = getattr(config, name)
         if value is not None and not value >= least:
-            raise UserError(f"--{name.replace('_', '-')} {value} must be at least {least:g}")
-    if config.recipe not in recipes.ALL:
-        raise UserError(f"unknown recipe {config.recipe!r}; use one of {', '.join(recipes.ALL)}")
+            raise UserError(f"{name} is {value}; it must be at least {least:g}")
     loggers.names(config.log_to)
     if not 0 < config.top_p <= 1:
-        raise UserError(f"--top-p {config.top_p} must be above 0 and at most 1")
+        raise UserError(f"top_p is {config.top_p}; it must be above 0 and at most 1")
     for name in ("momentum", "beta2"):
         if not 0 <= getattr(config, name) < 1:
-            raise UserError(f"--{name} {getattr(config, name)} must be at least 0 and below 1")
+            raise UserError(f"{name} is {getattr(config, name)}; it must be at least 0 and below 1")
     if config.interval % config.minibatches:
         raise UserError(
-            f"--interval {config.interval} is no multiple of --minibatches {config.minibatches}: "
-            f"every part of a batch is used equally often, so use --interval {config.minibatches} or a multiple of it"
+            f"interval {config.interval} is no multiple of minibatches {config.minibatches}: every part of a batch is "
+            f"used equally often, so use an interval of {config.minibatches} or a multiple of it"
         )
     if config.prompts % config.minibatches:
         raise UserError(
-            f"--prompts {config.prompts} cannot be split into {config.minibatches} equal minibatches of whole groups"
+            f"{config.prompts} prompts cannot be split into {config.minibatches} equal minibatches of whole groups"
         )
-    baseless = recipes.ALL[config.recipe].name in ("reinforce", "ppo")
-    if config.group == 1 and not baseless and config.credit == "outcome":
+    compares = advantages.needs_group(config.objective(1).advantage) and SOURCES[config.credit].uses_advantage
+    if config.group == 1 and compares:
         raise UserError(
-            f"recipe {config.recipe} compares the rollouts of a group, and --group 1 leaves nothing to compare: "
-            "every advantage would be 0; use --group 2 or more, or --recipe reinforce"
+            f"recipe {config.recipe} compares the rollouts of a group, and a group of 1 leaves nothing to compare: "
+            "every advantage would be 0; use a group of 2 or more, or recipe reinforce"
         )

@@ -40,6 +40,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from transformers import PreTrainedModel
 
 from grposcope import policies
+from grposcope.credit import per_token
 from grposcope.errors import UserError
 from grposcope.records import Estimate, Rollouts
 from grposcope.training.config import TrainConfig
@@ -280,7 +281,7 @@ def drawn(lab: Lab, number: int) -> Rollouts:
 
 def objective_weights(lab: Lab, batch: Rollouts) -> Weigh:
     """The weights ∂L/∂log π of a run's objective on a batch, its KL to the reference included."""
-    temperature, credit = lab.config.temperature, lab.objective.credit(batch, lab.config.credit, torch.float64)
+    temperature, credit = lab.config.temperature, per_token(lab.config.credit, lab.objective, batch, torch.float64)
     reference = None
     if lab.reference is not None:
         reference = frozen_logprobs(lab.reference, batch, temperature, lab.size).double()

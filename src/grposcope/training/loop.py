@@ -19,16 +19,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grposcope.credit import per_token
 from grposcope.errors import UserError
 from grposcope.runs.native.writer import LINES, RunWriter
 from grposcope.training import checkpoint, probe_every
-from grposcope.training import optimizer as optimizers
 from grposcope.training import resume as saved
 from grposcope.training.checkpoint import State
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.evaluate import evaluate
 from grposcope.training.loggers import Sink
 from grposcope.training.loggers import open_all as open_sinks
+from grposcope.training.optimizer import learning_rate
 from grposcope.training.progress import Progress
 from grposcope.training.recorded_rollouts import samples
 from grposcope.training.result import Outcome, Tally
@@ -117,7 +118,7 @@ def _run(lab: Lab, record: RunWriter, sinks: Sequence[Sink], tally: Tally, state
                     position = batch.position
                     if config.rollouts_every and (step - 1) // config.interval % config.rollouts_every == 0:
                         record.rollouts(step, samples(lab.policy, lab.objective, batch, fixed, config.rollouts_groups))
-                lr = optimizers.rate(config, lab.lr, step - 1)
+                lr = learning_rate(step - 1, lab.lr, config.schedule, config.warmup, config.steps)
                 geometry = _probe(step, lab, batch, lr, progress) if probe_every.due(config, step) else {}
                 started = time.perf_counter()
                 done = _update(lab, batch, fixed, next(parts), lr)
@@ -175,7 +176,7 @@ def _freeze(lab: Lab, batch: Batch) -> Fixed:
     reference = None
     if lab.reference is not None:
         reference = frozen_logprobs(lab.reference, rollouts, temperature, lab.size)
-    return Fixed(lab.objective.credit(rollouts, lab.config.credit), old, reference)
+    return Fixed(per_token(lab.config.credit, lab.objective, rollouts), old, reference)
 
 
 def _parts(config: TrainConfig, batch: Batch) -> Iterator[Tensor]:
@@ -216,8 +217,8 @@ def _watch(step: int, done: Update, tally: Tally, record: RunWriter, progress: P
         progress.say(f"step {step}: the gradient is not finite ({done.grad_norm}); the step was not taken")
     if tally.bad_steps == BAD_STEPS:
         raise UserError(
-            f"the gradient was not finite for {BAD_STEPS} steps up to step {step}; lower --lr or set --clip-grad; "
-            f"the record so far is in {record.folder}"
+            f"the gradient was not finite for {BAD_STEPS} steps up to step {step}; lower the learning rate "
+            f"or the limit of the gradient norm; the record so far is in {record.folder}"
         )
 
 

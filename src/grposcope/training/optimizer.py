@@ -3,28 +3,64 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from grposcope.training.config import TrainConfig
+
+@dataclass(frozen=True)
+class OptimizerKind:
+    """One optimiser.
+
+    build: from the parameters, learning rate, momentum (β₁ of Adam), β₂ and weight decay. states: how many numbers it
+    keeps per parameter, which a checkpoint must hold.
+    """
+
+    build: Callable[[list[nn.Parameter], float, float, float, float], torch.optim.Optimizer]
+    states: int
 
 
-def build(parameters: Iterable[nn.Parameter], config: TrainConfig, lr: float) -> torch.optim.Optimizer:
-    """SGD with heavy-ball momentum, Adam or AdamW, as configured."""
+def _sgd(parameters: list[nn.Parameter], lr: float, momentum: float, beta2: float, decay: float) -> torch.optim.SGD:
+    """SGD with heavy-ball momentum: v ← βv + g, θ ← θ − lr·v."""
+    return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=decay)
+
+
+def _adam(parameters: list[nn.Parameter], lr: float, momentum: float, beta2: float, decay: float) -> torch.optim.Adam:
+    return torch.optim.Adam(parameters, lr=lr, betas=(momentum, beta2), weight_decay=decay, fused=True)
+
+
+def _adamw(parameters: list[nn.Parameter], lr: float, momentum: float, beta2: float, decay: float) -> torch.optim.AdamW:
+    return torch.optim.AdamW(parameters, lr=lr, betas=(momentum, beta2), weight_decay=decay, fused=True)
+
+
+OPTIMIZERS = {
+    "adamw": OptimizerKind(_adamw, states=2),
+    "adam": OptimizerKind(_adam, states=2),
+    "sgd": OptimizerKind(_sgd, states=1),
+}
+"""Name of a setting -> optimiser. `dynamics` has the effective learning rate of each."""
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
+}
+"""Name of a setting -> factor of the peak learning rate after the share `done` of the steps that follow warm-up."""
+
+
+def build(
+    name: str, parameters: Iterable[nn.Parameter], lr: float, momentum: float, beta2: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """The optimiser `name` of OPTIMIZERS on those parameters that require a gradient."""
     trained = [p for p in parameters if p.requires_grad]
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(trained, lr=lr, momentum=config.momentum, weight_decay=config.weight_decay)
-    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    betas = (config.momentum, config.beta2)
-    return kind(trained, lr=lr, betas=betas, weight_decay=config.weight_decay, fused=True)
+    return OPTIMIZERS[name].build(trained, lr, momentum, beta2, weight_decay)
 
 
-def rate(config: TrainConfig, lr: float, step: int) -> float:
-    """Learning rate of optimiser step `step`, counted from 0: linear warm-up, then the schedule's decay to 0."""
-    if step < config.warmup:
-        return lr * (step + 1) / (config.warmup + 1)
-    done = (step - config.warmup) / max(config.steps - config.warmup, 1)
-    factor = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
-    return lr * factor[config.schedule]
+def learning_rate(step: int, peak: float, schedule: str, warmup: int, steps: int) -> float:
+    """Learning rate of optimiser step `step` of `steps`, counted from 0: linear warm-up, then the schedule's decay."""
+    if step < warmup:
+        return peak * (step + 1) / (warmup + 1)
+    done = (step - warmup) / max(steps - warmup, 1)
+    return peak * SCHEDULES[schedule](done)

@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from grposcope import policies, tasks
+from grposcope.credit import SOURCES
 from grposcope.errors import UserError
 from grposcope.objectives import Objective
 from grposcope.policies import Policy
@@ -48,23 +49,27 @@ def prepare(config: TrainConfig) -> Lab:
     if config.threads:
         torch.set_num_threads(config.threads)
     task = tasks.load(config.task, config.reward)
-    if config.credit == "steps" and not task.labels_steps:
-        raise UserError(f"--credit steps needs a task that labels steps, such as arithmetic; {task.name} does not")
+    if SOURCES[config.credit].needs_steps and not task.labels_steps:
+        raise UserError(
+            f"credit {config.credit} needs a task that labels steps, such as arithmetic; {task.name} does not"
+        )
     train_set, heldout = task.problems("train"), task.problems("heldout")
     policy = policies.load(config.model, getattr(torch, config.dtype), _device(config), config.remote_code)
     judged = config.eval_problems if config.eval_problems is not None else 200 if policy.small else 8
     sampling = Sampling(config.max_tokens or task.max_tokens, config.temperature, config.top_k, config.top_p)
     if sampling.max_tokens >= policy.context:
         raise UserError(
-            f"--max-tokens {sampling.max_tokens} leaves no room for a prompt in the {policy.context} tokens of context "
-            f"of model {policy.name}; lower --max-tokens"
+            f"completions of {sampling.max_tokens} tokens leave no room for a prompt in the {policy.context} tokens of "
+            f"context of model {policy.name}; lower max_tokens"
         )
     objective = config.objective(sampling.max_tokens)
     reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
     if config.checkpointing:
         policies.recompute_activations(policy.model)
     lr = policy.learning_rate if config.lr is None else config.lr
-    optimizer = optimizers.build(policy.model.parameters(), config, lr)
+    optimizer = optimizers.build(
+        config.optimizer, policy.model.parameters(), lr, config.momentum, config.beta2, config.weight_decay
+    )
     size = config.micro_batch or _micro_batch(policy, sampling.max_tokens)
     return Lab(config, task, train_set, heldout[:judged], policy, reference, objective, sampling, optimizer, lr, size)
 
@@ -88,7 +93,7 @@ def _device(config: TrainConfig) -> str:
     if config.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if config.device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError("--device cuda: this PyTorch sees no CUDA device; use --device cpu")
+        raise UserError("device cuda: this PyTorch sees no CUDA device; use device cpu")
     return config.device
 
 

@@ -1,8 +1,4 @@
-"""Credit: advantages per token, (B, T), the form in which every objective takes them.
-
-An outcome reward gives each rollout one advantage, so the rows are constant up to the mask;
-per-step rewards give each token the value of the steps it still leads to.
-"""
+"""Process supervision: a token's credit is the standardized reward of the steps it still leads to."""
 
 from __future__ import annotations
 
@@ -10,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-
-def outcome(advantages: Float[Tensor, "P G"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Every token of rollout i carries A_i; 0 where masked."""
-    return advantages.reshape(-1, 1) * mask
+from grposcope.credit.source import CreditSource
+from grposcope.errors import UserError
+from grposcope.objectives import Objective
+from grposcope.records import Rollouts
 
 
 def process(
@@ -39,3 +35,13 @@ def process(
     deviation = (centred.square().sum((-2, -1), keepdim=True) / (count - 1).clamp(min=1)).sqrt()
     normalised = (centred / (deviation + eps)).reshape(step_rewards.shape)
     return normalised.flip(-1).cumsum(-1).flip(-1) * mask
+
+
+def of_rollouts(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
+    """`process` of the rollouts' step labels, whatever the objective's advantage; UserError without labels."""
+    if rollouts.step_rewards is None or rollouts.step_ends is None:
+        raise UserError("per-step credit needs a task that labels steps, such as arithmetic")
+    return process(rollouts.step_rewards, rollouts.step_ends, rollouts.mask, rollouts.groups[1])
+
+
+SOURCE = CreditSource(of_rollouts, uses_advantage=False, needs_steps=True)

@@ -1,4 +1,4 @@
-"""Credit: outcome rows are constant up to the mask; process credit against a loop over steps."""
+"""Process supervision against a loop over steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from grposcope.objectives import credit
+from grposcope.credit.process import process
 from reference import losses
 
 GROUP = 2
@@ -32,28 +32,21 @@ def slow_process(rewards: Tensor, ends: Tensor, mask: Tensor, group: int, eps: f
     return out
 
 
-def test_outcome_credit_is_the_advantage_on_every_token() -> None:
-    advantages = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
-    given = credit.outcome(advantages, MASK)
-    for row, keep, advantage in zip(given.tolist(), MASK.tolist(), advantages.reshape(-1).tolist(), strict=True):
-        assert row == [advantage if k else 0.0 for k in keep]
-
-
 @pytest.mark.parametrize("eps", [1e-4, 0.3])
 def test_process_credit_against_the_loop(eps: float) -> None:
-    given = credit.process(REWARDS, ENDS, MASK, GROUP, eps)
+    given = process(REWARDS, ENDS, MASK, GROUP, eps)
     torch.testing.assert_close(given, slow_process(REWARDS, ENDS, MASK, GROUP, eps), rtol=1e-12, atol=1e-12)
 
 
 def test_tokens_after_the_last_step_get_nothing() -> None:
-    given = credit.process(REWARDS, ENDS, MASK, GROUP)
+    given = process(REWARDS, ENDS, MASK, GROUP)
     assert given[0].tolist()[4] == 0.0
     assert float(given[0, :4].abs().min()) > 0.0
 
 
 def test_a_step_credits_what_came_before_it() -> None:
     """A token's credit less the next one's is the normalised reward of the step that ends on it."""
-    given = credit.process(REWARDS, ENDS, MASK, GROUP)
+    given = process(REWARDS, ENDS, MASK, GROUP)
     difference = given[:, :-1] - given[:, 1:]
     assert torch.equal(difference.abs() > 1e-12, ENDS[:, :-1])
 
@@ -61,24 +54,24 @@ def test_a_step_credits_what_came_before_it() -> None:
 def test_a_masked_token_between_steps_gets_nothing() -> None:
     mask = MASK.clone()
     mask[2, 2] = False
-    expected = credit.process(REWARDS, ENDS, MASK, GROUP) * mask
-    torch.testing.assert_close(credit.process(REWARDS, ENDS, mask, GROUP), expected, rtol=0, atol=0)
+    expected = process(REWARDS, ENDS, MASK, GROUP) * mask
+    torch.testing.assert_close(process(REWARDS, ENDS, mask, GROUP), expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("reward", [1.0, 0.1])
 def test_equal_step_rewards_give_exactly_zero(reward: float) -> None:
-    assert not credit.process(reward * ENDS.double(), ENDS, MASK, GROUP).any()
+    assert not process(reward * ENDS.double(), ENDS, MASK, GROUP).any()
 
 
 def test_one_step_in_a_group_gives_zero() -> None:
     ends = torch.zeros_like(ENDS)
     ends[0, 1] = True
-    assert not credit.process(REWARDS, ends, MASK, GROUP).any()
+    assert not process(REWARDS, ends, MASK, GROUP).any()
 
 
 def test_groups_are_normalised_apart() -> None:
-    both = credit.process(REWARDS, ENDS, MASK, GROUP)
-    alone = credit.process(REWARDS[:GROUP], ENDS[:GROUP], MASK[:GROUP], GROUP)
+    both = process(REWARDS, ENDS, MASK, GROUP)
+    alone = process(REWARDS[:GROUP], ENDS[:GROUP], MASK[:GROUP], GROUP)
     torch.testing.assert_close(both[:GROUP], alone, rtol=0, atol=0)
 
 
@@ -86,5 +79,5 @@ def test_what_stands_outside_the_steps_has_no_say() -> None:
     rewards, ends = REWARDS.clone(), ENDS.clone()
     rewards[~ENDS] = torch.nan
     ends[1, 4] = True  # behind the end of the completion
-    expected = credit.process(REWARDS, ENDS, MASK, GROUP)
-    torch.testing.assert_close(credit.process(rewards, ends, MASK, GROUP), expected, rtol=0, atol=0)
+    expected = process(REWARDS, ENDS, MASK, GROUP)
+    torch.testing.assert_close(process(rewards, ends, MASK, GROUP), expected, rtol=0, atol=0)

@@ -1,0 +1,56 @@
+"""Sources of credit: what each gives every token, and what each asks of the rollouts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from cases import CASES
+from grposcope.credit import SOURCES, per_token
+from grposcope.errors import UserError
+from grposcope.objectives import recipes, reductions
+from grposcope.objectives.surrogates import Reinforce
+
+LIVE = CASES[0]
+
+
+def test_outcome_credit_is_the_advantage_on_every_token() -> None:
+    mask = LIVE.rollouts.mask
+    given = per_token("outcome", recipes.RLOO, LIVE.rollouts, torch.float64)
+    advantages = recipes.RLOO.advantage(LIVE.rollouts.rewards).reshape(-1)
+    for row, keep, advantage in zip(given.tolist(), mask.tolist(), advantages.tolist(), strict=True):
+        assert row == [advantage if k else 0.0 for k in keep]
+
+
+def test_step_credit_needs_steps() -> None:
+    with pytest.raises(UserError, match="labels steps"):
+        per_token("steps", recipes.GRPO, LIVE.rollouts)
+
+
+def test_step_credit_reaches_the_loss() -> None:
+    ends = torch.zeros_like(LIVE.rollouts.mask)
+    ends[:, 1] = LIVE.rollouts.mask[:, 1]
+    steps = replace(LIVE.rollouts, step_ends=ends, step_rewards=ends * LIVE.logp)
+    given = per_token("steps", recipes.GRPO, steps, torch.float64)
+    assert given[:, 0].any()
+    assert not given[:, 2:].any()
+    free = replace(recipes.GRPO, surrogate=Reinforce())
+    expected = -(reductions.sequence_mean(steps.mask) * given * (LIVE.logp - LIVE.old).exp()).sum()
+    loss = free.loss(LIVE.logp, LIVE.old, steps, credit=given)
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_an_unknown_source_lists_the_known_ones() -> None:
+    with pytest.raises(UserError, match=r"unknown credit 'tree'; use one of outcome, steps"):
+        per_token("tree", recipes.GRPO, LIVE.rollouts)
+
+
+def test_sources_that_use_the_advantage_follow_it_and_the_others_do_not() -> None:
+    ends = LIVE.rollouts.mask & (torch.rand(LIVE.rollouts.mask.shape, generator=torch.Generator().manual_seed(0)) < 0.5)
+    labelled = replace(LIVE.rollouts, step_ends=ends, step_rewards=ends * LIVE.logp)
+    doubled = replace(recipes.GRPO, advantage=lambda rewards: 2 * recipes.GRPO.advantage(rewards))
+    for name, source in SOURCES.items():
+        one, two = (per_token(name, objective, labelled) for objective in (recipes.GRPO, doubled))
+        assert torch.equal(one, two) != source.uses_advantage
