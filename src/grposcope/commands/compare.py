@@ -118,7 +118,7 @@ def _page(runs: Sequence[Run], names: Sequence[str], parted: Sequence[Sequence[P
     from dataclasses import replace
 
     from grposcope.report import page
-    from grposcope.report.elements import Section, Table
+    from grposcope.report.elements import PageTable, Section
 
     rows = [
         (name, p.metric, f"{p.difference:+.4g}", f"{p.se:.2g}", _since(p), f"{p.adjusted:.2g}")
@@ -126,7 +126,7 @@ def _page(runs: Sequence[Run], names: Sequence[str], parted: Sequence[Sequence[P
         for p in sorted(found, key=lambda p: p.adjusted)
     ]
     header = ("run", "metric", f"minus {names[0]}", "standard error", "parts", "adjusted p")
-    table = Table("", header, rows, "Differences over the last fifth of the common steps; p by Holm over metrics.")
+    table = PageTable("", header, rows, "Differences over the last fifth of the common steps; p by Holm over metrics.")
     said = [_parts(name, names[0], found) for name, found in zip(names[1:], parted, strict=True)]
     first = Section("parting", "Where they part", said, tables=[table])
     content = page.document(runs)

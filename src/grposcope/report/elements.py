@@ -28,7 +28,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """Rows of text; the first column names the row. folded: shown when asked for."""
 
     title: str
@@ -60,7 +60,7 @@ class Section:
     text: Sequence[str] = ()
     tiles: Sequence[Tile] = ()
     figures: Sequence[Figure] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[PageTable] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)
     widget: str = ""
     data: Any = None

@@ -13,7 +13,7 @@ from grposcope.facts.geometry import estimate
 from grposcope.facts.learning import Learning, change, shown_interval
 from grposcope.formatting import duration, listed, number, percent, visible
 from grposcope.records import Estimate
-from grposcope.report.elements import Section, Table, Tile
+from grposcope.report.elements import PageTable, Section, Tile
 from grposcope.report.sections import group_size, timing
 from grposcope.report.sections.group_size import Sized
 from grposcope.runs.run import Probed, Run, labels
@@ -174,7 +174,7 @@ def _compared(runs: Sequence[Run]) -> str:
     return f"{ahead}, {verdict}."
 
 
-def _table(runs: Sequence[Run]) -> Table:
+def _table(runs: Sequence[Run]) -> PageTable:
     rows = []
     for label, run in zip(labels(runs), runs, strict=True):
         found = learning.evaluations(run)
@@ -193,7 +193,7 @@ def _table(runs: Sequence[Run]) -> Table:
         total = sum(float(np.nansum(column)) for column in timing.phases(run).values())
         rows.append((label, run.meta.status, f"{run.steps:,}", *ends, dead, duration(total)))
     header = ("run", "status", "steps", "held-out first", "held-out last", "change", "dead groups at the end", "time")
-    return Table(
+    return PageTable(
         "", header, rows, "Held-out pass@1 with 95% intervals. Dead groups: mean of the last tenth of the steps."
     )
 

@@ -15,7 +15,7 @@ from grposcope.records import Estimate
 from grposcope.report.charts import base
 from grposcope.report.charts import dead_groups as charts
 from grposcope.report.charts.dead_groups import Windows
-from grposcope.report.elements import Figure, Section, Table
+from grposcope.report.elements import Figure, PageTable, Section
 from grposcope.runs.run import Groups, Run, labels
 from grposcope.ustat import dead_groups
 from grposcope.ustat.dead_groups import Counts
@@ -143,7 +143,7 @@ def _why_not(run: Run) -> str:
     return "Rewards take more than two values, so the binomial share of dead groups does not apply."
 
 
-def _sizes(names: Sequence[str], found: Sequence[Windows | None]) -> Table | None:
+def _sizes(names: Sequence[str], found: Sequence[Windows | None]) -> PageTable | None:
     have = [(name, w) for name, w in zip(names, found, strict=True) if w is not None]
     if not have:
         return None
@@ -156,4 +156,4 @@ def _sizes(names: Sequence[str], found: Sequence[Windows | None]) -> Table | Non
             rows.append(([name] if len(have) > 1 else []) + [f"{g}", f"{shown} ± {percent(1.96 * value.se, 1)}", how])
     header = ("group size", "dead groups", "how") if len(have) == 1 else ("run", "group size", "dead groups", "how")
     text = "Expected share at the end of the run, in the last window of steps; ± is half a 95% interval."
-    return Table("With another group size", header, rows, text)
+    return PageTable("With another group size", header, rows, text)

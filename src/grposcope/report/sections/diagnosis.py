@@ -14,7 +14,7 @@ from grposcope.diagnosis.how_to_log import HOW
 from grposcope.diagnosis.verdict import sentence
 from grposcope.formatting import visible
 from grposcope.report.charts.diagnosis import marked
-from grposcope.report.elements import Figure, Section, Table
+from grposcope.report.elements import Figure, PageTable, Section
 from grposcope.runs.metrics import VARIANTS, variant
 from grposcope.runs.run import Run, labels
 
@@ -44,7 +44,7 @@ def judged(runs: Sequence[Run], findings: Sequence[Findings], folded: bool = Tru
     }
     if len(runs) > 1:
         rows = [(name, verdict) for name, verdict in zip(names, verdicts, strict=True)]
-        return Section("diagnosis", "Diagnosis", tables=[Table("", ("run", "verdict"), rows)], numbers=numbers)
+        return Section("diagnosis", "Diagnosis", tables=[PageTable("", ("run", "verdict"), rows)], numbers=numbers)
     (run,), (found,) = runs, findings
     return Section(
         "diagnosis", "Diagnosis", text=[verdicts[0]], figures=_figures(run, found), tables=_tables(found, folded),
@@ -56,7 +56,7 @@ def _flagged(findings: Findings) -> list[str]:
     return [finding.mode for finding in findings if finding.status == "flagged"]
 
 
-def _tables(findings: Findings, folded: bool) -> list[Table]:
+def _tables(findings: Findings, folded: bool) -> list[PageTable]:
     """All rules, or what is flagged, and the rest for those who ask."""
     if not folded:
         return [_table("Rules", findings)]
@@ -65,7 +65,7 @@ def _tables(findings: Findings, folded: bool) -> list[Table]:
     return [*([_table("Flagged", flagged)] if flagged else []), _table("Rules that are not flagged", rest, folded=True)]
 
 
-def _table(title: str, findings: Findings, folded: bool = False) -> Table:
+def _table(title: str, findings: Findings, folded: bool = False) -> PageTable:
     """A line per rule."""
     rows = []
     for finding in findings:
@@ -80,7 +80,7 @@ def _table(title: str, findings: Findings, folded: bool = False) -> Table:
             visible(finding.advice if flagged else "; ".join(lacking), LIMIT),
         ))  # fmt: skip
     header = ("rule", "status", "since step", "confidence", "evidence", "what to do")
-    return Table(
+    return PageTable(
         title, header, rows,
         "Confidence is 1 − p, adjusted for the number of rules: of runs without any failure, at most a share of "
         "1 − confidence shows a finding as strong. Evidence: value ± standard error.", folded,

@@ -14,7 +14,7 @@ from grposcope.errors import UserError
 from grposcope.facts.forecast_summary import Outlook, ending, numbers, outlook, sentence, signed
 from grposcope.formatting import listed, number
 from grposcope.report.charts.dynamics import fan, portrait, stability_map
-from grposcope.report.elements import Figure, Section, Table
+from grposcope.report.elements import Figure, PageTable, Section
 from grposcope.runs.run import Run, labels
 from grposcope.timeseries.curves import Fit, fit_series
 
@@ -121,7 +121,7 @@ def _phases(found: Outlook) -> list[str]:
     return [f"Phases: {listed(pieces)}."]
 
 
-def _models(found: Outlook) -> Table:
+def _models(found: Outlook) -> PageTable:
     compared = found.compared
     assert compared is not None
     rows = []
@@ -145,10 +145,10 @@ def _models(found: Outlook) -> Table:
         "which R² is divided by."
     )
     header = ("model", "error on later steps", "R² ÷ ceiling", "plateau", "time constant", "note")
-    return Table("Fitted models", header, rows, text)
+    return PageTable("Fitted models", header, rows, text)
 
 
-def _compared(found: dict[str, Outlook]) -> Table:
+def _compared(found: dict[str, Outlook]) -> PageTable:
     rows = []
     for label, o in found.items():
         ahead = o.ahead
@@ -162,5 +162,5 @@ def _compared(found: dict[str, Outlook]) -> Table:
             ahead.verdict,
         ))  # fmt: skip
     header = ("run", "level now", "expected", "at step", "gain of going on", "plateau", "verdict")
-    return Table("Forecasts", header, rows, "Expected reward with the interval of single rewards; gains and verdicts "
-                 "at 90% on each side.")  # fmt: skip
+    text = "Expected reward with the interval of single rewards; gains and verdicts at 90% on each side."
+    return PageTable("Forecasts", header, rows, text)

@@ -17,7 +17,7 @@ from grposcope.formatting import number, percent, visible
 from grposcope.records import Estimate
 from grposcope.report.charts import geometry as charts
 from grposcope.report.charts import geometry_over_steps as steps
-from grposcope.report.elements import Figure, Section, Table
+from grposcope.report.elements import Figure, PageTable, Section
 from grposcope.runs import probe as probes
 from grposcope.runs.run import Floats, Probed, Run, labels
 
@@ -40,7 +40,7 @@ def section(runs: Sequence[Run]) -> Section | None:
     if not found:
         return None
     drawn: list[Figure | None] = []
-    tables: list[Table] = []
+    tables: list[PageTable] = []
     text = []
     if len(found) == 1:
         (label, _, probe), notes = found[0], []
@@ -204,7 +204,7 @@ def _brief(probe: Probed) -> str:
     return f"Stable rank {ranged(stable)}; the top 5% of tokens hold {percent(top5.value)}; baseline: {verdict}."
 
 
-def _settings(probe: Probed) -> Table | None:
+def _settings(probe: Probed) -> PageTable | None:
     names = list(probe.content.get("settings", {}))
     rows = []
     for name in names:
@@ -216,10 +216,10 @@ def _settings(probe: Probed) -> Table | None:
     text = (
         "Ranks of the layers' gradients, mean over matrices, and of the matrices with a row per rollout and per token."
     )
-    return Table("Ranks of every gradient", header, rows, text, folded=True) if rows else None
+    return PageTable("Ranks of every gradient", header, rows, text, folded=True) if rows else None
 
 
-def _layers(probe: Probed) -> Table | None:
+def _layers(probe: Probed) -> PageTable | None:
     found = charts.layers(probe)
     rows = []
     for one in found[:ROWS]:
@@ -232,7 +232,7 @@ def _layers(probe: Probed) -> Table | None:
     text = (
         f"Not enclosed: share of the squared norm outside the singular values computed, whose ranks are bounds.{left}"
     )
-    return Table("Ranks of every matrix", header, rows, text, folded=True) if rows else None
+    return PageTable("Ranks of every matrix", header, rows, text, folded=True) if rows else None
 
 
 def _compared_tokens(found: Sequence[tuple[str, Run, Probed]], order: Sequence[str]) -> Figure | None:
@@ -245,7 +245,7 @@ def _compared_tokens(found: Sequence[tuple[str, Run, Probed]], order: Sequence[s
     return charts.tokens(sizes, "How few tokens carry it", _TOKENS.replace(_WEIGHED, ""), order)
 
 
-def _compared(found: Sequence[tuple[str, Run, Probed]]) -> Table:
+def _compared(found: Sequence[tuple[str, Run, Probed]]) -> PageTable:
     rows = []
     for label, _, probe in found:
         content, step = probe.content, probes.step(probe)
@@ -266,7 +266,7 @@ def _compared(found: Sequence[tuple[str, Run, Probed]]) -> Table:
         "top 5% of tokens",
         "b* − mean",
     )
-    return Table("The last probe of each run", header, rows, "In brackets: 95% intervals.")
+    return PageTable("The last probe of each run", header, rows, "In brackets: 95% intervals.")
 
 
 def _numbers(found: Sequence[tuple[str, Run, Probed]]) -> dict[str, Any]:

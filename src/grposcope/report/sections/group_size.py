@@ -14,7 +14,7 @@ from grposcope.errors import UserError
 from grposcope.facts import geometry
 from grposcope.formatting import number, percent
 from grposcope.report.charts import group_size as charts
-from grposcope.report.elements import Figure, Section, Table
+from grposcope.report.elements import Figure, PageTable, Section
 from grposcope.runs import probe as probes
 from grposcope.runs.run import Floats, Probed, Run, labels
 from grposcope.ustat import dead_groups, gram_file, moments, mse, planning, resampling
@@ -194,7 +194,7 @@ def _course(run: Run) -> list[tuple[int, Plan]]:
     return [(step, one.plan) for step, one in sized if isinstance(one, Sized)]
 
 
-def _losses(known: dict[str, Sized]) -> Table:
+def _losses(known: dict[str, Sized]) -> PageTable:
     rows = []
     for label, one in known.items():
         for point in one.plan.curve:
@@ -212,7 +212,7 @@ def _losses(known: dict[str, Sized]) -> Table:
     header = ("G", "more rollouts needed", "95%", "error ÷ oracle's", "dead groups")
     text = "Against the best group size, for the same error. *: more rollouts than the probe's, success rates taken as "
     text += "Beta-distributed."
-    return Table("What you lose", header if len(known) == 1 else ("probe", *header), rows, text)
+    return PageTable("What you lose", header if len(known) == 1 else ("probe", *header), rows, text)
 
 
 def _plan(plan: Plan) -> dict[str, Any]:

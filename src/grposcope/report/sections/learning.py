@@ -11,7 +11,7 @@ from grposcope.facts.learning import change, interval
 from grposcope.formatting import number
 from grposcope.report.charts import base
 from grposcope.report.charts import learning as charts
-from grposcope.report.elements import Section, Table
+from grposcope.report.elements import PageTable, Section
 from grposcope.runs.run import Run, labels
 
 
@@ -47,7 +47,7 @@ def heldout(run: Run) -> dict[str, Any] | None:
     return said
 
 
-def _table(runs: Sequence[Run]) -> tuple[Table, ...]:
+def _table(runs: Sequence[Run]) -> tuple[PageTable, ...]:
     rows = []
     for label, run in zip(labels(runs), runs, strict=True):
         table = run.evaluations
@@ -63,4 +63,4 @@ def _table(runs: Sequence[Run]) -> tuple[Table, ...]:
     shown, left = rows[:400], len(rows) - 400
     more = f" {left:,} further rows are in evals.jsonl." if left > 0 else ""
     header = ("run", "step", "metric", "value", "standard error", "problems", "note")
-    return (Table("All held-out evaluations", header, shown, f"As recorded.{more}", folded=True),)
+    return (PageTable("All held-out evaluations", header, shown, f"As recorded.{more}", folded=True),)

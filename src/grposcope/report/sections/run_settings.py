@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grposcope.formatting import visible
-from grposcope.report.elements import Section, Table
+from grposcope.report.elements import PageTable, Section
 from grposcope.runs.run import Run, labels
 
 NO_CHOICE = ("started", "environment.", "settings.out", "format")
@@ -49,6 +49,6 @@ def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def _table(
     title: str, keys: Sequence[str], names: Sequence[str], flat: Sequence[Mapping[str, str]], folded: bool
-) -> Table:
+) -> PageTable:
     rows = [(key, *(config.get(key, "not recorded") for config in flat)) for key in keys]
-    return Table(title, ("setting", *names), rows, folded=folded)
+    return PageTable(title, ("setting", *names), rows, folded=folded)

@@ -11,7 +11,7 @@ from grposcope.formatting import duration, percent
 from grposcope.report.charts import base
 from grposcope.report.charts import timing as charts
 from grposcope.report.charts.timing import PHASES, PROBES, REST
-from grposcope.report.elements import Section, Table
+from grposcope.report.elements import PageTable, Section
 from grposcope.runs.run import Floats, Run, labels
 
 
@@ -39,7 +39,7 @@ def section(runs: Sequence[Run]) -> Section | None:
     return Section(
         "time", "Time and tokens",
         figures=[figure for figure in drawn if figure is not None],
-        tables=[Table("Time by phase", header, rows, text)],
+        tables=[PageTable("Time by phase", header, rows, text)],
         numbers=numbers,
     )  # fmt: skip
 
