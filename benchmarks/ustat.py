@@ -30,7 +30,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from grposcope.ustat import gram_file, moments
+from grposcope.runs.probe import write_gram
+from grposcope.ustat import moments
 from reference import ustat_loops
 
 PLAN = (
@@ -82,7 +83,7 @@ def main() -> None:
         times.setdefault(name, []).append(value)
 
     with tempfile.TemporaryDirectory() as scratch:
-        gram_file.write(Path(scratch), *full)
+        write_gram(Path(scratch), *full)
         for _ in range(3):
             note("from_gram, 64 × 16, 1,000 draws", seconds(lambda: moments.from_gram(*full)))
             note("closed forms, 16 × 12", seconds(lambda: moments.from_gram(*small, replicates=0)))

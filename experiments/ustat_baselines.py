@@ -26,7 +26,8 @@ from ustat_gradients import draw, gradient
 from grposcope import policies, tasks
 from grposcope.files import dumps
 from grposcope.objectives import advantages
-from grposcope.ustat import gram_file, moments, mse
+from grposcope.runs.probe import read_gram
+from grposcope.ustat import moments, mse
 
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "no baseline": advantages.none,
@@ -68,7 +69,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    held = gram_file.read(arguments.probe)
+    held = read_gram(arguments.probe)
     found = moments.from_gram(held.gram, held.rewards)
     policy, task = policies.load(arguments.model), tasks.load(arguments.task)
     tools, generator = (policy, task, task.problems("train")), torch.Generator().manual_seed(arguments.seed)

@@ -28,7 +28,8 @@ from ustat_gradients import draw, gradient, gram, pooled
 
 from grposcope import policies, tasks
 from grposcope.files import dumps, write_json
-from grposcope.ustat import gram_file, moments, mse, planning
+from grposcope.runs.probe import read_gram, write_gram
+from grposcope.ustat import moments, mse, planning
 
 GROUPS = (2, 4, 8, 16, 32)
 BUDGETS = (64, 256)
@@ -57,7 +58,7 @@ def write_probe(folder: Path, tools: tuple, shape: tuple[int, int], seed: int, m
     rollouts = draw(*tools, tuple(shape), torch.Generator().manual_seed(seed))
     matrix, layers = gram(tools[0], rollouts)
     truncated = rollouts.truncated.reshape(shape).numpy()
-    gram_file.write(folder, matrix, rollouts.rewards.numpy(), truncated, np.stack(list(layers.values())), list(layers))
+    write_gram(folder, matrix, rollouts.rewards.numpy(), truncated, np.stack(list(layers.values())), list(layers))
     about = {"format": 1, "model": model, "task": tools[1].name, "prompts": shape[0], "group": shape[1], "seed": seed}
     write_json(folder / "probe.json", about)
 
@@ -145,7 +146,7 @@ def main() -> None:
         folder = arguments.out / f"probe{index}"
         if not (folder / "probe.json").exists():
             write_probe(folder, tools, arguments.probe, arguments.seed + index, arguments.model)
-        held = gram_file.read(folder)
+        held = read_gram(folder)
         parts.append(moments.from_gram(held.gram, held.rewards, seed=index))
     probe = pooled(parts)
     found = [cell for group in arguments.groups for cell in cells(group, arguments, tools)]

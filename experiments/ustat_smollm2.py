@@ -24,12 +24,13 @@ from ustat_gradients import draw, pooled, streamed
 
 from grposcope import policies, tasks
 from grposcope.files import dumps, write_json
-from grposcope.ustat import gram_file, moments, planning
+from grposcope.runs.probe import ProbeGram, read_gram, write_gram
+from grposcope.ustat import moments, planning
 
 GROUPS = (2, 4, 8, 16, 32, 64)
 
 
-def part(index: int, arguments: argparse.Namespace) -> gram_file.GramFile:
+def part(index: int, arguments: argparse.Namespace) -> ProbeGram:
     """One independent part of the probe, measured once and kept."""
     folder = arguments.out / f"part{index}"
     shape = tuple(arguments.probe)
@@ -40,11 +41,11 @@ def part(index: int, arguments: argparse.Namespace) -> gram_file.GramFile:
         rollouts = draw(policy, task, task.problems("train"), shape, generator, arguments.max_tokens)
         drawn = time.perf_counter() - began
         truncated = rollouts.truncated.reshape(shape).numpy()
-        gram_file.write(folder, streamed(policy, rollouts), rollouts.rewards.numpy(), truncated)
+        write_gram(folder, streamed(policy, rollouts), rollouts.rewards.numpy(), truncated)
         about = {"format": 1, "model": arguments.model, "task": task.name, "prompts": shape[0], "group": shape[1]}
         write_json(folder / "probe.json", about)
         print(f"part {index}: drawn in {drawn:.0f} s, all in {time.perf_counter() - began:.0f} s", flush=True)
-    return gram_file.read(folder)
+    return read_gram(folder)
 
 
 def main() -> None:

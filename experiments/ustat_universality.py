@@ -30,9 +30,10 @@ from ustat_gradients import draw, streamed
 
 from grposcope import policies, tasks
 from grposcope.files import dumps, write_json
+from grposcope.runs.probe import read_gram, write_gram
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
-from grposcope.ustat import gram_file, moments, planning, resampling
+from grposcope.ustat import moments, planning, resampling
 
 
 def probe(folder: Path, model: str, arguments: argparse.Namespace, shape: tuple[int, int]) -> moments.Moments:
@@ -42,11 +43,11 @@ def probe(folder: Path, model: str, arguments: argparse.Namespace, shape: tuple[
         generator = torch.Generator().manual_seed(arguments.seed)
         rollouts = draw(policy, task, task.problems("train"), shape, generator)
         truncated = rollouts.truncated.reshape(shape).numpy()
-        gram_file.write(folder, streamed(policy, rollouts), rollouts.rewards.numpy(), truncated)
+        write_gram(folder, streamed(policy, rollouts), rollouts.rewards.numpy(), truncated)
         about = {"format": 1, "model": model, "task": task.name, "prompts": shape[0], "group": shape[1],
                  "reward": float(rollouts.rewards.mean())}  # fmt: skip
         write_json(folder / "probe.json", about)
-    held = gram_file.read(folder)
+    held = read_gram(folder)
     return moments.from_gram(held.gram, held.rewards)
 
 

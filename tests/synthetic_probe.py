@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.ustat import gram_file
+from grposcope.runs.probe import write_gram
 from synthetic import dumps
 
 WIDTH = 1
@@ -58,7 +58,7 @@ def make(
         rewards = (np.einsum("pgd,pd->pg", scores, directions) > hard).astype(float)
     flat = scores.reshape(prompts * group, -1)
     parts = flat.reshape(len(flat), len(names), WIDTH).transpose(1, 0, 2)
-    gram_file.write(folder, flat @ flat.T, rewards, None, parts @ parts.transpose(0, 2, 1), names)
+    write_gram(folder, flat @ flat.T, rewards, None, parts @ parts.transpose(0, 2, 1), names)
     found = _content(prompts, group, rewards, names, gradients, rng)
     (folder / "probe.json").write_text(dumps({**found, **({} if step is None else {"step": step}), **content}))
     lines = [row for x in range(prompts) for row in _rollouts(x, rewards[x], texts, rng)]

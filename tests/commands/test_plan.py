@@ -18,10 +18,11 @@ from grposcope.commands import plan, plan_text
 from grposcope.errors import UserError
 from grposcope.files import dumps
 from grposcope.records import Estimate
-from grposcope.ustat import dead_groups, gram_file, moments, mse, planning
+from grposcope.runs.probe import ProbeGram, read_gram, write_gram
+from grposcope.ustat import dead_groups, moments, mse, planning
 
 
-def make_probe(folder: Path, prompts: int = 12, group: int = 6, seed: int = 0, **change: Any) -> gram_file.GramFile:
+def make_probe(folder: Path, prompts: int = 12, group: int = 6, seed: int = 0, **change: Any) -> ProbeGram:
     """A probe whose rewards depend on the scores, written as the probe command writes it."""
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(prompts, group, 9))
@@ -33,10 +34,10 @@ def make_probe(folder: Path, prompts: int = 12, group: int = 6, seed: int = 0, *
     }
     flat = scores.reshape(-1, 9)
     layers = np.stack([flat[:, :4] @ flat[:, :4].T, flat[:, 4:] @ flat[:, 4:].T])
-    gram_file.write(folder, **{**given, "layers": layers, "layer_names": ("low", "high"), **change})
+    write_gram(folder, **{**given, "layers": layers, "layer_names": ("low", "high"), **change})
     about = {"format": 1, "model": "tiny", "task": "arithmetic", "prompts": prompts, "group": group}
     (folder / "probe.json").write_text(json.dumps(about))
-    return gram_file.read(folder)
+    return read_gram(folder)
 
 
 def make_run(folder: Path, lines: list[Any]) -> Path:

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 from grposcope import policies, tasks
-from grposcope.commands import probe, probe_files, probe_model, probe_rollouts
+from grposcope.commands import probe, probe_model, probe_rollouts
 from grposcope.errors import UserError
 from grposcope.geometry import layers as passes
 from grposcope.geometry import spectrum
 from grposcope.objectives import recipes
 from grposcope.runs import read
+from grposcope.runs.probe import read_gram
 from grposcope.tasks.base import grade
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
 from grposcope.training.sampler import Sampling
-from grposcope.ustat import gram_file
 
 SMALL = ["--prompts", "4", "--group", "4", "--threads", "1"]
 
@@ -47,9 +47,9 @@ def test_summary_json_and_files(tmp_path: Path, capsys: pytest.CaptureFixture) -
     assert {"grpo", "rloo", "grpo, G=2", "rloo, G=4", "steps", "nll"} <= content["settings"].keys()
     for one in content["settings"].values():
         assert set(one["layer"]) == set(spectrum.NAMES)
-    for word in ("self-check", "stable rank by block", "two classes", "dead groups", "baseline", "credit"):
+    for word in ("self-check", "stable rank by block", "Two classes", "Dead groups", "Baseline", "credit"):
         assert word in text
-    kept = gram_file.read(out, layers=True)
+    kept = read_gram(out, layers=True)
     assert kept.layers is not None
     np.testing.assert_allclose(kept.layers.sum(0), kept.gram, rtol=1e-9)
     assert kept.rewards.mean() == pytest.approx(content["solved"])
@@ -83,7 +83,7 @@ def test_a_run_is_probed_as_it_was_trained_and_keeps_the_probe(run: Path, capsys
     assert f"written to {run / 'probes' / 'step-000002'}; grposcope report {run} shows it" in text
     (kept,) = read(run).probes
     assert kept.folder == run / "probes" / "step-000002"
-    assert kept.content["step"] == 2
+    assert kept.step == 2
     with pytest.raises(UserError, match=r"step-000002 is not empty: this model was probed before.*another --out"):
         given.run(given)
 
@@ -108,7 +108,7 @@ def test_out_and_the_task_can_be_others(run: Path, tmp_path: Path) -> None:
     source = dataclasses.replace(source, settings={**source.settings, "reward": "r.py:f", "max_tokens": 5})
     source.complete(given)
     assert (given.task, given.reward, given.max_tokens, given.temperature) == ("arithmetic", None, None, 1.0)
-    assert probe_files.folder(str(tmp_path / "else"), source.place) == tmp_path / "else"
+    assert probe._folder(str(tmp_path / "else"), source.place) == tmp_path / "else"
 
 
 def test_models_that_a_run_does_not_have(run: Path, tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_ctrl_c_keeps_what_is_done(
     monkeypatch.setattr(passes.Passes, "keep_scores", stop)
     given = arguments(*SMALL, "--out", str(tmp_path / "p"))
     assert given.run(given) == 130
-    assert "interrupted: 3 parameters" in capsys.readouterr().out
+    assert "interrupted: 3 weight matrices" in capsys.readouterr().out
     assert not (tmp_path / "p" / "gram.npz").exists()
-    assert len(gram_file.read(tmp_path / "p" / "partial", layers=True).layer_names) == 3
+    assert len(read_gram(tmp_path / "p" / "partial", layers=True).layer_names) == 3
     assert json.loads((tmp_path / "p" / "probe.json").read_text())["complete"] is False
     monkeypatch.setattr(passes.Passes, "keep_scores", keep)
     assert given.run(given) == 0  # the same command goes on, and nothing is left of the first try
@@ -202,7 +202,7 @@ def test_a_probe_goes_on_with_the_rollouts_that_are_there(
     assert given.run(given) == 0
     assert len(calls) == 3
     assert sorted(file.name for file in out.iterdir()) == ["gram.npz", "probe.json", "tokens.jsonl"]
-    np.testing.assert_allclose(gram_file.read(out).gram, gram_file.read(whole).gram, rtol=1e-6)
+    np.testing.assert_allclose(read_gram(out).gram, read_gram(whole).gram, rtol=1e-6)
     assert (out / "tokens.jsonl").read_text().count("\n") == 16
 
 

@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import synthetic
 import synthetic_probe
-from grposcope.commands import probe_files
 from grposcope.files import dumps
-from grposcope.geometry import probe, summary
+from grposcope.geometry import probe
+from grposcope.geometry import record as records
 from grposcope.objectives import recipes
 from grposcope.records import Rollouts
 from grposcope.report.charts import base
@@ -28,7 +27,10 @@ from grposcope.report.headline import headline
 from grposcope.report.page import document
 from grposcope.report.sections import geometry, group_size, rollouts, timing
 from grposcope.runs import Run, read
-from grposcope.ustat import gram_file, moments, mse, planning
+from grposcope.runs import probe as probes
+from grposcope.runs.probe import read_gram
+from grposcope.tasks.base import Problem
+from grposcope.ustat import moments, mse, planning
 from synthetic_probe import estimate
 
 
@@ -80,13 +82,12 @@ def measured(folder: Path) -> dict[str, Any]:
         rewards=torch.tensor([[0, 1, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]]).double(),
     )  # fmt: skip
     found = probe.probe(model, batch, recipes.GRPO, tier="exact", sweep=[2], controls=True, learning_rate=1e-3)
-    content = {"format": 1, "model": "tiny", "task": "arithmetic", "seed": 0} | summary.summary(found)
-    drawn = SimpleNamespace(texts=["text"] * len(ids), rollouts=batch,
-                            problems=[SimpleNamespace(id=f"p{i}", prompt="?") for i in range(prompts)])  # fmt: skip
-    policy = SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda some: f"<{some[0]}>"))
-    folder.mkdir()
-    probe_files.write(folder, content, found, drawn, policy)  # type: ignore[arg-type]
-    said: dict[str, Any] = json.loads(dumps(content))
+    record = records.record(found, "tiny", "arithmetic", seed=0)
+    problems = [Problem(f"p{i}", "?") for i in range(prompts)]
+    tokens = [[f"<{i}>" for i in row[kept].tolist()] for row, kept in zip(ids, mask, strict=True)]
+    rows = records.rollouts(found, problems, ["text"] * len(ids), tokens)
+    probes.write(folder, record, records.gram(found), rows)
+    said: dict[str, Any] = json.loads(dumps(record.summary()))
     return said
 
 
@@ -252,7 +253,7 @@ def test_probes_of_several_steps_are_curves(run: Run) -> None:
             if line == "seen"]  # fmt: skip
     for (step, value), one in zip(seen, run.probes, strict=True):
         assert step == int(one.folder.name[-2:])
-        assert value == pytest.approx(one.content["groups"]["dead"]["value"], abs=1e-4)
+        assert value == pytest.approx(one.groups.dead.value, abs=1e-4)
     assert {"probes_ranks", "probes_token_sparsity", "probes_visible", "probes_baseline_gap"} <= {
         f.name for f in section.figures
     }
@@ -276,7 +277,7 @@ def test_several_runs_are_compared(folder: Path, run: Run) -> None:
 
 
 def test_the_verdict_is_that_of_the_library(folder: Path) -> None:
-    file = gram_file.read(folder)
+    file = read_gram(folder)
     found = moments.from_gram(file.gram, file.rewards)
     plan = planning.optimal_group(found)
     section = shown(group_size.section, read(folder))
@@ -300,7 +301,7 @@ def test_a_run_is_told_what_its_own_group_size_loses(run: Run) -> None:
 
 
 def test_the_parts_of_the_error_add_up(folder: Path) -> None:
-    file = gram_file.read(folder)
+    file = read_gram(folder)
     found = moments.from_gram(file.gram, file.rewards)
     section = shown(group_size.section, read(folder))
     rows = figure(section, "variance_budget").data["parts"]
@@ -316,7 +317,7 @@ def test_the_parts_of_the_error_add_up(folder: Path) -> None:
 
 
 def test_a_blocks_optimum_is_that_of_the_sum_of_its_layers(folder: Path) -> None:
-    file = gram_file.read(folder, layers=True)
+    file = read_gram(folder, layers=True)
     assert file.layers is not None
     chosen = [i for i, name in enumerate(file.layer_names) if ".1." in name]
     assert len(chosen) == 2
@@ -375,7 +376,7 @@ def test_the_optimum_over_training(run: Run) -> None:
     drawn = figure(shown(group_size.section, run), "group_size_steps").data["course"]
     assert drawn["step"] == [0, 40]
     for one, best in zip(run.probes, drawn["best"], strict=True):
-        file = gram_file.read(one.folder)
+        file = one.read_gram()
         plan = planning.optimal_group(moments.from_gram(file.gram, file.rewards))
         assert best == pytest.approx(min(plan.continuous.value, 64), rel=1e-4)
 
@@ -435,7 +436,7 @@ def test_long_probes_are_cut_and_say_so(tmp_path: Path) -> None:
         (lambda rows: rows[:-1], "do not make whole groups of 6"),
         (lambda rows: [{**row, "net": row["net"][:1]} for row in rows], "not as grposcope probe writes it"),
         (lambda rows: [{"a": 1} for _ in rows], "not as grposcope probe writes it"),
-        (lambda rows: [{**row, "weight": "x", "norm": ["x"]} for row in rows], "must be lists of numbers"),
+        (lambda rows: [{**row, "weight": "x", "norm": ["x"]} for row in rows], "must be a list of numbers"),
     ],
 )
 def test_broken_tokens_are_a_note_not_an_end(tmp_path: Path, change: Any, says: str) -> None:

@@ -27,7 +27,7 @@ def test_a_runs_probes_come_by_step(tmp_path: Path) -> None:
     synthetic_probe.edit(run / "probes" / "other", step=50)
     (run / "probes" / "notes").mkdir()
     found = read(run).probes
-    assert [probes.step(probe) for probe in found] == [None, 20, 50, 100]
+    assert [probe.step for probe in found] == [None, 20, 50, 100]
 
 
 def test_a_probe_alone_is_a_run_without_steps(tmp_path: Path) -> None:
@@ -41,9 +41,9 @@ def test_a_probe_alone_is_a_run_without_steps(tmp_path: Path) -> None:
 def test_numbers_that_json_lacks_are_numbers_again(tmp_path: Path) -> None:
     place = synthetic_probe.make(tmp_path / "one", prompts=2, solved=math.nan, self_check=-math.inf)
     assert '"NaN"' in (place / "probe.json").read_text()
-    content = probes.load(place).content
-    assert math.isnan(content["solved"])
-    assert content["self_check"] == -math.inf
+    record = probes.read(place)
+    assert math.isnan(record.solved)
+    assert record.self_check == -math.inf
 
 
 def test_tokens_are_text_and_the_rest_numbers(tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ def test_tokens_are_text_and_the_rest_numbers(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (place / "tokens.jsonl").read_text().splitlines()]
     rows[0] |= {"norm": ["NaN", 1.0, "Infinity"]}
     (place / "tokens.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    first = probes.rollouts(probes.load(place))[0]
-    assert first["tokens"][2] == "NaN"
-    assert math.isnan(first["norm"][0])
-    assert first["norm"][2] == math.inf
+    first = probes.read_rollouts(place)[0]
+    assert first.tokens[2] == "NaN"
+    assert math.isnan(first.norm[0])
+    assert first.norm[2] == math.inf
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from grposcope.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.records import Estimate
-    from grposcope.ustat.gram_file import GramFile
+    from grposcope.runs.probe import ProbeGram
     from grposcope.ustat.moments import Moments
     from grposcope.ustat.planning import Allocation
 
@@ -72,9 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
     for name, least in (("last", 1), ("replicates", 20), ("seed", 0)):
         if getattr(arguments, name) < least:
             raise UserError(f"--{name} {getattr(arguments, name)} must be at least {least}")
-    own = [probe for probe in probes.of(folder) if (probe.folder / "gram.npz").exists()]
+    own = [probe for probe in probes.of_run(folder) if probe.gram_bytes()]
     if own:
-        text, document = _from_probe(own[-1].folder, arguments)
+        text, document = _from_probe(own[-1].folder or folder, arguments)
     elif probes.recognises(folder) or (folder / "gram.npz").exists():
         text, document = _from_probe(folder, arguments)
     elif (folder / "groups.jsonl").exists():
@@ -107,10 +107,11 @@ def _groups(text: str) -> tuple[int, ...]:
 
 def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     from grposcope.commands import plan_text
-    from grposcope.ustat import gram_file, moments, planning
+    from grposcope.runs import probe as probes
+    from grposcope.ustat import moments, planning
 
     about = _about(folder)
-    probe = gram_file.read(folder, layers=arguments.layers)
+    probe = probes.read_gram(folder, layers=arguments.layers)
     if arguments.truncated == "drop":
         probe = probe.without_truncated()
     found = moments.from_gram(probe.gram, probe.rewards, arguments.replicates, arguments.seed)
@@ -144,9 +145,8 @@ def _about(folder: Path) -> dict[str, Any]:
 
     if not probes.recognises(folder):
         return {}
-    probe = probes.load(folder)
-    said = {name: value for name, value in probe.content.items() if isinstance(value, str | int | float)}
-    return {**said, "step": probes.step(probe)}
+    probe = probes.read(folder)
+    return {**probe.scalars(), "step": probe.step}
 
 
 def _moments(found: Moments) -> dict[str, dict[str, Any]]:
@@ -176,7 +176,7 @@ def _errors(found: Moments, batch: Allocation) -> dict[str, Estimate]:
 
 
 def _layers(
-    probe: GramFile, folder: Path, costs: tuple[float, float], arguments: argparse.Namespace
+    probe: ProbeGram, folder: Path, costs: tuple[float, float], arguments: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
     """Moments and the best group size of each layer by itself."""
     from grposcope.ustat import moments, planning, resampling

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.records import Estimate
+from grposcope.runs.probe import ProbeGram
 from grposcope.ustat import dead_groups, mse, planning
-from grposcope.ustat.gram_file import GramFile
 from grposcope.ustat.moments import Moments
 from grposcope.ustat.planning import Allocation, Plan
 
@@ -22,7 +22,7 @@ MEANING = {
 }
 
 
-def heading(about: Mapping[str, Any], probe: GramFile) -> str:
+def heading(about: Mapping[str, Any], probe: ProbeGram) -> str:
     """What was probed."""
     prompts, group = probe.rewards.shape
     after = f" after step {about['step']}" if about.get("step") is not None else ""
@@ -48,7 +48,7 @@ def _doubt(score: Estimate) -> str:
     return ""
 
 
-def curve(plan: Plan, probe: GramFile) -> str:
+def curve(plan: Plan, probe: ProbeGram) -> str:
     """What each group size loses."""
     most = max((p.loss for p in plan.curve if math.isfinite(p.loss)), default=0.0)
     rows = [("G", "budget × MSE", "more budget needed", "95 % interval", "÷ oracle", "dead groups", "")]
@@ -99,7 +99,7 @@ def batch(found: Moments, bought: Allocation, budget: float, errors: Mapping[str
     )
 
 
-def dead(found: Moments, probe: GramFile, group: int) -> str:
+def dead(found: Moments, probe: ProbeGram, group: int) -> str:
     """Dead groups at the chosen size, and what replacing them would do."""
     share = dead_groups.expected(probe.rewards, group)
     if math.isnan(share.value):

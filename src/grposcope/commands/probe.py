@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from grposcope.errors import UserError
 if TYPE_CHECKING:
     from grposcope.commands.probe_rollouts import Drawn
     from grposcope.policies import Policy
+    from grposcope.runs.probe import ProbeRecord
 
 EXAMPLES = """\
 examples:
@@ -23,6 +25,9 @@ examples:
   grposcope probe --model runs/mine --checkpoint 80          those of a checkpoint; grposcope report shows both
   grposcope probe --model smollm2 --task arithmetic:steps=1,limit=20 --prompts 8 --group 8 --max-tokens 16
 """
+
+RANKS = ("stable", "participation", "entropy_sq", "energy_90", "energy_99", "threshold_0.1")
+"""Ranks in the table of the terminal; the JSON has all."""
 
 
 def add(commands: Any) -> None:
@@ -81,10 +86,12 @@ def run(arguments: argparse.Namespace) -> int:
     import torch
     from transformers.utils import logging
 
-    from grposcope.commands import probe_files, probe_model, probe_rollouts, probe_text
+    from grposcope.commands import probe_model, probe_rollouts
     from grposcope.files import dumps
-    from grposcope.geometry import probe, summary
+    from grposcope.geometry import probe
+    from grposcope.geometry import record as records
     from grposcope.objectives import recipes
+    from grposcope.runs import probe as probes
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -93,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     sweep, also = _checked(arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    folder = probe_files.folder(arguments.out, source.place)
+    folder = _folder(arguments.out, source.place)
     try:
         policy, limit, drawn = _draw(arguments, source.model, folder)
         model: Any = policy.model
@@ -116,16 +123,76 @@ def run(arguments: argparse.Namespace) -> int:
         if folder and probe_rollouts.waiting(folder):
             _say(f"the rollouts drawn so far are kept in {folder}: the same command goes on with them")
         raise
-    about = {"format": 1, "model": arguments.model, "task": arguments.task, "seed": arguments.seed}
-    content = about | ({} if source.step is None else {"step": source.step}) | summary.summary(found)
-    paths = probe_files.write(folder, content, found, drawn, policy) if folder else {}
-    print(probe_text.text(found, content))
+    record = records.record(found, arguments.model, arguments.task, arguments.seed, source.step)
+    paths: dict[str, Path] = {}
+    if folder:
+        tokens = [
+            [str(policy.tokenizer.decode([i])) for i in ids[kept].tolist()]
+            for ids, kept in zip(drawn.rollouts.tokens, drawn.rollouts.mask, strict=True)
+        ]
+        rows = records.rollouts(found, drawn.problems, drawn.texts, tokens)
+        paths = probes.write(folder, record, records.gram(found), rows)
+        if record.complete:
+            probe_rollouts.forget(folder)
+    print(_text(record))
     if folder:
         shown = f"; grposcope report {source.run} shows it" if folder == source.place else ""
-        again = "" if found.complete else "; the same command goes on with these rollouts"
+        again = "" if record.complete else "; the same command goes on with these rollouts"
         print(f"written to {folder}{shown}{again}")
-    print(dumps(content | {"paths": paths}))
-    return 0 if found.complete else 130
+    print(dumps(record.summary() | {"paths": {name: str(path) for name, path in paths.items()}}))
+    return 0 if record.complete else 130
+
+
+def _folder(out: str | None, place: Path | None) -> Path | None:
+    """The folder for results, `out` or else the `place` in the run: empty, new, or of a probe that was stopped."""
+    from grposcope.commands import probe_rollouts
+
+    folder = Path(out) if out is not None else place
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make {folder}: {error.strerror}; choose another --out") from None
+    if any(folder.iterdir()) and not probe_rollouts.waiting(folder):
+        what = "this model was probed before, " if out is None else ""
+        raise UserError(f"{folder} is not empty: {what}nothing was changed; choose another --out, or delete it first")
+    return folder
+
+
+def _text(record: ProbeRecord) -> str:
+    """What a probe measured, for the terminal."""
+    from grposcope.facts import geometry
+    from grposcope.formatting import number
+
+    lines = [
+        f"{geometry.subject(record)}, {geometry.solved(record)}; {record.tokens} tokens, "
+        f"{record.truncated:.0%} of completions cut short",
+        f"self-check: the layers' gradients differ from autograd's by {record.self_check:.1e}",
+        "",
+        f"ranks of the gradients of {len(record.layers)} matrices, their mean; stable rank of the rollouts and tokens",
+        *_rank_table(record),
+    ]
+    for name, estimates in record.statistics.items():
+        parts = "  ".join(f"{part}: {number(one.value)} ± {number(one.se)}" for part, one in estimates.items())
+        lines.append(f"{name.replace('_', ' ')}  {parts}")
+    said = [*(fact.sentence for fact in geometry.facts(record)), *geometry.caveats(record)]
+    wrapped = [textwrap.fill(sentence, 110, subsequent_indent="  ") for sentence in said]
+    return "\n".join([*lines, "", *wrapped])
+
+
+def _rank_table(record: ProbeRecord) -> list[str]:
+    """Ranks by weighting of the rollouts, a line each."""
+    rows: list[tuple[str, ...]] = [("credit", *RANKS, "rollouts", "tokens")]
+    for name, ranks in record.weightings.items():
+        token = "-" if ranks.token is None else f"{ranks.token['stable']:.2f}"
+        layer = (f"{ranks.layer[definition].value:.2f}" for definition in RANKS)
+        rows.append((name, *layer, f"{ranks.rollout['stable']:.2f}", token))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(f"{cell:>{w}}" if i else f"{cell:<{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
 
 
 def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:

@@ -1,64 +1,180 @@
-"""What the page takes from probes: the last one of each run, their course over steps, and single numbers."""
+"""What is said of a probe: each statement with the number it rests on, for the terminal and the page alike."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
-from grposcope.facts.learning import Z
+from grposcope.facts.learning import Z, interval
 from grposcope.formatting import number, percent, visible
 from grposcope.records import Estimate
-from grposcope.runs import probe as probes
-from grposcope.runs.run import Probed, Run, labels
+from grposcope.runs.probe import ProbeRecord
+from grposcope.runs.run import Run, labels
 
 
-def latest(runs: Sequence[Run]) -> list[tuple[str, Run, Probed]]:
+@dataclass(frozen=True)
+class Fact:
+    """One statement. value: the number it rests on; NaN with the reason where nothing can be said."""
+
+    name: str
+    value: Estimate
+    sentence: str
+
+
+def facts(record: ProbeRecord) -> tuple[Fact, ...]:
+    """All that is said of a probe, in the order in which to read it."""
+    return (rank(record), class_means(record), dead_groups(record), tokens(record), parameters(record),
+            baseline(record))  # fmt: skip
+
+
+def subject(record: ProbeRecord) -> str:
+    """What was probed, in words."""
+    model, task = (visible(name or "?", 80) for name in (record.model, record.task))
+    after = "" if record.step is None else f" after step {record.step:,}"
+    prompts, group = ("?" if count is None else count for count in (record.prompts, record.group))
+    return f"{model} on {task}{after}, {prompts} prompts × {group} rollouts"
+
+
+def solved(record: ProbeRecord) -> str:
+    """The share of rollouts that were solved, or the mean reward where rewards are not 0 and 1."""
+    if math.isfinite(record.groups.dead_if_alike):
+        return f"{percent(record.solved)} of rollouts solved"
+    return f"mean reward {number(record.solved)}"
+
+
+def caveats(record: ProbeRecord) -> list[str]:
+    """What was not measured, a sentence each."""
+    said = []
+    if not record.complete:
+        said.append(
+            f"The probe was interrupted: {len(record.layers)} weight matrices are measured, the others are missing."
+        )
+    if record.left_out:
+        names = ", ".join(visible(name, 60) for name in record.left_out[:5])
+        said.append(f"Not measured: {names} ({percent(record.share_left_out, 1)} of parameters).")
+    return said + [f"Skipped {visible(name)}: {visible(why)}." for name, why in record.skipped.items()]
+
+
+def rank(record: ProbeRecord) -> Fact:
+    """Stable rank of the weight matrices' gradients, beside other definitions and the control without reward."""
+    stable = record.rank("stable")
+    if not math.isfinite(stable.value):
+        return Fact("rank", stable, f"Rank: cannot tell ({stable.flag or 'not finite'}).")
+    others = ", ".join(
+        f"{name} {number(record.rank(definition).value)}"
+        for definition, name in {"participation": "participation ratio", "entropy_sq": "entropy of σ²"}.items()
+    )
+    text = (
+        f"Rank: the gradient of a weight matrix has a stable rank Σσ²/σ₁² of {ranged(stable)}, mean and spread over "
+        f"{stable.n} matrices. Other definitions give other numbers: {others}; "
+        f"{number(record.rank('energy_90').value)} directions hold 90% of its squared norm."
+    )
+    control = record.rank("stable", "nll")
+    if math.isfinite(control.value):
+        text += (
+            f" Control: with the same weight on every rollout, reward or not, the stable rank is {ranged(control)}, so "
+            "compare before reading a low rank as the reward's doing."
+        )
+    return Fact("rank", stable, text)
+
+
+def class_means(record: ProbeRecord) -> Fact:
+    """How much of the gradient the mean scores of successes and failures hold."""
+    shares = record.class_means
+    if not math.isfinite(shares.plain.value):
+        return Fact("class_means", shares.plain, f"Two classes: cannot tell ({shares.plain.flag}).")
+    inside = shares.plain.value + 2 * shares.plain.se <= 1  # an interval that leaves [0, 1] is not shown
+    text = (
+        "Two classes: the mean scores of successes and failures hold "
+        f"{ranged(shares.plain, _fine) if inside else _fine(shares.plain.value)} of the squared norm of a live group's "
+        f"gradient, over {shares.plain.n} groups; {_fine(shares.reduced.value)} once rollouts are weighed as the "
+        "objective does"
+    )
+    if shares.distinct.value > shares.plain.value + 1e-6:
+        text += f". A class per distinct reward holds {_fine(shares.distinct.value)}."
+    else:
+        text += " (1 by algebra, for rewards of two values and any group size)."
+    return Fact("class_means", shares.plain, text)
+
+
+def dead_groups(record: ProbeRecord) -> Fact:
+    """Dead groups beside the share if all prompts were equally hard."""
+    seen, alike = record.groups.dead, record.groups.dead_if_alike
+    low, high = interval(seen)
+    text = (
+        f"Dead groups: {percent(seen.value)} ({percent(low)} to {percent(high)}) of {seen.n} groups had equal rewards"
+    )
+    if not math.isfinite(alike):
+        text += "; what to expect cannot be told, since rewards are not 0 and 1."
+    else:
+        text += f"; p^G + (1−p)^G at the mean success rate is {percent(alike)}"
+        if low <= alike <= high:
+            text += ", which is within the interval."
+        else:
+            text += f": {'more' if seen.value > alike else 'fewer'} than if all prompts were equally hard."
+    return Fact("dead_groups", seen, text)
+
+
+def tokens(record: ProbeRecord) -> Fact:
+    """How few tokens carry the squared score norms, and what of the credit lies on shared text."""
+    sparsity, credit = record.token_sparsity, record.credit
+    count = math.nan if record.tokens is None else record.tokens
+    text = (
+        f"Tokens: of {count:,.0f} tokens the top 5% hold {percent(sparsity['top_5'])} of the squared "
+        f"score norms and the top 20% {percent(sparsity['top_20'])} (Gini {number(sparsity['gini'])}; 0 all alike, 1 "
+        f"one holds all). {percent(credit.shared)} of the credit lies on text that rollouts of a group share, "
+        f"{percent(credit.common)} on text common to all of it; {percent(credit.cancelled)} cancels between rollouts "
+        "of the same text."
+    )
+    return Fact("tokens", Estimate(sparsity["top_5"], math.nan, record.tokens or 0), text)
+
+
+def parameters(record: ProbeRecord) -> Fact:
+    """How unevenly the gradient's entries are spread, and the share of bfloat16 weights that a step would change."""
+    measured = record.parameter_sparsity
+    if not measured:
+        text = "Parameters: cannot tell, the entries of the gradient were not measured."
+        return Fact("parameters", measured["gini"], text)
+    text = (
+        f"Parameters: Gini {number(measured['gini'].value)} and Hoyer {number(measured['hoyer'].value)} of the "
+        "gradient's entries. "
+    )
+    adam, sgd = measured["visible_adam"].value, measured["visible_sgd"].value
+    if math.isfinite(adam):
+        text += (
+            f"Kept in bfloat16, a step of this learning rate would change {percent(adam, 1)} of the weights by "
+            f"Adam (its first step) and {percent(sgd, 2)} by plain descent."
+        )
+    else:
+        text += "How many weights kept in bfloat16 a step would change cannot be told without a learning rate."
+    return Fact("parameters", measured["gini"], text)
+
+
+def baseline(record: ProbeRecord) -> Fact:
+    """Whether the group mean is the best constant baseline."""
+    best = record.baseline
+    verdict = visible(best.verdict, 400)
+    if not math.isfinite(best.covariance.value):
+        return Fact("baseline", best.covariance, f"Baseline: {verdict}.")
+    text = (
+        f"Baseline: {verdict}. Best constant {ranged(best.optimal)}, group mean {ranged(best.mean)}, difference "
+        f"{ranged(best.covariance)}, over {best.covariance.n} prompts with unequal rewards. Excess variance over the "
+        f"best: {ranged(best.excess_mean, percent)} for the group mean, {ranged(best.excess_none, percent)} for none."
+    )
+    note = f" Note: {best.covariance.flag}." if best.covariance.flag else ""
+    return Fact("baseline", best.covariance, text + note)
+
+
+def latest(runs: Sequence[Run]) -> list[tuple[str, Run, ProbeRecord]]:
     """The label, the run and its last probe, of each run that has one."""
     return [(label, run, run.probes[-1]) for label, run in zip(labels(runs), runs, strict=True) if run.probes]
 
 
-def by_step(run: Run) -> dict[int, Probed]:
+def by_step(run: Run) -> dict[int, ProbeRecord]:
     """The probes of a run that name a step, in its order."""
-    return {at: probe for probe in run.probes if (at := probes.step(probe)) is not None}
-
-
-def subject(probe: Probed) -> str:
-    """What was probed, in words."""
-    content, at = probe.content, probes.step(probe)
-    model, task = (visible(str(content.get(name, "?")), 80) for name in ("model", "task"))
-    after = "" if at is None else f" after step {at:,}"
-    return f"{model} on {task}{after}, {content.get('prompts', '?')} prompts × {content.get('group', '?')} rollouts"
-
-
-def solved(probe: Probed) -> str:
-    """The share of rollouts that were solved, or the mean reward where rewards are not 0 and 1."""
-    mean = estimate(probe.content, "solved").value
-    binary = math.isfinite(estimate(probe.content, "groups", "dead_if_alike").value)
-    return f"{percent(mean)} of rollouts solved" if binary else f"mean reward {number(mean)}"
-
-
-def at(content: Mapping[str, Any], *path: str) -> Any:
-    """What stands at this place of probe.json; None where it is absent."""
-    found: Any = content
-    for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
-
-
-def estimate(content: Mapping[str, Any], *path: str) -> Estimate:
-    """The number at this place of probe.json, NaN with a flag where it is absent. A bare number has no error."""
-    found = at(content, *path)
-    if isinstance(found, Mapping) and {"value", "se", "n", "flag"} <= found.keys():
-        return Estimate(*(found[name] for name in ("value", "se", "n", "flag")))
-    if isinstance(found, int | float):
-        return Estimate(float(found), math.nan, 0)
-    return Estimate(math.nan, math.nan, 0, "not measured")
-
-
-def rank(probe: Probed, definition: str, setting: str = "") -> Estimate:
-    """A rank of the layers' gradients, mean over layers; of the probe's own recipe unless a setting is named."""
-    return estimate(probe.content, "settings", setting or str(probe.content.get("recipe")), "layer", definition)
+    return {record.step: record for record in run.probes if record.step is not None}
 
 
 def ranged(value: Estimate, form: Callable[[float], str] = number) -> str:
@@ -69,3 +185,6 @@ def ranged(value: Estimate, form: Callable[[float], str] = number) -> str:
         return form(value.value)
     low, high = value.interval(Z)
     return f"{form(value.value)} ({form(low)} to {form(high)})"
+
+
+_fine = partial(percent, digits=2)

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from grposcope.facts import geometry, learning
-from grposcope.facts.geometry import estimate
 from grposcope.facts.learning import Learning, change, shown_interval
 from grposcope.formatting import duration, listed, number, percent, visible
 from grposcope.records import Estimate
 from grposcope.report.elements import PageTable, Section, Tile
 from grposcope.report.sections import group_size, timing
 from grposcope.report.sections.group_size import Sized
-from grposcope.runs.run import Probed, Run, labels
+from grposcope.runs.probe import ProbeRecord
+from grposcope.runs.run import Run, labels
 
 STATUS = {
     "finished": "",
@@ -41,9 +41,7 @@ def headline(runs: Sequence[Run]) -> Section:
             "headline", learned.sentence, _details(runs[0], learned), _tiles(runs[0], learned), numbers=numbers
         )
     if all(_is_probe(run) for run in runs):
-        ranks = [
-            f"{number(geometry.rank(probe, 'stable').value)} in {label}" for label, _, probe in geometry.latest(runs)
-        ]
+        ranks = [f"{number(probe.rank('stable').value)} in {label}" for label, _, probe in geometry.latest(runs)]
         return Section("headline", f"{len(runs)} probes, with stable ranks {listed(ranks)}.", numbers=numbers)
     return Section("headline", _compared(runs), tables=[_table(runs)], numbers=numbers)
 
@@ -60,41 +58,38 @@ def sentence(run: Run) -> str:
     return learning.of_run(run).sentence
 
 
-def _probe_in_short(probe: Probed) -> str:
-    content = probe.content
-    model, task = (visible(str(content.get(name, "?")), 80) for name in ("model", "task"))
-    stable, top = geometry.rank(probe, "stable").value, estimate(content, "token_sparsity", "top_5").value
+def _probe_in_short(probe: ProbeRecord) -> str:
+    model, task = (visible(name or "?", 80) for name in (probe.model, probe.task))
+    stable, top = probe.rank("stable").value, probe.token_sparsity["top_5"]
     if not math.isfinite(stable):
         return f"{model} on {task} was probed; the rank of its gradient cannot be told."
-    dead = estimate(content, "groups", "dead").value
+    dead = probe.groups.dead.value
     return (
         f"The gradients of {model} on {task} have a mean stable rank of {number(stable)}; 5% of the tokens hold "
         f"{percent(top)} of the squared score norms, and {percent(dead)} of the groups are dead."
     )
 
 
-def _found(probe: Probed, found: Sized | str) -> list[str]:
+def _found(probe: ProbeRecord, found: Sized | str) -> list[str]:
     """What was probed, and the two questions a user decides by: the group size and the baseline."""
-    used = probe.content.get("group")
-    baseline = visible(str(geometry.at(probe.content, "baseline", "verdict") or "cannot tell: not measured"), 400)
+    baseline = visible(probe.baseline.verdict, 400)
     said = [
         f"{geometry.subject(probe)}, {geometry.solved(probe)}.",
-        f"Group size: {group_size.verdict(found, used if isinstance(used, int) else None)}",
+        f"Group size: {group_size.verdict(found, probe.group)}",
         f"Baseline: {baseline}.",
     ]
-    return [*said, *(["The probe was interrupted before its end."] if probe.content.get("complete") is False else [])]
+    return [*said, *([] if probe.complete else ["The probe was interrupted before its end."])]
 
 
-def _measured(probe: Probed, found: Sized | str) -> list[Tile]:
-    content = probe.content
-    dead, alike = (estimate(content, "groups", name).value for name in ("dead", "dead_if_alike"))
-    stable, likely = geometry.rank(probe, "stable"), geometry.rank(probe, "stable", "nll").value
+def _measured(probe: ProbeRecord, found: Sized | str) -> list[Tile]:
+    dead, alike = probe.groups.dead.value, probe.groups.dead_if_alike
+    stable, likely = probe.rank("stable"), probe.rank("stable", "nll").value
     expected = f"{percent(alike)} if prompts were alike" if math.isfinite(alike) else ""
     tiles = [
         Tile("stable rank", number(stable.value), f"{number(likely)} without reward" if math.isfinite(likely) else ""),
         Tile("dead groups", percent(dead), expected),
-        Tile("top 5% of tokens hold", percent(estimate(content, "token_sparsity", "top_5").value), "of the score"),
-        Tile("cancels on shared text", percent(estimate(content, "credit", "cancelled").value), "of the credit"),
+        Tile("top 5% of tokens hold", percent(probe.token_sparsity["top_5"]), "of the score"),
+        Tile("cancels on shared text", percent(probe.credit.cancelled), "of the credit"),
     ]
     if isinstance(found, Sized) and found.plan.integer:
         low, high = (number(value) for value in found.plan.interval)

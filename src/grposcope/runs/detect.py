@@ -11,13 +11,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from grposcope.errors import UserError
 from grposcope.runs import probe  # fmt: skip
 from grposcope.runs.formats import csv, notebook, tensorboard, wandb
 from grposcope.runs.formats.jsonl import loaded
 from grposcope.runs.formats.source import Source
 from grposcope.runs.native import reader as own
-from grposcope.runs.run import Run
+from grposcope.runs.normalize import no_evaluations, no_groups
+from grposcope.runs.run import Meta, Run
 from grposcope.runs.trainers import openrlhf, trl, trl_completions, trl_console, verl_console, verl_jsonl, verl_rollouts
 
 Reader = Callable[[Path, Mapping[str, Any]], Run]
@@ -39,11 +42,19 @@ def read(place: Path, given: Mapping[str, Any]) -> Run:
     return _folder(place, given) if place.is_dir() else _file(place, given)
 
 
+def _of_probe(folder: Path) -> Run:
+    """A probe by itself, as a run without steps; its config is what probe.json says in single values."""
+    record = probe.read(folder)
+    meta = Meta(folder, "grposcope probe", folder.resolve().name, "finished" if record.complete else "interrupted")
+    table = {"step": np.empty(0)}
+    return Run(meta, record.scalars(), table, no_groups(), no_evaluations(), probes=(record,))
+
+
 def _folder(folder: Path, given: Mapping[str, Any]) -> Run:
     if own.recognises(folder) and _ours(folder):
         return own.read(folder)
     if probe.recognises(folder):
-        return probe.read(folder)
+        return _of_probe(folder)
     if trl.states(folder):
         return trl.read_folder(folder, given)
     if verl_rollouts.files(folder):

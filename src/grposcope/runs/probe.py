@@ -1,7 +1,19 @@
-"""Reads the folders that `grposcope probe --out` writes; those in RUN/probes/ belong to the run.
+"""The folder that `grposcope probe --out` writes: the one module that knows its format, for reading and writing.
 
-A probe has probe.json (what was measured), gram.npz (inner products of scores, which `ustat.gram_file`
-reads) and tokens.jsonl (what each token carries).
+    probe.json     what was measured: a `ProbeRecord` (format 1)
+    gram.npz       inner products of the rollouts' scores: a `ProbeGram`
+    tokens.jsonl   a line per rollout, prompt after prompt: a `ProbeRollout` each
+
+Arrays of gram.npz, with B = P·G rows, prompt-major:
+
+    gram         (B, B) float64   K_ij = ⟨s_i, s_j⟩, s_i = ∇ log π(y_i|x)
+    rewards      (P, G) float64   NaN where a group has no such rollout (its row of `gram` is then not read)
+    truncated    (P, G) bool      the completion was cut before its end token
+    layers       (L, B, B) float64 and layer_names (L,) text, optional: the Gram matrix of each layer alone
+
+The scores are those of whole completions at the sampling distribution, not weighted by any advantage. A probe that
+was interrupted has the Gram matrix of the layers that are done in the subfolder `partial`. Probes in RUN/probes/
+belong to the run.
 """
 
 from __future__ import annotations
@@ -9,31 +21,248 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grposcope.errors import UserError
-from grposcope.runs.run import Meta, Probed, Run
+from grposcope.files import atomic, dumps, json_lines, json_number, write_json
+from grposcope.records import Estimate
 
 FORMAT = 1
-"""The newest version of probe.json that this reads."""
+"""The newest version of probe.json that this module reads, and the one it writes."""
 
 FOLDER = "probes"
-"""Where the probes of a run lie, in its folder."""
+"""Subfolder of a run with its probes."""
 
-_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+GRAM, RECORD, TOKENS = "gram.npz", "probe.json", "tokens.jsonl"
+REMEDY = "make it again with `grposcope probe`"
+NOT_MEASURED = Estimate(math.nan, math.nan, 0, "not measured")
+
+Floats = NDArray[np.float64]
+V = TypeVar("V")
+
+
+class Measures(dict[str, float]):
+    """Numbers without a standard error, by name; NaN for a name that was not measured."""
+
+    def __missing__(self, name: str) -> float:
+        return math.nan
+
+
+class Estimates(dict[str, Estimate]):
+    """Estimates by name; NaN with the flag "not measured" for any other name."""
+
+    def __missing__(self, name: str) -> Estimate:
+        return NOT_MEASURED
+
+
+# probe.json
+
+
+@dataclass(frozen=True)
+class WeightingRanks:
+    """Ranks, by definition, of the gradient that one weighting of the rollouts gives.
+
+    layer: mean over the weight matrices. rollout: of the matrix with a row u_i s_i per rollout. token: of the matrix
+    with a row w (e_y − π) per token; None where it was not measured.
+    """
+
+    layer: Estimates = field(default_factory=Estimates)
+    rollout: Measures = field(default_factory=Measures)
+    token: Measures | None = None
+
+
+@dataclass(frozen=True)
+class DeadGroupShares:
+    """Share of groups whose rewards are all equal.
+
+    dead: observed. dead_if_alike: p^G + (1−p)^G at the mean success rate p, NaN for rewards other than 0 and 1.
+    dead_at: smaller group size -> expected share there.
+    """
+
+    dead: Estimate = NOT_MEASURED
+    dead_if_alike: float = math.nan
+    dead_at: Mapping[int, Estimate] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClassMeanShares:
+    """Share of a live group's squared gradient norm that lies in the span of its class means, mean over groups.
+
+    plain: mean scores of successes and of failures. reduced: the same once rollouts are weighed as the objective
+    does. distinct: a class per distinct reward.
+    """
+
+    plain: Estimate = NOT_MEASURED
+    reduced: Estimate = NOT_MEASURED
+    distinct: Estimate = NOT_MEASURED
+
+
+@dataclass(frozen=True)
+class BaselineRecord:
+    """The best constant baseline b* against the group mean V, of one prompt or pooled.
+
+    mean: V. optimal: b*. covariance: b* − V, in units of reward. excess_mean, excess_none: variance that the group
+    mean and no baseline cost, as shares of the variance left at b*. verdict: a sentence.
+    """
+
+    mean: Estimate = NOT_MEASURED
+    optimal: Estimate = NOT_MEASURED
+    covariance: Estimate = NOT_MEASURED
+    excess_mean: Estimate = NOT_MEASURED
+    excess_none: Estimate = NOT_MEASURED
+    verdict: str = "cannot tell: not measured"
+
+
+@dataclass(frozen=True)
+class CreditShares:
+    """Shares of the credit Σ|w|·‖e_y − π‖: on text that rollouts of a group share, and what cancels there.
+
+    shared: on tokens that at least two rollouts of the group share; common: that the whole group shares;
+    cancelled: what successes and failures undo in each other.
+    """
+
+    cancelled: float = math.nan
+    shared: float = math.nan
+    common: float = math.nan
+
+
+@dataclass(frozen=True)
+class SpectrumRecord:
+    """Singular values of one gradient matrix: the largest ones, and every rank by definition.
+
+    size: the number of singular values of the matrix. left_out: share of the squared Frobenius norm outside the
+    values that were computed. bounds: lowest and highest value of each rank; None where all values were computed.
+    """
+
+    values: tuple[float, ...]
+    size: int
+    frobenius: float
+    left_out: float
+    ranks: Measures
+    bounds: Mapping[str, tuple[float, float]] | None = None
+
+
+@dataclass(frozen=True)
+class LayerRecord:
+    """One weight matrix. depth: the number of its block, None outside of blocks. spectra: by weighting."""
+
+    name: str
+    role: str
+    depth: int | None
+    shape: tuple[int, ...]
+    score_norm: float
+    spectra: Mapping[str, SpectrumRecord]
+
+
+@dataclass(frozen=True)
+class ProbeRecord:
+    """What one probe measured, as probe.json holds it. What is absent there is NaN, None or empty here.
+
+    folder: where it was read from. step: the optimiser step of the model. recipe: the weighting that sparsity, credit
+    and class means are those of. complete: False where the backward pass was interrupted. truncated: share of
+    completions cut before their end token; solved: mean reward. self_check: relative error against autograd.
+    left_out: parameters not measured, and their share. skipped: weightings that are zero everywhere, and why.
+    token_sparsity: of ‖e_y − π‖; parameter_sparsity: of the gradient's entries. layers: weight matrices, in the
+    order of the backward pass. baselines: of each prompt. statistics: further ones, by name (`geometry.statistics`).
+    """
+
+    model: str = ""
+    task: str = ""
+    seed: int | None = None
+    step: int | None = None
+    recipe: str = ""
+    tier: str = ""
+    complete: bool = True
+    prompts: int | None = None
+    group: int | None = None
+    rollouts: int | None = None
+    tokens: int | None = None
+    truncated: float = math.nan
+    solved: float = math.nan
+    self_check: float = math.nan
+    left_out: tuple[str, ...] = ()
+    share_left_out: float = math.nan
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    weightings: Mapping[str, WeightingRanks] = field(default_factory=dict)
+    groups: DeadGroupShares = field(default_factory=DeadGroupShares)
+    class_means: ClassMeanShares = field(default_factory=ClassMeanShares)
+    baseline: BaselineRecord = field(default_factory=BaselineRecord)
+    credit: CreditShares = field(default_factory=CreditShares)
+    token_sparsity: Measures = field(default_factory=Measures)
+    parameter_sparsity: Estimates = field(default_factory=Estimates)
+    statistics: Mapping[str, Estimates] = field(default_factory=dict)
+    layers: tuple[LayerRecord, ...] = ()
+    baselines: tuple[BaselineRecord, ...] = ()
+    format: int = FORMAT
+    folder: Path | None = None
+
+    def rank(self, definition: str, weighting: str = "") -> Estimate:
+        """A rank of the layers' gradients, mean over layers; of the probe's recipe unless a weighting is named."""
+        ranks = self.weightings.get(weighting or self.recipe)
+        return NOT_MEASURED if ranks is None else ranks.layer[definition]
+
+    def scalars(self) -> dict[str, str | int | float]:
+        """The entries that are single values and known."""
+        names = ("format", "model", "task", "seed", "recipe", "tier", "complete", "prompts", "group", "rollouts",
+                 "tokens", "truncated", "solved", "self_check", "share_left_out", "step")  # fmt: skip
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value not in (None, "") and value == value}
+
+    def read_gram(self, layers: bool = False) -> ProbeGram:
+        """The Gram matrix in the probe's folder, those of single layers if asked for; UserError as `read_gram`."""
+        return read_gram(self._place(), layers)
+
+    def gram_bytes(self) -> int:
+        """Size of gram.npz; 0 where there is none."""
+        path = self._place() / GRAM
+        return path.stat().st_size if path.is_file() else 0
+
+    def read_rollouts(self) -> tuple[ProbeRollout, ...]:
+        """The rollouts in the probe's folder, with what each token carries; UserError as `read_rollouts`."""
+        return read_rollouts(self._place())
+
+    def _place(self) -> Path:
+        if self.folder is None:
+            raise UserError(f"this probe was not written to a folder, so it has no {GRAM} and no {TOKENS}")
+        return self.folder
+
+    def summary(self) -> dict[str, Any]:
+        """The content of probe.json without single layers and prompts: what the commands print as JSON."""
+        names = ("recipe", "tier", "complete", "prompts", "group", "rollouts", "tokens", "truncated", "solved",
+                 "self_check", "left_out", "share_left_out", "skipped", "groups", "baseline", "credit",
+                 "token_sparsity", "parameter_sparsity", "statistics")  # fmt: skip
+        about = {"format": self.format, "model": self.model, "task": self.task, "seed": self.seed}
+        return {
+            **about,
+            **({} if self.step is None else {"step": self.step}),
+            **{name: getattr(self, name) for name in names},
+            "settings": self.weightings,
+            "two_classes": self.class_means,
+        }
 
 
 def recognises(folder: Path) -> bool:
     """Whether this is the folder of a probe."""
-    return (folder / "probe.json").is_file()
+    return (folder / RECORD).is_file()
 
 
-def load(folder: Path) -> Probed:
-    """The probe in `folder`; UserError for a broken one and for a newer version."""
-    path = folder / "probe.json"
+def of_run(run: Path) -> tuple[ProbeRecord, ...]:
+    """The probes in the folder of a run by step, those without a step first."""
+    records = [read(folder) for folder in sorted((run / FOLDER).glob("*")) if recognises(folder)]
+    return tuple(sorted(records, key=lambda record: -1 if record.step is None else record.step))
+
+
+def read(folder: Path) -> ProbeRecord:
+    """The record in `folder`; UserError for a broken one and for one of a newer format."""
+    path = folder / RECORD
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -43,51 +272,304 @@ def load(folder: Path) -> Probed:
         raise UserError(f"{path}: not written by grposcope probe; give another folder")
     if version > FORMAT:
         raise UserError(f"{path} is of format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope")
-    return Probed(folder, _numbers(content))
+    return _record(folder, _Content(content))
 
 
-def of(run: Path) -> tuple[Probed, ...]:
-    """The probes of a run by step, those that name none first."""
-    found = [load(folder) for folder in sorted((run / FOLDER).glob("*")) if recognises(folder)]
-    return tuple(sorted(found, key=lambda probe: -1 if (at := step(probe)) is None else at))
+def write(folder: Path, record: ProbeRecord, gram: ProbeGram, rollouts: Sequence[ProbeRollout]) -> dict[str, Path]:
+    """Write a probe into `folder`; returns the path of each file by its kind. UserError where that fails."""
+    paths = {"gram": folder / GRAM, "probe": folder / RECORD, "tokens": folder / TOKENS}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic(paths["tokens"]) as file:
+            file.writelines(f"{dumps(vars(rollout))}\n".encode() for rollout in rollouts)
+        where = folder if record.complete else folder / "partial"
+        paths["gram"] = write_gram(where, gram.gram, gram.rewards, gram.truncated, gram.layers, gram.layer_names)
+        baselines = [{"prompt": number, **vars(one)} for number, one in enumerate(record.baselines)]
+        # probe.json comes last, so that a reader who finds it finds the other files
+        write_json(paths["probe"], record.summary() | {"layers": record.layers, "baselines": baselines})
+    except OSError as error:
+        raise UserError(
+            f"cannot write {folder}: {error.strerror or error}; make room and give the same command"
+        ) from None
+    if record.complete:
+        shutil.rmtree(folder / "partial", ignore_errors=True)
+    return paths
 
 
-def step(probe: Probed) -> int | None:
-    """The optimiser step of the model probed: `step` in probe.json, else in a folder's name such as step-000040."""
-    recorded = probe.content.get("step")
-    if isinstance(recorded, int):
-        return recorded
-    named = re.fullmatch(r"step-(\d+)", probe.folder.name)
-    return int(named[1]) if named else None
+class _Content:
+    """A JSON object, read by name with a type; what is absent or of another type counts as not measured."""
+
+    def __init__(self, content: Any):
+        self.content: Mapping[str, Any] = content if isinstance(content, Mapping) else {}
+
+    def text(self, name: str, default: str = "") -> str:
+        """A text."""
+        value = self.content.get(name)
+        return value if isinstance(value, str) else default
+
+    def integer(self, name: str) -> int | None:
+        """A whole number, or None."""
+        value = self.content.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def number(self, name: str) -> float:
+        """A number, or NaN."""
+        return _number(self.content.get(name))
+
+    def estimate(self, name: str) -> Estimate:
+        """An estimate; a bare number has no standard error."""
+        return _estimate(self.content.get(name))
+
+    def inner(self, name: str) -> _Content:
+        """The object with this name."""
+        return _Content(self.content.get(name))
+
+    def each(self, kind: Callable[[Any], V]) -> dict[str, V]:
+        """Every entry of the object, made into one kind."""
+        return {str(name): kind(value) for name, value in self.content.items()}
+
+    def objects(self, name: str) -> list[_Content]:
+        """The entries of a list of objects."""
+        value = self.content.get(name)
+        return [_Content(one) for one in value] if isinstance(value, list) else []
 
 
-def read(folder: Path) -> Run:
-    """A probe by itself, as a run without steps; its config is what probe.json says in single values."""
-    from grposcope.runs.normalize import no_evaluations, no_groups  # brings pyarrow, which `plan` does without
-
-    probe = load(folder)
-    config = {name: value for name, value in probe.content.items() if isinstance(value, str | int | float)}
-    status = "interrupted" if probe.content.get("complete") is False else "finished"
-    meta = Meta(folder, "grposcope probe", folder.resolve().name, status)
-    return Run(meta, config, {"step": np.empty(0)}, no_groups(), no_evaluations(), probes=(probe,))
+def _number(value: Any) -> float:
+    """A number of JSON, the names of those that JSON lacks included; NaN for anything else."""
+    number = json_number(value)
+    return math.nan if number is None else number
 
 
-def rollouts(probe: Probed) -> list[dict[str, Any]]:
-    """The rows of tokens.jsonl, one per rollout, prompt after prompt; empty where there is no such file."""
-    from grposcope.runs.native import lines  # brings pyarrow
-
-    path = probe.folder / "tokens.jsonl"
-    numeric = ("reward", "weight", "norm", "mass", "net", "sharers")  # a token of text may be the word NaN
-    return [
-        {name: _numbers(value) if name in numeric else value for name, value in row.items()}
-        for _, row in lines.rows(lines.load(path))
-    ]
+def _estimate(value: Any) -> Estimate:
+    if isinstance(value, Mapping) and {"value", "se", "n", "flag"} <= value.keys():
+        return Estimate(_number(value["value"]), _number(value["se"]), int(value["n"]), str(value["flag"]))
+    return Estimate(_number(value), math.nan, 0) if isinstance(value, int | float) else NOT_MEASURED
 
 
-def _numbers(content: Any) -> Any:
-    """The same with numbers in place of the strings that stand for those JSON lacks."""
-    if isinstance(content, dict):
-        return {name: _numbers(value) for name, value in content.items()}
-    if isinstance(content, list):
-        return [_numbers(value) for value in content]
-    return _NOT_FINITE.get(content, content) if isinstance(content, str) else content
+def _record(folder: Path, content: _Content) -> ProbeRecord:
+    named = re.fullmatch(r"step-(\d+)", folder.name)
+    step = content.integer("step")
+    left_out, shares = content.content.get("left_out"), content.inner("two_classes")
+    dead, credit = content.inner("groups"), content.inner("credit")
+    whole = ("seed", "prompts", "group", "rollouts", "tokens")
+    return ProbeRecord(
+        **{name: content.text(name) for name in ("model", "task", "recipe", "tier")},  # type: ignore[arg-type]
+        **{name: content.integer(name) for name in whole},  # type: ignore[arg-type]
+        **{name: content.number(name) for name in ("truncated", "solved", "self_check", "share_left_out")},  # type: ignore[arg-type]
+        step=int(named[1]) if step is None and named else step,
+        complete=content.content.get("complete") is not False,
+        left_out=tuple(map(str, left_out)) if isinstance(left_out, list) else (),
+        skipped=content.inner("skipped").each(str),
+        weightings=content.inner("settings").each(_weighting),
+        groups=DeadGroupShares(
+            dead.estimate("dead"),
+            dead.number("dead_if_alike"),
+            {int(size): one for size, one in dead.inner("dead_at").each(_estimate).items() if size.isdecimal()},
+        ),
+        class_means=ClassMeanShares(*(shares.estimate(name) for name in ("plain", "reduced", "distinct"))),
+        baseline=_baseline(content.inner("baseline")),
+        credit=CreditShares(*(credit.number(name) for name in ("cancelled", "shared", "common"))),
+        token_sparsity=Measures(content.inner("token_sparsity").each(_number)),
+        parameter_sparsity=Estimates(content.inner("parameter_sparsity").each(_estimate)),
+        statistics=content.inner("statistics").each(lambda one: Estimates(_Content(one).each(_estimate))),
+        layers=tuple(map(_layer, content.objects("layers"))),
+        baselines=tuple(map(_baseline, content.objects("baselines"))),
+        format=content.integer("format") or FORMAT,
+        folder=folder,
+    )
+
+
+def _weighting(value: Any) -> WeightingRanks:
+    content = _Content(value)
+    token = content.content.get("token")
+    return WeightingRanks(
+        Estimates(content.inner("layer").each(_estimate)),
+        Measures(content.inner("rollout").each(_number)),
+        None if token is None else Measures(_Content(token).each(_number)),
+    )
+
+
+def _baseline(content: _Content) -> BaselineRecord:
+    mean, optimal, covariance = (content.estimate(name) for name in ("mean", "optimal", "covariance"))
+    excess_mean, excess_none = content.estimate("excess_mean"), content.estimate("excess_none")
+    verdict = content.text("verdict", BaselineRecord.verdict)
+    return BaselineRecord(mean, optimal, covariance, excess_mean, excess_none, verdict)
+
+
+def _layer(content: _Content) -> LayerRecord:
+    shape = content.content.get("shape")
+    return LayerRecord(
+        name=content.text("name", "?"),
+        role=content.text("role", "?"),
+        depth=content.integer("depth"),
+        shape=tuple(map(int, shape)) if isinstance(shape, list) else (),
+        score_norm=content.number("score_norm"),
+        spectra=content.inner("spectra").each(_spectrum),
+    )
+
+
+def _spectrum(value: Any) -> SpectrumRecord:
+    content = _Content(value)
+    values, bounds = content.content.get("values"), content.content.get("bounds")
+    return SpectrumRecord(
+        values=tuple(map(_number, values)) if isinstance(values, list) else (),
+        size=content.integer("size") or 0,
+        frobenius=content.number("frobenius"),
+        left_out=content.number("left_out"),
+        ranks=Measures(content.inner("ranks").each(_number)),
+        bounds=None if bounds is None else _Content(bounds).each(lambda pair: (_number(pair[0]), _number(pair[1]))),
+    )
+
+
+# tokens.jsonl
+
+
+@dataclass(frozen=True)
+class ProbeRollout:
+    """One rollout of a probe: its texts, its reward, and a number per token (T,) of each kind.
+
+    weight: w = ∂L/∂log π of the recipe. norm: ‖e_y − π‖. mass: |w| · norm. sharers: rollouts of the group, itself
+    included, that wrote the same text up to and including this token. net: |Σ w over the sharers| · norm / sharers.
+    """
+
+    problem: str
+    prompt: str
+    completion: str
+    reward: float
+    tokens: tuple[str, ...]
+    weight: tuple[float, ...]
+    norm: tuple[float, ...]
+    mass: tuple[float, ...]
+    net: tuple[float, ...]
+    sharers: tuple[int, ...]
+
+
+def read_rollouts(folder: Path) -> tuple[ProbeRollout, ...]:
+    """The rollouts in `folder`, prompt after prompt; none where it has no tokens.jsonl. UserError for a broken file."""
+    path = folder / TOKENS
+    if not path.is_file():
+        return ()
+    try:
+        return tuple(_rollout(row) for _, row in json_lines(path))
+    except (KeyError, TypeError, ValueError) as error:
+        said = "" if isinstance(error, KeyError | TypeError) else f": {error}"
+        raise UserError(
+            f"{path} is not as grposcope probe writes it{said}; make it again with grposcope probe"
+        ) from None
+
+
+def _rollout(row: Mapping[str, Any]) -> ProbeRollout:
+    tokens = tuple(map(str, row["tokens"]))
+    columns = {name: row[name] for name in ("weight", "norm", "mass", "net", "sharers")}
+    for name, column in columns.items():
+        if not isinstance(column, list) or any(json_number(value) is None for value in column):
+            raise ValueError(f"{name} must be a list of numbers")
+        if len(column) != len(tokens):
+            raise ValueError(f"{len(tokens)} tokens but {len(column)} entries of {name}")
+    return ProbeRollout(
+        problem=str(row["problem"]),
+        prompt=str(row["prompt"]),
+        completion=str(row["completion"]),
+        reward=_number(row["reward"]),
+        tokens=tokens,
+        **{name: tuple(map(_number, columns[name])) for name in ("weight", "norm", "mass", "net")},
+        sharers=tuple(map(int, columns["sharers"])),
+    )
+
+
+# gram.npz
+
+
+@dataclass(frozen=True)
+class ProbeGram:
+    """Content of gram.npz: gram (B, B), rewards (P, G), truncated (P, G), layers (L, B, B) with their names."""
+
+    gram: NDArray
+    rewards: NDArray
+    truncated: NDArray
+    layers: NDArray | None = None
+    layer_names: tuple[str, ...] = ()
+
+    def without_truncated(self) -> ProbeGram:
+        """The same probe as if its truncated rollouts had not been drawn: groups become unequal."""
+        out = self.truncated.reshape(-1)
+        gram = np.where(out[:, None] | out[None, :], 0.0, self.gram)
+        layers = None if self.layers is None else np.where(out[:, None] | out[None, :], 0.0, self.layers)
+        return replace(self, gram=gram, layers=layers, rewards=np.where(self.truncated, np.nan, self.rewards))
+
+
+def write_gram(
+    folder: Path,
+    gram: NDArray,
+    rewards: NDArray,
+    truncated: NDArray | None = None,
+    layers: NDArray | None = None,
+    layer_names: Sequence[str] = (),
+) -> Path:
+    """Write gram.npz into `folder`, atomically; returns its path. UserError where shapes do not fit."""
+    rewards = np.asarray(rewards, np.float64)
+    arrays = {
+        "gram": np.asarray(gram, np.float64),
+        "rewards": rewards,
+        "truncated": np.zeros(rewards.shape, bool) if truncated is None else np.asarray(truncated, bool),
+    }
+    if layers is not None:
+        arrays["layers"] = np.asarray(layers, np.float64)
+        arrays["layer_names"] = np.array(list(layer_names), dtype=np.str_)
+    path = Path(folder) / GRAM
+    _check(path, arrays)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(path) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+def read_gram(folder: Path, layers: bool = False) -> ProbeGram:
+    """Read gram.npz from `folder`, the Gram matrices of the layers only if asked for: they are many times larger.
+
+    UserError for a file that is missing, damaged or of other shapes.
+    """
+    path = Path(folder) / GRAM
+    if not path.is_file():
+        raise UserError(f"{path} is missing; {REMEDY}")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files if layers or not name.startswith("layer")}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} cannot be read ({str(error).splitlines()[0]}); {REMEDY}") from error
+    for name in ("gram", "rewards"):
+        if name not in arrays:
+            raise UserError(f"{path} has no array {name!r}; {REMEDY}")
+    arrays.setdefault("truncated", np.zeros(arrays["rewards"].shape, bool))
+    _check(path, arrays)
+    return ProbeGram(
+        gram=arrays["gram"],
+        rewards=arrays["rewards"],
+        truncated=arrays["truncated"].astype(bool),
+        layers=arrays.get("layers"),
+        layer_names=tuple(map(str, arrays.get("layer_names", ()))),
+    )
+
+
+def _check(path: Path, arrays: Mapping[str, NDArray]) -> None:
+    """UserError where the arrays of gram.npz do not belong together."""
+    rewards, gram = arrays["rewards"], arrays["gram"]
+    for name, array in arrays.items():
+        if name in ("gram", "rewards", "layers") and array.dtype.kind != "f":
+            raise UserError(f"{path}: {name} holds {array.dtype}, not floating-point numbers; {REMEDY}")
+    if rewards.ndim != 2:
+        raise UserError(f"{path}: rewards has shape {rewards.shape}, not (prompts, group); {REMEDY}")
+    size = rewards.size
+    if gram.shape != (size, size):
+        raise UserError(
+            f"{path}: gram has shape {gram.shape}, but {rewards.shape[0]} prompts of {rewards.shape[1]} rollouts need "
+            f"({size}, {size}); {REMEDY}"
+        )
+    if arrays["truncated"].shape != rewards.shape:
+        raise UserError(f"{path}: truncated has shape {arrays['truncated'].shape}, rewards {rewards.shape}; {REMEDY}")
+    names = arrays.get("layer_names", np.empty(0))
+    if "layers" in arrays and arrays["layers"].shape != (len(names), size, size):
+        raise UserError(
+            f"{path}: layers has shape {arrays['layers'].shape}, not ({len(names)}, {size}, {size}) for its "
+            f"{len(names)} layer_names; {REMEDY}"
+        )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from grposcope.errors import UserError
 from grposcope.formatting import visible
+from grposcope.runs.probe import ProbeRecord
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -146,14 +147,6 @@ class Sparse:
 
 
 @dataclass(frozen=True)
-class Probed:
-    """One folder of `grposcope probe`; `runs.probes` reads it. content: probe.json."""
-
-    folder: Path
-    content: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Run:
     """A run, read once; a run in progress is as it was at that moment.
 
@@ -181,7 +174,7 @@ class Run:
     segments: tuple[Segment, ...] = ()
     unknown: Mapping[str, Texts | Sparse] = field(default_factory=dict)
     window: int = 1
-    probes: tuple[Probed, ...] = ()
+    probes: tuple[ProbeRecord, ...] = ()
 
     @property
     def steps(self) -> int:

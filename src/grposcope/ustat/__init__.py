@@ -5,5 +5,5 @@ mse         the mean-squared error of each gradient estimator at any number of p
 planning    the group size that a budget should buy, with its interval and what others lose
 dead_groups how many groups are dead, how many chance explains, and how many at another group size, from rewards alone
 limit       the limit law of the suboptimality gap
-standardized, gram_checks, resampling, gram_file    what these are made of
+standardized, gram_checks, resampling    what these are made of
 """

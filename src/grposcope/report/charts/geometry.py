@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.facts import geometry
-from grposcope.facts.geometry import estimate
+from grposcope.facts.geometry import ranged
 from grposcope.facts.learning import Z
 from grposcope.formatting import number, percent, visible
 from grposcope.records import Estimate
 from grposcope.report.charts import base as figures
 from grposcope.report.elements import Figure
-from grposcope.runs.run import Floats, Probed
+from grposcope.runs.probe import LayerRecord, ProbeRecord
+from grposcope.runs.run import Floats
 
 ORDER = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Projections as the data flows; others follow as they come."""
@@ -37,31 +37,30 @@ DEFINITIONS = {
 OUTSIDE = "none"
 
 
-def layers(probe: Probed) -> list[dict[str, Any]]:
+def layers(probe: ProbeRecord) -> list[LayerRecord]:
     """The matrices with a spectrum of the probe's own gradient, first blocks first."""
-    recipe = probe.content.get("recipe")
-    found = [one for one in probe.content.get("layers", ()) if recipe in one.get("spectra", {})]
-    return sorted(found, key=lambda one: math.inf if one["depth"] is None else one["depth"])
+    measured = [layer for layer in probe.layers if probe.recipe in layer.spectra]
+    return sorted(measured, key=lambda layer: math.inf if layer.depth is None else layer.depth)
 
 
-def spectra(probe: Probed) -> Figure | None:
+def spectra(probe: ProbeRecord) -> Figure | None:
     """Singular values of every matrix's gradient over the largest one."""
     found = layers(probe)
-    blocks = sorted({one["depth"] for one in found if one["depth"] is not None})
+    blocks = sorted({layer.depth for layer in found if layer.depth is not None})
     roles = _roles(found)
     many = max(1, math.ceil(len(found) / LINES))
     kept = {*blocks[::many], *blocks[-1:]}
     rows: dict[str, list[Any]] = {name: [] for name in ("layer", "projection", "block", "k", "share", "rank")}
-    for one in found:
-        if one["depth"] is not None and one["depth"] not in kept:
+    for layer in found:
+        if layer.depth is not None and layer.depth not in kept:
             continue
-        spectrum = one["spectra"][probe.content["recipe"]]
-        values = np.array(spectrum["values"], float)
+        spectrum = layer.spectra[probe.recipe]
+        values = np.array(spectrum.values, float)
         for k in _thinned(len(values)):
             share = values[k - 1] / values[0] if values[0] > 0 else 0.0
             if share >= LEAST:
-                cells = (visible(one["name"]), visible(one["role"]), _block(one), k, float(f"{share:.4g}"),
-                         number(spectrum["ranks"]["stable"]))  # fmt: skip
+                cells = (visible(layer.name), visible(layer.role), _block(layer), k, float(f"{share:.4g}"),
+                         number(spectrum.ranks["stable"]))  # fmt: skip
                 for column, cell in zip(rows.values(), cells, strict=True):
                     column.append(cell)
     if not rows["k"]:
@@ -83,22 +82,22 @@ def spectra(probe: Probed) -> Figure | None:
     ]  # fmt: skip
     text = "Singular values of the gradient of each weight matrix, as shares of its largest; a line per matrix. "
     text += f"Steep lines are gradients of few directions. Shares below {LEAST:g} are not drawn"
-    if probe.content.get("tier") != "exact":
+    if probe.tier != "exact":
         text += "; the fast tier knows the leading values, the rest of its energy is in the ranks"
     text += f"; of {len(blocks)} blocks {len(kept)} are drawn." if len(kept) < len(blocks) else "."
     return Figure("geometry_spectra", "Singular values by layer", figures.spec(layers_, 260), {"values": rows},
                   "σ_k / σ₁", text)  # fmt: skip
 
 
-def ranks(probe: Probed) -> Figure | None:
+def ranks(probe: ProbeRecord) -> Figure | None:
     """Stable rank by block and projection."""
     found = layers(probe)
     rows: dict[str, list[Any]] = {name: [] for name in ("layer", "projection", "block", "rank", "shown", "others")}
-    for one in found:
-        all_ranks = one["spectra"][probe.content["recipe"]]["ranks"]
+    for layer in found:
+        all_ranks = layer.spectra[probe.recipe].ranks
         if math.isfinite(all_ranks["stable"]):
             others = ", ".join(f"{name} {number(all_ranks[key])}" for key, name in list(DEFINITIONS.items())[1:])
-            cells = (visible(one["name"]), visible(one["role"]), _block(one), float(f"{all_ranks['stable']:.4g}"),
+            cells = (visible(layer.name), visible(layer.role), _block(layer), float(f"{all_ranks['stable']:.4g}"),
                      f"{all_ranks['stable']:.1f}", others)  # fmt: skip
             for column, cell in zip(rows.values(), cells, strict=True):
                 column.append(cell)
@@ -128,19 +127,18 @@ def ranks(probe: Probed) -> Figure | None:
                   caption=text)  # fmt: skip
 
 
-def compared_ranks(found: Sequence[tuple[str, Probed]], order: Sequence[str]) -> Figure | None:
+def compared_ranks(found: Sequence[tuple[str, ProbeRecord]], order: Sequence[str]) -> Figure | None:
     """Mean stable rank over the matrices of each block, a line per probe; `order`: all names of the page."""
     rows: dict[str, list[Any]] = {name: [] for name in ("run", "block", "rank", "shown")}
     for label, probe in found:
-        recipe = probe.content.get("recipe")
         by_block: dict[int, list[float]] = {}
-        for one in layers(probe):
-            if one["depth"] is not None:
-                by_block.setdefault(one["depth"], []).append(one["spectra"][recipe]["ranks"]["stable"])
+        for layer in layers(probe):
+            if layer.depth is not None:
+                by_block.setdefault(layer.depth, []).append(layer.spectra[probe.recipe].ranks["stable"])
         for block, values in by_block.items():
             mean = Estimate.mean([v for v in values if math.isfinite(v)])
             if math.isfinite(mean.value):
-                for column, cell in zip(rows.values(), (label, block, mean.value, geometry.ranged(mean)), strict=True):
+                for column, cell in zip(rows.values(), (label, block, mean.value, ranged(mean)), strict=True):
                     column.append(cell)
     if not rows["rank"]:
         return None
@@ -160,19 +158,19 @@ def compared_ranks(found: Sequence[tuple[str, Probed]], order: Sequence[str]) ->
     return Figure("geometry_blocks", "Rank by depth", figures.spec(drawn), {"blocks": rows}, caption=text)
 
 
-def settings(probe: Probed) -> Figure | None:
-    """Ranks of each setting: recipes, group sizes, controls. None for the recipe alone."""
-    names = list(probe.content.get("settings", {}))
+def weightings(probe: ProbeRecord) -> Figure | None:
+    """Ranks of each weighting: recipes, group sizes, controls. None for the recipe alone."""
+    names = list(probe.weightings)
     if len(names) < 2:
         return None
     rows: dict[str, list[Any]] = {name: [] for name in ("setting", "definition", "value", "low", "high", "shown")}
     for name in names:
         for definition, short in DEFINITIONS.items():
-            value = geometry.rank(probe, definition, name)
+            value = probe.rank(definition, name)
             if math.isfinite(value.value):
                 error = value.se if math.isfinite(value.se) else 0.0
                 cells = (visible(name), short, *figures.short([value.value, value.value - Z * error,
-                         value.value + Z * error]), geometry.ranged(value))  # fmt: skip
+                         value.value + Z * error]), ranged(value))  # fmt: skip
                 for column, cell in zip(rows.values(), cells, strict=True):
                     column.append(cell)
     if not rows["value"]:
@@ -235,12 +233,11 @@ def tokens(shares: Sequence[tuple[str, Floats]], title: str, text: str, order: S
     return Figure("geometry_tokens", title, figures.spec(drawn), {"tokens": rows}, caption=text)
 
 
-def baseline(probe: Probed) -> Figure | None:
+def baseline(probe: ProbeRecord) -> Figure | None:
     """b* − V of every prompt and pooled, with intervals."""
-    each = [(one["prompt"], estimate(one, "covariance"), estimate(one, "mean"), estimate(one, "optimal"))
-            for one in probe.content.get("baselines", ())]  # fmt: skip
+    each = [(prompt, one.covariance, one.mean, one.optimal) for prompt, one in enumerate(probe.baselines)]
     known = [row for row in each if math.isfinite(row[1].value) and math.isfinite(row[1].se)]
-    pooled = estimate(probe.content, "baseline", "covariance")
+    pooled = probe.baseline.covariance
     if not known or not math.isfinite(pooled.se):
         return None
     known.sort(key=lambda row: row[1].value)
@@ -248,7 +245,7 @@ def baseline(probe: Probed) -> Figure | None:
         name: [] for name in ("place", "prompt", "gap", "low", "high", "shown", "mean", "best")
     }
     for place, (prompt, gap, mean, best) in enumerate(known, 1):
-        cells = (place, prompt + 1, *figures.short([gap.value, *gap.interval(Z)]), geometry.ranged(gap),
+        cells = (place, prompt + 1, *figures.short([gap.value, *gap.interval(Z)]), ranged(gap),
                  number(mean.value), number(best.value))  # fmt: skip
         for column, cell in zip(rows.values(), cells, strict=True):
             column.append(cell)
@@ -280,13 +277,13 @@ def baseline(probe: Probed) -> Figure | None:
     return Figure("geometry_baseline", "Is the group mean the best baseline?", figures.spec(drawn), data, caption=text)
 
 
-def _roles(found: Sequence[dict[str, Any]]) -> list[str]:
-    have = list(dict.fromkeys(one["role"] for one in found))
+def _roles(layers: Sequence[LayerRecord]) -> list[str]:
+    have = list(dict.fromkeys(layer.role for layer in layers))
     return [visible(role) for role in [*(r for r in ORDER if r in have), *(r for r in have if r not in ORDER)]]
 
 
-def _block(one: dict[str, Any]) -> str:
-    return OUTSIDE if one["depth"] is None else str(one["depth"])
+def _block(layer: LayerRecord) -> str:
+    return OUTSIDE if layer.depth is None else str(layer.depth)
 
 
 def _thinned(count: int) -> list[int]:

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from grposcope.facts import geometry
-from grposcope.facts.geometry import estimate
 from grposcope.facts.learning import Z
 from grposcope.formatting import number, percent
+from grposcope.records import Estimate
 from grposcope.report.charts import base
 from grposcope.report.elements import Figure
-from grposcope.runs.run import Probed, Run, labels
+from grposcope.runs.probe import ProbeRecord
+from grposcope.runs.run import Run, labels
 
-RECIPE = "<recipe>"
-"""Stands for the probe's own setting in a place of probe.json."""
+Measure = Callable[[ProbeRecord], Estimate | float]
+"""A number of a probe, with or without a standard error."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure over steps. lines: short name -> place in probe.json; of several runs only the first line is drawn."""
+    """A figure over steps. lines: short name -> measure; of several runs only the first line is drawn."""
 
     name: str
     title: str
-    lines: dict[str, tuple[str, ...]]
+    lines: dict[str, Measure]
     text: str
     share: bool = False
 
@@ -34,35 +35,35 @@ CHARTS = (
     Chart(
         "ranks", "Ranks of a layer's gradient",
         {
-            "stable": ("settings", RECIPE, "layer", "stable"),
-            "participation": ("settings", RECIPE, "layer", "participation"),
-            "entropy": ("settings", RECIPE, "layer", "entropy_sq"),
+            "stable": lambda probe: probe.rank("stable"),
+            "participation": lambda probe: probe.rank("participation"),
+            "entropy": lambda probe: probe.rank("entropy_sq"),
         },
         "Three definitions of rank, mean over the weight matrices.",
     ),
     Chart(
         "rollout_ranks", "Ranks of the rollouts' gradients",
         {
-            "stable": ("settings", RECIPE, "rollout", "stable"),
-            "participation": ("settings", RECIPE, "rollout", "participation"),
-            "entropy": ("settings", RECIPE, "rollout", "entropy_sq"),
+            "stable": lambda probe: _rollout_rank(probe, "stable"),
+            "participation": lambda probe: _rollout_rank(probe, "participation"),
+            "entropy": lambda probe: _rollout_rank(probe, "entropy_sq"),
         },
         "The same of the matrix with a row per rollout, its score times its weight.",
     ),
     Chart(
         "dead", "Dead groups of the probes",
-        {"seen": ("groups", "dead"), "if all alike": ("groups", "dead_if_alike")},
+        {"seen": lambda probe: probe.groups.dead, "if all alike": lambda probe: probe.groups.dead_if_alike},
         "Share of groups whose rewards are all equal, and p^G + (1−p)^G at the mean success rate p.",
         share=True,
     ),
     Chart(
         "token_sparsity", "How few tokens carry it",
         {
-            "top 5%": ("token_sparsity", "top_5"),
-            "top 1%": ("token_sparsity", "top_1"),
-            "top 20%": ("token_sparsity", "top_20"),
-            "Gini": ("token_sparsity", "gini"),
-            "Hoyer": ("token_sparsity", "hoyer"),
+            "top 5%": lambda probe: probe.token_sparsity["top_5"],
+            "top 1%": lambda probe: probe.token_sparsity["top_1"],
+            "top 20%": lambda probe: probe.token_sparsity["top_20"],
+            "Gini": lambda probe: probe.token_sparsity["gini"],
+            "Hoyer": lambda probe: probe.token_sparsity["hoyer"],
         },
         "Share of the squared score norms ‖e_y − π‖² in the largest tokens; Gini and Hoyer of the norms (1: one holds "
         "all).",
@@ -71,12 +72,12 @@ CHARTS = (
     Chart(
         "parameter_sparsity", "How few parameters carry it",
         {
-            "Gini": ("parameter_sparsity", "gini"),
-            "Hoyer": ("parameter_sparsity", "hoyer"),
-            "top 1%": ("parameter_sparsity", "top_1"),
-            "below 0.1": ("parameter_sparsity", "below_0.1"),
-            "below 0.01": ("parameter_sparsity", "below_0.01"),
-            "below 0.001": ("parameter_sparsity", "below_0.001"),
+            "Gini": lambda probe: probe.parameter_sparsity["gini"],
+            "Hoyer": lambda probe: probe.parameter_sparsity["hoyer"],
+            "top 1%": lambda probe: probe.parameter_sparsity["top_1"],
+            "below 0.1": lambda probe: probe.parameter_sparsity["below_0.1"],
+            "below 0.01": lambda probe: probe.parameter_sparsity["below_0.01"],
+            "below 0.001": lambda probe: probe.parameter_sparsity["below_0.001"],
         },
         "Of the gradient's entries: Gini, Hoyer, share of the squared norm in the largest 1%, share of entries below "
         "τ × the largest.",
@@ -85,8 +86,8 @@ CHARTS = (
     Chart(
         "visible", "Weights a step changes in bfloat16",
         {
-            "Adam's first": ("parameter_sparsity", "visible_adam"),
-            "SGD": ("parameter_sparsity", "visible_sgd"),
+            "Adam's first": lambda probe: probe.parameter_sparsity["visible_adam"],
+            "SGD": lambda probe: probe.parameter_sparsity["visible_sgd"],
         },
         "Share of the weights that a step of this learning rate would change if they were kept in bfloat16. It follows "
         "the learning rate first.",
@@ -94,12 +95,12 @@ CHARTS = (
     ),
     Chart(
         "baseline_gap", "Best baseline less the group mean",
-        {"b* − V": ("baseline", "covariance")},
+        {"b* − V": lambda probe: probe.baseline.covariance},
         "In units of reward, with 95% intervals; at 0 the group mean is the best constant baseline.",
     ),
     Chart(
         "cancelled", "Credit that cancels",
-        {"cancelled": ("credit", "cancelled")},
+        {"cancelled": lambda probe: probe.credit.cancelled},
         "Share of Σ|w|·‖e_y − π‖ that successes and failures undo in each other on text they share.",
         share=True,
     ),
@@ -119,10 +120,8 @@ def _curve(chart: Chart, runs: Sequence[Run]) -> Figure | None:
     lines = dict(list(chart.lines.items())[:1]) if many else chart.lines
     rows: dict[str, list[Any]] = {name: [] for name in ("step", "line", "value", "low", "high", "shown")}
     for label, run in zip(names, runs, strict=True):
-        for short, path in lines.items():
-            found = [
-                (step, estimate(probe.content, *_place(path, probe))) for step, probe in geometry.by_step(run).items()
-            ]
+        for short, measure in lines.items():
+            found = [(step, _estimate(measure(probe))) for step, probe in geometry.by_step(run).items()]
             found = [(step, value) for step, value in found if math.isfinite(value.value)]
             for step, value in found if len(found) > 1 else ():
                 low, high = value.interval(Z) if math.isfinite(value.se) else (value.value, value.value)
@@ -154,5 +153,10 @@ def _curve(chart: Chart, runs: Sequence[Run]) -> Figure | None:
     return Figure(f"probes_{chart.name}", chart.title, base.spec(drawn), {"points": rows}, caption=text)
 
 
-def _place(path: tuple[str, ...], probe: Probed) -> tuple[str, ...]:
-    return tuple(str(probe.content.get("recipe")) if part == RECIPE else part for part in path)
+def _estimate(value: Estimate | float) -> Estimate:
+    return value if isinstance(value, Estimate) else Estimate(value, math.nan, 0)
+
+
+def _rollout_rank(probe: ProbeRecord, definition: str) -> float:
+    ranks = probe.weightings.get(probe.recipe)
+    return math.nan if ranks is None else ranks.rollout[definition]

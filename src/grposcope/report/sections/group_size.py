@@ -15,9 +15,9 @@ from grposcope.facts import geometry
 from grposcope.formatting import number, percent
 from grposcope.report.charts import group_size as charts
 from grposcope.report.elements import Figure, PageTable, Section
-from grposcope.runs import probe as probes
-from grposcope.runs.run import Floats, Probed, Run, labels
-from grposcope.ustat import dead_groups, gram_file, moments, mse, planning, resampling
+from grposcope.runs.probe import ProbeRecord
+from grposcope.runs.run import Floats, Run, labels
+from grposcope.ustat import dead_groups, moments, mse, planning, resampling
 from grposcope.ustat.moments import Moments, Statistics
 from grposcope.ustat.planning import GROUPS, Plan
 
@@ -85,10 +85,10 @@ def section(runs: Sequence[Run]) -> Section | None:
     )  # fmt: skip
 
 
-def measured(probe: Probed, groups: Sequence[int] = charts.SIZES) -> Sized | str:
+def measured(probe: ProbeRecord, groups: Sequence[int] = charts.SIZES) -> Sized | str:
     """The moments and the plan of a probe, with these points on its curve; the reason where it cannot say."""
     try:
-        file = gram_file.read(probe.folder)
+        file = probe.read_gram()
         return _sized(file.gram, file.rewards, groups)
     except UserError as error:
         return str(error)
@@ -126,13 +126,13 @@ def _sized(gram: Floats, given: Floats, groups: Sequence[int]) -> Sized:
     return Sized(found, planning.optimal_group(found, groups=groups), given)
 
 
-def _compared_with(run: Run, probe: Probed) -> int | None:
+def _compared_with(run: Run, probe: ProbeRecord) -> int | None:
     """The group size in use: the run's, else the probe's."""
-    used = run.setting("group") if run.steps else probe.content.get("group")
+    used = run.setting("group") if run.steps else probe.group
     return used if isinstance(used, int) else None
 
 
-def _more(found: Sized | None, run: Run, probe: Probed, who: str) -> list[str]:
+def _more(found: Sized | None, run: Run, probe: ProbeRecord, who: str) -> list[str]:
     """Where the error comes from, and what the numbers rest on."""
     if found is None:
         return []
@@ -158,13 +158,13 @@ def _more(found: Sized | None, run: Run, probe: Probed, who: str) -> list[str]:
     return [text]
 
 
-def _blocks(probe: Probed) -> tuple[dict[str, Sized], list[str]]:
+def _blocks(probe: ProbeRecord) -> tuple[dict[str, Sized], list[str]]:
     """Each block's own optimum, from the sum of its layers' Grams; a note where they are too large to read."""
     try:
-        if (size := (probe.folder / gram_file.NAME).stat().st_size) > LARGEST:
+        if (size := probe.gram_bytes()) > LARGEST:
             return {}, [f"By layer: left out, as gram.npz has {size / 1e6:.0f} MB; grposcope plan --layers reads it."]
-        file = gram_file.read(probe.folder, layers=True)
-    except (UserError, OSError):
+        file = probe.read_gram(layers=True)
+    except UserError:
         return {}, []
     if file.layers is None or len(file.layer_names) < 2:
         return {}, []
@@ -220,8 +220,8 @@ def _plan(plan: Plan) -> dict[str, Any]:
     return {**asdict(plan), "curve": [asdict(point) for point in plan.curve if point.group in GROUPS]}
 
 
-def _numbers(found: Sized | str, probe: Probed, blocks: dict[str, Sized]) -> dict[str, Any]:
-    about: dict[str, Any] = {"probe": str(probe.folder), "step": probes.step(probe), "verdict": verdict(found)}
+def _numbers(found: Sized | str, probe: ProbeRecord, blocks: dict[str, Sized]) -> dict[str, Any]:
+    about: dict[str, Any] = {"probe": str(probe.folder), "step": probe.step, "verdict": verdict(found)}
     if isinstance(found, str):
         return about | {"plan": None, "cannot_tell": found}
     names = ("sigma1", "delta", "prompt_variance", "g2", "mean2")

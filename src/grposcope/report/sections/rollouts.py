@@ -16,8 +16,8 @@ from grposcope.facts import geometry
 from grposcope.formatting import CONTROLS, UNSEEN
 from grposcope.report.charts.base import short
 from grposcope.report.elements import Section
-from grposcope.runs import probe as probes
-from grposcope.runs.run import Probed, Rollout, Run, labels
+from grposcope.runs.probe import ProbeRecord, ProbeRollout
+from grposcope.runs.run import Rollout, Run, labels
 
 BUDGET = 1_200_000
 """Characters of rollouts that a page may hold, all runs together."""
@@ -133,22 +133,18 @@ def _rollout(rollout: Rollout) -> dict[str, Any]:
     return found
 
 
-def _of_probe(probe: Probed, budget: int) -> tuple[list[dict[str, Any]], list[str]]:
+def _of_probe(probe: ProbeRecord, budget: int) -> tuple[list[dict[str, Any]], list[str]]:
     """The probe's rollouts as one step, groups with unequal rewards first; notes on what could not be read."""
-    group = probe.content.get("group")
+    group = probe.group
     try:
-        rows = probes.rollouts(probe)
+        rows = probe.read_rollouts()
         if not rows:
             return [], []
-        if not isinstance(group, int) or group < 1 or len(rows) % group:
+        if group is None or group < 1 or len(rows) % group:
             raise UserError(f"{probe.folder}: its rollouts do not make whole groups of {group}, so they are not shown")
-        groups = [rows[i : i + group] for i in range(0, len(rows), group)]
-        problems = [_problem_of_probe(found) for found in groups]
     except UserError as error:
         return [], [str(error)]
-    except (KeyError, TypeError, ValueError, AttributeError):
-        path = probe.folder / "tokens.jsonl"
-        return [], [f"{path} is not as grposcope probe writes it, so its rollouts are not shown; probe again"]
+    problems = [_problem_of_probe(rows[i : i + group]) for i in range(0, len(rows), group)]
     problems.sort(key=lambda one: one["dead"])
     kept: list[dict[str, Any]] = []
     for one in problems[:PROBLEMS]:
@@ -156,37 +152,31 @@ def _of_probe(probe: Probed, budget: int) -> tuple[list[dict[str, Any]], list[st
         if budget < 0 and kept:
             break
         kept.append(one)
-    return [{"step": probes.step(probe), "problems": kept, "left_out": len(problems) - len(kept)}], []
+    return [{"step": probe.step, "problems": kept, "left_out": len(problems) - len(kept)}], []
 
 
-def _problem_of_probe(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    rewards = [float(row["reward"]) for row in rows]
+def _problem_of_probe(rows: Sequence[ProbeRollout]) -> dict[str, Any]:
     return {
-        "problem": cut(str(rows[0]["problem"]), 300),
-        "prompt": cut(str(rows[0]["prompt"]), PROMPT),
-        "dead": len(set(rewards)) == 1,
-        "rollouts": [
-            _rollout_of_probe(i, row, reward) for i, (row, reward) in enumerate(zip(rows, rewards, strict=True))
-        ],
+        "problem": cut(rows[0].problem, 300),
+        "prompt": cut(rows[0].prompt, PROMPT),
+        "dead": len({row.reward for row in rows}) == 1,
+        "rollouts": [_rollout_of_probe(i, row) for i, row in enumerate(rows)],
     }
 
 
-def _rollout_of_probe(index: int, row: dict[str, Any], reward: float) -> dict[str, Any]:
+def _rollout_of_probe(index: int, row: ProbeRollout) -> dict[str, Any]:
     """As `_rollout`, with credit = weight × norm, net (what is left of its size) and sharers for each token."""
-    tokens = tuple(map(str, row["tokens"]))
-    weight, norm, net, sharers = (np.array(row[k], float) for k in ("weight", "norm", "net", "sharers"))
-    if {len(weight), len(norm), len(net), len(sharers)} != {len(tokens)}:
-        raise ValueError("columns of unequal length")
     nothing = np.empty(0)
     found = _rollout(
-        Rollout("", "", index, str(row["completion"]), reward, False, tokens, logp=nothing, entropy=nothing)
+        Rollout("", "", index, row.completion, row.reward, False, row.tokens, logp=nothing, entropy=nothing)
     )
     kept = len(found.get("tokens", ()))
+    weight, norm, net = (np.array(column[:kept]) for column in (row.weight, row.norm, row.net))
     return found | {
-        "credit": short((weight * norm)[:kept], 3),
-        "net": short(net[:kept], 3),
-        "sharers": [int(n) for n in sharers[:kept]],
-        "weight": short(weight[:kept], 3),
+        "credit": short(weight * norm, 3),
+        "net": short(net, 3),
+        "sharers": list(row.sharers[:kept]),
+        "weight": short(weight, 3),
     }
 
 

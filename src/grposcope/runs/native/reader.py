@@ -61,7 +61,7 @@ def read(folder: Path) -> Run:
         phase=phase,
         summary=summary,
         window=_window(config),
-        probes=probe.of(folder),
+        probes=probe.of_run(folder),
     )
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from grposcope.errors import UserError
-from grposcope.ustat import gram_file, moments
+from grposcope.runs.probe import read_gram, write_gram
+from grposcope.ustat import moments
 
 
 def arrays(prompts: int = 3, group: int = 4) -> dict:
@@ -25,27 +26,27 @@ def arrays(prompts: int = 3, group: int = 4) -> dict:
 
 def test_round_trip(tmp_path: Path) -> None:
     given = arrays()
-    path = gram_file.write(tmp_path / "probe", **given)
+    path = write_gram(tmp_path / "probe", **given)
     assert path == tmp_path / "probe" / "gram.npz"
-    found = gram_file.read(tmp_path / "probe", layers=True)
+    found = read_gram(tmp_path / "probe", layers=True)
     for name in ("gram", "rewards", "truncated", "layers"):
         assert np.array_equal(getattr(found, name), given[name])
     assert found.layer_names == given["layer_names"]
-    assert gram_file.read(tmp_path / "probe").layers is None
+    assert read_gram(tmp_path / "probe").layers is None
     assert sorted(p.name for p in path.parent.iterdir()) == ["gram.npz"]
 
 
 def test_truncated_may_be_left_out(tmp_path: Path) -> None:
     given = arrays()
-    gram_file.write(tmp_path, given["gram"], given["rewards"])
-    assert not gram_file.read(tmp_path).truncated.any()
+    write_gram(tmp_path, given["gram"], given["rewards"])
+    assert not read_gram(tmp_path).truncated.any()
 
 
 def test_without_truncated_equals_never_drawn(tmp_path: Path) -> None:
     given = arrays(3, 8)
     given["truncated"][:] = np.arange(8) >= 6
-    gram_file.write(tmp_path, **given)
-    kept = gram_file.read(tmp_path, layers=True).without_truncated()
+    write_gram(tmp_path, **given)
+    kept = read_gram(tmp_path, layers=True).without_truncated()
     inside = (np.arange(24) % 8) < 6
     expected = moments.from_gram(given["gram"][inside][:, inside], given["rewards"][:, :6])
     assert moments.from_gram(kept.gram, kept.rewards).sigma1.value == pytest.approx(expected.sigma1.value, rel=1e-10)
@@ -64,23 +65,23 @@ def test_without_truncated_equals_never_drawn(tmp_path: Path) -> None:
 )
 def test_shapes_that_do_not_fit_are_refused_before_writing(tmp_path: Path, change: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        gram_file.write(tmp_path, **{**arrays(), **change})
+        write_gram(tmp_path, **{**arrays(), **change})
     assert not list(tmp_path.iterdir())
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is missing"):
-        gram_file.read(tmp_path)
+        read_gram(tmp_path)
     path = tmp_path / "gram.npz"
     path.write_bytes(b"PK\x03\x04 not a zip")
     with pytest.raises(UserError, match="cannot be read"):
-        gram_file.read(tmp_path)
+        read_gram(tmp_path)
     np.savez(path, rewards=np.ones((2, 2)))
     with pytest.raises(UserError, match="no array 'gram'"):
-        gram_file.read(tmp_path)
+        read_gram(tmp_path)
     np.savez(path, rewards=np.ones((2, 2)), gram=np.array([[object()] * 4] * 4))
     with pytest.raises(UserError, match="cannot be read"):
-        gram_file.read(tmp_path)
+        read_gram(tmp_path)
     np.savez(path, rewards=np.ones((2, 2)), gram=np.eye(4, dtype=int))
     with pytest.raises(UserError, match="not floating-point"):
-        gram_file.read(tmp_path)
+        read_gram(tmp_path)

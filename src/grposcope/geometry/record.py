@@ -1,0 +1,130 @@
+"""A probe as the record that is written to a folder: `runs.probe` knows the format, this module fills it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from grposcope.geometry.baseline import Baseline
+from grposcope.geometry.layers import Layer
+from grposcope.geometry.probe import Probe
+from grposcope.geometry.spectrum import Spectrum
+from grposcope.geometry.statistics import STATISTICS
+from grposcope.runs.probe import (
+    BaselineRecord,
+    ClassMeanShares,
+    CreditShares,
+    DeadGroupShares,
+    Estimates,
+    LayerRecord,
+    Measures,
+    ProbeGram,
+    ProbeRecord,
+    ProbeRollout,
+    SpectrumRecord,
+    WeightingRanks,
+)
+from grposcope.tasks.base import Problem
+from grposcope.ustat import dead_groups
+
+VALUES = 64
+"""Singular values of a matrix that are kept."""
+
+
+def record(probe: Probe, model: str, task: str, seed: int, step: int | None = None) -> ProbeRecord:
+    """The record of a probe of this model on this task. step: the optimiser step of the model."""
+    pooled, of_prompts = probe.baseline()
+    prompts, group = probe.rewards.shape
+    return ProbeRecord(
+        model=model,
+        task=task,
+        seed=seed,
+        step=step,
+        recipe=probe.recipe,
+        tier=probe.tier,
+        complete=probe.complete,
+        prompts=prompts,
+        group=group,
+        rollouts=prompts * group,
+        tokens=int(probe.mask.sum()),
+        truncated=float(probe.truncated.mean()),
+        solved=float(probe.rewards.mean()),
+        self_check=probe.error,
+        left_out=probe.left_out,
+        share_left_out=probe.share_left_out,
+        skipped=probe.skipped,
+        weightings={
+            name: WeightingRanks(
+                Estimates(probe.mean_ranks(name)),
+                Measures(probe.rollout_spectrum(name).ranks()),
+                Measures(probe.token_spectra[name].ranks()) if name in probe.token_spectra else None,
+            )
+            for name in probe.settings
+            if name in probe.rollout_grams
+        },
+        groups=DeadGroupShares(
+            dead_groups.share(probe.rewards),
+            dead_groups.chance_if_alike(probe.rewards),
+            {size: dead_groups.share_in_subsets(probe.rewards, size) for size in (2, 4, 8, 16) if size < group},
+        ),
+        class_means=ClassMeanShares(**probe.two_classes()),
+        baseline=_baseline(pooled),
+        credit=CreditShares(probe.credit.cancelled, probe.credit.shared, probe.credit.common),
+        token_sparsity=Measures(probe.token_sparsity()),
+        parameter_sparsity=Estimates(probe.parameters),
+        statistics={name: Estimates(statistic(probe)) for name, statistic in STATISTICS.items()},
+        layers=tuple(_layer(layer) for layer in probe.layers if layer.spectra),
+        baselines=tuple(map(_baseline, of_prompts)),
+    )
+
+
+def gram(probe: Probe) -> ProbeGram:
+    """The Gram matrix of all parameters and of each, with the rewards."""
+    names = tuple(layer.name for layer in probe.layers)
+    layers = np.stack([layer.gram for layer in probe.layers])
+    return ProbeGram(probe.gram, probe.rewards, probe.truncated, layers, names)
+
+
+def rollouts(
+    probe: Probe, problems: Sequence[Problem], completions: Sequence[str], tokens: Sequence[Sequence[str]]
+) -> list[ProbeRollout]:
+    """What each token carries. problems (P,), completions (B,) and tokens (B, length): the texts of the rollouts."""
+    weights = probe.settings[probe.recipe].weights
+    rows = []
+    for row, completion in enumerate(completions):
+        kept, problem = probe.mask[row], problems[row // probe.rewards.shape[1]]
+        columns = {"weight": weights, "norm": probe.view.norms, "mass": probe.credit.mass, "net": probe.credit.net}
+        rows.append(
+            ProbeRollout(
+                problem=problem.id,
+                prompt=problem.prompt,
+                completion=completion,
+                reward=float(probe.rewards.flat[row]),
+                tokens=tuple(tokens[row]),
+                **{name: tuple(column[row][kept].tolist()) for name, column in columns.items()},
+                sharers=tuple(probe.credit.sharers[row][kept].tolist()),
+            )
+        )
+    return rows
+
+
+def _baseline(baseline: Baseline) -> BaselineRecord:
+    return BaselineRecord(**vars(baseline), verdict=baseline.verdict())
+
+
+def _layer(layer: Layer) -> LayerRecord:
+    spectra = {name: _spectrum(one) for name, one in layer.spectra.items()}
+    norm = float(layer.gram.diagonal().mean()) ** 0.5
+    return LayerRecord(layer.name, layer.role, layer.depth, layer.shape, norm, spectra)
+
+
+def _spectrum(spectrum: Spectrum) -> SpectrumRecord:
+    return SpectrumRecord(
+        values=tuple(float(f"{v:.6g}") for v in spectrum.values[:VALUES]),
+        size=spectrum.size,
+        frobenius=spectrum.frobenius,
+        left_out=spectrum.left_out,
+        ranks=Measures(spectrum.ranks()),
+        bounds=None if spectrum.complete else spectrum.bounds(),
+    )
