@@ -29,7 +29,7 @@ from labelled_suite import percent
 from grposcope.diagnosis import diagnose
 from grposcope.diagnosis.alarms import GROWTH
 from grposcope.diagnosis.quantities import LEAST
-from grposcope.diagnosis.verdict import MINOR
+from grposcope.diagnosis.rules import minor_modes
 from grposcope.runs.normalize import no_groups
 from grposcope.runs.run import Evaluations, Meta, Run
 
@@ -66,7 +66,8 @@ def looks(made: Made) -> Looks:
     found, rows = [], LEAST
     while True:
         findings = diagnose(prefix(made, rows))
-        found.append((rows, {f.mode: f.adjusted for f in findings if f.adjusted < LEVEL and f.mode not in MINOR}))
+        flagged = [f for f in findings if f.adjusted < LEVEL and f.mode not in minor_modes()]
+        found.append((rows, {f.mode: f.adjusted for f in flagged}))
         if rows == ROWS:
             return found
         rows = min(ROWS, math.ceil(GROWTH * rows))

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.diagnosis import diagnose
-from grposcope.diagnosis.verdict import sentence
 from grposcope.errors import UserError
+from grposcope.facts.diagnosis import verdict
 from grposcope.runs import read
 
 HEALTHY = "healthy"
@@ -88,17 +88,17 @@ def judged(path: Path, known: Known) -> dict[str, Any]:
         }
     findings = diagnose(run)
     flagged = [f for f in findings if f.status == "flagged"]
-    said = sentence(run, findings)
-    head = flagged[0].mode if flagged else said.partition(":")[0]
+    said = verdict(run, findings)
+    head = flagged[0].mode if flagged else said.conclusion.partition(":")[0]
     modes = [f.mode for f in flagged]
     right = head in known.agrees and set(known.rules) <= set(modes)
     return {
         "rows": run.steps,
-        "verdict": said,
+        "verdict": str(said),
         "head": head,
         "flagged": modes,
         "onset": flagged[0].onset if flagged else None,
-        "evidence": flagged[0].because if flagged else said.partition("; ")[0].partition(": ")[2],
+        "evidence": flagged[0].because if flagged else said.conclusion.partition(": ")[2],
         "agrees": UNTOLD if head == UNTOLD else "right" if right else "wrong",
     }
 

@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 from labelled_curves import Array, noise
 
-from grposcope.diagnosis.rules import optimizer
+from grposcope.diagnosis.rules import oscillation
 from grposcope.timeseries import periodogram, spectral_peak
 
 LEVEL, NOISE = 0.004, 0.5
@@ -46,7 +46,7 @@ def looks(y: Array) -> tuple[float, float, float]:
     first, second = periodogram.oscillation(y), spectral_peak.oscillation(y)
     assert first is not None
     assert second is not None
-    single = (optimizer.lasting(first), optimizer.lasting(second))
+    single = (oscillation.lasting(first), oscillation.lasting(second))
     return (*single, min(1.0, 2 * min(single)))
 
 

@@ -36,14 +36,14 @@ def test_the_step_where_runs_part(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert found["adjusted"] < 0.01
     assert found["low"] <= 53
     assert abs(found["step"] - 51) <= 10
-    assert "they part at step" in out.splitlines()[0]
+    assert "they diverge at step" in out.splitlines()[0]
 
 
 def test_same_run_does_not_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = log(tmp_path / "a.jsonl", 0, 0.3)
     out, document = call(capsys, path, path)
     assert document["partings"][0]["metrics"][0]["p"] == 1.0
-    assert "no metric parts" in out
+    assert "they diverge in no metric" in out
 
 
 def test_what_cannot_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +72,7 @@ def test_side_by_side_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert document["not_compared"] == ["kl: kl and kl_loss are different quantities"]
     assert "kl" not in [p["metric"] for p in document["partings"][0]["metrics"]]
     page = (tmp_path / "both.html").read_text()
-    assert "Where they part" in page
+    assert "Where the runs diverge" in page
     assert "trainer_state.json" in page
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from grposcope.diagnosis import Finding, alarms, webhook
-from grposcope.diagnosis.alarms import Alarm, Alarms, chosen
+from grposcope.diagnosis.alarms import Alarm, Alarms, modes
 from grposcope.errors import UserError
+from grposcope.facts.diagnosis import alarm_line
 from grposcope.runs.normalize import no_evaluations, no_groups
 from grposcope.runs.run import Meta, Run
 
@@ -82,7 +83,7 @@ def test_what_is_news(judge: dict[str, Any]) -> None:
         seen += [(alarm.step, alarm.onset) for alarm in watched.look(run(rows))]
     assert seen == [(30, 10), (80, 65)]
     assert watched.raised[0] == Alarm("length", 30, 10, 1 - 1e-9, "why", "do")
-    assert str(watched.raised[0]) == "step 30: length, since step 10, because why; do: do"
+    assert alarm_line(watched.raised[0]) == "step 30: length, since step 10, because why; do: do"
 
 
 def test_a_run_that_goes_back_is_judged_anew(judge: dict[str, Any]) -> None:
@@ -100,7 +101,7 @@ def test_a_run_that_goes_back_is_judged_anew(judge: dict[str, Any]) -> None:
 def test_minor_modes_are_raised_if_asked_for(judge: dict[str, Any]) -> None:
     judge["findings"] = [finding("no learning", True), finding("length", True)]
     assert [alarm.mode for alarm in Alarms().look(run(50))] == ["length"]
-    assert [alarm.mode for alarm in Alarms(asked={"no learning"}).look(run(50))] == ["no learning", "length"]
+    assert [alarm.mode for alarm in Alarms(minor={"no learning"}).look(run(50))] == ["no learning", "length"]
 
 
 def test_nothing_to_judge() -> None:
@@ -110,12 +111,12 @@ def test_nothing_to_judge() -> None:
 
 
 def test_modes_by_name() -> None:
-    assert chosen([], "--x") == frozenset()
-    assert chosen(["no learning"], "--x") == {"no learning"}
-    assert {"length", "non-finite"} < chosen(["flagged"], "--x")
-    assert not {"no learning", "zero loss", "flagged"} & chosen(["flagged"], "--x")
-    with pytest.raises(UserError, match="--x 'lenght' is no mode"):
-        chosen(["lenght"], "--x")
+    assert modes([]) == frozenset()
+    assert modes(["no learning"]) == {"no learning"}
+    assert {"length", "non-finite"} < modes(["flagged"])
+    assert not {"no learning", "zero loss", "flagged"} & modes(["flagged"])
+    with pytest.raises(UserError, match=r"^'lenght' is no mode"):
+        modes(["lenght"])
 
 
 def test_a_hook_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def test_rewards_of_many_values() -> None:
 def test_no_groups_no_block() -> None:
     run = made.run(made.healthy())
     assert group_signal.signal(run) is None
-    assert group_signal.block(run) is None
+    assert group_signal.document(run) is None
 
 
 def test_saturation_is_seen_in_groups_alone_and_says_what_they_carry() -> None:

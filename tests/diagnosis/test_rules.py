@@ -10,12 +10,13 @@ import pytest
 
 import synthetic_series as made
 from grposcope.diagnosis import diagnose
-from grposcope.diagnosis.diagnose import ORDER, RULES, holm
+from grposcope.diagnosis.diagnose import holm
 from grposcope.diagnosis.findings import Status
 from grposcope.diagnosis.how_to_log import HOW
-from grposcope.diagnosis.quantities import Series, View
-from grposcope.diagnosis.rules.reward_hacking import untrained
-from grposcope.diagnosis.verdict import sentence
+from grposcope.diagnosis.quantities import MetricSeries, Quantities
+from grposcope.diagnosis.rules import RULES, minor_modes
+from grposcope.diagnosis.rules.reward_hacking import unweighted
+from grposcope.facts.diagnosis import verdict
 from grposcope.timeseries import periodogram
 from timeseries.test_spectral_peak import drifting
 
@@ -31,7 +32,7 @@ def test_healthy_has_no_flag_and_says_so() -> None:
     run = made.run(made.healthy(), np.linspace(0.3, 0.6, 12))
     findings = diagnose(run)
     assert not [f.mode for f in findings if f.status == "flagged"]
-    assert sentence(run, findings).startswith("healthy: reward went from 0.3")
+    assert str(verdict(run, findings)).startswith("healthy: training reward rose from 0.3")
     assert {f.mode for f in findings if f.status == "cannot tell"} == {"cancelling components"}
 
 
@@ -133,10 +134,10 @@ def test_weights_of_components_are_proved_or_nothing_is() -> None:
     table |= {"component/a": a, "component/b": b, "component/c": c, "reward": 2 * a - 0.5 * b}
 
     def idle() -> set[str]:
-        view = View(made.run(table))
-        reward = view.get("reward")
+        quantities = Quantities(made.run(table))
+        reward = quantities.get("reward")
         assert reward is not None
-        return set(untrained(view, reward))
+        return set(unweighted(quantities, reward))
 
     assert idle() == {"c"}
     table["reward"] = table["reward"] + 0.05 * rng.normal(size=120)
@@ -268,10 +269,10 @@ def test_an_outlier_is_no_onset() -> None:
     values = np.full(100, 0.1)
     values[60:] = 0.95
     values[[20, 40]] = 1.0
-    series = Series("dead_fraction", np.arange(1.0, 101), values)
+    series = MetricSeries("dead_fraction", np.arange(1.0, 101), values)
     assert series.first_above(0.85) == 61
     assert series.first_above(0.99) is None
-    slow = Series("x", np.arange(1.0, 31), np.random.default_rng(0).random(30))
+    slow = MetricSeries("x", np.arange(1.0, 31), np.random.default_rng(0).random(30))
     running = [min(np.cumsum(slow.values[i:]) / np.arange(1, 31 - i)) for i in range(30)]
     assert slow.first_above(0.3) == 1 + next(i for i, least in enumerate(running) if least > 0.3)
 
@@ -361,7 +362,7 @@ def test_missing_metrics_are_named_with_a_way_to_log_them() -> None:
 
 def test_short_runs_cannot_be_told() -> None:
     run = made.run({name: column[:12] for name, column in made.healthy().items()})
-    assert sentence(run, diagnose(run)) == "cannot tell: 12 rows of reward are fewer than 30"
+    assert str(verdict(run, diagnose(run))) == "cannot tell: 12 rows of reward are fewer than 30"
 
 
 def test_holm() -> None:
@@ -370,6 +371,7 @@ def test_holm() -> None:
 
 
 def test_every_rule_has_its_place_and_its_words() -> None:
-    for rule in RULES:
-        assert rule.mode in ORDER
+    for rule in RULES.values():
+        assert RULES[rule.mode] is rule
         assert all((rule.statistic, rule.threshold, rule.source, rule.advice))
+    assert minor_modes() == {"no learning", "zero loss"}

@@ -171,7 +171,9 @@ def test_it_warns_once_per_onset(
         Play(callback, tmp_path, log).run(60)
     warned = [record.getMessage() for record in caplog.records if "non-finite" in record.getMessage()]
     assert len(warned) == 1
-    assert warned[0].startswith("grposcope: step 10: non-finite, since step 10, because not finite: grad_norm")
+    assert warned[0].startswith(
+        "grposcope: step 10: non-finite, since step 10, because values are not finite: grad_norm"
+    )
     assert capsys.readouterr().err.count(warned[0]) == 1
     (alarm,) = lines(tmp_path / "grposcope" / "alarms.jsonl")
     assert (alarm["mode"], alarm["step"], alarm["onset"]) == ("non-finite", 10, 10)
@@ -203,7 +205,9 @@ def test_it_stops_only_if_asked_to(tmp_path: Path, stop_on: Any, last: int) -> N
 
 
 def test_what_is_no_mode_is_refused() -> None:
-    with pytest.raises(UserError, match="stop_on 'nan' is no mode; give flagged or one of: misconfiguration"):
+    with pytest.raises(
+        UserError, match="stop_on 'nan' is no mode of failure; give flagged or one of: misconfiguration"
+    ):
         GRPOscopeCallback(stop_on=("nan",))
     with pytest.raises(UserError, match="no URL"):
         GRPOscopeCallback(webhook="ftp://x")

@@ -8,7 +8,7 @@ HELP = {
     "report": "draw one page about one or several runs",
     "watch": "follow a running run in the terminal",
     "diagnose": "say what is wrong with a run, since when, why, and what to do",
-    "compare": "put runs side by side, with the step where they part",
+    "compare": "put runs side by side, with the step where they diverge",
     "probe": "measure what a gradient is made of: spectra, credit, sparsity, baseline",
     "plan": "choose the group size from a probe, or see what a run's rewards say of it",
     "fit": "fit and forecast the reward curve of a run",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -16,6 +15,7 @@ from grposcope.errors import UserError
 if TYPE_CHECKING:
     from grposcope.diagnosis import Finding
     from grposcope.diagnosis.webhook import Webhook
+    from grposcope.facts.diagnosis import Verdict
     from grposcope.runs.run import Run
 
 EXAMPLES = """\
@@ -33,6 +33,8 @@ MARK = {"flagged": "✗", "cannot tell": "?", "ok": "✓"}
 
 def add(commands: Any) -> None:
     """Add the command to the subparsers of `grposcope`."""
+    from grposcope.diagnosis.rules import RULES
+
     command = commands.add_parser(
         "diagnose",
         help=HELP["diagnose"],
@@ -51,7 +53,8 @@ def add(commands: Any) -> None:
         action="append",
         default=[],
         metavar="MODE",
-        help="exit with status 1 if this mode is flagged; `flagged` for any; may be given more than once",
+        help="exit with status 1 if this mode is flagged; `flagged` for any; may be given more than once. Modes: "
+        + ", ".join(RULES),
     )
     command.add_argument(
         "--webhook", metavar="URL", help="POST a JSON document with the verdict to this URL if anything is flagged"
@@ -76,62 +79,69 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the verdict; the exit status is 1 if a mode of --fail-on is flagged."""
     from grposcope.diagnosis import diagnose
-    from grposcope.diagnosis.diagnose import ORDER
-    from grposcope.diagnosis.verdict import sentence
     from grposcope.diagnosis.webhook import Webhook
+    from grposcope.facts.diagnosis import flagged_modes, verdict
     from grposcope.files import dumps
     from grposcope.runs import read
 
     hook = Webhook(arguments.webhook) if arguments.webhook else None
     if not 0 < arguments.level < 1:
         raise UserError(f"--level {arguments.level:g} is no probability; give one between 0 and 1, such as 0.05")
-    unknown = [mode for mode in arguments.fail_on if mode not in (*ORDER, "flagged")]
-    if unknown:
-        raise UserError(f"--fail-on {unknown[0]!r} is no mode; give flagged or one of: {', '.join(ORDER)}")
-    found = read(arguments.path, settings(arguments.set))
-    findings = diagnose(found, arguments.level)
-    verdict = sentence(found, findings)
-    said = _document(found, findings, verdict, arguments.level)
+    fatal = fatal_modes(arguments.fail_on)
+    read_run = read(arguments.path, settings(arguments.set))
+    findings = diagnose(read_run, arguments.level)
+    judged = verdict(read_run, findings)
+    document = _document(read_run, findings, judged, arguments.level)
     if not arguments.json:
-        print(screen(found, findings, verdict))
+        print(screen(read_run, findings, judged))
     if arguments.html:
-        said["page"] = str(arguments.html)
-        size = _page(found, findings, arguments.html)
+        document["page"] = str(arguments.html)
+        size = _page(read_run, findings, judged, arguments.html)
         if not arguments.json:
             print(f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
-    if hook is not None and said["flagged"]:
-        _tell(hook, said)
-    print(dumps(said))
-    flagged = {finding.mode for finding in findings if finding.status == "flagged"}
-    wanted = set(arguments.fail_on)
-    return int(bool(flagged & wanted or (flagged and "flagged" in wanted)))
+    flagged = flagged_modes(findings)
+    if hook is not None and flagged:
+        _post(hook, document)
+    print(dumps(document))
+    return int(bool(fatal.intersection(flagged)) or (bool(flagged) and "flagged" in arguments.fail_on))
 
 
-def _page(found: Run, findings: Sequence[Finding], path: Path) -> int:
+def fatal_modes(given: Sequence[str]) -> frozenset[str]:
+    """The modes that --fail-on names, `flagged` standing for all but the minor ones; UserError for what is no mode."""
+    from grposcope.diagnosis.alarms import modes
+
+    try:
+        return modes(given)
+    except UserError as error:
+        raise UserError(f"--fail-on {error}") from None
+
+
+def _page(run: Run, findings: Sequence[Finding], verdict: Verdict, path: Path) -> int:
     """Write the page; its size in bytes."""
     from grposcope.report import page
     from grposcope.report.elements import Section
     from grposcope.report.sections import diagnosis, run_settings
     from grposcope.runs.run import labels
 
-    judged = diagnosis.judged([found], [findings], folded=False)
-    verdict, *reasons = re.split(r", (?=because )|; (?=do: )|; (?=cannot tell: )", judged.text[0])
-    top = Section("headline", _begun(verdict), [_begun(text) + "." for text in (*reasons, *found.meta.notes)])
-    known = run_settings.section([found])
-    sections = (replace(judged, text=()), *([known] if known is not None else []))
+    clauses = [_capitalised(clause) + "." for clause in (*verdict.clauses, *run.meta.notes)]
+    top = Section("headline", _capitalised(verdict.conclusion), clauses)
+    rules = diagnosis.section_of([run], [findings], folded=False)
+    known = run_settings.section([run])
+    sections = (replace(rules, text=()), *([known] if known is not None else []))
     try:
-        return page.write(page.Document(tuple(labels([found])), top, sections), path)
+        return page.write(page.Document(tuple(labels([run])), top, sections), path)
     except UserError as error:
         raise UserError(str(error).replace("--out", "--html")) from None
 
 
-def _begun(text: str) -> str:
+def _capitalised(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _tell(hook: Webhook, said: dict[str, Any]) -> None:
-    """Post the verdict; a hook that does not answer is said and no more."""
-    hook.send({"text": f"{said['source']}: {said['verdict']}", **{name: said[name] for name in ("source", "flagged")}})
+def _post(hook: Webhook, document: dict[str, Any]) -> None:
+    """Post the verdict; where the hook does not answer, standard error says so and nothing else changes."""
+    text = f"{document['source']}: {document['verdict']}"
+    hook.send({"text": text, "source": document["source"], "flagged": document["flagged"]})
     hook.wait()
     for line in hook.failures:
         print(line, file=sys.stderr)
@@ -154,45 +164,47 @@ def settings(given: Sequence[str]) -> dict[str, Any]:
     return pairs
 
 
-def screen(found: Run, findings: Sequence[Finding], verdict: str) -> str:
-    """The verdict, then a line per rule; evidence and advice of what is flagged, remedies for what is missing."""
-    from grposcope.diagnosis.how_to_log import HOW
+def screen(run: Run, findings: Sequence[Finding], verdict: Verdict) -> str:
+    """The verdict, then a line per rule; evidence and advice of what is flagged, and how to log what is missing."""
+    from grposcope.facts.diagnosis import describe
     from grposcope.formatting import visible
 
-    lines = [verdict, "", f"{found.meta.source} · {found.meta.engine} · {found.steps:,} rows"]
-    lines += [f"note: {note}" for note in found.meta.notes]
+    lines = [str(verdict), "", f"{run.meta.source} · {run.meta.engine} · {run.steps:,} rows"]
+    lines += [f"note: {note}" for note in run.meta.notes]
     lines.append("")
     width = max(len(finding.mode) for finding in findings)
-    for finding in findings:
+    to_log: dict[str, str] = {}
+    for finding in map(describe, findings):
         lines.append(f"{MARK[finding.status]} {finding.mode:{width}}  {finding.because}")
+        to_log |= finding.to_log
         if finding.status == "flagged":
             since = "" if finding.onset is None else f"since step {finding.onset:,}; "
             lines.append(f"  {'':{width}}  {since}confidence {finding.confidence:.3f} (p = {finding.p:.2g})")
-            lines += [f"  {'':{width}}  · {evidence}" for evidence in finding.evidence]
+            lines += [f"  {'':{width}}  · {phrase}" for phrase in finding.evidence]
             lines.append(f"  {'':{width}}  → {finding.advice}")
-    missing = dict.fromkeys(name for finding in findings for name in finding.missing)
-    if missing:
-        lines += ["", "not logged:"]
-        lines += [f"  {name}: {HOW.get(name, 'log it')}" for name in missing]
+    if to_log:
+        lines += ["", "not logged:", *(f"  {name}: {how}" for name, how in to_log.items())]
     return "\n".join(visible(line, 4000) for line in lines)
 
 
-def _document(found: Run, findings: Sequence[Finding], verdict: str, level: float) -> dict[str, Any]:
-    from grposcope.diagnosis.diagnose import RULES
-    from grposcope.diagnosis.group_signal import block
+def _document(run: Run, findings: Sequence[Finding], verdict: Verdict, level: float) -> dict[str, Any]:
+    from grposcope.diagnosis.group_signal import document
+    from grposcope.diagnosis.rules import RULES
+    from grposcope.facts.diagnosis import flagged_modes
 
     rules = {
-        rule.mode: {"needs": rule.needs, "statistic": rule.statistic, "threshold": rule.threshold} for rule in RULES
+        rule.mode: {"needs": rule.needs, "statistic": rule.statistic, "threshold": rule.threshold}
+        for rule in RULES.values()
     }
     return {
-        "verdict": verdict,
-        "source": str(found.meta.source),
-        "engine": found.meta.engine,
-        "rows": found.steps,
+        "verdict": str(verdict),
+        "source": str(run.meta.source),
+        "engine": run.meta.engine,
+        "rows": run.steps,
         "level": level,
-        "flagged": [finding.mode for finding in findings if finding.status == "flagged"],
+        "flagged": flagged_modes(findings),
         "findings": [asdict(finding) for finding in findings],
-        "groups": block(found),
+        "groups": document(run),
         "rules": rules,
-        "notes": found.meta.notes,
+        "notes": run.meta.notes,
     }

@@ -29,6 +29,8 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command to the subparsers of `grposcope`."""
+    from grposcope.diagnosis.rules import RULES
+
     watch = commands.add_parser(
         "watch",
         help=HELP["watch"],
@@ -59,7 +61,7 @@ def add(commands: Any) -> None:
         default=[],
         metavar="MODE",
         help="leave with exit status 1 when this mode is first flagged; `flagged` for all but `no learning` and `zero "
-        "loss`, which any run shows at first; may be given more than once",
+        "loss`, which any run shows at first; may be given more than once. Modes: " + ", ".join(RULES),
     )
     alarm.add_argument("--webhook", metavar="URL", help="POST a JSON document to this URL for each new flag")
     watch.set_defaults(run=run)
@@ -67,18 +69,18 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look again and again until the run has ended, a mode of --fail-on is flagged, Ctrl-C, or once."""
-    from grposcope.commands.diagnose import settings
-    from grposcope.diagnosis.alarms import chosen, document
+    from grposcope.commands.diagnose import fatal_modes, settings
     from grposcope.diagnosis.webhook import Webhook
+    from grposcope.facts.diagnosis import alarm_message
     from grposcope.files import dumps
     from grposcope.formatting import visible
     from grposcope.report.live import Watching
 
     if not arguments.every > 0:
         raise UserError(f"--every {arguments.every:g} must be above 0")
-    fatal = chosen(arguments.fail_on, "--fail-on")
+    fatal = fatal_modes(arguments.fail_on)
     hook = Webhook(arguments.webhook) if arguments.webhook else None
-    watching = Watching(arguments.path, settings(arguments.set), asked=fatal)
+    watching = Watching(arguments.path, settings(arguments.set), minor=fatal)
     shown, failed = "", False
     try:
         while True:
@@ -89,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
             shown = _show(watching, now, shown, arguments.once)
             for alarm in new:
                 if hook is not None:
-                    hook.send(document(alarm, str(arguments.path)))
+                    hook.send(alarm_message(alarm, str(arguments.path)))
             failed = any(alarm.mode in fatal for alarm in new)
             if arguments.once or watching.ended or failed:
                 break

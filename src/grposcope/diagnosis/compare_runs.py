@@ -1,13 +1,14 @@
-"""Where two runs part: the change of each metric's difference, tested against autocorrelated noise. Ours.
+"""Whether and where two runs diverge: the difference of each metric, tested against autocorrelated noise.
 
-On the steps that both have, d_t = b_t − a_t. Runs part in a metric if d differs late from 0 or from how it began; p is
-twice the least of the two-sided tests, adjusted by Holm over metrics. The step is the posterior median of where a
-broken line through d breaks. Only metrics of one name are compared: relatives with another definition are not.
+On the steps that both runs have, d_t = b_t − a_t. The runs diverge in a metric if d differs late from 0 or from how it
+began; p is twice the least of the two-sided tests, adjusted by Holm's method over metrics. The step is the posterior
+median of where a broken line through d breaks. Only columns of one name are compared, since variants of a quantity
+have other definitions. Method of this project; no publication.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,9 +16,10 @@ from grposcope.diagnosis.diagnose import holm
 from grposcope.diagnosis.quantities import LEAST
 from grposcope.errors import UserError
 from grposcope.runs.run import Run
-from grposcope.timeseries import change as trends
+from grposcope.timeseries import change
+from grposcope.timeseries.noise import Array
 
-WATCHED = (
+COMPARED = (
     "reward", "reward_after_kl", "reward_std", "dead_fraction", "entropy", "kl", "kl_loss", "length", "truncated",
     "at_limit", "grad_norm", "clip_fraction",
 )  # fmt: skip
@@ -25,8 +27,12 @@ WATCHED = (
 
 
 @dataclass(frozen=True)
-class Parting:
-    """How two runs differ in a metric: over the last fifth, with se; the step they part at, in [low, high] (95 %)."""
+class MetricDifference:
+    """How the second run differs from the first in a metric.
+
+    difference, se: mean over the last fifth of the common steps and its standard error. p, adjusted: of no divergence,
+    before and after Holm's method. step: where the runs diverge, with the 95 % interval [low, high].
+    """
 
     metric: str
     difference: float
@@ -38,32 +44,32 @@ class Parting:
     high: int
 
 
-def partings(first: Run, second: Run) -> list[Parting]:
-    """All watched metrics that both runs have on at least LEAST common steps; UserError if there are none."""
-    steps, one, other = np.intersect1d(first.table["step"], second.table["step"], return_indices=True)
-    found = []
-    for name in WATCHED:
+def differences(first: Run, second: Run) -> list[MetricDifference]:
+    """Differences of all metrics that both runs have on at least LEAST common steps; UserError if there are none."""
+    steps, in_first, in_second = np.intersect1d(first.table["step"], second.table["step"], return_indices=True)
+    measured = []
+    for name in COMPARED:
         if name not in first.table or name not in second.table:
             continue
-        apart = second.table[name][other] - first.table[name][one]
-        good = np.isfinite(apart)
-        if good.sum() >= LEAST:
-            found.append(_parting(name, steps[good], apart[good]))
-    if not found:
+        difference = second.table[name][in_second] - first.table[name][in_first]
+        finite = np.isfinite(difference)
+        if finite.sum() >= LEAST:
+            measured.append(_measure(name, steps[finite], difference[finite]))
+    if not measured:
         raise UserError(
             f"{first.meta.source} and {second.meta.source} share {len(steps)} steps and no metric on {LEAST} of them; "
             "compare runs that log the same metrics at the same steps"
         )
-    adjusted = holm([p.p for p in found])
-    return [Parting(**{**vars(p), "adjusted": a}) for p, a in zip(found, adjusted, strict=True)]
+    adjusted = holm([one.p for one in measured])
+    return [replace(one, adjusted=p) for one, p in zip(measured, adjusted, strict=True)]
 
 
-def _parting(name: str, steps: np.ndarray, apart: np.ndarray) -> Parting:
-    curve = trends.fit(apart)
-    level, change = curve.level(), curve.change()
-    p = min(1.0, 2 * min(2 * min(t.p_up, t.p_down) for t in (level, change)))
-    if level.se == 0 and level.value == 0 and change.value == 0:
+def _measure(name: str, steps: Array, difference: Array) -> MetricDifference:
+    curve = change.fit(difference)
+    level, shift = curve.level(), curve.change()
+    p = min(1.0, 2 * min(2 * min(test.p_up, test.p_down) for test in (level, shift)))
+    if level.se == 0 and level.value == 0 and shift.value == 0:
         p = 1.0
-    when = trends.onset(apart)
-    at = [int(steps[min(row, len(steps) - 1)]) for row in (when.row, when.low, when.high)]
-    return Parting(name, level.value, level.se, p, p, *at)
+    onset = change.onset(difference)
+    step, low, high = (int(steps[min(row, len(steps) - 1)]) for row in (onset.row, onset.low, onset.high))
+    return MetricDifference(name, level.value, level.se, p, p, step, low, high)

@@ -1,4 +1,4 @@
-"""What a diagnosis says: findings, and what a rule hands back before the rules are weighed together."""
+"""The records of a diagnosis: a rule, what it returns for one run, and the finding after all rules are weighed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from grposcope.diagnosis.quantities import View
+from grposcope.diagnosis.quantities import Quantities
 
 Status = Literal["ok", "flagged", "cannot tell"]
+
+OWN_METHOD = "method of this project; no publication"
+"""Source of the rules that no paper describes."""
 
 
 @dataclass(frozen=True)
@@ -21,18 +24,15 @@ class Evidence:
     se: float = math.nan
     limit: str = ""
 
-    def __str__(self) -> str:
-        error = f" ± {self.se:.2g}" if math.isfinite(self.se) and self.se > 0 else ""
-        return f"{self.what} {self.value:.4g}{error}" + (f" ({self.limit})" if self.limit else "")
-
 
 @dataclass(frozen=True)
-class Verdict:
-    """What one rule found in one run.
+class RuleResult:
+    """What one rule returns for one run.
 
     p: p-value of "there is no such failure"; 0 where the record proves the failure, NaN where nothing was tested.
-    because: the reason in a clause, with numbers. onset: step. mode, advice: where the rule tells apart what needs
-    another name or remedy. missing: quantities that were not logged; without them, what is not flagged is not ok.
+    because: the reason as a clause with numbers. onset: step at which the failure begins, None if not known.
+    mode, advice: given where a rule tells apart failures that need another name or remedy than the rule's own.
+    missing: quantities that were not logged; without them, a run that is not flagged is not called ok.
     explains: modes that follow from this one where they do not begin before it.
     """
 
@@ -46,23 +46,26 @@ class Verdict:
     explains: tuple[str, ...] = ()
 
 
+def cannot_tell(because: str, *missing: str) -> RuleResult:
+    """The result of a rule that could test nothing, with the quantities that it would have needed."""
+    return RuleResult(math.nan, because, missing=missing)
+
+
 def moved(change: float) -> str:
-    """A change in words."""
+    """A change as a verb phrase: "rose by 0.2"."""
+    if change == 0:
+        return "did not change"
     return f"rose by {change:.2g}" if change > 0 else f"fell by {-change:.2g}"
-
-
-def unknown(because: str, *missing: str) -> Verdict:
-    """The verdict of a rule that could test nothing."""
-    return Verdict(math.nan, because, missing=missing)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A failure mode and how it is recognised; `check` is pure.
+    """A failure mode and how it is recognised; `check` is a pure function.
 
-    needs: quantities (of `vocabulary.VARIANTS`) without any of which it cannot tell. statistic, threshold: in words,
-    for the documentation and --json; source: paper or "ours". proof: its p-value is 0 or 1, read off the record
-    without noise, so that it takes no part in the adjustment for many tests.
+    needs: quantities (keys of `runs.metrics.VARIANTS`) without which the rule cannot tell. statistic, threshold: in
+    words, for --json and the documentation. source: paper, or OWN_METHOD. advice: what to do, unless the result brings
+    its own. proof: the p-value is 0 or 1 and read off the record without noise, so the rule takes no part in the
+    adjustment for many tests. minor: the mode says that nothing happens rather than that something goes wrong.
     """
 
     mode: str
@@ -71,18 +74,19 @@ class Rule:
     threshold: str
     source: str
     advice: str
-    check: Callable[[View], Verdict]
+    check: Callable[[Quantities], RuleResult]
     proof: bool = False
+    minor: bool = False
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict of a rule on a run, weighed together with all others.
+    """What is found for one rule, weighed together with all others.
 
-    p: the rule's own p-value, NaN if nothing was tested; adjusted: by Holm over the rules that tested something.
-    confidence: 1 − adjusted for what is flagged, NaN otherwise: of runs without any failure, at most a share of
-    1 − confidence shows a finding as strong. onset: step, None if not known. explains: modes that follow from this one
-    where they do not begin before it.
+    p: the rule's own p-value, NaN if nothing was tested. adjusted: p adjusted by Holm's method over the rules that
+    tested something. confidence: 1 − adjusted for a flagged mode, NaN otherwise; at most a share 1 − confidence of the
+    runs without any failure shows a finding as strong. onset: step, None if not known. missing: quantities to log.
+    explains: modes that follow from this one where they do not begin before it.
     """
 
     mode: str

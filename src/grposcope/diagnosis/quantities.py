@@ -1,4 +1,4 @@
-"""A run as the rules see it: quantities by one name, gaps left out, each curve fitted once."""
+"""The quantities that the rules ask for, one name each whichever trainer logged the run, without gaps, fitted once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grposcope.runs import metrics
 from grposcope.runs.run import Run
 from grposcope.timeseries import change
 from grposcope.timeseries import level as levels
-from grposcope.timeseries.change import MeanCurve
+from grposcope.timeseries.change import EARLY, MeanCurve
 from grposcope.timeseries.noise import Array, Contrast
 from grposcope.ustat import dead_groups
 
@@ -20,19 +20,22 @@ LEAST = 30
 """Rows below which changes of a training metric are not tested: autocorrelation cannot be judged."""
 
 SHORT = 12
-"""Rows below which its levels are not tested either."""
+"""Rows below which the level of a training metric is not tested either."""
 
 EVALUATIONS = 4
 """Held-out evaluations below which they are not tested."""
 
-_OTHER = ("length", "token", "trunc", "clip", "loss", "entropy", "kl", "time", "runtime", "second", "std", "min", "max",
-          "num_", "n_", "steps", "samples", "epoch", "best@", "worst@", "turns", "grad")  # fmt: skip
-_BEST = ("pass@1", "accuracy", "acc", "mean@", "reward", "score", "pass1", "success", "maj@")
+LOWER_BOUND = "dead_fraction, lower bound"
+"""Name of the series of dead groups where the log proves only that there are at least so many."""
+
+_NOT_SCORES = ("length", "token", "trunc", "clip", "loss", "entropy", "kl", "time", "runtime", "second", "std", "min",
+               "max", "num_", "n_", "steps", "samples", "epoch", "best@", "worst@", "turns", "grad")  # fmt: skip
+_SCORES = ("pass@1", "accuracy", "acc", "mean@", "reward", "score", "pass1", "success", "maj@")
 
 
 @dataclass(frozen=True)
-class Series:
-    """Finite values (n,) of a metric with their steps; name: the metric's own, as in the vocabulary."""
+class MetricSeries:
+    """Finite values (n,) of one metric and their steps (n,); name: the column's name, as in `runs.metrics`."""
 
     name: str
     steps: Array
@@ -55,11 +58,18 @@ class Series:
         return np.log(self.values[positive])
 
     def level(self, span: levels.Span, above: float = 0.0) -> Contrast:
-        """Where it was over a part of the run, less a constant."""
+        """Mean over a part of the run, minus the constant `above`."""
         return levels.level(self.values, span, above)
 
+    def geometric_mean(self, span: levels.Span) -> tuple[float, float]:
+        """Geometric mean over a part of the run and its standard error; the series must have logarithms."""
+        assert self.logs is not None
+        level = levels.level(self.logs, span)
+        value = math.exp(level.value)
+        return value, value * level.se
+
     def onset(self) -> int:
-        """Step at which its change begins."""
+        """Step at which the change of the series begins."""
         return int(self.steps[min(change.onset(self.values).row, len(self) - 1)])
 
     def first_above(self, limit: float) -> int | None:
@@ -70,76 +80,75 @@ class Series:
         return int(self.steps[over[0]]) if len(over) else None
 
 
-class View:
-    """Quantities of a run; each is looked up and fitted once."""
+class Quantities:
+    """Quantities of a run, each looked up and fitted once."""
 
     def __init__(self, run: Run):
         self.run = run
-        self._series: dict[str, Series | None] = {}
+        self._columns: dict[str, MetricSeries | None] = {}
 
-    def exact(self, name: str) -> Series | None:
-        """A column by its very name; None if it is not there or has no finite value."""
-        if name not in self._series:
-            column = self.run.table.get(name)
-            good = np.isfinite(column) if column is not None else np.zeros(0, bool)
-            found = bool(good.any())
-            self._series[name] = None
-            if column is not None and found:
-                self._series[name] = Series(name, self.run.table["step"][good], column[good])
-        return self._series[name]
+    def column(self, name: str) -> MetricSeries | None:
+        """The column of exactly this name; None if the run lacks it or it has no finite value."""
+        if name not in self._columns:
+            values = self.run.table.get(name)
+            finite = np.zeros(0, bool) if values is None else np.isfinite(values)
+            self._columns[name] = None
+            if values is not None and finite.any():
+                self._columns[name] = MetricSeries(name, self.run.table["step"][finite], values[finite])
+        return self._columns[name]
 
-    def get(self, quantity: str, least: int = LEAST) -> Series | None:
-        """The nearest relative of a quantity with at least `least` finite values."""
+    def get(self, quantity: str, least: int = LEAST) -> MetricSeries | None:
+        """The first variant of a quantity (`runs.metrics.VARIANTS`) that has at least `least` finite values."""
         for name in metrics.VARIANTS.get(quantity, (quantity,)):
-            found = self.exact(name)
-            if found is not None and len(found) >= least:
-                return found
+            series = self.column(name)
+            if series is not None and len(series) >= least:
+                return series
         return None
 
-    def lacks(self, quantity: str, least: int = LEAST) -> str:
-        """Why `get` found nothing, in a clause."""
+    def absence(self, quantity: str, least: int = LEAST) -> str:
+        """Why `get` returned None, as a clause."""
         names = metrics.VARIANTS.get(quantity, (quantity,))
-        rows = max((len(found) for name in names if (found := self.exact(name))), default=0)
+        rows = max((len(series) for name in names if (series := self.column(name))), default=0)
         title = metrics.metric(quantity).title.lower()
         return f"{rows} rows of {title} are fewer than {least}" if rows else f"no {title} is logged"
 
-    def components(self, kind: str = "component") -> dict[str, Series]:
-        """Reward components (or their spreads, kind="component_std") with enough values, by bare name."""
+    def components(self, kind: str = "component") -> dict[str, MetricSeries]:
+        """Reward components (or their spreads, kind="component_std") of at least SHORT rows, by bare name."""
         names = [name for name in self.run.table if name.startswith(kind + "/")]
-        found = {name.partition("/")[2]: self.exact(name) for name in names}
-        return {name: series for name, series in found.items() if series is not None and len(series) >= SHORT}
+        series = {name.partition("/")[2]: self.column(name) for name in names}
+        return {name: one for name, one in series.items() if one is not None and len(one) >= SHORT}
 
     @cached_property
-    def heldout(self) -> Series | None:
+    def heldout(self) -> MetricSeries | None:
         """The held-out score that was evaluated most often, accuracy before reward; None if there are too few."""
         best: tuple[int, int, str] | None = None
         for metric in self.run.evaluations.metrics:
             low = metric.lower()
-            if any(part in low for part in _OTHER):
+            if any(part in low for part in _NOT_SCORES):
                 continue
-            rank = next((i for i, part in enumerate(_BEST) if part in low), len(_BEST))
+            rank = next((i for i, part in enumerate(_SCORES) if part in low), len(_SCORES))
             count = int(np.isfinite(self.run.evaluations.of(metric).value).sum())
             if count >= EVALUATIONS and (best is None or (rank, -count, metric) < best):
                 best = (rank, -count, metric)
         if best is None:
             return None
         rows = self.run.evaluations.of(best[2])
-        good = np.isfinite(rows.value)
-        return Series(best[2], rows.step[good].astype(np.float64), rows.value[good])
+        finite = np.isfinite(rows.value)
+        return MetricSeries(best[2], rows.step[finite].astype(np.float64), rows.value[finite])
 
     @cached_property
-    def group(self) -> int | None:
-        """Rollouts in a group, from the groups or the settings; None if neither says."""
+    def group_size(self) -> int | None:
+        """Rollouts per group, from the groups or the settings; None if neither says."""
         if len(self.run.groups):
             return int(np.median(self.run.groups.sizes))
-        found = self.run.setting("group")
+        size = self.run.setting("group")
         try:
-            return None if found is None else int(found)
+            return None if size is None else int(size)
         except (TypeError, ValueError):
             return None
 
     @cached_property
-    def dead(self) -> Series | None:
+    def dead_fraction(self) -> MetricSeries | None:
         """Share of dead groups per step; a lower bound, and so named, where only other metrics prove some."""
         logged = self.get("dead_fraction")
         if logged is not None:
@@ -151,43 +160,48 @@ class View:
                 where, weights=dead_groups.is_dead_ragged(groups.rewards, groups.offsets)
             ) / np.bincount(where)
             if len(steps) >= LEAST:
-                return Series("dead_fraction of the groups", steps.astype(np.float64), shares)
+                return MetricSeries("dead_fraction of the groups", steps.astype(np.float64), shares)
         return self._dead_at_least()
 
+    @property
+    def dead_fraction_is_bound(self) -> bool:
+        """Whether `dead_fraction` is a lower bound only."""
+        return self.dead_fraction is not None and self.dead_fraction.name == LOWER_BOUND
+
     @cached_property
-    def binary(self) -> bool:
+    def binary_rewards(self) -> bool:
         """Whether rewards are 0 or 1: every batch's least and largest are, or the setting rewards=binary says so."""
         ends = [self.run.table.get(name) for name in ("reward_min", "reward_max")]
         seen = [end[np.isfinite(end)] for end in ends if end is not None]
         proved = len(seen) == 2 and all(len(end) and np.isin(end, (0.0, 1.0)).all() for end in seen)
         return proved or self.run.setting("rewards") == "binary"
 
-    def _dead_at_least(self) -> Series | None:
-        """1 where a whole batch had one reward; for 0/1 rewards the larger of two bounds.
+    def _dead_at_least(self) -> MetricSeries | None:
+        """Lower bound: 1 where a whole batch had one reward; for 0/1 rewards also the larger of two bounds.
 
-        p^G + (1 − p)^G, by convexity the least there can be at mean reward p; and 1 − √G std, since a live group
-        of 0/1 rewards has at least the spread √(1/G) (ddof 1).
+        p^G + (1 − p)^G, by convexity the least there can be at mean reward p; and 1 − √G std, since a live group of
+        0/1 rewards has at least the spread √(1/G) (ddof 1).
         """
         table = self.run.table
         bounds = []
         if "reward_max" in table and "reward_min" in table:
             spread = table["reward_max"] - table["reward_min"]
             bounds.append(np.where(np.isfinite(spread), (spread == 0).astype(np.float64), np.nan))
-        if self.binary and self.group and "reward" in table:
+        if self.binary_rewards and self.group_size and "reward" in table:
             p = np.clip(table["reward"], 0, 1)
-            bounds.append(p**self.group + (1 - p) ** self.group)
+            bounds.append(p**self.group_size + (1 - p) ** self.group_size)
             if "reward_std" in table:
-                bounds.append(1 - table["reward_std"] * math.sqrt(self.group))
+                bounds.append(1 - table["reward_std"] * math.sqrt(self.group_size))
         if not bounds:
             return None
         bound = np.fmax.reduce(bounds)
-        good = np.isfinite(bound)
-        return Series("dead_fraction, lower bound", table["step"][good], bound[good]) if good.sum() >= LEAST else None
+        finite = np.isfinite(bound)
+        return MetricSeries(LOWER_BOUND, table["step"][finite], bound[finite]) if finite.sum() >= LEAST else None
 
     @cached_property
     def reward_range(self) -> tuple[float, float] | None:
         """Least and largest reward seen; (0, 1) where the means lie there; None if unknown."""
-        low, high = self.exact("reward_min"), self.exact("reward_max")
+        low, high = self.column("reward_min"), self.column("reward_max")
         if len(self.run.groups):
             rewards = self.run.groups.rewards[np.isfinite(self.run.groups.rewards)]
             if len(rewards) and np.ptp(rewards) > 0:
@@ -198,3 +212,10 @@ class View:
         if reward is not None and reward.values.min() >= 0 and reward.values.max() <= 1:
             return 0.0, 1.0
         return None
+
+    def reward_margin(self, share: float) -> float | None:
+        """A change of the reward worth `share` of its range, or of two of its spreads where the range is not known."""
+        if self.reward_range is not None:
+            return share * (self.reward_range[1] - self.reward_range[0])
+        spread = self.get("reward_std", SHORT)
+        return None if spread is None else 2 * share * spread.level(EARLY).value

@@ -91,7 +91,7 @@ def checked(url: str) -> str:
     except ValueError:
         fine = False
     if not fine or any(letter.isspace() or not letter.isprintable() for letter in url):
-        raise UserError(f"--webhook {url!r} is no URL of http or https; write it like https://example.org/hook")
+        raise UserError(f"webhook {url!r} is no URL of http or https; write it like https://example.org/hook")
     return url
 
 

@@ -25,12 +25,14 @@ from typing import Any
 import numpy as np
 from transformers import TrainerCallback
 
-from grposcope.diagnosis.alarms import Alarm, Alarms, chosen, document
+from grposcope.diagnosis.alarms import Alarm, Alarms, modes
 from grposcope.diagnosis.webhook import Webhook
 from grposcope.engines import trl_completions, trl_record
 from grposcope.errors import UserError
+from grposcope.facts.diagnosis import alarm_line, alarm_message, flagged_modes, verdict
 from grposcope.runs import RunWriter, metrics, read
 from grposcope.runs.columns import number
+from grposcope.runs.run import Run
 from grposcope.runs.tail import Pace
 from grposcope.runs.trainers import definitions
 
@@ -79,7 +81,10 @@ class GRPOscopeCallback(TrainerCallback):
         self, folder: str | Path | None = None, stop_on: Iterable[str] = (), webhook: str | None = None
     ) -> None:
         self.folder = None if folder is None else Path(folder)
-        self.stop_on = chosen([stop_on] if isinstance(stop_on, str) else stop_on, "stop_on")
+        try:
+            self.stop_on = modes([stop_on] if isinstance(stop_on, str) else stop_on)
+        except UserError as error:
+            raise UserError(f"stop_on {error}") from None
         self.seconds = 0.0
         self._webhook = Webhook(webhook) if webhook else None
         self._broken = self._stop = False
@@ -158,16 +163,18 @@ class GRPOscopeCallback(TrainerCallback):
         if self._record is None:
             return
         self._flush(args, state, judge=False)
-        self._judge()
+        run = self._judge()
         done = state.global_step >= state.max_steps
-        verdict, modes = self._alarms.verdict, [f.mode for f in self._alarms.findings if f.status == "flagged"]
-        self._record.summary(
-            {"verdict": verdict, "flagged": modes, "steps": state.global_step, "interrupted": not done, **self._closing}
-        )
+        findings = self._alarms.findings
+        said = str(verdict(run, findings)) if findings else ""
+        self._record.summary({
+            "verdict": said, "flagged": flagged_modes(findings), "steps": state.global_step, "interrupted": not done,
+            **self._closing,
+        })  # fmt: skip
         self._record.phase("finished" if done else "interrupted", state.global_step, state.max_steps)
         self._record.close()
-        if verdict:
-            _say(f"grposcope: {_plain(verdict)}")
+        if said:
+            _say(f"grposcope: {_plain(said)}")
         _say(f"grposcope: the whole run on one page: grposcope report {self._record.folder}")
         self._record = None
         if self._webhook is not None:
@@ -231,18 +238,19 @@ class GRPOscopeCallback(TrainerCallback):
         if found:
             self._record.evaluation({"step": step, **found})
 
-    def _judge(self) -> None:
-        """Diagnose the record, and say what is new."""
+    def _judge(self) -> Run:
+        """Diagnose the record, and say what is new; the run as it was read."""
         assert self._record is not None
         run = read(self._record.folder)
         for alarm in self._alarms.look(run):
             trl_record.write(self._record.folder, alarm)
-            _say(f"grposcope: {_plain(str(alarm))}", logging.WARNING)
+            _say(f"grposcope: {_plain(alarm_line(alarm))}", logging.WARNING)
             if self._webhook is not None:
-                self._webhook.send(document(alarm, str(run.meta.source)))
+                self._webhook.send(alarm_message(alarm, str(run.meta.source)))
             if alarm.mode in self.stop_on:
                 self._stop = True
                 _say(f"grposcope: {alarm.mode} ends the run after the next step, as stop_on asks for", logging.WARNING)
+        return run
 
 
 def _number(value: Any) -> float:

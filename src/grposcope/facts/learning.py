@@ -26,7 +26,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from grposcope.diagnosis.quantities import LEAST, View
+from grposcope.diagnosis.quantities import LEAST, Quantities
 from grposcope.formatting import number, percent
 from grposcope.records import Estimate
 from grposcope.runs.run import Evaluations, Run
@@ -88,7 +88,7 @@ class Learning:
 
 def of_run(run: Run) -> Learning:
     """Whether a recorded run learned."""
-    reward = View(run).get("reward", least=1)
+    reward = Quantities(run).get("reward", least=1)
     return of_curves(evaluations(run), [] if reward is None else reward.values, run.steps)
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from grposcope.diagnosis.alarms import Alarm, Alarms
-from grposcope.diagnosis.quantities import View
+from grposcope.diagnosis.quantities import Quantities
 from grposcope.errors import UserError
+from grposcope.facts.diagnosis import alarm_line, flagged_modes, verdict
 from grposcope.formatting import number, percent, visible
 from grposcope.report import live_record
 from grposcope.runs.metrics import metric, variant
@@ -36,14 +37,15 @@ SAID = 4
 
 
 class Watching:
-    """A run while it goes, whoever writes it; the path need not exist yet. asked: minor modes to raise as well."""
+    """A run while it goes, whoever writes it; the path need not exist yet. minor: minor modes to raise as well."""
 
-    def __init__(self, path: Path, settings: Mapping[str, Any] | None = None, asked: Collection[str] = ()):
+    def __init__(self, path: Path, settings: Mapping[str, Any] | None = None, minor: Collection[str] = ()):
         self.path = path
         self.settings = settings
         self.own: live_record.Watched | None = None
         self.log = Log(path, settings)
-        self.alarms = Alarms(asked=asked)
+        self.alarms = Alarms(minor=minor)
+        self.verdict = ""
         self.problem = ""
         self._pace = Pace(READING)
 
@@ -84,6 +86,7 @@ class Watching:
         new: list[Alarm] = []
         if run is not None and not self.problem and (self.alarms.due(run.steps) or self._over(run)):
             new = self.alarms.look(run)
+            self.verdict = str(verdict(run, self.alarms.findings)) if self.alarms.findings else ""
         self._pace.spent(time.perf_counter() - began)
         return new
 
@@ -111,8 +114,8 @@ class Watching:
         """The same for programs."""
         run = self.log.run
         judged = {
-            "verdict": self.alarms.verdict or None,
-            "flagged": [finding.mode for finding in self.alarms.findings if finding.status == "flagged"],
+            "verdict": self.verdict or None,
+            "flagged": flagged_modes(self.alarms.findings),
             "alarms": self.alarms.raised,
         }
         if self.own is not None:
@@ -132,9 +135,9 @@ class Watching:
 
     def _judged(self, width: int) -> list[str]:
         """The verdict and the last alarms."""
-        rows = ["", *textwrap.wrap(visible(self.alarms.verdict, 600), width)] if self.alarms.verdict else []
+        rows = ["", *textwrap.wrap(visible(self.verdict, 600), width)] if self.verdict else []
         for alarm in self.alarms.raised[-SAID:]:
-            rows += textwrap.wrap(f"✗ {visible(str(alarm), 600)}", width, subsequent_indent="  ")
+            rows += textwrap.wrap(f"✗ {visible(alarm_line(alarm), 600)}", width, subsequent_indent="  ")
         return rows
 
 
@@ -157,7 +160,7 @@ def _metrics(run: Run, width: int) -> list[str]:
         values = run.table[name].tolist() if name else []
         if name and any(math.isfinite(value) and value != 0 for value in values):
             rows.append(live_record.line(metric(name).title, values, live_record.shown(name, values[-1]), width))
-        if quantity == "reward" and (held := View(run).heldout) is not None:
+        if quantity == "reward" and (held := Quantities(run).heldout) is not None:
             last = float(held.values[-1])
             said = percent(last) if held.values.min() >= 0 and held.values.max() <= 1 else number(last)
             title = "Held-out " + visible(held.name, 40)

@@ -1,1 +1,54 @@
-"""The rules of the diagnosis, one file per failure mode."""
+"""The failure modes that a diagnosis knows, and the rule that finds each: one file per mode or closely tied pair.
+
+To add a rule, write a file with a `Rule` and enter it here: one line per mode, at its place in the order.
+"""
+
+from __future__ import annotations
+
+from grposcope.diagnosis.findings import Rule
+from grposcope.diagnosis.rules import (
+    cancelling_components,
+    clip_saturation,
+    dead_groups,
+    entropy,
+    gradient_spikes,
+    kl,
+    length,
+    misconfiguration,
+    no_learning,
+    non_finite,
+    oscillation,
+    reward_decline,
+    reward_hacking,
+    zero_loss,
+)
+
+RULES: dict[str, Rule] = {
+    "misconfiguration": misconfiguration.RULE,
+    "non-finite": non_finite.RULE,
+    "growing oscillation": oscillation.RULE,
+    "reward hacking": reward_hacking.RULE,
+    "kl blow-up": kl.RULE,
+    "saturated": dead_groups.SATURATED,
+    "entropy collapse": entropy.RULE,
+    "entropy explosion": entropy.RULE,
+    "starved": dead_groups.STARVED,
+    "oscillation": oscillation.RULE,
+    "length": length.RULE,
+    "cancelling components": cancelling_components.RULE,
+    "gradient explosion": gradient_spikes.RULE,
+    "gradient spikes": gradient_spikes.RULE,
+    "clip saturation": clip_saturation.RULE,
+    "reward decline": reward_decline.RULE,
+    "zero loss": zero_loss.RULE,
+    "no learning": no_learning.RULE,
+}
+"""Mode -> its rule, causes before what follows: the first flagged mode is the headline, unless another explains it.
+
+A rule that tells two modes apart stands at both.
+"""
+
+
+def minor_modes() -> set[str]:
+    """Modes that say that nothing happens rather than that something goes wrong."""
+    return {mode for mode, rule in RULES.items() if rule.minor}

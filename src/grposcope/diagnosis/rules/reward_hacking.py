@@ -1,4 +1,9 @@
-"""Is the reward that rises the right one? Held against scores that are not trained on."""
+"""Reward hacking: the training reward rises while a score that it stands for does not.
+
+Such a score is a held-out evaluation, a component of the reward, a score that is logged without weight in the reward,
+or the task reward where the trained one has a KL penalty in it. The p-value is the least of these tests, times their
+number.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,8 @@ import math
 import numpy as np
 from scipy.special import stdtr
 
-from grposcope.diagnosis.findings import Evidence, Rule, Verdict, moved, unknown
-from grposcope.diagnosis.quantities import EVALUATIONS, LEAST, Series, View
+from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell, moved
+from grposcope.diagnosis.quantities import EVALUATIONS, LEAST, MetricSeries, Quantities
 from grposcope.timeseries.change import EARLY, fit
 from grposcope.timeseries.noise import Array, Contrast
 
@@ -21,43 +26,49 @@ EXACT = 1e-3
 FULL = 0.8
 """A score in [0, 1] that begins above this has no room to follow."""
 
+Test = tuple[float, str, tuple[Evidence, ...], int | None]
+"""p-value, reason, evidence, onset."""
 
-def hacking(view: View) -> Verdict:
+
+def check(quantities: Quantities) -> RuleResult:
     """Training reward rises while the held-out score, a component or the task reward does not."""
-    reward = view.get("reward")
+    reward = quantities.get("reward")
     if reward is None:
-        return unknown(view.lacks("reward"), "reward")
-    tests = [*_heldout(view, reward), *_monitors(view, reward), *_parts(view, reward), *_penalised(view)]
-    missing = () if view.heldout is not None else ("evaluation",)
-    if not tests and len(view.run.evaluations):
-        return unknown(f"too few held-out evaluations to tell a trend: {EVALUATIONS} are needed", *missing)
+        return cannot_tell(quantities.absence("reward"), "reward")
+    tests = [
+        *_against_heldout(quantities, reward),
+        *_against_unweighted(quantities, reward),
+        *_against_components(quantities, reward),
+        *_against_task_reward(quantities),
+    ]
+    missing = () if quantities.heldout is not None else ("evaluation",)
+    if not tests and len(quantities.run.evaluations):
+        return cannot_tell(f"too few held-out evaluations to tell a trend: {EVALUATIONS} are needed", *missing)
     if not tests:
-        return unknown("nothing but the training reward is logged, which cannot betray itself", *missing)
+        return cannot_tell("reward hacking cannot be seen in the training reward, and nothing else is logged", *missing)
     p, because, evidence, onset = min(tests, key=lambda test: test[0])
     p = min(1.0, p * len(tests))
-    return Verdict(p, because, evidence, onset if p < 0.5 else None, missing=missing)
+    return RuleResult(p, because, evidence, onset if p < 0.5 else None, missing=missing)
 
 
-Test = tuple[float, str, tuple[Evidence, ...], int | None]
-
-
-def _heldout(view: View, reward: Series) -> list[Test]:
-    held = view.heldout
+def _against_heldout(quantities: Quantities, reward: MetricSeries) -> list[Test]:
+    """The held-out score falls, or gains too little on the same scale: over the whole run, and over its second half."""
+    held = quantities.heldout
     if held is None:
         return []
     tests: list[Test] = []
     begin, span = reward.steps[0], reward.steps[-1] - reward.steps[0]
-    for name, share in (("whole run", 0.0), ("second half", 0.5)):
+    for part, share in (("whole run", 0.0), ("second half", 0.5)):
         inside, rows = held.steps >= begin + share * span, reward.steps >= begin + share * span
         if inside.sum() < EVALUATIONS or rows.sum() < LEAST:
             continue
-        trained, scored = fit(reward.values[rows]).change(), _ends(held.values[inside])
+        trained, scored = fit(reward.values[rows]).change(), _trend(held.values[inside])
         evidence = (
-            Evidence(f"change of {reward.name}, {name}", trained.value, trained.se),
-            Evidence(f"change of held-out {held.name}, {name}", scored.value, scored.se, "should follow"),
+            Evidence(f"change of {reward.name}, {part}", trained.value, trained.se),
+            Evidence(f"change of held-out {held.name}, {part}", scored.value, scored.se, "should follow"),
         )
-        because = f"reward {moved(trained.value)} and held-out {held.name} {moved(scored.value)} over the {name}"
-        onset = _parting(reward, held)
+        because = f"the reward {moved(trained.value)} and held-out {held.name} {moved(scored.value)} over the {part}"
+        onset = _best_evaluation(held)
         tests.append((max(trained.p_up, scored.p_down), because, evidence, onset))
         if _same_scale(reward, held):
             lag = scored.value - FOLLOWS * trained.value
@@ -67,7 +78,7 @@ def _heldout(view: View, reward: Series) -> list[Test]:
     return tests
 
 
-def _ends(values: np.ndarray) -> Contrast:
+def _trend(values: Array) -> Contrast:
     """Last minus first of a straight line through evaluations, which lie far enough apart for noise to be white."""
     x = np.linspace(-0.5, 0.5, len(values))
     slope, centre = float(x @ values / (x @ x)), float(values.mean())
@@ -79,21 +90,22 @@ def _ends(values: np.ndarray) -> Contrast:
     return Contrast(slope, error, float(stdtr(df, -slope / error)), float(stdtr(df, slope / error)))
 
 
-def _same_scale(reward: Series, held: Series) -> bool:
-    both = (reward, held)
-    return all(series.values.min() >= 0 and series.values.max() <= 1 for series in both) or reward.name == held.name
+def _same_scale(reward: MetricSeries, score: MetricSeries) -> bool:
+    """Whether both lie in [0, 1] or have one name."""
+    both = (reward, score)
+    return all(one.values.min() >= 0 and one.values.max() <= 1 for one in both) or reward.name == score.name
 
 
-def _parting(reward: Series, held: Series) -> int:
-    """Step of the evaluation after which held-out falls behind: its best, smoothed over three."""
+def _best_evaluation(held: MetricSeries) -> int:
+    """Step of the best evaluation, smoothed over three, after which the held-out score falls behind."""
     smooth = np.convolve(np.pad(held.values, 1, "edge"), np.ones(3) / 3, "valid")
     return int(held.steps[int(np.argmax(smooth))])
 
 
-def _monitors(view: View, reward: Series) -> list[Test]:
-    """Components that are logged and not trained on: somebody's way to watch the true score."""
+def _against_unweighted(quantities: Quantities, reward: MetricSeries) -> list[Test]:
+    """A component that is logged and not trained on gains too little: often it is the score that is really meant."""
     tests: list[Test] = []
-    for name, series in untrained(view, reward).items():
+    for name, series in unweighted(quantities, reward).items():
         if not _same_scale(reward, series) or series.level(EARLY).value > FULL:
             continue
         trained, scored = reward.curve.change(), series.curve.change()
@@ -103,22 +115,21 @@ def _monitors(view: View, reward: Series) -> list[Test]:
             Evidence("change of reward", trained.value, trained.se),
             Evidence(f"change of {name}, which has no weight in it", scored.value, scored.se, "should follow"),
         )
-        because = (
-            f"reward {moved(trained.value)} while {name}, which is logged beside it and has no weight in it, "
-            f"{moved(scored.value)}"
-        )
+        only = "only " if 0 < scored.value < FOLLOWS * trained.value else ""
+        score = moved(scored.value).replace("rose by ", f"rose by {only}")
+        because = f"the reward {moved(trained.value)} while {name}, which is logged but has no weight in it, {score}"
         tests.append((max(trained.p_up, behind.p_down), because, evidence, reward.onset()))
     return tests
 
 
-def untrained(view: View, reward: Series) -> dict[str, Series]:
-    """The components that the record proves to have no weight in the reward.
+def unweighted(quantities: Quantities, reward: MetricSeries) -> dict[str, MetricSeries]:
+    """Components that the record proves to have no weight in the reward.
 
-    That is: another component *is* the reward; or the reward is a weighted sum of all to EXACT of its spread, with one
-    solution, in which theirs is 0.
+    Either another component *is* the reward; or the reward is a weighted sum of all components to EXACT of its spread,
+    with one solution, in which their weight is 0.
     """
-    parts = {name: series for name, series in view.components().items() if len(series) >= LEAST}
-    table = view.run.table
+    parts = {name: series for name, series in quantities.components().items() if len(series) >= LEAST}
+    table = quantities.run.table
     target = table[reward.name]
     columns = [table[f"component/{name}"] for name in parts]
     rows = np.isfinite(np.array([target, *columns])).all(0)
@@ -133,52 +144,57 @@ def untrained(view: View, reward: Series) -> dict[str, Series]:
     weights, _, rank, _ = np.linalg.lstsq(centred.T, y - y.mean(), rcond=1e-9)
     if rank < len(parts) or np.abs(weights @ centred - (y - y.mean())).max() > near:
         return {}
-    idle: Array = np.abs(weights) * x.std(1)
-    return {name: series for (name, series), effect in zip(parts.items(), idle, strict=True) if effect <= near}
+    effects: Array = np.abs(weights) * x.std(1)
+    return {name: series for (name, series), effect in zip(parts.items(), effects, strict=True) if effect <= near}
 
 
-def _parts(view: View, reward: Series) -> list[Test]:
-    idle = untrained(view, reward)
-    parts = {name: s for name, s in view.components().items() if len(s) >= LEAST and name not in idle}
+def _against_components(quantities: Quantities, reward: MetricSeries) -> list[Test]:
+    """A component that has weight in the reward falls while the reward rises."""
+    without_weight = unweighted(quantities, reward)
+    parts = {
+        name: series
+        for name, series in quantities.components().items()
+        if len(series) >= LEAST and name not in without_weight
+    }
     if len(parts) < 2:
         return []
     total = reward.curve.change()
     tests: list[Test] = []
     for name, series in parts.items():
-        own = series.curve.change()
+        part = series.curve.change()
         evidence = (
             Evidence("change of reward", total.value, total.se),
-            Evidence(f"change of component {name}", own.value, own.se, "should not fall"),
+            Evidence(f"change of component {name}", part.value, part.se, "should not fall"),
         )
-        because = f"reward {moved(total.value)} while its component {name} {moved(own.value)}"
-        tests.append((max(total.p_up, own.p_down), because, evidence, series.onset() if own.p_down < 0.01 else None))
+        because = f"the reward {moved(total.value)} while its component {name} {moved(part.value)}"
+        tests.append((max(total.p_up, part.p_down), because, evidence, series.onset() if part.p_down < 0.01 else None))
     return tests
 
 
-def _penalised(view: View) -> list[Test]:
-    task, trained = view.exact("reward"), view.exact("reward_after_kl")
+def _against_task_reward(quantities: Quantities) -> list[Test]:
+    """The task reward falls while the reward after its KL penalty, which is what is trained on, rises."""
+    task, trained = quantities.column("reward"), quantities.column("reward_after_kl")
     if task is None or trained is None or min(len(task), len(trained)) < LEAST:
         return []
     if np.array_equal(task.values, trained.values):
         return []
-    own, after = task.curve.change(), trained.curve.change()
+    before, after = task.curve.change(), trained.curve.change()
     evidence = (
-        Evidence("change of reward", own.value, own.se),
+        Evidence("change of reward", before.value, before.se),
         Evidence("change of reward_after_kl", after.value, after.se, "what is optimised"),
     )
-    because = f"the task reward {moved(own.value)} while the reward after its KL penalty {moved(after.value)}"
-    onset = task.onset() if own.p_down < 0.01 else None
-    return [(max(own.p_down, after.p_up), because, evidence, onset)]
+    because = f"the task reward {moved(before.value)} while the reward after its KL penalty {moved(after.value)}"
+    onset = task.onset() if before.p_down < 0.01 else None
+    return [(max(before.p_down, after.p_up), because, evidence, onset)]
 
 
-RULES = (
-    Rule(
-        "reward hacking", ("reward", "evaluation"),
-        "p = the larger of: reward rises; and the held-out score (a component; the task reward before KL) falls, or "
-        f"a score without weight in the reward gains less than {FOLLOWS:g} × as much; least p × number of looks",
-        f"each part p < α; needs {EVALUATIONS} evaluations in the part looked at",
-        "theory: the proxy's fixed point drifts from the true one; test ours",
-        "stop at the onset, read completions for what the verifier overlooks, mend it, raise the KL coefficient",
-        hacking,
-    ),
-)  # fmt: skip
+RULE = Rule(
+    mode="reward hacking",
+    needs=("reward", "evaluation"),
+    statistic="p = the larger of: reward rises; and the held-out score (a component; the task reward before KL) falls, "
+    f"or a score without weight in the reward gains less than {FOLLOWS:g} × as much; least p × number of looks",
+    threshold=f"each part p < α; needs {EVALUATIONS} evaluations in the part looked at",
+    source="theory: the proxy's fixed point drifts from the true one; the test is a method of this project",
+    advice="stop at the onset, read completions for what the verifier overlooks, mend it, raise the KL coefficient",
+    check=check,
+)

@@ -9,9 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from grposcope.diagnosis import Finding, diagnose
-from grposcope.diagnosis.diagnose import RULES
-from grposcope.diagnosis.how_to_log import HOW
-from grposcope.diagnosis.verdict import sentence
+from grposcope.diagnosis.rules import RULES
+from grposcope.facts.diagnosis import describe, flagged_modes, verdict
 from grposcope.formatting import visible
 from grposcope.report.charts.diagnosis import marked
 from grposcope.report.elements import Figure, PageTable, Section
@@ -28,36 +27,31 @@ Findings = Sequence[Finding]
 
 
 def section(runs: Sequence[Run]) -> Section | None:
-    """One run: its verdict, a line per rule, and charts of what is flagged. Several: a verdict each."""
+    """Diagnosis of one run: its verdict, a line per rule, and charts of what is flagged; of several: a verdict each."""
     if not any(run.steps for run in runs):
         return None
-    return judged(runs, [diagnose(run) if run.steps else () for run in runs])
+    return section_of(runs, [diagnose(run) if run.steps else () for run in runs])
 
 
-def judged(runs: Sequence[Run], findings: Sequence[Findings], folded: bool = True) -> Section:
-    """The same of runs that are diagnosed already. folded: whether rules that are not flagged are shown when asked."""
+def section_of(runs: Sequence[Run], findings: Sequence[Findings], folded: bool = True) -> Section:
+    """The same section from findings that were computed before. folded: show unflagged rules on request only."""
     names = labels(runs)
-    verdicts = [visible(sentence(run, found), LIMIT) for run, found in zip(runs, findings, strict=True)]
+    verdicts = [visible(str(verdict(run, of_run)), LIMIT) for run, of_run in zip(runs, findings, strict=True)]
     numbers = {
-        name: {"verdict": verdict, "flagged": _flagged(found), "findings": [asdict(finding) for finding in found]}
-        for name, verdict, found in zip(names, verdicts, findings, strict=True)
+        name: {"verdict": said, "flagged": flagged_modes(of_run), "findings": [asdict(finding) for finding in of_run]}
+        for name, said, of_run in zip(names, verdicts, findings, strict=True)
     }
     if len(runs) > 1:
-        rows = [(name, verdict) for name, verdict in zip(names, verdicts, strict=True)]
+        rows = list(zip(names, verdicts, strict=True))
         return Section("diagnosis", "Diagnosis", tables=[PageTable("", ("run", "verdict"), rows)], numbers=numbers)
-    (run,), (found,) = runs, findings
     return Section(
-        "diagnosis", "Diagnosis", text=[verdicts[0]], figures=_figures(run, found), tables=_tables(found, folded),
-        numbers=numbers,
+        "diagnosis", "Diagnosis", text=[verdicts[0]], figures=_figures(runs[0], findings[0]),
+        tables=_tables(findings[0], folded), numbers=numbers,
     )  # fmt: skip
 
 
-def _flagged(findings: Findings) -> list[str]:
-    return [finding.mode for finding in findings if finding.status == "flagged"]
-
-
 def _tables(findings: Findings, folded: bool) -> list[PageTable]:
-    """All rules, or what is flagged, and the rest for those who ask."""
+    """One table of all rules; or one of the flagged rules, and a folded one of the rest."""
     if not folded:
         return [_table("Rules", findings)]
     flagged = [finding for finding in findings if finding.status == "flagged"]
@@ -66,24 +60,23 @@ def _tables(findings: Findings, folded: bool) -> list[PageTable]:
 
 
 def _table(title: str, findings: Findings, folded: bool = False) -> PageTable:
-    """A line per rule."""
+    """A row per rule."""
     rows = []
-    for finding in findings:
-        flagged = finding.status == "flagged"
-        lacking = [f"to tell, log {name}: {HOW.get(name, name)}" for name in finding.missing]
+    for finding in map(describe, findings):
+        to_log = [f"to tell, log {name}: {how}" for name, how in finding.to_log.items()]
         rows.append((
             finding.mode,
             finding.status,
             "" if finding.onset is None else f"{finding.onset:,}",
             f"{finding.confidence:.3f}" if math.isfinite(finding.confidence) else "",
-            visible("; ".join([finding.because, *map(str, finding.evidence)]), LIMIT),
-            visible(finding.advice if flagged else "; ".join(lacking), LIMIT),
+            visible("; ".join([finding.because, *finding.evidence]), LIMIT),
+            visible(finding.advice or "; ".join(to_log), LIMIT),
         ))  # fmt: skip
     header = ("rule", "status", "since step", "confidence", "evidence", "what to do")
     return PageTable(
         title, header, rows,
-        "Confidence is 1 − p, adjusted for the number of rules: of runs without any failure, at most a share of "
-        "1 − confidence shows a finding as strong. Evidence: value ± standard error.", folded,
+        "Confidence is 1 − p, adjusted for the number of rules: at most a share 1 − confidence of the runs without any "
+        "failure shows a finding as strong. Evidence: value ± standard error.", folded,
     )  # fmt: skip
 
 
@@ -102,7 +95,7 @@ def evident(finding: Finding, table: Mapping[str, Any]) -> list[str]:
     """The columns that a finding speaks of: those its evidence names, and what its rule needs."""
     said = " ; ".join(evidence.what for evidence in finding.evidence)
     named = [name for name in table if name != "step" and re.search(rf"(?<![\w/]){re.escape(name)}(?![\w/])", said)]
-    needs = next((rule.needs for rule in RULES if rule.mode == finding.mode), ())
+    needs = RULES[finding.mode].needs
     found = [name for quantity in needs if (name := variant(quantity, table)) is not None]
     related = {other for name in named for names in VARIANTS.values() if name in names for other in names}
     return list(dict.fromkeys([*named, *(name for name in found if name not in related)]))

@@ -1,0 +1,38 @@
+"""Clip saturation: too many tokens have no gradient because the clip of the ratio holds them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grposcope.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, cannot_tell
+from grposcope.diagnosis.quantities import SHORT, Quantities
+from grposcope.timeseries import level as levels
+from grposcope.timeseries.change import LATE
+
+HELD = 0.3
+"""Share of tokens held by the clip that is too much."""
+
+
+def check(quantities: Quantities) -> RuleResult:
+    """The late share of tokens held by the clip, both sides, above HELD."""
+    both = quantities.get("clip_fraction", SHORT)
+    low, high = quantities.run.table.get("clip_low"), quantities.run.table.get("clip_high")
+    values = both.values if both is not None else low + high if low is not None and high is not None else None
+    values = values[np.isfinite(values)] if values is not None else None
+    if values is None or len(values) < SHORT:
+        return cannot_tell("no clip fraction is logged", "clip_fraction")
+    over = levels.level(values, LATE, HELD)
+    share = over.value + HELD
+    evidence = (Evidence(f"clip fraction, last {1 - LATE[0]:.0%}", share, over.se, f"limit {HELD:g}"),)
+    return RuleResult(over.p_up, f"{share:.1%} of tokens are held by the clip", evidence)
+
+
+RULE = Rule(
+    mode="clip saturation",
+    needs=("clip_fraction",),
+    statistic="late clip fraction − limit",
+    threshold=f"> {HELD:g} of tokens",
+    source=OWN_METHOD,
+    advice="take fewer updates per batch or a lower learning rate; check that sampler and trainer agree",
+    check=check,
+)

@@ -1,0 +1,52 @@
+"""Entropy collapse and entropy explosion: the late entropy of the policy against the early one."""
+
+from __future__ import annotations
+
+import math
+
+from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell
+from grposcope.diagnosis.quantities import SHORT, Quantities
+from grposcope.timeseries import level as levels
+from grposcope.timeseries.change import EARLY, LATE
+
+COLLAPSED = 0.2
+"""Entropy below this share of its early mean has collapsed."""
+
+EXPLODED = 3.0
+"""Entropy above this multiple of its early mean has exploded."""
+
+
+def check(quantities: Quantities) -> RuleResult:
+    """Late geometric mean below COLLAPSED × or above EXPLODED × the early one."""
+    entropy = quantities.get("entropy", SHORT)
+    if entropy is None:
+        return cannot_tell(quantities.absence("entropy", SHORT), "entropy")
+    if entropy.logs is None:
+        because = "the entropy is not positive, so it is that of a continuous policy or a term of the loss"
+        return cannot_tell(because, "entropy")
+    early, late = entropy.geometric_mean(EARLY), entropy.geometric_mean(LATE)
+    low = levels.change(entropy.logs, EARLY, LATE, minus=math.log(COLLAPSED)).p_down
+    high = levels.change(entropy.logs, EARLY, LATE, minus=math.log(EXPLODED)).p_up
+    evidence = (
+        Evidence(f"{entropy.name}, first {EARLY[1]:.0%}", *early),
+        Evidence(f"{entropy.name}, last {1 - LATE[0]:.0%}", *late, f"collapsed below {COLLAPSED:g} × early"),
+    )
+    because = f"the entropy went from {early[0]:.3g} to {late[0]:.3g} nats"
+    if high < low:
+        return RuleResult(
+            min(1.0, 2 * high), because, evidence, entropy.onset(), "entropy explosion",
+            "lower the learning rate or the entropy bonus; look at completions for gibberish",
+        )  # fmt: skip
+    p = min(1.0, 2 * low)
+    return RuleResult(p, because, evidence, entropy.onset() if p < 0.5 else None)
+
+
+RULE = Rule(
+    mode="entropy collapse",
+    needs=("entropy",),
+    statistic="mean log entropy, late − early − log ρ",
+    threshold=f"late < {COLLAPSED:g} × early (collapse) or > {EXPLODED:g} × early (explosion)",
+    source="theory: policy concentration; the ratios are chosen by this project",
+    advice="raise the upper clip (clip-higher, DAPO), add an entropy bonus or KL, or lower the learning rate",
+    check=check,
+)

@@ -1,0 +1,71 @@
+"""Oscillation: the reward swings, and the swings stay or grow.
+
+In theory the multipliers e^{γ ± iω} of the training dynamics lie near or outside the unit circle. Two statistics are
+computed, and the lesser p-value is doubled: an F test of a sinusoid (`timeseries.periodogram`), which says more where
+it is sure, and the likelihood of a broad peak in the spectrum (`timeseries.spectral_peak`), for swings whose period
+changes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell
+from grposcope.diagnosis.quantities import Quantities
+from grposcope.timeseries import periodogram, spectral_peak
+from grposcope.timeseries.oscillation import Oscillation
+from grposcope.timeseries.periodogram import SEEN
+
+SHARE = 0.2
+"""An oscillation that explains a smaller share of the detrended variance is not flagged."""
+
+SURE = 0.01
+"""Posterior chance of γ ≤ 0 below which swings grow, and of γ ≥ 0 below which they fade."""
+
+
+def check(quantities: Quantities) -> RuleResult:
+    """Swings of the reward that last; their mode is "growing oscillation" where they surely grow."""
+    reward = quantities.get("reward")
+    if reward is None:
+        return cannot_tell(quantities.absence("reward"), "reward")
+    sinusoid, any_shape = periodogram.oscillation(reward.values), spectral_peak.oscillation(reward.values)
+    if sinusoid is None or any_shape is None:
+        return cannot_tell("the reward is constant or its rows are too few to show an oscillation")
+    swing = sinusoid if lasting(sinusoid) <= max(lasting(any_shape), SEEN) else any_shape
+    steps_per_row = float(np.median(np.diff(reward.steps))) if len(reward) > 1 else 1.0
+    period = swing.period * steps_per_row
+    growing, fading = swing.growing < SURE, swing.fading < SURE
+    evidence = (
+        Evidence("period in steps", period),
+        Evidence("amplitude at the end", swing.amplitude),
+        Evidence("share of the detrended variance", swing.share, limit=f"counts from {SHARE:g}"),
+        Evidence("modulus of the multiplier per row", swing.root.value, swing.root.se, "grows above 1"),
+    )
+    p = min(1.0, 2 * lasting(sinusoid), 2 * lasting(any_shape))
+    course = "grow" if growing else "fade" if fading else "do not die out"
+    because = (
+        f"the reward swings with a period of {period:.3g} steps and an amplitude of {swing.amplitude:.2g}, and the "
+        f"swings {course}"
+    )
+    if p > 0.5:
+        because = "the reward shows no lasting oscillation"
+    onset = int(reward.steps[swing.first]) if p < 0.5 else None
+    return RuleResult(p, because, evidence, onset, "growing oscillation" if growing else "")
+
+
+def lasting(swing: Oscillation) -> float:
+    """The p-value of a swing; 1 where the swing explains little of the variance or fades."""
+    return swing.p if swing.share >= SHARE and swing.fading >= SURE else 1.0
+
+
+RULE = Rule(
+    mode="oscillation",
+    needs=("reward",),
+    statistic="F test of a sinusoid with exponential envelope above AR(1) + white noise, least p × frequencies × "
+    "windows; likelihood of a broad peak in the spectrum over the largest of such noises, × windows; × 2",
+    threshold=f"p < α and {SHARE:g} of the detrended variance; growing: P(γ ≤ 0) < {SURE:g}; from 40 rows, 3 cycles",
+    source="theory: multipliers near the unit circle, refresh interval near N*; the test is a method of this project "
+    "(after Mann & Lees 1996)",
+    advice="refresh rollouts more often (fewer updates per batch), lower the learning rate or the momentum",
+    check=check,
+)
