@@ -74,3 +74,12 @@ def test_values_as_numbers() -> None:
     assert math.isnan(json_number(None) or 0.0)
     assert json_number("-Infinity") == -math.inf
     assert [json_number(value) for value in ("0.5", [], {})] == [None, None, None]
+
+
+def test_a_growing_file_may_end_within_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "growing.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2')
+    assert [row for _, row in json_lines(path, growing=True)] == [{"a": 1}]
+    path.write_text('{"a": 1\n{"a": 2}\n')
+    with pytest.raises(UserError, match="line 1"):
+        list(json_lines(path, growing=True))

@@ -82,17 +82,25 @@ def json_object(line: bytes | str, where: str, remedy: str = MEND) -> dict[str, 
     return row
 
 
-def json_lines(path: Path, remedy: str = MEND) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_lines(path: Path, remedy: str = MEND, growing: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number from 1, object) of every line that is not blank, read as it is asked for; gzip is recognised.
 
+    growing: leave out a last line without its newline that is no JSON object yet, as in a file that is being written.
     UserError, naming file and line, for a line that is no JSON object and for a file that cannot be read.
     """
     number = 0
     try:
         with _plain_or_gzip(path) as file:
             for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, json_object(line, f"{path}, line {number}", remedy)
+                if not line.strip():
+                    continue
+                try:
+                    row = json_object(line, f"{path}, line {number}", remedy)
+                except UserError:
+                    if growing and not line.endswith(b"\n"):
+                        return
+                    raise
+                yield number, row
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file; give the path of a JSONL file") from None
     except IsADirectoryError:

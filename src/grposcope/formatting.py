@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 UNSEEN = (
     "\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u115f\\u1160\\u180e"
@@ -66,3 +66,23 @@ def number(value: float) -> str:
 def listed(items: Sequence[str]) -> str:
     """a, b and c."""
     return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
+
+
+def span(low: float, high: float, form: Callable[[float], str] = number) -> str:
+    """An interval as "low to high"."""
+    return f"{form(low)} to {form(high)}"
+
+
+def table(rows: Sequence[Sequence[str]], indent: str = "", right: bool = False) -> str:
+    """Rows of cells with aligned columns for a terminal; the first row is the header.
+
+    right: align all columns but the first to the right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        if right:
+            cells[1:] = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return "\n".join(lines)

@@ -15,6 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import synthetic
 import synthetic_probe
+from grposcope.facts import group_size as group_size_facts
 from grposcope.files import dumps
 from grposcope.geometry import probe
 from grposcope.geometry import record as records
@@ -284,8 +285,8 @@ def test_the_verdict_is_that_of_the_library(folder: Path) -> None:
     low, high = plan.interval
     loss = planning.loss(found.pooled, np.array([6]), 0, 1)[0, 0]
     assert section.text[0].startswith(
-        f"G* = {plan.continuous.value:.3g} ({low:.3g} to {high:.3g}): {plan.integer} rollouts per prompt make the "
-        f"smallest error; at G = 6 you need {100 * loss:.0f}% more rollouts"
+        f"Best G = {plan.integer} (G* = {plan.continuous.value:.3g}, 95% interval {low:.3g} to {high:.3g}); any G from "
+        f"{plan.near[0]} to {plan.near[1]} needs at most 5% more rollouts. At G = 6 you need {100 * loss:.0f}% more "
     )
     numbers = section.numbers["one"]
     assert numbers["plan"]["continuous"]["value"] == plan.continuous.value
@@ -297,7 +298,7 @@ def test_the_verdict_is_that_of_the_library(folder: Path) -> None:
 
 
 def test_a_run_is_told_what_its_own_group_size_loses(run: Run) -> None:
-    assert "at G = 9 you need" in shown(group_size.section, run).text[0]
+    assert "At G = 9 you need" in shown(group_size.section, run).text[0]
 
 
 def test_the_parts_of_the_error_add_up(folder: Path) -> None:
@@ -329,7 +330,7 @@ def test_a_blocks_optimum_is_that_of_the_sum_of_its_layers(folder: Path) -> None
 
 
 def test_layers_too_large_to_read_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_size, "LARGEST", 1000)
+    monkeypatch.setattr(group_size_facts, "LARGEST_LAYERS", 1000)
     section = shown(group_size.section, read(folder))
     assert "grposcope plan --layers reads it" in text(section)
     assert "group_size_blocks" not in [f.name for f in section.figures]
@@ -346,7 +347,7 @@ def test_layers_too_large_to_read_are_left_out(folder: Path, monkeypatch: pytest
 def test_it_says_when_it_cannot_tell(tmp_path: Path, made: dict[str, Any], reason: str) -> None:
     run = read(synthetic_probe.make(tmp_path / "probe", **made))
     section = shown(group_size.section, run)
-    assert section.text[0].startswith("Cannot tell: ")
+    assert section.text[0].startswith("Cannot tell the best group size: ")
     assert reason in section.text[0]
     assert not section.figures
     assert not section.tables
@@ -366,7 +367,7 @@ def test_an_interval_without_end_is_no_verdict(tmp_path: Path) -> None:
     rewards = np.zeros((12, 6))
     rewards[0, 0] = rewards[1, :3] = 1
     section = shown(group_size.section, read(synthetic_probe.make(tmp_path / "probe", prompts=12, rewards=rewards)))
-    assert section.text[0].startswith("Cannot tell a best group size: ")
+    assert section.text[0].startswith("Cannot tell the best group size: ")
     assert "from 2 of 12 groups with unequal rewards" in section.text[0]
     assert "at most 5% more rollouts" not in text(section)
     assert all(json.dumps(f.data, allow_nan=False) for f in section.figures)

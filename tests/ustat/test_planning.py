@@ -186,7 +186,7 @@ def test_refusals_name_what_remains() -> None:
 
     with pytest.raises(UserError, match=r"one prompt does not tell V_p.*what remains is Σ₁"):
         planning.optimal_group(probe(1, 6))
-    with pytest.raises(UserError, match=r"need 4 rollouts.*the probe has 3.*at G = 2 and .* at G = 3.*--group 4"):
+    with pytest.raises(UserError, match=r"need 4 rollouts.*the probe has 3.*at G = 2 and .* at G = 3.*of 4 or more"):
         planning.optimal_group(probe(5, 3))
     with pytest.raises(UserError, match="all rewards are equal"):
         planning.optimal_group(probe(5, 4, np.ones((5, 4))))

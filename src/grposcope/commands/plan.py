@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import HELP
 from grposcope.errors import UserError
+from grposcope.formatting import number, table
 
 if TYPE_CHECKING:
+    from grposcope.facts.group_size import GroupSize, LayerSize, RewardCurve
     from grposcope.records import Estimate
     from grposcope.runs.probe import ProbeGram
-    from grposcope.ustat.moments import Moments
     from grposcope.ustat.planning import Allocation
 
 EXAMPLES = """\
@@ -28,6 +27,16 @@ examples:
   grposcope plan runs/demo                                from the run's last probe (runs/demo/probes/), if it has one
   grposcope plan runs/other --last 20                     from rewards alone: dead groups at each group size
 """
+
+
+MEANING = {
+    "sigma1": "Σ₁   variance per rollout if V were known",
+    "delta": "Δ    price of not knowing V",
+    "prompt_variance": "V_p  how gradients differ between prompts",
+    "g2": "E‖g‖²  mean square of a prompt's gradient",
+    "mean2": "‖E g‖²  square of the gradient itself",
+}
+"""What the table of moments calls them."""
 
 
 def add(commands: Any) -> None:
@@ -66,30 +75,34 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan, then one line of JSON."""
     from grposcope.files import dumps
-    from grposcope.runs import probe as probes
 
-    folder: Path = arguments.path
     for name, least in (("last", 1), ("replicates", 20), ("seed", 0)):
         if getattr(arguments, name) < least:
             raise UserError(f"--{name} {getattr(arguments, name)} must be at least {least}")
-    own = [probe for probe in probes.of_run(folder) if probe.gram_bytes()]
-    if own:
-        text, document = _from_probe(own[-1].folder or folder, arguments)
-    elif probes.recognises(folder) or (folder / "gram.npz").exists():
-        text, document = _from_probe(folder, arguments)
-    elif (folder / "groups.jsonl").exists():
-        text, document = _from_run(folder, arguments)
-    elif (folder / "config.json").exists():
+    text, document = _plan(arguments.path, arguments)
+    print(text)
+    print(dumps({"folder": str(arguments.path), **document}))
+    return 0
+
+
+def _plan(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Text and JSON: from the last probe of a run that kept its Gram, a probe, or the rewards of a run."""
+    from grposcope.runs import probe as probes
+
+    kept = [probe.folder for probe in probes.of_run(folder) if probe.gram_bytes()]
+    if kept:
+        return _from_probe(kept[-1] or folder, arguments)
+    if probes.recognises(folder) or (folder / probes.GRAM).exists():
+        return _from_probe(folder, arguments)
+    if (folder / "groups.jsonl").exists():
+        return _from_run(folder, arguments)
+    if (folder / "config.json").exists():
         raise UserError(
             f"{folder} is a model: its gradients have to be measured first; run `grposcope probe --model {folder} "
             f"--out probe`, then `grposcope plan probe`"
         )
-    else:
-        missing = "is neither a probe (probe.json, gram.npz) nor a run (groups.jsonl)"
-        raise UserError(f"{folder} {missing if folder.is_dir() else 'is no folder'}; give one or the other")
-    print(text)
-    print(dumps({"folder": str(folder), **document}))
-    return 0
+    problem = "is neither a probe (probe.json, gram.npz) nor a run (groups.jsonl)"
+    raise UserError(f"{folder} {problem if folder.is_dir() else 'is no folder'}; give one or the other")
 
 
 def _groups(text: str) -> tuple[int, ...]:
@@ -102,148 +115,183 @@ def _groups(text: str) -> tuple[int, ...]:
     return sizes
 
 
-# A probe
+# From a probe
 
 
 def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from grposcope.commands import plan_text
+    from grposcope.facts import group_size
     from grposcope.runs import probe as probes
-    from grposcope.ustat import moments, planning
 
-    about = _about(folder)
+    subject, about = _about(folder)
     probe = probes.read_gram(folder, layers=arguments.layers)
+    if arguments.layers and probe.layers is None:
+        raise UserError(f"{folder / probes.GRAM} holds no Gram matrices of layers; leave out --layers or probe them")
     if arguments.truncated == "drop":
         probe = probe.without_truncated()
-    found = moments.from_gram(probe.gram, probe.rewards, arguments.replicates, arguments.seed)
     costs = (arguments.prompt_cost, arguments.rollout_cost)
-    plan = planning.optimal_group(found, *costs, groups=arguments.groups)
+    resampled = (arguments.replicates, arguments.seed)
+    facts = group_size.of_gram(probe.gram, probe.rewards, arguments.groups, *costs, *resampled)
     prompts, group = probe.rewards.shape
     budget = arguments.budget if arguments.budget is not None else prompts * (costs[0] + costs[1] * group)
-    batch = planning.allocate(found, budget, *costs, arguments.multiple)
-    values, errors = _moments(found), _errors(found, batch)
+    batch = facts.allocate(budget, arguments.multiple)
+    errors = facts.gradient_errors(batch.prompts, batch.group)
     parts = [
-        plan_text.heading(about, probe), plan_text.moments(found, values), plan_text.curve(plan, probe),
-        plan_text.verdict(plan), plan_text.batch(found, batch, budget, errors),
-        plan_text.dead(found, probe, batch.group),
+        _heading(subject, probe), _moments(facts), _curve(facts), facts.sentence(),
+        _batch(facts, batch, budget, errors), facts.dead_sentence(batch.group),
     ]  # fmt: skip
     document = {
         "kind": "probe",
         "probe": {"folder": str(folder), **about},
-        "moments": values,
-        "plan": {**asdict(plan), "budget": budget, "allocation": asdict(batch)},
+        "moments": {name: _moment(facts, name) for name in group_size.MOMENTS},
+        "plan": {**asdict(facts.plan), "budget": budget, "allocation": asdict(batch)},
         "errors": errors,
     }
     if arguments.layers:
-        document["layers"] = layers = _layers(probe, folder, costs, arguments)
-        parts.append(plan_text.layers(layers))
+        document["layers"] = layers = group_size.by_layer(probe, *costs, *resampled)
+        parts.append(_layers(layers))
     return "\n\n".join(parts), document
 
 
-def _about(folder: Path) -> dict[str, Any]:
-    """What probe.json says in single values, and the step; nothing where there is only a Gram."""
+def _about(folder: Path) -> tuple[str, dict[str, Any]]:
+    """What was probed in words, and the single values of probe.json with the step; empty where there is only a Gram."""
+    from grposcope.facts import geometry
     from grposcope.runs import probe as probes
 
     if not probes.recognises(folder):
-        return {}
+        return "", {}
     probe = probes.read(folder)
-    return {**probe.scalars(), "step": probe.step}
+    return geometry.subject(probe), {**probe.scalars(), "step": probe.step}
 
 
-def _moments(found: Moments) -> dict[str, dict[str, Any]]:
-    """The moments that a plan needs, each with its 95 % interval."""
-    values = {}
-    for name in ("sigma1", "delta", "prompt_variance", "g2", "mean2"):
-        statistic = "none" if name == "g2" else name
-        low, high = found.interval(lambda s, statistic=statistic: getattr(s, statistic))  # type: ignore[misc]
-        values[name] = {**asdict(getattr(found, name)), "low": low, "high": high}
-    return values
+def _moment(facts: GroupSize, name: str) -> dict[str, Any]:
+    """A moment with its 95% interval."""
+    low, high = facts.moment_interval(name)
+    return {**asdict(getattr(facts.moments, name)), "low": low, "high": high}
 
 
-def _errors(found: Moments, batch: Allocation) -> dict[str, Estimate]:
-    """The mean-squared error of each kind of gradient for this batch."""
-    from grposcope.ustat import mse
-
-    at = (found, batch.prompts, batch.group)
-    return {
-        "no baseline": mse.reinforce(*at),
-        "centered (Dr. GRPO)": mse.centered(*at),
-        "leave-one-out (RLOO)": mse.leave_one_out(*at),
-        "standardized (GRPO), with its bias": mse.standardized(*at),
-        "standardized, variance alone": mse.standardized(*at, target="own"),
-        "oracle": mse.oracle(*at),
-        "best constant baseline": mse.optimal_baseline(*at),
-    }
+def _heading(subject: str, probe: ProbeGram) -> str:
+    prompts, group = probe.rewards.shape
+    cut = f"; {probe.truncated.mean():.1%} of rollouts truncated" if probe.truncated.any() else ""
+    return f"probe: {subject or f'{prompts} prompts × {group} rollouts'}{cut}"
 
 
-def _layers(
-    probe: ProbeGram, folder: Path, costs: tuple[float, float], arguments: argparse.Namespace
-) -> dict[str, dict[str, Any]]:
-    """Moments and the best group size of each layer by itself."""
-    from grposcope.ustat import moments, planning, resampling
-
-    if probe.layers is None:
-        raise UserError(f"{folder / 'gram.npz'} holds no Grams of layers; leave out --layers or probe them")
-    document = {}
-    for name, gram in zip(probe.layer_names, probe.layers, strict=True):
-        found = moments.from_gram(gram, probe.rewards, arguments.replicates, arguments.seed)
-        document[name] = {
-            "norm": found.estimate(lambda s: s.norm),
-            **{m: getattr(found, m) for m in ("sigma1", "delta", "prompt_variance", "g2", "mean2")},
-            "best": float(planning.optimum(found.pooled, *costs)[0]),
-            "interval": resampling.interval(planning.optimum(found.bootstrap, *costs)),
-        }
-    return document
+def _moments(facts: GroupSize) -> str:
+    """Table of the moments with their standard errors and intervals."""
+    rows = [("", "value ± s.e.", "95% interval", "")]
+    for name, label in MEANING.items():
+        moment: Estimate = getattr(facts.moments, name)
+        rows.append((label, _plus_minus(moment), _span(*facts.moment_interval(name)), moment.flag))
+    mean = facts.score_mean()
+    rows.append(("‖E s‖²/E‖s‖²  0 for true scores", f"{mean.value:.2g} ± {mean.se:.2g}", "", mean.flag))
+    return table(rows, indent="  ")
 
 
-# A run without probes
+def _curve(facts: GroupSize) -> str:
+    """Table of what each group size loses."""
+    from grposcope.facts.group_size import EXTRAPOLATION
+
+    curve = facts.plan.curve
+    most = max((point.loss for point in curve if math.isfinite(point.loss)), default=0.0)
+    rows = [("G", "budget × MSE", "more budget needed", "95% interval", "÷ oracle", "dead groups", "")]
+    for point in curve:
+        low, high = (100 * loss for loss in point.loss_interval)
+        bar = "▇" * round(20 * point.loss / most) if most > 0 and math.isfinite(point.loss) else ""
+        rows.append((
+            str(point.group), _plus_minus(point.cost_mse), f"{point.loss:+.1%}", f"{_span(low, high)} %",
+            f"{point.efficiency.value:.3f}", facts.dead_shown(point.group), bar,
+        ))  # fmt: skip
+    note = f"\n{EXTRAPOLATION}" if any(row[-2].endswith("*") for row in rows) else ""
+    title = "what you lose at each group size (budget to reach the same error as at the best)"
+    return f"{title}\n{table(rows, indent='  ')}{note}"
+
+
+def _batch(facts: GroupSize, batch: Allocation, budget: float, errors: dict[str, Estimate]) -> str:
+    """What the budget buys, where its error comes from, and the error of other kinds of gradient."""
+    rows = [("gradient", "MSE ± s.e.", "÷ leave-one-out", "")]
+    for name, error in errors.items():
+        rows.append((name, _plus_minus(error), f"{error.value / batch.mse.value:.3f}", error.flag))
+    return (
+        f"a budget of {budget:g} buys {batch.prompts} prompts × {batch.group} rollouts (cost {batch.cost:g})\n"
+        f"{facts.error_sentence(batch.group)}\n{table(rows, indent='  ')}"
+    )
+
+
+def _layers(layers: dict[str, LayerSize]) -> str:
+    """Table of the best group size of each layer alone."""
+    rows = [("layer", "E‖s‖²", "Σ₁", "Δ", "V_p", "G*", "95% interval")]
+    for name, layer in layers.items():
+        norm, sigma1, delta, prompts = (
+            _plus_minus(moment, 3) for moment in (layer.norm, layer.sigma1, layer.delta, layer.prompt_variance)
+        )
+        rows.append((name, norm, sigma1, delta, prompts, number(layer.best), _span(*layer.interval)))
+    return "by layer (Σ₁, Δ and V_p add up to the whole where the layers do)\n" + table(rows, indent="  ")
+
+
+def _plus_minus(estimate: Estimate, digits: int = 4) -> str:
+    """A value with its standard error, both without powers of ten below 10,000."""
+    error = f"{estimate.se:.0f}" if 100 <= estimate.se < 1e4 else f"{estimate.se:.2g}"
+    return f"{estimate.value:.{digits}g} ± {error}"
+
+
+def _span(low: float, high: float) -> str:
+    return f"[{number(low)}, {number(high)}]"
+
+
+# From a run without probes
 
 
 def _from_run(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     import numpy as np
 
-    from grposcope.commands import plan_text
-    from grposcope.ustat import dead_groups
+    from grposcope.facts import group_size
 
-    logged, steps = _logged(folder / "groups.jsonl", arguments.last)
+    logged, steps = _last_groups(folder / "groups.jsonl", arguments.last)
     if not any(len(set(group)) > 1 for group in logged):
         raise UserError(
             f"{folder}: all rewards are equal within every group of steps {steps[0]} to {steps[1]}, so there is no "
             "gradient to plan for; raise --last, or train on problems the model solves sometimes"
         )
-    widest = max(map(len, logged))
-    array = np.array([[*group, *[math.nan] * (widest - len(group))] for group in logged])
-    curve = [
-        {
-            "group": group,
-            "dead": dead_groups.expected(array, group),
-            "live_per_rollout": dead_groups.live_per_rollout(array, group),
-            "draws": dead_groups.resampling_cost(array, group),
-        }
-        for group in arguments.groups
-    ]
+    rewards = np.full((len(logged), max(map(len, logged))), math.nan)
+    for row, group in zip(rewards, logged, strict=True):
+        row[: len(group)] = group
+    facts = group_size.of_rewards(rewards, steps, arguments.groups)
     document = {
-        "kind": "run", "groups": len(logged), "steps": steps, "curve": curve, "plan": None,
-        "cannot_tell": ["sigma1", "delta", "prompt_variance", "mse", "best group"],
+        "kind": "run", "groups": facts.groups, "steps": facts.steps, "curve": facts.curve, "plan": None,
+        "cannot_tell": facts.unknown,
     }  # fmt: skip
-    return plan_text.rewards_alone(folder, document, float(np.nanmean(array))), document
+    return _rewards_alone(folder, facts), document
 
 
-def _logged(path: Path, last: int) -> tuple[list[Sequence[float]], tuple[int, int]]:
-    """Rewards of the groups of the last steps, and the first and last of these steps."""
-    rows: list[tuple[int, Sequence[float]]] = []
-    with path.open() as file:
-        for number, line in enumerate(file, 1):
-            try:
-                row = json.loads(line)
-                step, group = int(row["step"]), [float(r) for r in row["rewards"]]
-            except (ValueError, TypeError, KeyError) as error:
-                what = "its last line is cut short" if not line.endswith("\n") else f"{type(error).__name__}: {error}"
-                raise UserError(f"{path} line {number}: {what}; each line needs step and rewards") from error
-            if not all(map(math.isfinite, group)):
-                raise UserError(f"{path} line {number}: a reward is not finite; grade it again or remove the line")
-            rows.append((step, group))
-    if not rows:
+def _last_groups(path: Path, last: int) -> tuple[list[list[float]], tuple[int, int]]:
+    """Rewards of the groups of the last steps of a record, and the first and last of these steps."""
+    from grposcope.files import json_lines, json_number
+
+    groups: list[tuple[int, list[float]]] = []
+    for line, row in json_lines(path, growing=True):
+        step, rewards = row.get("step"), row.get("rewards")
+        if not isinstance(step, int) or not isinstance(rewards, list):
+            raise UserError(f"{path}, line {line}: no step or no list of rewards; mend or delete that line")
+        values = [value for value in map(json_number, rewards) if value is not None and math.isfinite(value)]
+        if len(values) < len(rewards):
+            raise UserError(f"{path}, line {line}: a reward is not finite; grade it again or remove the line")
+        groups.append((step, values))
+    if not groups:
         raise UserError(f"{path} holds no groups yet; let the run take a step first")
-    end = max(step for step, _ in rows)
-    kept = [(step, group) for step, group in rows if step > end - last]
+    end = max(step for step, _ in groups)
+    kept = [(step, group) for step, group in groups if step > end - last]
     return [group for _, group in kept], (min(step for step, _ in kept), end)
+
+
+def _rewards_alone(folder: Path, facts: RewardCurve) -> str:
+    """What the rewards say of each group size, and what they do not."""
+    rows = [("G", "dead groups", "live groups per 1,000 rollouts", "drawn per kept with resampling", "")]
+    for point in facts.curve:
+        dead, live = point.dead, point.live_per_rollout
+        cells = (f"{dead.value:.1%} ± {dead.se:.1%}", f"{1000 * live.value:.1f} ± {1000 * live.se:.1f}")
+        rows.append((str(point.group), *cells, f"{point.draws.value:.3g}", dead.flag))
+    first, last = facts.steps
+    return (
+        f"run: {facts.groups} groups of steps {first} to {last}, mean reward {facts.reward:.3f}\n\n"
+        f"{table(rows, indent='  ')}\n\n{facts.sentence()}\n  grposcope probe --model {folder}\n"
+        f"  grposcope plan {folder}"
+    )

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.facts import geometry, learning
+from grposcope.facts import geometry, group_size, learning
+from grposcope.facts.group_size import GroupSize, Unknown
 from grposcope.facts.learning import Learning, change, shown_interval
 from grposcope.formatting import duration, listed, number, percent, visible
 from grposcope.records import Estimate
 from grposcope.report.elements import PageTable, Section, Tile
-from grposcope.report.sections import group_size, timing
-from grposcope.report.sections.group_size import Sized
+from grposcope.report.sections import timing
 from grposcope.runs.probe import ProbeRecord
 from grposcope.runs.run import Run, labels
 
@@ -33,7 +33,7 @@ def headline(runs: Sequence[Run]) -> Section:
     numbers: dict[str, Any] = {name: _numbers(run) for name, run in zip(names, runs, strict=True)}
     if len(runs) == 1 and _is_probe(runs[0]):
         probe = runs[0].probes[-1]
-        found = group_size.measured(probe)
+        found = group_size.of_probe(probe)
         return Section("headline", sentence(runs[0]), _found(probe, found), _measured(probe, found), numbers=numbers)
     if len(runs) == 1:
         learned = learning.of_run(runs[0])
@@ -70,18 +70,18 @@ def _probe_in_short(probe: ProbeRecord) -> str:
     )
 
 
-def _found(probe: ProbeRecord, found: Sized | str) -> list[str]:
+def _found(probe: ProbeRecord, found: GroupSize | Unknown) -> list[str]:
     """What was probed, and the two questions a user decides by: the group size and the baseline."""
     baseline = visible(probe.baseline.verdict, 400)
     said = [
         f"{geometry.subject(probe)}, {geometry.solved(probe)}.",
-        f"Group size: {group_size.verdict(found, probe.group)}",
+        f"Group size: {found.sentence(probe.group)}",
         f"Baseline: {baseline}.",
     ]
     return [*said, *([] if probe.complete else ["The probe was interrupted before its end."])]
 
 
-def _measured(probe: ProbeRecord, found: Sized | str) -> list[Tile]:
+def _measured(probe: ProbeRecord, found: GroupSize | Unknown) -> list[Tile]:
     dead, alike = probe.groups.dead.value, probe.groups.dead_if_alike
     stable, likely = probe.rank("stable"), probe.rank("stable", "nll").value
     expected = f"{percent(alike)} if prompts were alike" if math.isfinite(alike) else ""
@@ -91,7 +91,7 @@ def _measured(probe: ProbeRecord, found: Sized | str) -> list[Tile]:
         Tile("top 5% of tokens hold", percent(probe.token_sparsity["top_5"]), "of the score"),
         Tile("cancels on shared text", percent(probe.credit.cancelled), "of the credit"),
     ]
-    if isinstance(found, Sized) and found.plan.integer:
+    if isinstance(found, GroupSize) and found.decided:
         low, high = (number(value) for value in found.plan.interval)
         tiles.append(Tile("best group size", str(found.plan.integer), f"G* {low} to {high}"))
     return tiles

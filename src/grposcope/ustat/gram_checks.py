@@ -37,7 +37,9 @@ def checked(gram: NDArray, rewards: NDArray) -> tuple[NDArray, NDArray, NDArray]
             f"the reward of {_which(ungraded)} is NaN but its score is in the Gram; grade it, or set its rows to 0"
         )
     if present.sum(-1).max() < 2:
-        raise UserError("no prompt has two rollouts, so there is no group to compare; probe with --group 4 or more")
+        raise UserError(
+            "no prompt has two rollouts, so there is no group to compare; probe groups of 4 rollouts or more"
+        )
     pair = _pairs(gram, present)
     if not np.isfinite(gram[pair]).all():
         row = np.argwhere(pair & ~np.isfinite(gram))[0]

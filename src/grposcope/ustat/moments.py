@@ -114,13 +114,19 @@ class Moments:
     flag: str
 
     def estimate(self, quantity: Callable[[Statistics], NDArray], flag: str = "") -> Estimate:
-        """Any function of the pooled statistics, with its jackknife standard error."""
-        value = float(np.reshape(quantity(self.pooled), -1)[0])
-        return resampling.estimate(value, np.atleast_1d(quantity(self.jackknife)), flag or self.flag)
+        """Any function of the pooled statistics, with its jackknife standard error.
+
+        A quotient may divide by 0 where a resample has no gradient; the result is then infinite or NaN.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value, left_out = np.reshape(quantity(self.pooled), -1), np.atleast_1d(quantity(self.jackknife))
+        return resampling.estimate(float(value[0]), left_out, flag or self.flag)
 
     def interval(self, quantity: Callable[[Statistics], NDArray], level: float = 0.95) -> tuple[float, float]:
         """Percentile interval of any function of the pooled statistics, by bootstrap over prompts."""
-        return resampling.interval(np.atleast_1d(quantity(self.bootstrap)), level)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            replicates = np.atleast_1d(quantity(self.bootstrap))
+        return resampling.interval(replicates, level)
 
 
 def from_gram(gram: NDArray, rewards: NDArray, replicates: int = 1000, seed: int = 0) -> Moments:

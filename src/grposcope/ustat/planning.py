@@ -222,7 +222,7 @@ def require(moments: Moments) -> None:
         ]
         raise UserError(
             f"unbiased ‖g‖², Σ₁ and Δ need {LEAST} rollouts of a prompt, the probe has {moments.group}; what remains "
-            f"is the error per prompt, {' and '.join(known)}; probe with --group {LEAST} or more"
+            f"is the error per prompt, {' and '.join(known)}; probe groups of {LEAST} or more"
         )
 
 

@@ -1,0 +1,322 @@
+"""How many rollouts per prompt: what a probe, or the rewards of a run alone, say of the group size.
+
+Numbers and sentences for `grposcope plan` and for the page; both only render them. G* is the real-valued group size
+with the smallest error per budget, `ustat.planning` has its definition.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.errors import UserError
+from grposcope.formatting import number, percent, span
+from grposcope.records import Estimate
+from grposcope.runs.probe import ProbeGram, ProbeRecord
+from grposcope.runs.run import Floats
+from grposcope.ustat import dead_groups, mse, planning, resampling
+from grposcope.ustat import moments as gradient_moments
+from grposcope.ustat.moments import Moments, Statistics
+from grposcope.ustat.planning import GROUPS, Allocation, Plan
+
+MOMENTS = ("sigma1", "delta", "prompt_variance", "g2", "mean2")
+"""Fields of `Moments` that a plan rests on."""
+
+EXTRAPOLATION = "*: more rollouts than the probe has; success rates taken as Beta-distributed."
+"""Explains the star of `GroupSize.dead_shown`."""
+
+SCORE_MEAN = 0.01
+"""Share of E‖s‖² in ‖E s‖² from which scores count as not averaging to 0, if beyond four standard errors too."""
+
+LARGEST_LAYERS = 600e6
+"""Bytes of a gram.npz up to which `by_block` reads the Grams of its layers."""
+
+OUTSIDE = "outside of blocks"
+"""Name for the layers that belong to no numbered block, in `by_block`."""
+
+
+@dataclass(frozen=True)
+class GroupSize:
+    """What the Gram matrix of one probe says of the group size, for a cost per prompt and per rollout.
+
+    rewards (P, G): those of the probe, NaN for a rollout that is absent.
+    """
+
+    moments: Moments
+    plan: Plan
+    rewards: Floats
+    prompt_cost: float = 0.0
+    rollout_cost: float = 1.0
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is a finite best group size with a finite interval."""
+        return self.plan.integer > 0 and math.isfinite(self.plan.interval[1])
+
+    @property
+    def live(self) -> int:
+        """Groups of the probe with unequal rewards."""
+        return int((self.moments.per_prompt.reward_variance > 0).sum())
+
+    @property
+    def note(self) -> str:
+        """The reason for doubt about the numbers, empty if there is none."""
+        return self.plan.continuous.flag or self.moments.sigma1.flag
+
+    def moment_interval(self, name: str) -> tuple[float, float]:
+        """95% bootstrap interval of one of MOMENTS."""
+        statistic = "none" if name == "g2" else name
+        return self.moments.interval(lambda s: getattr(s, statistic))
+
+    def score_mean(self) -> Estimate:
+        """‖E s‖²/E‖s‖², which is 0 for scores of whole sampled completions, flagged where it is not."""
+        share = self.moments.estimate(lambda s: s.score2 / s.norm)
+        doubt = abs(share.value) > 4 * share.se and abs(share.value) > SCORE_MEAN
+        flag = "scores do not average to 0: top-p, top-k or dropped rollouts? Rows that need it are off"
+        return Estimate(share.value, share.se, share.n, flag if doubt else "")
+
+    def loss(self, group: int) -> tuple[float, float, float]:
+        """Share by which the budget must grow at `group` to reach the error of the best size, with its 95% interval."""
+        at = (np.array([group]), self.prompt_cost, self.rollout_cost)
+        low, high = resampling.interval(planning.loss(self.moments.bootstrap, *at)[:, 0])
+        return float(planning.loss(self.moments.pooled, *at)[0, 0]), low, high
+
+    def efficiency(self, group: int) -> tuple[float, float, float]:
+        """Error over that of an oracle that knows every prompt's value, 1 + Δ/((G−1) Σ₁), with its 95% interval."""
+
+        def ratio(s: Statistics) -> Floats:
+            return np.asarray(1 + s.delta / ((group - 1) * s.sigma1))
+
+        low, high = self.moments.interval(ratio)
+        return self.moments.estimate(ratio).value, low, high
+
+    def dead(self, group: int) -> Estimate:
+        """Expected share of dead groups of this size."""
+        return dead_groups.expected(self.rewards, group)
+
+    def dead_shown(self, group: int) -> str:
+        """`dead` as text, with a star where it is extrapolated; see EXTRAPOLATION."""
+        dead = self.dead(group)
+        if math.isnan(dead.value):
+            return "cannot tell"
+        return percent(dead.value, 1) + ("*" if dead.flag == dead_groups.EXTRAPOLATED else "")
+
+    def sentence(self, used: int | None = None) -> str:
+        """The best group size with its interval, or why it cannot be told; and what the size `used` costs."""
+        plan = self.plan
+        likely = span(*plan.interval)
+        if not self.decided:
+            reason = f"G* = {number(plan.continuous.value)}" if plan.integer else plan.continuous.flag
+            return (
+                f"Cannot tell the best group size: {reason}; the 95% interval of G* is {likely}, from {self.live} of "
+                f"{self.moments.prompts} groups with unequal rewards. Until more prompts are probed, G = {plan.safe} "
+                "risks least: its loss is smallest in the worse draws of the bootstrap."
+            )
+        text = f"Best G = {plan.integer} (G* = {number(plan.continuous.value)}, 95% interval {likely})"
+        if plan.near[0]:
+            if plan.near[0] < plan.near[1]:
+                near = f"any G from {plan.near[0]} to {plan.near[1]} needs at most"
+            else:
+                near = "every other G needs over"
+            text += f"; {near} {percent(planning.NEAR)} more {self._unit}"
+        if used == plan.integer:
+            text += f". G = {used} was used"
+        elif used is not None and used >= 2:
+            lost, low, high = self.loss(used)
+            text += f". At G = {used} you need {percent(lost)} more {self._unit} ({span(low, high, percent)}) "
+            text += "to reach the same error"
+        return f"{text}. Note: {self.note}." if self.note else f"{text}."
+
+    def error_sentence(self, group: int) -> str:
+        """Where the squared error of the leave-one-out gradient comes from at this group size."""
+        split = mse.budget(self.moments, 1, group)
+        total = split.total.value
+        drawn, oracle, price = (percent(part.value / total) for part in (split.prompts, split.oracle, split.residual))
+        return (
+            f"Of the squared error at G = {group}, {drawn} comes from the draw of prompts, {oracle} would be there "
+            f"even if the value of every prompt were known, and {price} is the price of not knowing it."
+        )
+
+    def dead_sentence(self, group: int) -> str:
+        """Dead groups at this size, and what replacing them would change."""
+        dead = self.dead(group)
+        if math.isnan(dead.value):
+            return f"Dead groups at G = {group}: cannot tell, {dead.flag}."
+        gain = planning.resampling_gain(self.moments, group, dead.value)
+        cost = 1 / (1 - dead.value) if dead.value < 1 else math.inf
+        return (
+            f"Dead groups at G = {group}: {percent(dead.value, 1)} ± {percent(dead.se, 1)}. Replacing them (DAPO) "
+            f"draws {number(cost)} × the rollouts; at equal draws the relative error is {1 / gain:.3f} × that of "
+            "keeping them."
+        )
+
+    def allocate(self, budget: float, multiple: int = 1) -> Allocation:
+        """Prompts and rollouts that `budget` buys; raises UserError where it buys no batch."""
+        return planning.allocate(self.moments, budget, self.prompt_cost, self.rollout_cost, multiple)
+
+    def gradient_errors(self, prompts: int, group: int) -> dict[str, Estimate]:
+        """Mean-squared error of each kind of policy gradient for a batch of this shape."""
+        batch = (self.moments, prompts, group)
+        return {
+            "no baseline": mse.reinforce(*batch),
+            "centered (Dr. GRPO)": mse.centered(*batch),
+            "leave-one-out (RLOO)": mse.leave_one_out(*batch),
+            "standardized (GRPO), with its bias": mse.standardized(*batch),
+            "standardized, variance alone": mse.standardized(*batch, target="own"),
+            "oracle": mse.oracle(*batch),
+            "best constant baseline": mse.optimal_baseline(*batch),
+        }
+
+    @property
+    def _unit(self) -> str:
+        """What a larger loss spends more of."""
+        return "budget" if self.prompt_cost else "rollouts"
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A probe that cannot say which group size is best, with the reason."""
+
+    reason: str
+
+    def sentence(self, used: int | None = None) -> str:
+        """Why the best group size cannot be told; `used` changes nothing."""
+        return f"Cannot tell the best group size: {self.reason}."
+
+
+@dataclass(frozen=True)
+class LayerSize:
+    """The moments of one layer alone, and its G* (`best`) with a 95% interval; norm: E‖s‖²."""
+
+    norm: Estimate
+    sigma1: Estimate
+    delta: Estimate
+    prompt_variance: Estimate
+    g2: Estimate
+    mean2: Estimate
+    best: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class RewardPoint:
+    """One group size from rewards alone: share of dead groups, live groups per rollout, rollouts drawn per kept one."""
+
+    group: int
+    dead: Estimate
+    live_per_rollout: Estimate
+    draws: Estimate
+
+
+@dataclass(frozen=True)
+class RewardCurve:
+    """What the rewards of a run alone say of group sizes: dead groups, but not the best size.
+
+    groups: how many groups; steps: the first and last of them; reward: their mean; curve: a point per group size.
+    """
+
+    groups: int
+    steps: tuple[int, int]
+    reward: float
+    curve: tuple[RewardPoint, ...]
+
+    unknown = ("sigma1", "delta", "prompt_variance", "mse", "best group")
+    """What takes gradients, and so a probe."""
+
+    def sentence(self) -> str:
+        """What cannot be told, and why."""
+        return (
+            "Cannot tell the error of the gradient, and so the best group size, from rewards: that takes the sizes and "
+            "directions of gradients, which a probe of the model measures."
+        )
+
+
+def of_gram(
+    gram: Floats,
+    rewards: Floats,
+    groups: Sequence[int] = GROUPS,
+    prompt_cost: float = 0.0,
+    rollout_cost: float = 1.0,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> GroupSize:
+    """The facts of a Gram (B, B) and rewards (P, G), with these group sizes on the curve of the plan.
+
+    Raises UserError where the probe cannot say: see `ustat.moments.from_gram` and `ustat.planning.optimal_group`.
+    """
+    moments = gradient_moments.from_gram(gram, rewards, replicates, seed)
+    plan = planning.optimal_group(moments, prompt_cost, rollout_cost, groups)
+    return GroupSize(moments, plan, rewards, prompt_cost, rollout_cost)
+
+
+def of_probe(probe: ProbeRecord, groups: Sequence[int] = GROUPS) -> GroupSize | Unknown:
+    """The facts of a recorded probe, in rollouts."""
+    try:
+        file = probe.read_gram()
+        return of_gram(file.gram, file.rewards, groups)
+    except UserError as error:
+        return Unknown(str(error))
+
+
+def by_block(probe: ProbeRecord) -> dict[str, GroupSize] | Unknown:
+    """The facts of each block of the network alone, from the sum of its layers' Grams; empty for fewer than two.
+
+    Unknown where the Grams of the layers are too large to read on the way.
+    """
+    try:
+        if (size := probe.gram_bytes()) > LARGEST_LAYERS:
+            return Unknown(f"gram.npz has {size / 1e6:.0f} MB")
+        file = probe.read_gram(layers=True)
+    except UserError:
+        return {}
+    if file.layers is None or len(file.layer_names) < 2:
+        return {}
+    layers_of: dict[str, list[int]] = {}
+    for i, name in enumerate(file.layer_names):
+        depth = re.search(r"\.(\d+)\.", name)
+        layers_of.setdefault(f"block {depth[1]}" if depth else OUTSIDE, []).append(i)
+    blocks = {}
+    for block in sorted(layers_of, key=lambda name: (name == OUTSIDE, len(name), name)):
+        try:
+            blocks[block] = of_gram(file.layers[layers_of[block]].sum(0), file.rewards, ())
+        except UserError:
+            continue  # a block without a gradient of its own says nothing
+    return blocks if len(blocks) > 1 else {}
+
+
+def by_layer(
+    file: ProbeGram, prompt_cost: float = 0.0, rollout_cost: float = 1.0, replicates: int = 1000, seed: int = 0
+) -> dict[str, LayerSize]:
+    """Moments and G* of each layer alone; raises UserError where the probe kept no Grams of layers."""
+    if file.layers is None:
+        raise UserError("the probe kept no Grams of layers; probe with layers, or plan without them")
+    layers = {}
+    for name, moments in gradient_moments.per_layer(
+        file.layers, file.layer_names, file.rewards, replicates, seed
+    ).items():
+        costs = (prompt_cost, rollout_cost)
+        layers[name] = LayerSize(
+            norm=moments.estimate(lambda s: s.norm),
+            **{moment: getattr(moments, moment) for moment in MOMENTS},
+            best=float(planning.optimum(moments.pooled, *costs)[0]),
+            interval=resampling.interval(planning.optimum(moments.bootstrap, *costs)),
+        )
+    return layers
+
+
+def of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = GROUPS) -> RewardCurve:
+    """The facts of rewards (P, n) of the groups of these steps, NaN where a group has no such rollout."""
+    curve = tuple(
+        RewardPoint(
+            group,
+            dead_groups.expected(rewards, group),
+            dead_groups.live_per_rollout(rewards, group),
+            dead_groups.resampling_cost(rewards, group),
+        )
+        for group in groups
+    )
+    return RewardCurve(len(rewards), steps, float(np.nanmean(rewards)), curve)
