@@ -1,10 +1,49 @@
-"""Tables and intervals as people read them."""
+"""Numbers and names for people, and text that is safe for a terminal."""
 
 from __future__ import annotations
 
+import json
 import math
 
-from grposcope.formatting import percent, span, table
+import pytest
+
+from grposcope.files import dumps
+from grposcope.formatting import duration, listed, number, percent, span, table, visible
+
+
+def test_names_on_one_line() -> None:
+    assert visible("a\x1b[31m\u202eb\n") == "a[ESC][31m[U+202E]b[LF]"
+    assert visible("x" * 300, 10) == "xxxxxxxxxx… (300 characters)"
+
+
+@pytest.mark.parametrize("hidden", [*map(chr, (*range(9), 0x1B, 0x7F, 0x9B)), *"\xad\u061c\u115f\u200b\u2028\u202e\u2066",
+                                    "\ufeff", "\U000e0041", "\ud800"])  # fmt: skip
+def test_one_set_of_characters_is_hidden_on_a_line_and_in_json(hidden: str) -> None:
+    assert hidden not in visible(f"a{hidden}b")
+    assert visible(f"a{hidden}b").startswith("a[")
+    assert hidden not in dumps(f"é{hidden}b")
+    assert json.loads(dumps(f"é{hidden}b")) == f"é{hidden}b"
+
+
+def test_letters_of_all_languages_are_left_alone() -> None:
+    text = "é 漢 مرحبا שלום 👩 ∂L/∂w"
+    assert visible(text) == text
+    assert dumps(text) == f'"{text}"'
+
+
+def test_durations() -> None:
+    assert duration(0.123) == "0.12 s"
+    assert duration(59.6) == "1 min 0 s"
+    assert duration(3_700) == "1 h 1 min"
+    assert duration(200_000) == "2 d 7 h"
+    assert duration(math.nan) == "an unknown time"
+
+
+def test_numbers() -> None:
+    assert [number(v) for v in (0.0, 0.12345, 1234.5, 45_678.0, 2e-5, math.inf, math.nan)] == [
+        "0", "0.123", "1,234", "45,678", "2.00e-05", "∞", "NaN"]  # fmt: skip
+    assert [percent(v) for v in (0.123, -0.001, math.nan)] == ["12%", "0%", "NaN"]
+    assert [listed(items) for items in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
 
 
 def test_a_table_has_aligned_columns() -> None:

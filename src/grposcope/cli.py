@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from grposcope import __version__
 from grposcope.commands import HELP
 from grposcope.errors import UserError
+from grposcope.formatting import visible
 
 
 def parser(wanted: Collection[str] = tuple(HELP)) -> argparse.ArgumentParser:
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.run(arguments))
     except UserError as error:
-        said = "".join(letter if letter.isprintable() else "?" for letter in str(error))  # names of files and keys
+        said = visible(str(error), 10_000)  # names of files and keys may hold anything
         print(f"grposcope: error: {said}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output, such as head, has left

@@ -6,7 +6,6 @@ import gzip
 import json
 import math
 import os
-import re
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,11 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from grposcope.errors import UserError
-
-HIDDEN = re.compile(
-    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
-"""Characters that a terminal acts on, or that are not seen, and halves of characters, which it cannot show."""
+from grposcope.formatting import HIDDEN
 
 NAMED: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Strings that stand for the numbers JSON does not have: `dumps` writes them, `finite_or_named` reads them back."""
@@ -31,7 +26,7 @@ MEND = "mend or delete that line, or restore the file from a copy"
 def dumps(content: Any, indent: int | None = None) -> str:
     """Strict JSON, fit for a terminal: records become objects, numbers that are not finite become strings.
 
-    What texts may hold to move a cursor or reverse a line is escaped (HIDDEN); parsed, the JSON is the same.
+    Characters that are invisible or act on a terminal (`formatting.HIDDEN`) are escaped; parsed, the JSON is the same.
     """
     try:
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=indent)

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them."""
+"""Numbers and names for people, and the one place that makes text safe for a terminal."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from collections.abc import Callable, Sequence
 
 UNSEEN = (
     "\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u115f\\u1160\\u180e"
-    "\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb"
+    "\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ud800-\\udfff\\ufeff\\ufff9-\\ufffb"
 )
-"""Characters that are not seen or that move others (controls, ANSI escapes, bidi, zero-width), all but newline
-and tab: what stands between [ and ] of a regular expression, in Python and JavaScript alike."""
+"""Characters that are invisible or act on a terminal (controls, ANSI escapes, bidirectional and zero-width marks, lone
+surrogates), all but newline and tab. Written as the inside of a character class [...] that Python and JavaScript share;
+the tags U+E0000 to U+E007F, which the two write differently, belong to it as well."""
+
+HIDDEN = re.compile(f"[{UNSEEN}\U000e0000-\U000e007f]")
+"""One of these characters."""
 
 CONTROLS = [
     *("NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "TAB", "LF", "VT", "FF", "CR", "SO", "SI"),
@@ -19,12 +23,12 @@ CONTROLS = [
 ]
 """Names of the first 32 characters."""
 
-_UNSEEN = re.compile(f"[{UNSEEN}\\n\\t\ud800-\udfff\U000e0000-\U000e007f]")
+_HIDDEN_OR_BREAK = re.compile(f"{HIDDEN.pattern}|[\n\t]")
 
 
 def visible(text: str, limit: int = 200) -> str:
-    """A name on one line, unseen characters shown as [ESC] or [U+202E], cut after `limit` characters."""
-    shown = _UNSEEN.sub(_mark, text[:limit])
+    """Text on one line, with hidden characters shown as [ESC] or [U+202E] and cut after `limit` characters."""
+    shown = _HIDDEN_OR_BREAK.sub(_mark, text[:limit])
     return shown if len(text) <= limit else f"{shown}… ({len(text):,} characters)"
 
 
@@ -34,7 +38,7 @@ def _mark(match: re.Match[str]) -> str:
 
 
 def percent(value: float, digits: int = 0) -> str:
-    """A share as a percentage; NaN stays visible."""
+    """Share as a percentage, without a minus before 0; "NaN" where it is not finite."""
     if not math.isfinite(value):
         return "NaN"
     shown = f"{100 * value:.{digits}f}"
@@ -42,7 +46,7 @@ def percent(value: float, digits: int = 0) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the two largest units that matter."""
+    """Duration in its two largest units, such as "3 h 20 min"; two digits below ten seconds."""
     if not math.isfinite(seconds):
         return "an unknown time"
     if seconds < 10:
@@ -55,7 +59,7 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits; thousands with commas; NaN and infinities as such."""
+    """Number with three significant digits, commas between thousands; NaN, ∞ and −∞ as such."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
     if value == 0 or 1e-3 <= abs(value) < 1e4:
@@ -64,7 +68,7 @@ def number(value: float) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """a, b and c."""
+    """Enumeration such as "a, b and c"; empty for no items."""
     return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import synthetic
-from grposcope.formatting import duration, number, visible
 from grposcope.report.headline import sentence
 from grposcope.report.page import document
 from grposcope.report.sections import curves, dead_groups, learning, rollouts, run_settings, timing
@@ -251,15 +250,3 @@ def test_long_texts_are_cut_with_a_note(tmp_path: Path) -> None:
     long = found.data["runs"][0]["steps"][0]["problems"][0]["rollouts"][3]
     assert long["cut"] == "cut here: the first 4,000 of 1,000,000 characters"
     assert "".join(long["tokens"]) == "a" * 4000
-
-
-def test_words() -> None:
-    assert visible("a\x1b[31m\u202eb\n") == "a[ESC][31m[U+202E]b[LF]"
-    assert visible("x" * 300, 10) == "xxxxxxxxxx… (300 characters)"
-    assert duration(0.123) == "0.12 s"
-    assert duration(59.6) == "1 min 0 s"
-    assert duration(3_700) == "1 h 1 min"
-    assert duration(200_000) == "2 d 7 h"
-    assert duration(math.nan) == "an unknown time"
-    assert [number(v) for v in (0.0, 0.12345, 1234.5, 45_678.0, 2e-5, math.inf, math.nan)] == [
-        "0", "0.123", "1,234", "45,678", "2.00e-05", "∞", "NaN"]  # fmt: skip

@@ -30,6 +30,7 @@ from grposcope.diagnosis.webhook import Webhook
 from grposcope.engines import trl_completions, trl_record
 from grposcope.errors import UserError
 from grposcope.facts.diagnosis import alarm_line, alarm_message, flagged_modes, verdict
+from grposcope.formatting import visible
 from grposcope.runs import RunWriter, metrics, read
 from grposcope.runs.columns import number
 from grposcope.runs.run import Run
@@ -44,6 +45,9 @@ FIRST = 0.2
 
 URGENT = ("loss", "policy_loss", "grad_norm", "reward")
 """Metrics that are judged at once when they stop being finite."""
+
+LINE = 1000
+"""Characters of a verdict or an alarm on the terminal, at most."""
 
 logger = logging.getLogger("grposcope")
 
@@ -174,7 +178,7 @@ class GRPOscopeCallback(TrainerCallback):
         self._record.phase("finished" if done else "interrupted", state.global_step, state.max_steps)
         self._record.close()
         if said:
-            _say(f"grposcope: {_plain(said)}")
+            _say(f"grposcope: {visible(said, LINE)}")
         _say(f"grposcope: the whole run on one page: grposcope report {self._record.folder}")
         self._record = None
         if self._webhook is not None:
@@ -244,7 +248,7 @@ class GRPOscopeCallback(TrainerCallback):
         run = read(self._record.folder)
         for alarm in self._alarms.look(run):
             trl_record.write(self._record.folder, alarm)
-            _say(f"grposcope: {_plain(alarm_line(alarm))}", logging.WARNING)
+            _say(f"grposcope: {visible(alarm_line(alarm), LINE)}", logging.WARNING)
             if self._webhook is not None:
                 self._webhook.send(alarm_message(alarm, str(run.meta.source)))
             if alarm.mode in self.stop_on:
@@ -256,11 +260,6 @@ class GRPOscopeCallback(TrainerCallback):
 def _number(value: Any) -> float:
     found = number(value)
     return math.nan if found is None else found
-
-
-def _plain(text: str) -> str:
-    """A line for the terminal: names of reward functions may hold anything."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _say(line: str, level: int = logging.INFO) -> None:
