@@ -39,8 +39,11 @@ def dumps(content: Any, indent: int | None = None) -> str:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file to be written at `path` that is there complete when the block ends, or not at all when it raises."""
-    scratch = path.with_name(path.name + ".part")
+    """A file to be written at `path` that is there complete when the block ends, or not at all when it raises.
+
+    Processes that write the same file at the same time do not disturb each other; the last one to end wins.
+    """
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with scratch.open("wb") as file:
             yield file

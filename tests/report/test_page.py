@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ import pytest
 import synthetic
 from grposcope.errors import UserError
 from grposcope.report import page
-from grposcope.runs import read
+from grposcope.report.elements import PageTable, Section
+from grposcope.report.sections import SECTIONS
+from grposcope.runs import Run, read
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +63,11 @@ def test_the_page_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
     assert page.write(content, target) == target.stat().st_size
     old = target.read_text()
 
-    def full(self: Path, data: bytes) -> int:
-        with self.open("wb") as file:
-            file.write(data[:100])
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(UserError, match="No space left on device; choose another --out"):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="cannot write .*No space left on device"):
         page.write(content, target)
     assert target.read_text() == old
     assert [path.name for path in target.parent.iterdir()] == ["page.html"]
@@ -86,3 +88,18 @@ def test_the_charts_script_is_kept_if_it_can_be(tmp_path: Path, monkeypatch: pyt
         assert page.charts.__wrapped__() == "a='<\\/script><\\!--'\n"
     assert len(made) == 2
     assert len(list((tmp_path / "cache" / "grposcope").iterdir())) == 1
+
+
+def test_a_section_is_one_function_in_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def toy(runs: Sequence[Run]) -> Section:
+        """A section with a paragraph, a table and a number."""
+        table = PageTable("Rows", ("run", "rows"), [(run.meta.name, str(run.steps)) for run in runs])
+        return Section("toy", "A toy section", ["Toys are <b>fun</b>."], tables=[table], numbers={"toys": len(runs)})
+
+    monkeypatch.setattr(page, "SECTIONS", (*SECTIONS, toy, lambda runs: None))
+    content = page.document([read(synthetic.make(tmp_path / "run", steps=4))])
+    assert content.sections[-1].name == "toy"
+    assert content.numbers["toy"] == {"toys": 1}
+    text = page.html(content)
+    assert '"title": "A toy section"' in text
+    assert page.escaped("Toys are <b>fun</b>.")[1:-1] in text

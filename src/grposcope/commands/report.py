@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.commands import HELP
+from grposcope.errors import UserError
 
 EXAMPLES = """\
 examples:
@@ -62,13 +63,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         said["sections"] = content.numbers
     else:
-        path = Path(arguments.out) if arguments.out else _beside(Path(arguments.runs[0]))
-        said |= {"page": str(path), "bytes": page.write(content, path)}
-        print(f"page: {path} ({said['bytes'] / 1e6:.1f} MB); open it in a browser")
+        path = Path(arguments.out) if arguments.out else default_page(Path(arguments.runs[0]))
+        try:
+            size = page.write(content, path)
+        except UserError as error:
+            raise UserError(f"{error}; choose another --out") from None
+        said |= {"page": str(path), "bytes": size}
+        print(f"page: {path} ({size / 1e6:.1f} MB); open it in a browser")
     print(dumps(said))
     return 0
 
 
-def _beside(run: Path) -> Path:
-    """Where the page of a run goes if nothing else is said."""
+def default_page(run: Path) -> Path:
+    """Path of the page of a run: page.html in its folder, or next to its log."""
     return run / "page.html" if run.is_dir() else run.with_name(f"{run.name}.html")

@@ -23,7 +23,7 @@ from typing import Any
 
 import grposcope
 from grposcope.errors import UserError
-from grposcope.files import dumps
+from grposcope.files import atomic, dumps
 from grposcope.formatting import listed
 from grposcope.report.charts.base import colour
 from grposcope.report.elements import Figure, Section
@@ -77,17 +77,14 @@ def html(content: Document) -> str:
 def write(content: Document, path: Path) -> int:
     """Write the page atomically; returns its size in bytes. UserError where it cannot be written."""
     text = html(content).encode()
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
-            raise UserError(f"{path} is a folder; name a file with --out, such as {path / 'page.html'}")
-        scratch.write_bytes(text)
-        scratch.replace(path)
+            raise UserError(f"{path} is a folder; name a file, such as {path / 'page.html'}")
+        with atomic(path) as file:
+            file.write(text)
     except OSError as error:
-        with suppress(OSError):
-            scratch.unlink()
-        raise UserError(f"cannot write {path}: {error.strerror}; choose another --out") from None
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
     return len(text)
 
 
@@ -110,11 +107,10 @@ def charts() -> str:
         return kept.read_text()
     except OSError:
         text = _script(vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;"))
-    with suppress(OSError):  # a cache only
+    with suppress(OSError):  # it is only a cache
         kept.parent.mkdir(parents=True, exist_ok=True)
-        scratch = kept.with_suffix(f".{os.getpid()}.part")
-        scratch.write_text(text)
-        scratch.replace(kept)
+        with atomic(kept) as file:
+            file.write(text.encode())
     return text
 
 
