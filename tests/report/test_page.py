@@ -67,7 +67,7 @@ def test_the_page_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match="cannot write .*No space left on device"):
+    with pytest.raises(UserError, match=r"cannot write .*No space left on device"):
         page.write(content, target)
     assert target.read_text() == old
     assert [path.name for path in target.parent.iterdir()] == ["page.html"]

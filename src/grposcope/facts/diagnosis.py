@@ -68,10 +68,9 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
         state = "not learning" if first.mode in minor_modes() else "failing"
         return Verdict(f"{state}: {first.mode}{_since(first.onset)}", first.because, first.advice, len(flagged) - 1)
     quantities = Quantities(run)
-    reward = quantities.get("reward")
-    if reward is None:
+    if quantities.get("reward") is None:
         return Verdict(f"cannot tell: {quantities.absence('reward')}")
-    learned = learning.of_reward(reward.values, int(reward.steps[-1] - reward.steps[0]) + run.window)
+    learned = learning.training_reward(run)
     state = "healthy" if learned.verdict == "up" else "no failure found"
     untold = tuple(finding.mode for finding in findings if finding.status == "cannot tell")
     return Verdict(f"{state}: {learned.clause}", untold=untold)

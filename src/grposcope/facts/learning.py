@@ -88,16 +88,24 @@ class Learning:
 
 def of_run(run: Run) -> Learning:
     """Whether a recorded run learned."""
-    reward = Quantities(run).get("reward", least=1)
-    return of_curves(evaluations(run), [] if reward is None else reward.values, run.steps)
+    evaluated = evaluations(run)
+    if len(evaluated) > 1:
+        return _of_evaluations(evaluated, _steps(run))
+    return replace(training_reward(run), evaluations=evaluated)
+
+
+def training_reward(run: Run) -> Learning:
+    """Whether the training reward of a recorded run changed, whatever its held-out evaluations say."""
+    quantities = Quantities(run)
+    reward = quantities.get("reward") or quantities.get("reward", least=1)
+    return of_reward([] if reward is None else reward.values, _steps(run))
 
 
 def of_curves(evaluated: Sequence[tuple[int, Estimate]], reward: ArrayLike, steps: int) -> Learning:
     """Whether a run of `steps` steps learned, from its held-out evaluations, or else from its rewards (n,)."""
     if len(evaluated) > 1:
         return _of_evaluations(tuple(evaluated), steps)
-    learning = of_reward(reward, steps)
-    return replace(learning, evaluations=tuple(evaluated))
+    return replace(of_reward(reward, steps), evaluations=tuple(evaluated))
 
 
 def of_reward(reward: ArrayLike, steps: int) -> Learning:
@@ -219,6 +227,13 @@ def _chance(verdict: Direction, difference: Estimate, chance: str) -> str:
     if verdict == "unknown":
         return f"but {difference.flag} to tell a change from {chance}"
     return f"{'no more' if verdict == 'none' else 'more'} than {chance} explains"
+
+
+def _steps(run: Run) -> int:
+    """Optimiser steps from the first to the last row; more than rows where only some steps are logged."""
+    step = run.table["step"]
+    step = step[np.isfinite(step)]
+    return int(step[-1] - step[0]) + run.window if len(step) else run.steps
 
 
 def _over(steps: int) -> str:
