@@ -119,6 +119,7 @@ def _page(runs: Sequence[Run], names: Sequence[str], measured: Sequence[Sequence
     """Write the page of all runs, with where they diverge on top; its size in bytes."""
     from dataclasses import replace
 
+    from grposcope.commands.report import write_page
     from grposcope.report import page
     from grposcope.report.elements import PageTable, Section
 
@@ -132,10 +133,7 @@ def _page(runs: Sequence[Run], names: Sequence[str], measured: Sequence[Sequence
     text = [_conclusion(name, names[0], of_run) for name, of_run in zip(names[1:], measured, strict=True)]
     first = Section("parting", "Where the runs diverge", text, tables=[table])
     content = page.document(runs)
-    try:
-        return page.write(replace(content, sections=(first, *content.sections)), path)
-    except UserError as error:
-        raise UserError(str(error).replace("--out", "--html")) from None
+    return write_page(replace(content, sections=(first, *content.sections)), path, "--html")
 
 
 def _conclusion(name: str, other: str, measured: Sequence[MetricDifference]) -> str:

@@ -118,6 +118,7 @@ def fatal_modes(given: Sequence[str]) -> frozenset[str]:
 
 def _page(run: Run, findings: Sequence[Finding], verdict: Verdict, path: Path) -> int:
     """Write the page; its size in bytes."""
+    from grposcope.commands.report import write_page
     from grposcope.report import page
     from grposcope.report.elements import Section
     from grposcope.report.sections import diagnosis, run_settings
@@ -128,10 +129,7 @@ def _page(run: Run, findings: Sequence[Finding], verdict: Verdict, path: Path) -
     rules = diagnosis.section_of([run], [findings], folded=False)
     known = run_settings.section([run])
     sections = (replace(rules, text=()), *([known] if known is not None else []))
-    try:
-        return page.write(page.Document(tuple(labels([run])), top, sections), path)
-    except UserError as error:
-        raise UserError(str(error).replace("--out", "--html")) from None
+    return write_page(page.Document(tuple(labels([run])), top, sections), path, "--html")
 
 
 def _capitalised(text: str) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import HELP
 from grposcope.errors import UserError
+
+if TYPE_CHECKING:
+    from grposcope.report.page import Document
 
 EXAMPLES = """\
 examples:
@@ -64,14 +67,21 @@ def run(arguments: argparse.Namespace) -> int:
         said["sections"] = content.numbers
     else:
         path = Path(arguments.out) if arguments.out else default_page(Path(arguments.runs[0]))
-        try:
-            size = page.write(content, path)
-        except UserError as error:
-            raise UserError(f"{error}; choose another --out") from None
+        size = write_page(content, path, "--out")
         said |= {"page": str(path), "bytes": size}
         print(f"page: {path} ({size / 1e6:.1f} MB); open it in a browser")
     print(dumps(said))
     return 0
+
+
+def write_page(content: Document, path: Path, flag: str) -> int:
+    """Write a page; returns its size in bytes. UserError, naming the flag that chose `path`, where it cannot."""
+    from grposcope.report import page
+
+    try:
+        return page.write(content, path)
+    except UserError as error:
+        raise UserError(f"{error}; choose another {flag}") from None
 
 
 def default_page(run: Path) -> Path:
