@@ -14,6 +14,9 @@ import pytest
 
 from grposcope import cli
 from grposcope.commands import diagnose
+from grposcope.diagnosis.findings import Evidence, Rule, RuleResult
+from grposcope.diagnosis.quantities import Quantities
+from grposcope.diagnosis.rules import RULES
 from grposcope.errors import UserError
 
 
@@ -54,6 +57,31 @@ def test_failing_and_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert call(capsys, path, "--fail-on", "entropy collapse")[0] == 1
     assert call(capsys, path, "--fail-on", "kl blow-up")[0] == 0
     assert call(capsys, path)[0] == 0
+
+
+def test_a_new_rule_is_one_entry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry of RULES is diagnosed, named by --fail-on and its help, and shown in verdict, JSON and page."""
+
+    def check(quantities: Quantities) -> RuleResult:
+        reward = quantities.get("reward")
+        assert reward is not None
+        return RuleResult(0.0, "the reward is a toy", (Evidence("reward", reward.values[0]),), int(reward.steps[0]))
+
+    rule = Rule("toy", ("reward",), "none", "always", "a test", "put it away", check)
+    monkeypatch.setitem(RULES, "toy", rule)
+    path, page = log(tmp_path / "a.jsonl"), tmp_path / "page.html"
+    status, out, document = call(capsys, path, "--fail-on", "toy", "--html", page)
+    assert status == 1
+    assert out.startswith("failing: toy, since step 1, because the reward is a toy; do: put it away")
+    assert document["flagged"] == ["toy"]
+    assert document["rules"]["toy"]["threshold"] == "always"
+    assert "diagnosis-reward" in page.read_text()
+    for command in ("diagnose", "watch"):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        assert "no learning, toy" in " ".join(capsys.readouterr().out.split())
 
 
 def test_json_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ import pytest
 import synthetic
 from grposcope.commands import watch
 from grposcope.errors import UserError
-from grposcope.report import live, live_record
+from grposcope.report.watch import BLOCKS, Watcher, sparkline
 from grposcope.runs import tail
 
 
@@ -45,10 +47,10 @@ def going(tmp_path: Path) -> Path:
     return run
 
 
-def seen(run: Path, now: float | None = None) -> tuple[live_record.Watched, str]:
-    watched = live_record.Watched(run)
-    watched.look(now or synthetic.STARTED + 11)
-    return watched, live_record.frame(watched, now or synthetic.STARTED + 11, 90)
+def seen(run: Path, now: float = synthetic.STARTED + 11) -> tuple[Watcher, str]:
+    watcher = Watcher(run)
+    watcher.look(now)
+    return watcher, watcher.screen(now, 90)
 
 
 def test_one_look(going: Path, capsys: pytest.CaptureFixture) -> None:
@@ -63,54 +65,62 @@ def test_one_look(going: Path, capsys: pytest.CaptureFixture) -> None:
 
 
 def test_time_left_is_from_the_clock(going: Path) -> None:
-    watched, frame = seen(going)
+    watcher, screen = seen(going)
+    run = watcher.snapshot(synthetic.STARTED + 11)
     times = [json.loads(line)["time"] for line in (going / "steps.jsonl").read_text().splitlines()]
     each = (times[-1] - times[0]) / 19
-    assert watched.seconds_per_step() == pytest.approx(each)
-    assert watched.seconds_left() == pytest.approx(20 * each)
-    assert "about" in frame
-    assert all(len(line) <= 90 for line in frame.splitlines())
+    assert run.seconds_per_step == pytest.approx(each)
+    assert run.seconds_left == pytest.approx(20 * each)
+    assert "about" in screen
+    assert all(len(line) <= 90 for line in screen.splitlines())
 
 
 def test_the_first_format_is_timed_by_its_phases(tmp_path: Path) -> None:
     run = synthetic.make(tmp_path / "old", steps=10, version=1, phase="going", settings={"steps": 20})
-    watched, _ = seen(run)
+    watcher, _ = seen(run)
     rows = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
     total = sum(row[f"seconds_{name}"] for row in rows for name in ("sample", "grade", "update"))
-    assert watched.seconds_left() == pytest.approx(total)
-    assert not watched.ended
+    assert watcher.snapshot(synthetic.STARTED).seconds_left == pytest.approx(total)
+    assert not watcher.ended
     (run / "summary.json").write_text("{}")
-    watched.look(synthetic.STARTED)
-    assert watched.ended
+    watcher.look(synthetic.STARTED)
+    assert watcher.ended
 
 
-def test_it_follows_until_the_run_ends(going: Path, capsys: pytest.CaptureFixture) -> None:
+def without_waiting(monkeypatch: pytest.MonkeyPatch, events: Iterable[Callable[[], object]]) -> None:
+    """Between two looks the next event happens instead of a pause; nothing depends on the clock."""
+    ahead = iter(events)
+    paused = SimpleNamespace(time=time.time, sleep=lambda _: next(ahead)())
+    monkeypatch.setattr(watch, "time", paused)
+    monkeypatch.setattr("grposcope.report.watch.READING", 1.0)  # reading and judging need no rest
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_it_follows_until_the_run_ends(
+    going: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows arrive in pieces, the record is cut back and goes on, and the run finishes."""
     steps = going / "steps.jsonl"
     lines = steps.read_text().splitlines(keepends=True)
     steps.write_text("".join(lines[:10]))
-
-    def write() -> None:
-        for text in ("".join(lines[10:12]), lines[12][:30], lines[12][30:]):
-            time.sleep(0.1)
-            with steps.open("a") as file:
-                file.write(text)
-        time.sleep(0.1)
-        steps.write_text("".join(lines[:5]))
-        time.sleep(0.1)
-        with steps.open("a") as file:
-            file.write("".join(lines[5:8]))
-        phase(going, "finished")
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    assert call(going, "--every", "0.02") == 0
-    writer.join()
+    pieces = ("".join(lines[10:12]), lines[12][:30], lines[12][30:])
+    events: list[Callable[[], object]] = [partial(append, steps, piece) for piece in pieces]
+    events += [
+        lambda: steps.write_text("".join(lines[:5])),
+        lambda: append(steps, "".join(lines[5:8])),
+        lambda: phase(going, "finished"),
+    ]
+    without_waiting(monkeypatch, events)
+    assert call(going) == 0
     out = capsys.readouterr().out
     assert json.loads(out.splitlines()[-1])["step"] == 8
-    assert "step 13 of 40" in out
-    assert "step 5 of 40" in out
-    assert "step 8 of 40 (20%) · finished" in out
+    seen = ["step 10 of 40", "step 12 of 40", "step 13 of 40", "step 5 of 40", "step 8 of 40 (20%) · finished"]
+    places = [out.index(words) for words in seen]
+    assert places == sorted(places)
 
 
 def test_a_run_that_has_not_begun_is_awaited(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -139,27 +149,27 @@ def test_silence_is_noticed(
     phase(going, "update", pid=pid or os.getpid())
     _, quiet = seen(going, synthetic.STARTED + 40)
     assert "!" not in quiet
-    _, frame = seen(going, synthetic.STARTED + 3600)
-    assert "! nothing was written for" in frame
-    assert words in frame.replace("\n", " ")
-    assert ("gone" in frame) == ("gone" in words)
+    _, screen = seen(going, synthetic.STARTED + 3600)
+    assert "! nothing was written for" in screen
+    assert words in screen.replace("\n", " ")
+    assert ("gone" in screen) == ("gone" in words)
 
 
 def test_a_torn_phase_leaves_the_last_one(going: Path) -> None:
-    watched, _ = seen(going)
+    watcher, _ = seen(going)
     (going / "phase.json").write_text('{"step": 21, "ste')
-    watched.look(synthetic.STARTED + 12)
-    assert watched.doing == "sampling"
+    watcher.look(synthetic.STARTED + 12)
+    assert watcher.snapshot(synthetic.STARTED + 12).phase == "sampling"
 
 
 def test_sparks() -> None:
-    assert live_record.spark([0, 1, 2, 3, 4, 5, 6, 7], 8) == live_record.BLOCKS
-    assert live_record.spark([0, 0, 7, 7], 2) == "▁█"
-    assert live_record.spark([1.0, math.nan, 2.0], 3) == "▁×█"
-    assert live_record.spark([3.0, 3.0], 5) == "▄▄"
-    assert live_record.spark([math.inf], 5) == "×"
-    assert live_record.spark([], 5) == ""
-    assert len(live_record.spark(list(range(1000)), 33)) == 33
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == BLOCKS
+    assert sparkline([0, 0, 7, 7], 2) == "▁█"
+    assert sparkline([1.0, math.nan, 2.0], 3) == "▁×█"
+    assert sparkline([3.0, 3.0], 5) == "▄▄"
+    assert sparkline([math.inf], 5) == "×"
+    assert sparkline([], 5) == ""
+    assert len(sparkline(list(range(1000)), 33)) == 33
 
 
 def test_control_characters_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -250,42 +260,31 @@ def test_a_log_of_any_kind(
     assert all(len(line) <= 100 for line in out.splitlines()[:-1])
 
 
-def test_a_growing_log_and_the_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_growing_log_and_the_exit_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not there yet, empty, half-written, growing: it leaves with 1 when the mode is first flagged, not before."""
     path = tmp_path / "run.jsonl"
-    lines = jsonl(rows(120, collapse_from=60)).splitlines(keepends=True)
-    written = 0
+    halves = [half for line in jsonl(rows(120, collapse_from=60)).splitlines(True) for half in (line[:20], line[20:])]
+    written = [0]
 
-    def write() -> None:
-        nonlocal written
-        time.sleep(0.1)
-        path.write_text("")
-        time.sleep(0.1)
-        for line in lines:
-            with path.open("a") as file:
-                file.write(line[:20])
-                file.flush()
-                time.sleep(0.002)
-                file.write(line[20:])
-            written += 1
-            time.sleep(0.01)
+    def write(half: str) -> None:
+        append(path, half)
+        written[0] += half.endswith("\n")
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    assert call(path, "--every", "0.02", "--fail-on", "entropy collapse") == 1
-    seen = written
-    writer.join()
+    without_waiting(monkeypatch, [lambda: path.write_text(""), *(partial(write, half) for half in halves)])
+    assert call(path, "--fail-on", "entropy collapse") == 1
     out = capsys.readouterr().out
     said = json.loads(out.splitlines()[-1])
     assert "not begun; waiting for it" in out
-    assert 60 < said["alarms"][0]["step"] <= seen + 1
+    assert 60 < said["alarms"][0]["step"] == written[0]
     assert 55 <= said["alarms"][0]["onset"] <= 62
 
 
 def test_each_onset_is_said_once(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     whole = rows(200, collapse_from=60)
-    seen = live.Watching(path)
+    seen = Watcher(path)
     seen._pace = tail.Pace(1.0)
     modes = []
     for end in range(20, 201, 10):
@@ -296,7 +295,7 @@ def test_each_onset_is_said_once(tmp_path: Path) -> None:
 
 def test_another_run_in_the_same_file_is_judged_anew(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    seen = live.Watching(path)
+    seen = Watcher(path)
     seen._pace = tail.Pace(1.0)
     path.write_text(jsonl(rows(100, collapse_from=60)))
     assert [alarm.mode for alarm in seen.look(0.0)] == ["entropy collapse"]
@@ -305,7 +304,7 @@ def test_another_run_in_the_same_file_is_judged_anew(tmp_path: Path) -> None:
     path.write_text("")
     assert seen.look(0.0) == []
     assert "nothing in it" in seen.problem
-    assert "nothing in it" in seen.frame(0.0, 100)
+    assert "nothing in it" in seen.screen(0.0, 100)
     path.write_text(jsonl(rows(60)))
     assert seen.look(0.0) == []
     assert seen.alarms.raised == []
@@ -387,9 +386,9 @@ def test_escapes_of_a_log_do_not_reach_the_terminal(tmp_path: Path, capsys: pyte
     path.write_text(f"{HOSTILE}\n" * 5)
     with pytest.raises(UserError):
         call(path, "--once")
-    seen = live.Watching(path)
+    seen = Watcher(path)
     seen.look(0.0)
-    assert "\x1b" not in seen.frame(0.0, 100)
+    assert "\x1b" not in seen.screen(0.0, 100)
 
 
 def test_a_compressed_log(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
-    from grposcope.report.live import Watching
+    from grposcope.report.watch import Watcher
 
 EXAMPLES = """\
 examples:
@@ -74,26 +74,26 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.facts.diagnosis import alarm_message
     from grposcope.files import dumps
     from grposcope.formatting import visible
-    from grposcope.report.live import Watching
+    from grposcope.report.watch import Watcher
 
     if not arguments.every > 0:
         raise UserError(f"--every {arguments.every:g} must be above 0")
     fatal = fatal_modes(arguments.fail_on)
     hook = Webhook(arguments.webhook) if arguments.webhook else None
-    watching = Watching(arguments.path, settings(arguments.set), minor=fatal)
+    watcher = Watcher(arguments.path, settings(arguments.set), minor=fatal)
     shown, failed = "", False
     try:
         while True:
             now = time.time()
-            new = watching.look(now)
-            if arguments.once and watching.problem and arguments.path.exists():
-                raise UserError(watching.problem)
-            shown = _show(watching, now, shown, arguments.once)
+            new = watcher.look(now)
+            if arguments.once and watcher.problem and arguments.path.exists():
+                raise UserError(watcher.problem)
+            shown = _show(watcher, now, shown, arguments.once)
             for alarm in new:
                 if hook is not None:
                     hook.send(alarm_message(alarm, str(arguments.path)))
             failed = any(alarm.mode in fatal for alarm in new)
-            if arguments.once or watching.ended or failed:
+            if arguments.once or watcher.ended or failed:
                 break
             time.sleep(arguments.every)
     except KeyboardInterrupt:
@@ -102,16 +102,16 @@ def run(arguments: argparse.Namespace) -> int:
         hook.wait()
         for line in hook.failures:
             print(visible(line), file=sys.stderr)
-    print(dumps(watching.summary(time.time())))
+    print(dumps(watcher.summary(time.time())))
     return int(failed)
 
 
-def _show(watching: Watching, now: float, shown: str, once: bool) -> str:
+def _show(watcher: Watcher, now: float, shown: str, once: bool) -> str:
     """Print a look: over the last one on a terminal, elsewhere only if there is news in it; what is shown now."""
-    frame = watching.frame(now, shutil.get_terminal_size((100, 24)).columns)
-    news = frame.partition("\nlast written")[0]
+    screen = watcher.screen(now, shutil.get_terminal_size((100, 24)).columns)
+    news = screen.partition("\nlast written")[0]
     if sys.stdout.isatty() and not once:
-        print(f"\x1b[H\x1b[J{frame}", flush=True)
+        print(f"\x1b[H\x1b[J{screen}", flush=True)
     elif news != shown:
-        print(frame, flush=True)
+        print(screen, flush=True)
     return news

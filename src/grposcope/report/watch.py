@@ -1,0 +1,425 @@
+"""A run in progress: its progress, its main metrics as sparklines, and each failure once when it begins.
+
+A record of GRPOscope is read as it grows; the log of another trainer is read again when it changed. Either is diagnosed
+when it has grown by a tenth. Reading and diagnosing again take at most READING of the time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import textwrap
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grposcope.diagnosis.alarms import Alarm, Alarms
+from grposcope.diagnosis.quantities import Quantities
+from grposcope.errors import UserError
+from grposcope.facts.diagnosis import alarm_line, flagged_modes, verdict
+from grposcope.facts.learning import interval, of_curves
+from grposcope.formatting import duration, number, percent, visible
+from grposcope.records import Estimate
+from grposcope.runs.metrics import VARIANTS, metric, variant
+from grposcope.runs.native import lines, reader
+from grposcope.runs.run import Floats, Run
+from grposcope.runs.tail import READING, Log, Pace, Tail
+
+SHOWN = (
+    "reward", "dead_fraction", "entropy", "kl", "kl_old", "length", "truncated", "clip", "grad_norm",
+    "tokens_per_second",
+)  # fmt: skip
+"""Quantities with a line of their own where they have values, each by its first variant that is logged."""
+
+TIMES = ("time", "seconds_sample", "seconds_grade", "seconds_update")
+COLUMNS = {name for quantity in SHOWN for name in VARIANTS.get(quantity, (quantity,))} | {*TIMES}
+"""Columns that are kept of a record."""
+
+ENDED = ("finished", "interrupted", "failed")
+
+RECORD = "grposcope"
+"""Folder within another trainer's output folder that the callback records to."""
+
+ALARMS_SHOWN = 4
+"""Latest alarms that stay on the screen."""
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+TITLE = 25
+"""Characters for the name of a metric."""
+
+RECENT = 50
+"""Steps from which the speed is taken."""
+
+Values = Sequence[float] | Floats
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run at one look, whoever writes it: all that the screen and the JSON summary show of its progress.
+
+    title: name of the run and what it does. planned: steps, None if unknown. changed: when the run was last written,
+    in seconds since 1970. metrics: quantity -> its column and all values. heldout: (step, score) of the evaluations by
+    `score`. seconds_per_step, seconds_left: NaN where unknown. learned: whether it learned. stalled: what to say if
+    nothing was written for long. problem: why the log cannot be read now.
+    """
+
+    place: Path
+    title: str = ""
+    engine: str = ""
+    phase: str = "not begun"
+    step: int = 0
+    planned: int | None = None
+    ended: bool = False
+    changed: float = 0.0
+    metrics: Mapping[str, tuple[str, Values]] = field(default_factory=dict)
+    score: str = "pass@1"
+    heldout: Sequence[tuple[int, Estimate]] = ()
+    seconds_per_step: float = math.nan
+    seconds_left: float = math.nan
+    learned: str = ""
+    stalled: str = ""
+    problem: str = ""
+
+
+class Watcher:
+    """A run while it goes, whoever writes it; the path need not exist yet. minor: minor modes to raise as well."""
+
+    def __init__(self, path: Path, settings: Mapping[str, Any] | None = None, minor: Collection[str] = ()):
+        self.path = path
+        self.settings = settings
+        self.record: GrowingRecord | None = None
+        self.log = Log(path, settings)
+        self.alarms = Alarms(minor=minor)
+        self.verdict = ""
+        self.problem = ""
+        self._pace = Pace(READING)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the record or log says that the run is over."""
+        if self.record is not None:
+            return self.record.ended
+        return self.log.run is not None and not self.problem and self.log.run.meta.status in ENDED
+
+    def look(self, now: float) -> list[Alarm]:
+        """Read what is new, and diagnose it if it is time; returns the new alarms.
+
+        `problem` says why a log of another trainer cannot be read now. UserError for a broken record of GRPOscope.
+        """
+        place = self.path / RECORD if _is_record(self.path / RECORD) else self.path
+        if self.record is None and _is_record(place):
+            self.record, self.log = GrowingRecord(place), Log(place, self.settings)
+        if self.record is not None:
+            self.record.look(now)
+            self.problem = ""
+            return self._diagnose(self.record.rows, self.record.ended) if self.record.rows else []
+        if not self.path.parent.is_dir():
+            raise UserError(f"there is no folder {self.path.parent}; give the path of a run, even one that is to begin")
+        return self._diagnose()
+
+    def _diagnose(self, rows: int | None = None, ended: bool = False) -> list[Alarm]:
+        """Diagnose a record of `rows` rows, or a log, whose rows are known only once it is read."""
+        due = rows is None or self.alarms.due(rows) or (ended and rows > self.alarms.rows)
+        if not (due and (ended or self._pace.ready())):
+            return []
+        began = time.perf_counter()
+        self.log.look()
+        run, self.problem = self.log.run, self.log.problem
+        if self.problem and rows is not None:
+            raise UserError(self.problem)
+        new: list[Alarm] = []
+        if run is not None and not self.problem:
+            ended = run.meta.status in ENDED and run.steps > self.alarms.rows
+            if self.alarms.due(run.steps) or ended:
+                new = self.alarms.look(run)
+                self.verdict = str(verdict(run, self.alarms.findings)) if self.alarms.findings else ""
+        self._pace.spent(time.perf_counter() - began)
+        return new
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The run as it was at the last look."""
+        return self.record.snapshot(now) if self.record is not None else _of_log(self.log, self.problem)
+
+    def screen(self, now: float, width: int) -> str:
+        """The run as lines of at most `width` characters."""
+        run = self.snapshot(now)
+        if not run.title:
+            name = visible(str(run.place))
+            if not run.changed:
+                return f"{name}: not begun; waiting for it"
+            return "\n".join(textwrap.wrap(f"{name}: waiting; {visible(run.problem, 500)}", width))
+        rows = [visible(run.title), _progress(run, width), "", *_metrics(run, width)]
+        if run.learned:
+            rows += ["", *textwrap.wrap(run.learned, width)]
+        if self.verdict:
+            rows += ["", *textwrap.wrap(visible(self.verdict, 600), width)]
+        for alarm in self.alarms.raised[-ALARMS_SHOWN:]:
+            rows += textwrap.wrap(f"✗ {visible(alarm_line(alarm), 600)}", width, subsequent_indent="  ")
+        warning = run.stalled or run.problem
+        if warning:
+            rows += ["", *textwrap.wrap(f"! {visible(warning, 500)}", width)]
+        if not run.ended:
+            rows += ["", f"last written {duration(max(now - run.changed, 0))} ago"]
+        return "\n".join(row[:width] for row in rows)
+
+    def summary(self, now: float) -> dict[str, Any]:
+        """The run as a JSON document."""
+        run = self.snapshot(now)
+        latest = {name: float(run.metrics[name][1][-1]) if name in run.metrics else None for name in SHOWN}
+        return {
+            "run": str(run.place),
+            "phase": run.phase,
+            "step": run.step,
+            "steps": run.planned,
+            "engine": run.engine or None,
+            "seconds_per_step": run.seconds_per_step,
+            "seconds_left": run.seconds_left,
+            "heldout": {"step": run.heldout[-1][0], run.score: run.heldout[-1][1]} if run.heldout else None,
+            "latest": latest if run.metrics else {},
+            "stalled": run.stalled or None,
+            "problem": run.problem or None,
+            "verdict": self.verdict or None,
+            "flagged": flagged_modes(self.alarms.findings),
+            "alarms": self.alarms.raised,
+        }
+
+
+class GrowingRecord:
+    """A record of GRPOscope in progress; `look` reads what was added since the last look."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.rows = 0
+        self.ended = False
+        self._config: dict[str, Any] = {}
+        self._phase: dict[str, Any] = {}
+        self._step = 0
+        self._columns: dict[str, list[float]] = {}
+        self._heldout: list[tuple[int, Estimate]] = []
+        self._changed = 0.0
+        self._steps, self._evals = (Tail(folder / f"{name}.jsonl") for name in ("steps", "evals"))
+
+    def look(self, now: float) -> None:
+        """Read what was added. UserError for a record of a newer version, or a broken one."""
+        if not (self.folder / "config.json").exists():
+            return
+        self._config = reader.configuration(self.folder)
+        rows, afresh = self._steps.read()
+        if afresh:
+            self._step, self.rows, self._columns = 0, 0, {}
+        for row in rows:
+            self._step = int(row.get("step", self._step))
+            for name in COLUMNS & row.keys():
+                self._columns.setdefault(name, [math.nan] * self.rows)
+            for name, values in self._columns.items():
+                value = lines.number(row.get(name))
+                values.append(math.nan if value is None else value)
+            self.rows += 1
+        evals, afresh = self._evals.read()
+        self._heldout = [] if afresh else self._heldout
+        for row in evals:
+            accuracy = row.get("pass@1")
+            if isinstance(accuracy, dict):
+                value, error = (lines.number(accuracy.get(part)) or 0.0 for part in ("value", "se"))
+                self._heldout.append((int(row["step"]), Estimate(value, error, int(accuracy.get("n", 0)))))
+        self._read_phase()
+        if rows or evals or not self._changed:
+            self._changed = self._written() or now
+        self._changed = max(self._changed, float(self._phase.get("time", 0)))
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The run as it was at the last look; now: seconds since 1970."""
+        settings, engine = self._config.get("settings") or {}, self._config.get("engine", "")
+        planned = self._phase.get("steps") or settings.get("steps")
+        planned = planned if isinstance(planned, int) else None
+        model = (self._config.get("model") or {}).get("name", "?")
+        what = f"{settings.get('recipe', '?')} on {self._config.get('task', '?')}, {model}"
+        if engine:
+            what = f"{engine}, {settings.get('loss_type', '?')} loss, {model}"
+        pace = self.seconds_per_step()
+        left = 0.0 if self.ended else (planned - self._step) * pace if planned else math.nan
+        return Snapshot(
+            self.folder,
+            title=f"{self._config.get('name') or self.folder.name} · {what}",
+            engine=str(engine),
+            phase=str(self._phase.get("phase") or ("finished" if self.ended else "running")).strip(),
+            step=self._step,
+            planned=planned,
+            ended=self.ended,
+            changed=self._changed,
+            metrics=_logged(self._columns),
+            heldout=self._heldout,
+            seconds_per_step=pace,
+            seconds_left=left,
+            learned=of_curves(self._heldout, [], self._step).sentence if len(self._heldout) > 1 else "",
+            stalled=self._stalled(now),
+        )
+
+    def seconds_per_step(self) -> float:
+        """Pace of the last steps, by the clock if rows carry it, else by the phases; NaN before two steps."""
+        times = [t for t in self._columns.get("time", [])[-RECENT:] if math.isfinite(t)]
+        if len(times) > 1:
+            return max(times[-1] - times[0], 0.0) / (len(times) - 1)
+        count = min(self.rows, RECENT)
+        phases = [self._columns.get(name, [])[-RECENT:] for name in TIMES[1:]]
+        return math.fsum(v for part in phases for v in part if math.isfinite(v)) / count if count else math.nan
+
+    def _stalled(self, now: float) -> str:
+        """What to say when nothing was written for long; empty otherwise."""
+        silent, usual = now - self._changed, self.seconds_per_step()
+        if self.ended or silent < max(60.0, 10 * usual if math.isfinite(usual) else 0.0):
+            return ""
+        stalled = f"nothing was written for {duration(silent)}"
+        if math.isfinite(usual):
+            stalled += f", and a step takes {duration(usual)}"
+        pid, host = self._phase.get("pid"), (self._config.get("environment") or {}).get("host")
+        if not isinstance(pid, int) or host not in (None, platform.node()) or _is_alive(pid):
+            return stalled
+        if host:
+            return f"{stalled}; its process, {pid}, is gone"
+        return f"{stalled}; no process {pid} runs here: it is gone, or runs elsewhere"
+
+    def _read_phase(self) -> None:
+        try:
+            content = json.loads((self.folder / "phase.json").read_bytes().strip(b"\0 \n"))
+            self._phase = content if isinstance(content, dict) else self._phase
+        except (FileNotFoundError, ValueError):
+            pass  # not there, or caught while it was being written: the last one stands
+        phase = self._phase.get("phase")
+        self.ended = phase in ENDED if phase else (self.folder / "summary.json").exists()
+
+    def _written(self) -> float:
+        """When the last row was written, in seconds since 1970; 0 if there is none."""
+        times = [t for t in self._columns.get("time", [])[-1:] if math.isfinite(t)]
+        if times:
+            return times[0]
+        try:
+            return (self.folder / "steps.jsonl").stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+
+def _of_log(log: Log, problem: str) -> Snapshot:
+    """The log of another trainer as it was last read."""
+    run = log.run
+    if run is None:
+        return Snapshot(log.path, changed=log.changed, problem=problem)
+    planned = run.setting("steps") or run.setting("max_steps")
+    heldout = Quantities(run).heldout
+    scores = () if heldout is None else zip(heldout.steps, heldout.values, strict=True)
+    return Snapshot(
+        log.path,
+        title=f"{run.meta.name} · {run.meta.engine}",
+        engine=run.meta.engine,
+        phase=run.meta.status,
+        step=_last_step(run),
+        planned=planned if isinstance(planned, int) else None,
+        ended=run.meta.status in ENDED and not problem,
+        changed=log.changed,
+        metrics=_logged(run.table),
+        score=heldout.name if heldout is not None else "",
+        heldout=[(int(step), Estimate(float(value), math.nan, 0, "no standard error")) for step, value in scores],
+        problem=problem,
+    )
+
+
+def _logged(columns: Mapping[str, Values]) -> dict[str, tuple[str, Values]]:
+    """Quantity -> its column and values, for those of SHOWN that are logged."""
+    names = {quantity: variant(quantity, columns) for quantity in SHOWN}
+    return {quantity: (name, columns[name]) for quantity, name in names.items() if name is not None}
+
+
+def _last_step(run: Run) -> int:
+    steps = run.table["step"]
+    return int(steps[-1]) if len(steps) and np.isfinite(steps[-1]) else 0
+
+
+def _is_record(folder: Path) -> bool:
+    """Whether the folder holds a record of GRPOscope."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and "format" in config
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _progress(run: Snapshot, width: int) -> str:
+    """Steps done, with a bar and the time left where they are known."""
+    if not run.planned:
+        return f"step {run.step:,} · {run.phase}"
+    share = min(run.step / run.planned, 1.0)
+    text = f"step {run.step:,} of {run.planned:,} ({percent(share)}) · {run.phase}"
+    if not run.ended and math.isfinite(run.seconds_left):
+        text += f" · about {duration(run.seconds_left)} left"
+    room = max(8, width - len(text) - 2)
+    done = round(share * room)
+    return f"{'━' * done}{'─' * (room - done)}  {text}"
+
+
+def _metrics(run: Snapshot, width: int) -> list[str]:
+    """A line per quantity with a value other than 0, the held-out score after the reward."""
+    rows = []
+    for quantity in SHOWN:
+        if quantity in run.metrics:
+            name, values = run.metrics[quantity]
+            values = list(map(float, values))
+            if any(math.isfinite(value) and value != 0 for value in values):
+                unit, last = metric(name).unit, values[-1]
+                text = percent(last) if unit == "share" else f"{number(last)} {unit}".rstrip()
+                rows.append(_line(metric(name).title, values, text, width))
+        if quantity == "reward" and run.heldout:
+            scores = [score.value for _, score in run.heldout]
+            title = f"Held-out {visible(run.score, 40)}"
+            rows.append(_line(title, scores, _last_score(run.heldout, scores), width))
+    return rows
+
+
+def _last_score(heldout: Sequence[tuple[int, Estimate]], scores: Sequence[float]) -> str:
+    """The last held-out score, with its interval where it has one."""
+    step, last = heldout[-1]
+    text = percent(last.value) if min(scores) >= 0 and max(scores) <= 1 else number(last.value)
+    low, high = interval(last)
+    if math.isfinite(low):
+        text += f" ({percent(low)}-{percent(high)})"
+    return f"{text} at step {step:,}"
+
+
+def _line(title: str, values: Sequence[float], text: str, width: int) -> str:
+    """A metric on a line of about `width` characters: its name, its course, and its last value."""
+    room = max(10, width - TITLE - 30)
+    return f"{title[:TITLE]:{TITLE}} {sparkline(values, room):{room}} {text}"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The values as blocks between their least and largest, means of `width` bins at most; × where none is finite."""
+    count = min(width, len(values))
+    bins = [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
+    means = []
+    for part in bins:
+        finite = [v for v in part if math.isfinite(v)]
+        means.append(math.fsum(finite) / len(finite) if finite else math.nan)
+    known = [m for m in means if math.isfinite(m)]
+    if not known:
+        return "×" * count
+    least, span = min(known), max(known) - min(known)
+    return "".join(
+        "×" if not math.isfinite(m) else BLOCKS[min(7, int(8 * (m - least) / span))] if span > 0 else BLOCKS[3]
+        for m in means
+    )
