@@ -100,15 +100,3 @@ def test_saturation_is_seen_in_groups_alone_and_says_what_they_carry() -> None:
     said = " ".join(str(evidence) for evidence in finding.evidence)
     assert "variance of the reward within groups" in said
     assert "live groups that 100 rollouts buy in groups of 8" in said
-
-
-def test_successes_need_two_values_and_one_size() -> None:
-    run = grouped(drawn(np.random.default_rng(8), 0.5))
-    found = group_signal.successes(run.groups)
-    assert found is not None
-    assert found[1] == 8
-    assert found[0].max() <= 8
-    assert (
-        group_signal.successes(replace(run.groups, rewards=run.groups.rewards + np.arange(len(run.groups.rewards))))
-        is None
-    )

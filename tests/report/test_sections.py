@@ -129,25 +129,6 @@ def test_replaced_groups_are_a_selection(made: Path, tmp_path: Path) -> None:
     assert "are a selection" in found.text[0]
 
 
-def test_success_is_the_larger_of_two_rewards(run: Run) -> None:
-    from dataclasses import replace
-
-    plain, group = dead_groups.successes(run.groups) or (np.zeros(0), 0)
-    assert group == 8
-    shifted, _ = dead_groups.successes(replace(run.groups, rewards=2 * run.groups.rewards - 1)) or (np.zeros(0), 0)
-    np.testing.assert_array_equal(plain, shifted)
-    np.testing.assert_array_equal(plain, run.groups.rewards.reshape(-1, 8).sum(1))
-
-
-def test_windows_hold_every_group_once(run: Run) -> None:
-    found = dead_groups.windows(run.groups)
-    assert found is not None
-    assert found.counts.sum() == len(run.groups)
-    assert found.first[0] == 1
-    assert found.last[-1] == 60
-    assert (found.first[1:] == found.last[:-1] + 1).all()
-
-
 def evaluations(*rows: tuple[int, float, float, int]) -> str:
     return "".join(
         json.dumps({"step": s, "pass@1": {"value": v, "se": e, "n": n, "flag": ""}}) + "\n" for s, v, e, n in rows

@@ -115,21 +115,6 @@ def document(run: Run) -> dict[str, Any] | None:
     return present or None
 
 
-def successes(groups: Groups) -> tuple[Ints, int] | None:
-    """Successes of every group (N,) and the group size; None unless rewards take two values and sizes are equal.
-
-    The larger of the two values is a success.
-    """
-    sizes = groups.sizes
-    if not len(groups) or sizes[0] < 2 or (sizes != sizes[0]).any():
-        return None
-    least, most = groups.rewards.min(), groups.rewards.max()
-    if not np.isfinite([least, most]).all() or not ((groups.rewards == least) | (groups.rewards == most)).all():
-        return None
-    threshold = (least + most) / 2 if least < most else 0.5
-    return (groups.rewards > threshold).reshape(len(groups), -1).sum(1), int(sizes[0])
-
-
 def variances(rewards: Floats) -> tuple[Estimate, Estimate]:
     """Variance within and between groups of rewards (k, n), where NaN stands for no rollout."""
     n = (~np.isnan(rewards)).sum(1).astype(np.float64)

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from grposcope.facts.dead_groups import Windows
 from grposcope.facts.learning import interval
 from grposcope.formatting import percent
 from grposcope.report.charts import base
 from grposcope.report.elements import Figure
-from grposcope.runs.run import Ints
 from grposcope.ustat import dead_groups
-from grposcope.ustat.dead_groups import Counts
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Histograms of successes K over windows of steps: counts (W, G + 1), first and last step of each (W,)."""
-
-    first: Ints
-    last: Ints
-    counts: Counts
 
 
 def predicted(found: Windows) -> Figure:
