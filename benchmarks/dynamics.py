@@ -13,8 +13,8 @@ bandit   4,096 runs × 1,000 steps × 16 arms, exact and sampled (G = 8). The lo
          comparisons with the cumulative policy and as many byte additions, and nine passes (cumulative sum, counts,
          mean, residual, scatter twice, scale, weight, 1/G).
 compare  fit.compare on 1,000 points.
-refits   1,000 bootstrap refits of the inertial model, against `scipy.optimize.curve_fit` with numerical Jacobians on
-         the same resampled curves, timed on a few and scaled.
+fits     fit.fit of the inertial model (search from four starts, standard errors), against
+         `scipy.optimize.curve_fit` from the truth with numerical Jacobians.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def bandit(rounds: int, runs: int, steps: int, arms: int) -> list[dict]:
     return rows
 
 
-def refits(rounds: int, points: int, draws: int) -> dict:
-    """Bootstrap refits of the inertial model, batched and with curve_fit."""
+def fits(rounds: int, points: int) -> dict:
+    """Fits of the inertial model, here and with curve_fit; comparison, phases and forecast of the same curve."""
     t = np.arange(float(points))
     truth = Oscillator(1.0, 0.02, 0.0002, 0.2, 0.8).trajectory(t)
     y = truth + 0.05 * np.random.default_rng(2).standard_normal(points)
@@ -134,15 +134,14 @@ def refits(rounds: int, points: int, draws: int) -> dict:
     ours, theirs = [], []
     some = 20
     for r in range(rounds):
-        ours.append(timed(lambda: fit.bootstrap(fitted, t, y, draws)))
-        noise = 0.05 * np.random.default_rng(10 + r).standard_normal((some, points))
-        theirs.append(timed(lambda n=noise: [curve_fit(curve, t, truth + row, start, maxfev=2000) for row in n])
-                      / some * draws)  # fmt: skip
+        curves = truth + 0.05 * np.random.default_rng(10 + r).standard_normal((some, points))
+        ours.append(timed(lambda c=curves: [fit.fit(t, row, "inertial") for row in c]) / some)
+        theirs.append(timed(lambda c=curves: [curve_fit(curve, t, row, start, maxfev=2000) for row in c]) / some)
     return {
-        "points": points, "refits": draws, "batched s": statistics.median(ours),
-        "curve_fit s": statistics.median(theirs),
+        "points": points, "fit s": statistics.median(ours), "curve_fit s": statistics.median(theirs),
         "ratio": statistics.median(x / y for x, y in zip(theirs, ours, strict=True)),
         "compare s": statistics.median(timed(lambda: fit.compare(t, y)) for _ in range(rounds)),
+        "phases s": statistics.median(timed(lambda: fit.phases(t, y)) for _ in range(rounds)),
         "forecast s": statistics.median(timed(lambda: fit.forecast(t, y, points / 2)) for _ in range(rounds)),
     }  # fmt: skip
 
@@ -155,10 +154,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--arms", type=int, default=16)
     parser.add_argument("--points", type=int, default=1000)
-    parser.add_argument("--draws", type=int, default=1000)
     arguments = parser.parse_args()
     simulated = bandit(arguments.rounds, arguments.runs, arguments.steps, arguments.arms)
-    fitted = refits(arguments.rounds, arguments.points, arguments.draws)
+    fitted = fits(arguments.rounds, arguments.points)
     for row in (*simulated, fitted):
         print("; ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
     print(json.dumps({"arguments": vars(arguments), "bandit": simulated, "fit": fitted}))

@@ -1,4 +1,4 @@
-"""Fits: recovery, standard errors under autocorrelated noise, identifiability, bootstrap, comparison, phases."""
+"""Fits: recovery, standard errors under autocorrelated noise, identifiability, comparison, phases."""
 
 from __future__ import annotations
 
@@ -105,31 +105,6 @@ def test_reaches() -> None:
     found = curves.fit(T, curve("exponential", **TRUTH["exponential"]), "exponential")
     assert found.reaches(0.95) == pytest.approx(1 + 50 * math.log(20), rel=1e-2)
     assert curves.fit(T, noise(0, 1.0), "constant").reaches() == 1.0
-
-
-def test_bootstrap_agrees_with_the_standard_errors() -> None:
-    y = curve("inertial", **TRUTH["inertial"]) + noise(5, 0.03, 0.3)
-    found = curves.fit(T, y, "inertial")
-    draws = curves.bootstrap(found, T, y, 300)
-    for name in ("plateau", "time_constant", "damping_ratio"):
-        assert draws[name].std() == pytest.approx(found.parameters[name].se, rel=0.35), name
-    np.testing.assert_array_equal(
-        curves.bootstrap(found, T, y, 20)["plateau"], curves.bootstrap(found, T, y, 20)["plateau"]
-    )
-    level = curves.bootstrap(curves.fit(T, y, "constant"), T, y, 50)
-    assert level["plateau"].mean() == pytest.approx(y.mean(), abs=0.05)
-
-
-def test_bootstrap_of_a_long_run_is_that_of_all_its_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    t = np.linspace(1, 300, 1200)
-    y = np.interp(t, T, curve("inertial", **TRUTH["inertial"])) + noise(5, 0.05, 0.0, 1200)
-    found = curves.fit(t, y, "inertial")
-    binned = curves.bootstrap(found, t, y, 40)
-    monkeypatch.setattr("grposcope.timeseries.curves.BINS", 10**6)
-    whole = curves.bootstrap(found, t, y, 40)
-    for name, values in whole.items():
-        np.testing.assert_allclose(binned[name], values, atol=0.4 * values.std())  # same draws, same refits
-        assert binned[name].std() == pytest.approx(values.std(), rel=0.15)
 
 
 def test_noise_ceiling() -> None:

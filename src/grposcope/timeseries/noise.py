@@ -5,10 +5,10 @@ transform (DCT-II) nearly diagonalises it, and the variance of coefficient j und
 
     v_j = 1 + (2/n) Σ_{k≥1} φ^k [(n − k) cos(jπk/n) − sin(jπk/n)/sin(jπ/n)]      (j > 0)
 
-so a regression with any (φ, s) is one with weights 1/d_j, d_j = s v_j + 1 − s. Nobody knows (φ, s): every
-answer is an average over a grid, weighted by the residual (REML) likelihood, with a flat prior. A test that
-plugs in one estimate of φ instead rejects too often as φ → 1, and one that assumes a pure AR(1) does
-so when white noise hides the wandering.
+so a regression with any (φ, s) is one with weights 1/d_j, d_j = s v_j + 1 − s. Both sums are geometric: all v_j cost
+O(n). Nobody knows (φ, s): every answer is an average over a grid, weighted by the residual (REML) likelihood, with a
+flat prior. A test that plugs in one estimate of φ instead rejects too often as φ → 1, and one that assumes a pure AR(1)
+does so when white noise hides the wandering.
 
 Conventions: times are rows, not steps. Degenerate: a residual of 0 (a constant or exactly fitted series) has
 standard error 0, and its tests are decided by the sign.
@@ -40,13 +40,14 @@ EXACT = 1e-12
 @lru_cache(maxsize=16)
 def cosine_variances(n: int, coarse: bool = False) -> tuple[Array, Array]:
     """Variances (M, n) of the cosine coefficients of the M noises of the grid, and their (φ, s), (M, 2)."""
-    k = np.arange(1, n)
     angle = np.pi * np.arange(n) / n
-    inner = (n - k) * np.cos(np.outer(angle, k))
-    inner[1:] -= np.sin(np.outer(angle[1:], k)) / np.sin(angle[1:, None])
+    sign = np.where(np.arange(n) % 2, -1.0, 1.0)
     rows, names = [np.ones(n)], [(0.0, 0.0)]
     for phi in COARSE_PHI if coarse else PHI:
-        wandering = 1 + 2 / n * (inner @ phi**k)
+        z = phi * np.exp(1j * angle)
+        last = phi**n * sign  # zⁿ
+        wandering = 1 + 2 / n * (n * z / (1 - z) - z * (1 - last) / (1 - z) ** 2).real
+        wandering[1:] -= 2 / n * ((z - last) / (1 - z)).imag[1:] / np.sin(angle[1:])
         for share in COARSE_SHARES if coarse else SHARES:
             rows.append(share * wandering + 1 - share)
             names.append((phi, share))
@@ -112,11 +113,15 @@ class Design:
         self.base = -0.5 * np.log(variances).sum(1) - 0.5 * np.linalg.slogdet(gram)[1]
         self.df = n - self.width
 
+    def solve(self, z: Array) -> tuple[Array, Array]:
+        """Coefficients (M, K) and weighted residual sum of squares (M,) for cosine coefficients z (n,) of a series."""
+        b = np.einsum("gij,gj->gi", self.inverse, self.weights @ (self.z * z[:, None]))
+        return b, (self.weights * (z - b @ self.z.T) ** 2).sum(1)
+
     def regress(self, y: Array) -> Regression:
         """Fit y (n,); exact fits have covariance 0 and equal weights."""
         z = dct(y, norm="ortho")
-        b = np.einsum("gij,gj->gi", self.inverse, self.weights @ (self.z * z[:, None]))
-        squares = (self.weights * (z - b @ self.z.T) ** 2).sum(1)
+        b, squares = self.solve(z)
         if (squares <= EXACT * (self.weights * z**2).sum(1)).any():
             squares = np.zeros(len(b))
             weight = np.full(len(b), 1 / len(b))
@@ -131,6 +136,21 @@ def posterior(log_likelihood: Array) -> Array:
     """Weights that sum to 1 along the first axis."""
     weight = np.exp(log_likelihood - log_likelihood.max(0))
     return np.asarray(weight / weight.sum(0))
+
+
+def residual_covariance(columns: Array, residual: Array, weight: Array | None = None) -> Array:
+    """Covariance (K, K) of least-squares coefficients of well-conditioned columns X (n, K), given their residual (n,).
+
+    The sandwich (X'WX)⁻¹ X'CX (X'WX)⁻¹: C is the covariance of the weighted residual, averaged over the noises of the
+    coarse grid; W: robust weights, 1 by default.
+    """
+    weight = np.ones(len(residual)) if weight is None else weight
+    design, z = Design(columns, coarse=True), dct(residual * weight, norm="ortho")
+    squares = np.maximum(design.solve(z)[1], 1e-300)
+    noises = posterior(design.base - 0.5 * design.df * np.log(squares))
+    spectrum = (noises * squares / design.df) @ (1 / design.weights)
+    bread = np.linalg.inv(columns.T @ (columns * weight[:, None]))
+    return np.asarray(bread @ (design.z.T @ (spectrum[:, None] * design.z)) @ bread)
 
 
 def difference_variance(y: Array) -> float:

@@ -1,8 +1,12 @@
 """Phases of a reward curve: straight pieces that join at change points, named slow start, rise, plateau or fall.
 
-One, two or three pieces are fitted by least squares over a grid of change points; BIC chooses, with the sample
-size shrunk to n(1 − ρ)/(1 + ρ) for autocorrelated noise. A change point's interval holds every position whose fit
-is within 3.84 of the best in units of the noise (a profile likelihood at 95 %).
+One, two or three pieces, with change points on a grid; BIC chooses. The likelihood of a piecewise curve is that under
+AR(1) plus white noise, averaged over the noises of the coarse grid (`noise`), so that slow wandering is not taken for
+phases. A change point's interval holds every position whose log-likelihood is within 1.92 of the best (a profile
+likelihood at 95 %).
+
+By simulation (40 runs a cell), noise of autocorrelation φ = 0.9, or one third AR(1) with φ = 0.95, is given two or more
+pieces in 2 to 12 % of runs of 200 or 300 rewards; least squares with the lag-one autocorrelation did so in 35 to 72 %.
 """
 
 from __future__ import annotations
@@ -13,13 +17,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.fft import dct
 
 from grposcope.records import Estimate
-from grposcope.timeseries.noise import Array, autocorrelation
+from grposcope.timeseries.noise import EXACT, Array, Design, cosine_variances
 from grposcope.timeseries.reward_curve import clean
 
 GRID = 30
+"""Change points that are tried."""
 CHI2 = 3.841458820694124
+"""95 % quantile of χ² with one degree of freedom."""
 CLEAR = 3.0
 """Standard errors by which a slope must differ from 0: the pieces were chosen to look different."""
 FLAT = 0.2
@@ -39,62 +46,71 @@ class Phase:
 
 def phases(steps: ArrayLike, reward: ArrayLike) -> tuple[Phase, ...]:
     """The pieces of a curve, in order; one flat piece where nothing stands out of the noise."""
-    series = clean(steps, reward)
-    t, y, n = series.steps, series.reward, len(series.reward)
-    if series.constant:
+    curve = clean(steps, reward)
+    t, y, n = curve.steps, curve.reward, len(curve.reward)
+    if curve.constant:
         return (Phase("flat", float(t[0]), float(t[-1]), Estimate(0.0, math.nan, n, "constant reward"),
                       (float(t[0]), float(t[0]))),)  # fmt: skip
     margin = max(4, n // 20)
-    inner = np.unique(t[np.unique(np.linspace(margin, n - 1 - margin, GRID).astype(int))])
-    layouts: list[tuple[float, ...]] = [()]
-    layouts += [(float(a),) for a in inner]
-    layouts += [(float(a), float(b)) for a, b in itertools.combinations(inner, 2) if (np.searchsorted(t, b)
-                - np.searchsorted(t, a)) >= margin]  # fmt: skip
-    squares = np.array([_pieces(t, y, knots)[1] for knots in layouts])
-    rough = _pieces(t, y, layouts[int(squares.argmin())])[2]
-    rho = max(0.0, autocorrelation(rough))
-    size = max(4.0, n * (1 - rho) / (1 + rho))
-    counts = np.array([len(knots) for knots in layouts])
-    bic = size * np.log(squares / n) + (2 + 2 * counts) * math.log(size)
-    best = int(bic.argmin())
-    knots = layouts[best]
-    slopes = _slopes(t, y, knots, rho)
-    same = [i for i, other in enumerate(layouts) if len(other) == len(knots)]
-    close = [layouts[i] for i in same if size * math.log(squares[i] / squares[best]) <= CHI2]
-    edges = (float(t[0]), *knots, float(t[-1]))
-    found = []
+    rows = np.unique(np.linspace(margin, n - 1 - margin, GRID).astype(int))
+    share = (t - t[0]) / (t[-1] - t[0])
+    columns = np.column_stack([np.ones(n), share, *(np.maximum(share - share[row], 0.0) for row in rows)])
+    likelihood = _log_likelihoods(columns, y, _bends(rows, margin))
+    best = max(likelihood, key=lambda bends: likelihood[bends] - (1 + len(bends)) * math.log(n))
+    close = [bends for bends, value in likelihood.items()
+             if len(bends) == len(best) and 2 * (likelihood[best] - value) <= CHI2]  # fmt: skip
+    slopes = _slopes(columns[:, [0, 1, *(2 + i for i in best)]], y, float(t[-1] - t[0]))
+    edges = (float(t[0]), *(float(t[rows[i]]) for i in best), float(t[-1]))
+    pieces = []
     for i, slope in enumerate(slopes):
-        range_ = (edges[0], edges[0]) if i == 0 else (min(k[i - 1] for k in close), max(k[i - 1] for k in close))
-        found.append(Phase(_name(i, slopes), edges[i], edges[i + 1], slope, range_))
-    return tuple(found)
+        begins = [float(t[rows[bends[i - 1]]]) for bends in close] if i else [edges[0]]
+        pieces.append(Phase(_name(i, slopes), edges[i], edges[i + 1], slope, (min(begins), max(begins))))
+    return tuple(pieces)
 
 
-def _basis(t: Array, knots: tuple[float, ...]) -> Array:
-    centred = (t - t[0]) / (t[-1] - t[0])
-    bends = [np.maximum(centred - (k - t[0]) / (t[-1] - t[0]), 0.0) for k in knots]
-    return np.column_stack([np.ones_like(t), centred, *bends])
+def _bends(rows: Array, margin: int) -> list[tuple[int, ...]]:
+    """Which of the change points are used: none, each alone, and all pairs at least `margin` rows apart."""
+    single = [(i,) for i in range(len(rows))]
+    pairs = [(i, j) for i, j in itertools.combinations(range(len(rows)), 2) if rows[j] - rows[i] >= margin]
+    return [(), *single, *pairs]
 
 
-def _pieces(t: Array, y: Array, knots: tuple[float, ...]) -> tuple[Array, float, Array]:
-    """Coefficients, sum of squares and residuals of the joined pieces."""
-    basis = _basis(t, knots)
-    gram = basis.T @ basis
-    solution = np.linalg.solve(gram + 1e-12 * np.eye(len(gram)), basis.T @ y)
-    residual = np.asarray(y - basis @ solution, dtype=np.float64)
-    return np.asarray(solution, dtype=np.float64), max(float(residual @ residual), 1e-300), residual
+def _log_likelihoods(columns: Array, y: Array, choices: list[tuple[int, ...]]) -> dict[tuple[int, ...], float]:
+    """Log-likelihood of y (n,) for each choice of bends, averaged over the noises, up to a constant.
+
+    columns (n, K): constant, straight line, then one hinge per change point. Every choice is a small system cut from
+    the Gram matrix of all columns.
+    """
+    n = len(y)
+    variances, _ = cosine_variances(n, coarse=True)
+    weights, z, target = 1 / variances, dct(columns, axis=0, norm="ortho"), dct(y, norm="ortho")
+    gram = np.einsum("gn,ni,nj->gij", weights, z, z, optimize=True)
+    moments, total = (weights * target) @ z, weights @ target**2
+    likelihood: dict[tuple[int, ...], float] = {}
+    for count in range(3):
+        some = [bends for bends in choices if len(bends) == count]
+        if not some:
+            continue
+        chosen = np.array([(0, 1, *(2 + i for i in bends)) for bends in some])
+        right = moments[:, chosen]
+        solved = np.linalg.solve(gram[:, chosen[:, :, None], chosen[:, None, :]], right[..., None])[..., 0]
+        squares = np.maximum(total[:, None] - (solved * right).sum(-1), EXACT * total[:, None])
+        values = -0.5 * np.log(variances).sum(1)[:, None] - 0.5 * n * np.log(squares)
+        top = values.max(0)
+        likelihood |= dict(zip(some, (top + np.log(np.exp(values - top).mean(0))).tolist(), strict=True))
+    return likelihood
 
 
-def _slopes(t: Array, y: Array, knots: tuple[float, ...], rho: float) -> list[Estimate]:
-    solution, squares, _ = _pieces(t, y, knots)
-    basis, span, n = _basis(t, knots), float(t[-1] - t[0]), len(t)
-    variance = squares / max(n - basis.shape[1], 1) * (1 + rho) / (1 - rho)
-    covariance = variance * np.linalg.inv(basis.T @ basis)
-    values = []
-    for i in range(1, basis.shape[1]):
-        pick = np.zeros(basis.shape[1])
+def _slopes(columns: Array, y: Array, span: float) -> list[Estimate]:
+    """Slope per step of each piece."""
+    regression = Design(columns, coarse=True).regress(y)
+    slopes = []
+    for i in range(1, columns.shape[1]):
+        pick = np.zeros(columns.shape[1])
         pick[1 : i + 1] = 1 / span
-        values.append(Estimate(float(pick @ solution), float(math.sqrt(pick @ covariance @ pick)), n))
-    return values
+        slope = regression.test(pick)
+        slopes.append(Estimate(slope.value, slope.se, len(y)))
+    return slopes
 
 
 def _name(i: int, slopes: list[Estimate]) -> str:
