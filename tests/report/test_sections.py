@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import synthetic
-from grposcope.report.headline import sentence
+from grposcope.facts import headline, timing
+from grposcope.facts.timing import REST
 from grposcope.report.page import document
-from grposcope.report.sections import curves, dead_groups, learning, rollouts, run_settings, timing
+from grposcope.report.sections import curves, dead_groups, learning, rollouts, run_settings
 from grposcope.runs import Run, read
 from grposcope.runs.run import labels
 
@@ -149,7 +150,7 @@ def evaluations(*rows: tuple[int, float, float, int]) -> str:
 def test_the_headline_is_honest(
     made: Path, tmp_path: Path, rows: list[tuple[int, float, float, int]], words: str
 ) -> None:
-    assert words in sentence(edited(made, tmp_path / "run", evals=evaluations(*rows)))
+    assert words in headline.of_run(edited(made, tmp_path / "run", evals=evaluations(*rows))).sentence
 
 
 def test_a_run_without_steps_has_a_page(tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ def test_names_are_told_apart(made: Path, tmp_path: Path) -> None:
 
 
 def test_rest_of_the_time_is_what_lies_between_rows(run: Run) -> None:
-    rest = timing.phases(run)[timing.REST]
+    rest = timing.of_run(run).phases[REST]
     assert math.isnan(rest[0])
     np.testing.assert_allclose(rest[1:], 0.009, atol=1e-5)
 

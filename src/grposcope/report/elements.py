@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from grposcope.facts.headline import KeyNumber
+
 Columns = Mapping[str, Sequence[Any]]
 """A data set of a figure: column name -> values, all of one length; None where there is none."""
 
@@ -39,15 +41,6 @@ class PageTable:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """One headline number."""
-
-    label: str
-    value: str
-    detail: str = ""
-
-
-@dataclass(frozen=True)
 class Section:
     """A part of the page.
 
@@ -58,7 +51,7 @@ class Section:
     name: str
     title: str
     text: Sequence[str] = ()
-    tiles: Sequence[Tile] = ()
+    tiles: Sequence[KeyNumber] = ()
     figures: Sequence[Figure] = ()
     tables: Sequence[PageTable] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)

@@ -8,18 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from grposcope.facts.timing import PHASES, REST
 from grposcope.report.charts import base
 from grposcope.report.elements import Figure
 from grposcope.runs.run import Floats, Run
 
-PROBES = "probes"
-PHASES = {
-    "seconds_sample": "sampling",
-    "seconds_grade": "grading",
-    "seconds_update": "update",
-    "seconds_probe": PROBES,
-}
-REST = "evaluation and other"
 WINDOWS = 60
 
 

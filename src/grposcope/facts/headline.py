@@ -1,0 +1,161 @@
+"""The first things to know of a run or of a probe: a sentence, what it rests on, and a few numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.facts import geometry, group_size, learning, timing
+from grposcope.facts.group_size import GroupSize
+from grposcope.facts.learning import shown_interval
+from grposcope.formatting import duration, listed, number, percent, span, visible
+from grposcope.runs.probe import ProbeRecord
+from grposcope.runs.run import Run, labels
+
+ENDINGS = {
+    "finished": "",
+    "interrupted": "The run was interrupted before its end.",
+    "failed": "The run failed.",
+    "running": "The run was still going when this page was made.",
+    "unknown": "The record does not say how the run ended: it is going, or was broken off.",
+}
+"""Status of a run -> what to say of its end."""
+
+
+@dataclass(frozen=True)
+class KeyNumber:
+    """One number that is shown large, with its name above and a detail below."""
+
+    label: str
+    value: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """sentence: the first thing to know. details: further sentences. numbers: what is shown large."""
+
+    sentence: str
+    details: tuple[str, ...] = ()
+    numbers: tuple[KeyNumber, ...] = ()
+
+
+def of_run(run: Run) -> Headline:
+    """Headline of a run: whether it learned; of a folder without steps, what its last probe measured."""
+    if is_probe(run):
+        return of_probe(run.probes[-1])
+    learned = learning.of_run(run)
+    bad = run.nonfinite.get("grad_norm", 0)
+    not_taken = f"At {bad:,} of {run.steps:,} steps the gradient was not finite, and the step was not taken."
+    notes = [f"{note}." for note in run.meta.notes]
+    details = [*learned.details, ENDINGS[run.meta.status], not_taken if bad else "", *notes]
+    return Headline(learned.sentence, tuple(text for text in details if text), tuple(_of_steps(run, learned)))
+
+
+def of_probe(record: ProbeRecord) -> Headline:
+    """Headline of a probe: rank, sparsity and dead groups, then the group size and the baseline to choose."""
+    size = group_size.of_probe(record)
+    details = [
+        f"{geometry.subject(record)}, {geometry.solved(record)}.",
+        f"Group size: {size.sentence(record.group)}",
+        f"Baseline: {visible(record.baseline.verdict, 400)}.",
+    ]
+    if not record.complete:
+        details.append("The probe was interrupted before its end.")
+    numbers = _of_gradient(record)
+    if isinstance(size, GroupSize) and size.decided:
+        numbers.append(KeyNumber("best group size", str(size.plan.integer), f"G* {span(*size.plan.interval)}"))
+    return Headline(_gradient(record), tuple(details), tuple(numbers))
+
+
+def of_several(runs: Sequence[Run]) -> str:
+    """Sentence about several runs: which ended highest; of several probes, their ranks."""
+    if all(is_probe(run) for run in runs):
+        ranks = [f"{number(record.rank('stable').value)} in {label}" for label, _, record in geometry.latest(runs)]
+        return f"{len(runs)} probes, with stable ranks {listed(ranks)}."
+    evaluated = [learning.evaluations(run) for run in runs]
+    ends = {label: found[-1][1] for label, found in zip(labels(runs), evaluated, strict=True) if found}
+    if len(ends) < 2:
+        return f"{len(runs)} runs; without held-out evaluations of two of them they cannot be compared."
+    best, second = sorted(ends, key=lambda label: -ends[label].value)[:2]
+    compared = learning.change(ends[second], ends[best])
+    apart = {
+        "up": "more apart than chance explains",
+        "none": "no more apart than chance explains",
+        "unknown": f"but {compared.difference.flag} to tell them apart",
+    }[compared.verdict]
+    return (
+        f"{best} ends highest in held-out accuracy, at {percent(ends[best].value)}; {second} follows at "
+        f"{percent(ends[second].value)}, {apart}."
+    )
+
+
+def is_probe(run: Run) -> bool:
+    """Whether the folder holds no run but what `grposcope probe` measured."""
+    return not run.steps and bool(run.probes)
+
+
+def ends(run: Run, metric: str) -> tuple[float, float]:
+    """Means of a metric over the first and the last tenth of the steps; NaN where it is not finite there."""
+    values = run.table[metric]
+    tenth = max(1, len(values) // 10)
+    first, last = (part[np.isfinite(part)] for part in (values[:tenth], values[-tenth:]))
+    return (float(first.mean()) if len(first) else math.nan, float(last.mean()) if len(last) else math.nan)
+
+
+def _of_steps(run: Run, learned: learning.Learning) -> list[KeyNumber]:
+    numbers = []
+    if learned.evaluations:
+        step, last = learned.evaluations[-1]
+        numbers.append(KeyNumber("held-out pass@1", percent(last.value, 1), f"{shown_interval(last)}, step {step:,}"))
+    if "dead_fraction" in run.table and run.steps:
+        before, after = ends(run, "dead_fraction")
+        numbers.append(KeyNumber("dead groups, last tenth", percent(after), f"{percent(before)} in the first tenth"))
+    planned = run.setting("steps")
+    of = f"of {planned:,} planned" if isinstance(planned, int) and planned != run.steps else "as planned"
+    numbers.append(KeyNumber("optimiser steps", f"{run.steps:,}", of if planned else ""))
+    if not run.steps:
+        return numbers
+    times = timing.of_run(run)
+    if times.phases:
+        longest = max(times.seconds, key=lambda name: times.seconds[name])
+        share = f"{percent(times.seconds[longest] / times.total)} {longest}" if times.total else ""
+        numbers.append(KeyNumber("time", duration(times.total), share))
+    if not math.isnan(times.tokens):
+        numbers.append(KeyNumber("tokens", _count(times.tokens), "in the completions of all batches"))
+    return numbers
+
+
+def _gradient(record: ProbeRecord) -> str:
+    model, task = (visible(name or "?", 80) for name in (record.model, record.task))
+    stable = record.rank("stable").value
+    if not math.isfinite(stable):
+        return f"{model} on {task} was probed; the rank of its gradient cannot be told."
+    return (
+        f"The gradients of {model} on {task} have a mean stable rank of {number(stable)}; 5% of the tokens hold "
+        f"{percent(record.token_sparsity['top_5'])} of the squared score norms, and "
+        f"{percent(record.groups.dead.value)} of the groups are dead."
+    )
+
+
+def _of_gradient(record: ProbeRecord) -> list[KeyNumber]:
+    control, alike = record.rank("stable", "nll").value, record.groups.dead_if_alike
+    without_reward = f"{number(control)} without reward" if math.isfinite(control) else ""
+    expected = f"{percent(alike)} if prompts were alike" if math.isfinite(alike) else ""
+    return [
+        KeyNumber("stable rank", number(record.rank("stable").value), without_reward),
+        KeyNumber("dead groups", percent(record.groups.dead.value), expected),
+        KeyNumber("top 5% of tokens hold", percent(record.token_sparsity["top_5"]), "of the score"),
+        KeyNumber("cancels on shared text", percent(record.credit.cancelled), "of the credit"),
+    ]
+
+
+def _count(value: float) -> str:
+    """A large number in thousands (k), millions (M) or billions (G)."""
+    for size, one, unit in ((1e9, 1e9, " G"), (1e6, 1e6, " M"), (1e4, 1e3, " k")):
+        if value >= size:
+            return f"{value / one:.3g}{unit}"
+    return f"{value:,.0f}"
