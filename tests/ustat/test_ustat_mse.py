@@ -136,18 +136,6 @@ def test_standardized_says_what_it_cannot_know() -> None:
     assert "across prompts" in mse.standardized(moments.from_gram(blocks, binary), 1, 4).flag
 
 
-def test_standardizing_prompts_of_one_success_rate_is_a_change_of_scale() -> None:
-    """Equal success rates: the expected gradient is w·g for one w, so the cosine with E g is 1."""
-    policy = SmallPolicy(np.full((4, 2), 0.5), np.random.default_rng(4).normal(size=(4, 1, 6)) * [[[1.0], [-1.0]]],
-                         np.tile([1.0, 0.0], (4, 1)))  # fmt: skip
-    rng = np.random.default_rng(5)
-    answers = rng.integers(2, size=(4, 400))
-    scores = np.take_along_axis(policy.scores, answers[..., None], axis=1).reshape(1600, 6)
-    rewards = np.take_along_axis(policy.rewards, answers, axis=1)
-    found = moments.from_gram(scores @ scores.T, rewards)
-    assert mse.standardized_cosine(found, 8).value == pytest.approx(1.0, abs=0.01)
-
-
 def test_small_probes_still_know_the_error_at_their_own_size() -> None:
     scores = np.random.default_rng(6).normal(size=(6, 3, 5))
     rewards = np.random.default_rng(7).normal(size=(6, 3))

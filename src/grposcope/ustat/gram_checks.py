@@ -1,4 +1,4 @@
-"""Checks of a Gram matrix and its rewards before anything is computed from them."""
+"""Checks of a Gram matrix of scores and its rewards before moments are estimated from them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from grposcope.errors import UserError
 
 ROUNDING = 1e-6
-"""How far from symmetric, and per row how far from positive semi-definite, a Gram of float32 scores may be."""
+"""Relative rounding error that a Gram matrix of float32 scores may have, against symmetry and, per row, positivity."""
 
 
 def checked(gram: NDArray, rewards: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """The arrays as float64 and which rollouts are there, (P, G) bool; UserError for what cannot be used.
+    """Gram and rewards as float64, and which rollouts are present, (P, G) bool; UserError for unusable input.
 
-    A rollout is absent where its reward is NaN and its row of the Gram is zero or NaN; those rows are
-    set to 0. A NaN reward beside a score is an error, not a missing rollout.
+    A rollout is absent where its reward is NaN and its row of the Gram is zero or NaN; such rows are
+    set to 0. A NaN reward whose row has a score is an error, not an absent rollout.
     """
     gram, rewards = np.asarray(gram, np.float64), np.asarray(rewards, np.float64)
     if rewards.ndim != 2 or not rewards.size:
@@ -25,7 +25,7 @@ def checked(gram: NDArray, rewards: NDArray) -> tuple[NDArray, NDArray, NDArray]
     if gram.shape not in ((size, size), (prompts, group, group)):
         raise UserError(
             f"the Gram has shape {gram.shape}; {prompts} prompts of {group} rollouts need ({size}, {size}), "
-            f"or ({prompts}, {group}, {group}) for prompts apart"
+            f"or ({prompts}, {group}, {group}) for the blocks within prompts"
         )
     if np.isinf(rewards).any():
         raise UserError(f"the reward of {_which(np.isinf(rewards))} is infinite; grade it again or leave it out")
@@ -52,7 +52,7 @@ def checked(gram: NDArray, rewards: NDArray) -> tuple[NDArray, NDArray, NDArray]
 
 
 def blocks_of(gram: NDArray, used: NDArray, group: int) -> NDArray:
-    """The Gram within each used prompt, (P, G, G)."""
+    """Blocks of the Gram within each used prompt, (P, G, G)."""
     if gram.ndim == 3:
         return gram[used]
     prompts = np.arange(len(used))
@@ -60,7 +60,7 @@ def blocks_of(gram: NDArray, used: NDArray, group: int) -> NDArray:
 
 
 def _pairs(gram: NDArray, present: NDArray) -> NDArray:
-    """Entries of the Gram whose two rollouts are there."""
+    """Mask of the entries of the Gram whose two rollouts are present."""
     if gram.ndim == 3:
         return present[:, :, None] & present[:, None, :]
     flat = present.reshape(-1)
@@ -72,16 +72,16 @@ def _largest(gram: NDArray) -> float:
 
 
 def _check_symmetric(gram: NDArray) -> None:
-    apart = float(np.abs(gram - np.swapaxes(gram, -1, -2)).max()) / _largest(gram)
-    if apart > 10 * ROUNDING:
+    difference = float(np.abs(gram - np.swapaxes(gram, -1, -2)).max()) / _largest(gram)
+    if difference > 10 * ROUNDING:
         raise UserError(
-            f"the Gram is not symmetric: K and its transpose differ by {apart:.2g} of its largest diagonal entry, "
+            f"the Gram is not symmetric: K and its transpose differ by {difference:.2g} of its largest diagonal entry, "
             f"more than rounding ({10 * ROUNDING:.0e}); make it as S Sᵀ of the scores"
         )
 
 
 def _check_positive(gram: NDArray) -> None:
-    """A Cholesky factor of K + shift exists when no eigenvalue is below −shift; eigenvalues only for the message."""
+    """Raise UserError for eigenvalues below −shift: K + shift·I then has no Cholesky factor."""
     shift = ROUNDING * gram.shape[-1] * _largest(gram)
     try:
         np.linalg.cholesky(gram + shift * np.eye(gram.shape[-1]))
@@ -90,7 +90,7 @@ def _check_positive(gram: NDArray) -> None:
         least, largest = float(values.min()), float(values.max())
         raise UserError(
             f"the Gram is not positive semi-definite: its least eigenvalue is {least:.3g}, its largest {largest:.3g}, "
-            f"beyond rounding ({-shift:.1g}); no set of scores has it, so check how it was put together"
+            f"beyond rounding ({-shift:.1g}); no set of scores has it, so check how it was computed"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The limit law of stochastic gradient ascent near its optimum: how far from the best it ends.
+"""Limit law of stochastic gradient ascent near its optimum: the distribution of its suboptimality gap.
 
 For steps η/n near θ*, with Hessian H (of the loss, positive definite) and gradient noise C = Cov(ĝ),
 √n (θ_n − θ*) → N(0, S) where (ηH − ½I) S + S (ηH − ½I) = η² C, if η λ_min(H) > ½. The suboptimality gap then
@@ -21,20 +21,26 @@ from scipy.optimize import brentq
 
 from grposcope.errors import UserError
 
-_ANGLE, _STEP, _END = 0.4, 0.1, 12.0  # of the hyperbola: its opening, the step along it, and where it stops
+_ANGLE, _STEP, _END = 0.4, 0.1, 12.0  # opening of the hyperbola, step along it, and its end
 
 
 def noise(
     prompt_covariance: NDArray, oracle_covariance: NDArray, residual: NDArray, prompts: int, group: int
 ) -> NDArray:
-    """C = (1/P)[Cov_x g + Σ₁/G + Δ/(G(G−1))], all (D, D) matrices; residual is Δ = Var(r) F + g gᵀ, prompt-averaged."""
+    """Gradient noise C = (1/P)[Cov_x g + Σ₁/G + Δ/(G(G−1))], all (D, D).
+
+    prompt_covariance: Cov_x g. oracle_covariance: Σ₁. residual: Δ = Var(r) F + g gᵀ averaged over prompts.
+    """
     if group < 2 or prompts < 1:
         raise UserError(f"{prompts} prompts of {group} rollouts: use at least 1 prompt and 2 rollouts")
     return (prompt_covariance + oracle_covariance / group + residual / (group * (group - 1))) / prompts
 
 
 def covariance(hessian: NDArray, noise: NDArray, step: float) -> NDArray:
-    """S of √n (θ_n − θ*) → N(0, S), (D, D). Raises UserError where η λ_min(H) ≤ ½, so that no √n law holds."""
+    """Covariance S (D, D) of the limit √n (θ_n − θ*) → N(0, S) for steps `step`/n.
+
+    Raises UserError where step · λ_min(H) ≤ ½, so that no √n law holds.
+    """
     hessian = np.asarray(hessian, float)
     least = float(eigh(hessian, eigvals_only=True)[0])
     if step * least <= 0.5:
@@ -49,13 +55,13 @@ def covariance(hessian: NDArray, noise: NDArray, step: float) -> NDArray:
 
 
 def weights(hessian: NDArray, limit_covariance: NDArray) -> NDArray:
-    """λ = eig(H^{1/2} S H^{1/2}), decreasing: n · gap → ½ Σ λ_i χ²₁."""
+    """Weights λ = eig(H^{1/2} S H^{1/2}) of the limit n · gap → ½ Σ λ_i χ²₁, decreasing, (D,)."""
     root = np.real(sqrtm(np.asarray(hessian, float)))
     return np.maximum(eigh(root @ limit_covariance @ root, eigvals_only=True)[::-1], 0.0)
 
 
 def cdf(x: ArrayLike, weights: ArrayLike) -> NDArray:
-    """P(Σ λ_i χ²₁ ≤ x) for weights λ_i ≥ 0 (D,), at each x."""
+    """Probability P(Σ λ_i χ²₁ ≤ x) at each x, for weights λ_i ≥ 0 (D,)."""
     scales = _scales(weights)
     at = np.asarray(x, float)
     out = np.zeros(at.shape)
@@ -64,7 +70,7 @@ def cdf(x: ArrayLike, weights: ArrayLike) -> NDArray:
 
 
 def quantile(probability: float, weights: ArrayLike) -> float:
-    """The x with P(Σ λ_i χ²₁ ≤ x) = probability."""
+    """Quantile x of a weighted χ²: P(Σ λ_i χ²₁ ≤ x) = probability."""
     if not 0 < probability < 1:
         raise UserError(f"a probability of {probability:g} must lie between 0 and 1")
     scales = _scales(weights)
@@ -77,7 +83,10 @@ def quantile(probability: float, weights: ArrayLike) -> float:
 
 
 def _inverted(x: NDArray, scales: NDArray) -> NDArray:
-    """(1/2πi) ∫ e^{sx} M(s)/s ds for x > 0 (k,); the half below the real axis is the conjugate of the half above."""
+    """The inverse transform (1/2πi) ∫ e^{sx} M(s)/s ds for x > 0, (k,).
+
+    The half of the contour below the real axis contributes the conjugate of the half above.
+    """
     saddle = _saddle(x, scales)
     bend = sum(2 * (scale / (1 + 2 * scale * saddle)) ** 2 for scale in scales) + 1 / saddle**2
     width = 1 / np.sqrt(bend)
@@ -91,7 +100,7 @@ def _inverted(x: NDArray, scales: NDArray) -> NDArray:
 
 
 def _saddle(x: NDArray, scales: NDArray) -> NDArray:
-    """The s > 0 where s x − ½ Σ log(1 + 2λs) − log s is least; s x lies between 1 and 1 + D/2."""
+    """The saddle point s > 0 that minimises s x − ½ Σ log(1 + 2λs) − log s, (k,); s x lies in [1, 1 + D/2]."""
     low, high = np.ones(len(x)), np.full(len(x), 1 + len(scales) / 2)
     for _ in range(40):
         middle = (low + high) / 2
@@ -102,6 +111,7 @@ def _saddle(x: NDArray, scales: NDArray) -> NDArray:
 
 
 def _scales(weights: ArrayLike) -> NDArray:
+    """The weights that are not 0; UserError unless they are ≥ 0 and not all 0."""
     scales = np.asarray(weights, float)
     if scales.ndim != 1 or not (scales >= 0).all() or not scales.any():
         raise UserError("the weights of a weighted χ² must be at least 0 and not all 0")

@@ -6,18 +6,18 @@ The leave-one-out gradient of a group is the U-statistic with kernel h(i,j) = ½
     both = E⟨h(1,2), h(1,2)⟩ = ζ₂ + ‖g‖²      one = E⟨h(1,2), h(1,3)⟩ = ζ₁ + ‖g‖²
     none = E⟨h(1,2), h(3,4)⟩ = ‖g‖²           Σ₁ = 4 ζ₁,  Δ = 2 (ζ₂ − 2 ζ₁),  V_p = E‖g(x)‖² − ‖E g(x)‖²
 
-Closed form (ours): with c = r − r̄, K̃ the doubly centred Gram of the n rollouts, and the power sums
-C = Σ c², Q = tr K̃, D = Σ c² K̃_ii, U = cᵀ K̃ c,
+Closed form (method of this project; no publication): with c = r − r̄, K̃ the doubly centred Gram of the n rollouts, and
+the power sums C = Σ c², Q = tr K̃, D = Σ c² K̃_ii, U = cᵀ K̃ c,
 
     Σ‖h_ij‖² = ½ (n D + C Q) + U =: S      Σ_i ‖Σ_j h_ij‖² = ¼ (n² D + 3 n U) =: R      ‖Σ_ij h_ij‖² = n² U
     both = S / n(n−1),  one = (R − S) / n(n−1)(n−2),  none = (n² U − 4R + 2S) / n(n−1)(n−2)(n−3)
 
-so `none` needs 4 rollouts of a prompt, `one` 3 and `both` 2; what cannot be known is NaN with a flag.
-‖E g‖² comes from pairs of different prompts, so it needs the whole (B, B) Gram and two prompts.
+so `none` needs 4 rollouts of a prompt, `one` 3 and `both` 2; a moment that cannot be estimated is NaN with a flag.
+‖E g‖² is estimated from pairs of different prompts, so it needs the whole (B, B) Gram matrix and two prompts.
 
-Nothing is clipped: an unbiased estimate of a variance may be negative, and is then flagged. Groups of
-equal rewards (dead groups) count with their zeros. Groups may have unequal sizes (NaN rewards); prompts
-with too few rollouts are left out and counted in the flag. A truncated rollout is a draw like any other.
+Estimates are not clipped: an unbiased estimate of a variance may be negative, and is then flagged. Dead groups count
+with their zeros. Groups may have unequal sizes (NaN rewards); prompts with too few rollouts are left out and counted
+in the flag. A truncated rollout is a draw like any other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from grposcope.records import Estimate
 from grposcope.ustat import resampling
 from grposcope.ustat.gram_checks import blocks_of, checked
-from grposcope.ustat.standardized import Classes, across, classes_of
+from grposcope.ustat.standardized import ClassMeans, across_prompts, class_means
 
 LEAST = 4
 """Rollouts of a prompt from which ‖g‖² can be estimated without bias."""
@@ -41,11 +41,11 @@ LEAST = 4
 class Statistics:
     """U-statistics as arrays of one shape: per prompt (P,), or pooled over prompts, one per resample (k,).
 
-    both, one, none: means of ⟨h, h⟩ over pairs that share two, one, no rollouts.
+    both, one, none: means of ⟨h, h⟩ over pairs of pairs that share two, one, no rollouts.
     mean2: ‖E_x g(x)‖² from pairs of prompts; NaN for a single prompt.
-    norm: E‖s‖² = tr F. raw: E r²‖s‖². tilt: Cov(r, ‖s‖²). tilt2: its square over norm, the excess
-    variance of V over the best constant baseline (jackknifed over rollouts: bias O(1/n²)).
-    score2: ‖E s‖², which is 0 for a true score. reward_variance: Var(r), within prompts.
+    norm: E‖s‖² = tr F, F the Fisher matrix. raw: E r²‖s‖². tilt: Cov(r, ‖s‖²). tilt2: tilt²/norm, the excess
+    variance of the baseline V over the best constant one (jackknifed over rollouts, so its bias is O(1/n²)).
+    score2: ‖E s‖², which is 0 for a true score. reward_variance: Var(r) within prompts.
     """
 
     both: NDArray
@@ -91,9 +91,10 @@ class Moments:
 
     g2: E_x‖g(x)‖². zeta1, zeta2, sigma1, delta: averages over prompts of ζ₁, ζ₂, Σ₁, Δ.
     prompt_variance: V_p. mean2: ‖E_x g(x)‖². per_prompt: the same per prompt (P,).
-    pooled, jackknife, bootstrap: the statistics behind them, for all prompts (1,), without each
-    (P,), and in each bootstrap draw (R,). weights: those draws, (R, P). classes: what standardized
-    advantages need, None unless rewards take two values. group: the largest group of the probe.
+    pooled, jackknife, bootstrap: the statistics behind them, for all prompts (1,), without each prompt
+    (P,), and for each bootstrap draw (R,). weights (R, P): how often each draw has each prompt. classes: what
+    standardized advantages need, None unless rewards take two values. group: the largest group of the probe.
+    flag: the reason for doubt about all moments, empty if there is none.
     """
 
     g2: Estimate
@@ -108,33 +109,33 @@ class Moments:
     jackknife: Statistics
     bootstrap: Statistics
     weights: NDArray
-    classes: Classes | None
+    classes: ClassMeans | None
     prompts: int
     group: int
     flag: str
 
     def estimate(self, quantity: Callable[[Statistics], NDArray], flag: str = "") -> Estimate:
-        """Any function of the pooled statistics, with its jackknife standard error.
+        """A function of the pooled statistics with its jackknife standard error.
 
-        A quotient may divide by 0 where a resample has no gradient; the result is then infinite or NaN.
+        A quotient may divide by 0 where a resample has no gradient; its value is then infinite or NaN.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             value, left_out = np.reshape(quantity(self.pooled), -1), np.atleast_1d(quantity(self.jackknife))
         return resampling.estimate(float(value[0]), left_out, flag or self.flag)
 
     def interval(self, quantity: Callable[[Statistics], NDArray], level: float = 0.95) -> tuple[float, float]:
-        """Percentile interval of any function of the pooled statistics, by bootstrap over prompts."""
+        """Percentile interval of a function of the pooled statistics, by bootstrap over prompts."""
         with np.errstate(divide="ignore", invalid="ignore"):
             replicates = np.atleast_1d(quantity(self.bootstrap))
         return resampling.interval(replicates, level)
 
 
 def from_gram(gram: NDArray, rewards: NDArray, replicates: int = 1000, seed: int = 0) -> Moments:
-    """Moments from a Gram of scores, (B, B) prompt-major or (P, G, G), and rewards (P, G), NaN for no rollout.
+    """Moments from the Gram matrix of scores, (B, B) prompt-major, and rewards (P, G), NaN for an absent rollout.
 
-    With (P, G, G) nothing is known across prompts: V_p and ‖E g‖² are NaN. replicates, seed: of the
-    bootstrap over prompts. Raises UserError for shapes that do not fit, values that are not finite, a
-    Gram that is not symmetric or not positive semi-definite beyond rounding, or no group of two.
+    A Gram (P, G, G) of the blocks within prompts is accepted too; V_p and ‖E g‖² are then NaN. replicates, seed:
+    of the bootstrap over prompts. Raises UserError for shapes that do not fit, values that are not finite, a Gram
+    that is not symmetric or not positive semi-definite beyond rounding, and for no group of two.
     """
     gram, rewards, present = checked(gram, rewards)
     sizes = present.sum(-1)
@@ -147,7 +148,7 @@ def from_gram(gram: NDArray, rewards: NDArray, replicates: int = 1000, seed: int
     prompts, group = rewards.shape
     square = gram.reshape(len(used), group, len(used), group)[used][:, :, used] if gram.ndim == 2 else None
     leave_one_out = _centred(rewards, present) / (present.sum(-1, keepdims=True) - 1)
-    cross = None if square is None else across(square, leave_one_out)
+    cross = None if square is None else across_prompts(square, leave_one_out)
     weights = resampling.bootstrap(prompts, replicates, seed)
     pooled, left_out, drawn = (
         _pool(per_prompt, cross, w) for w in (resampling.point(prompts), resampling.jackknife(prompts), weights)
@@ -168,7 +169,7 @@ def from_gram(gram: NDArray, rewards: NDArray, replicates: int = 1000, seed: int
         jackknife=left_out,
         bootstrap=drawn,
         weights=weights,
-        classes=classes_of(blocks, square, rewards, present),
+        classes=class_means(blocks, square, rewards, present),
         prompts=prompts,
         group=int(sizes.max()),
         flag=flag,
@@ -178,19 +179,19 @@ def from_gram(gram: NDArray, rewards: NDArray, replicates: int = 1000, seed: int
 def per_layer(
     layers: NDArray, names: Sequence[str], rewards: NDArray, replicates: int = 1000, seed: int = 0
 ) -> dict[str, Moments]:
-    """`from_gram` for each layer's own Gram, layers (L, B, B): the Grams of all layers add up to the whole one."""
+    """`from_gram` of each layer's Gram, layers (L, B, B) with L names; these Grams add up to the whole one."""
     return {name: from_gram(gram, rewards, replicates, seed) for name, gram in zip(names, layers, strict=True)}
 
 
 def _centred(rewards: NDArray, present: NDArray) -> NDArray:
-    """r − r̄ over the rollouts that are there; exactly 0 for the others, and where all are equal."""
+    """r − r̄ over the rollouts that are present; exactly 0 for absent ones and where all rewards are equal."""
     high, low = np.where(present, rewards, -np.inf).max(-1), np.where(present, rewards, np.inf).min(-1)
     mean = np.where(present, rewards, 0).sum(-1) / present.sum(-1)
     return np.where(present & (high > low)[:, None], rewards - mean[:, None], 0.0)
 
 
 def _per_prompt(blocks: NDArray, rewards: NDArray, present: NDArray) -> Statistics:
-    """Every statistic of each prompt, from blocks (P, G, G), rewards and presence (P, G)."""
+    """Every statistic of each prompt, from Gram blocks (P, G, G), rewards (P, G) and which are present (P, G)."""
     n = present.sum(-1).astype(float)
     c, lengths = _centred(rewards, present), np.where(present, np.einsum("pii->pi", blocks), 0.0)
     kept = np.where(present[:, :, None] & present[:, None, :], blocks, 0.0)
@@ -215,7 +216,7 @@ def _per_prompt(blocks: NDArray, rewards: NDArray, present: NDArray) -> Statisti
 
 
 def _jackknifed(c: NDArray, lengths: NDArray, present: NDArray, n: NDArray) -> NDArray:
-    """tilt²/norm, jackknifed over the rollouts of each prompt; NaN below three."""
+    """tilt²/norm, jackknifed over the rollouts of each prompt; NaN for fewer than three."""
 
     def ratio(cov: NDArray, norm: NDArray) -> NDArray:
         return np.divide(cov**2, norm, out=np.zeros_like(norm), where=norm > 0)
@@ -229,13 +230,13 @@ def _jackknifed(c: NDArray, lengths: NDArray, present: NDArray, n: NDArray) -> N
 
 
 def _over(numerator: NDArray, denominator: NDArray) -> NDArray:
-    """The quotient, NaN where there are too few rollouts for one."""
+    """The quotient, NaN where the denominator is 0: too few rollouts."""
     denominator = np.broadcast_to(denominator, numerator.shape)
     return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator > 0)
 
 
 def _pool(per_prompt: Statistics, cross: NDArray | None, weights: NDArray) -> Statistics:
-    """Averages over prompts for weights (k, P)."""
+    """Averages over prompts for k weightings of the prompts, weights (k, P)."""
     pooled = {f.name: resampling.mean(getattr(per_prompt, f.name), weights) for f in fields(Statistics)}
     if cross is not None:
         pooled["mean2"] = resampling.pair_mean(cross, weights)
@@ -243,7 +244,7 @@ def _pool(per_prompt: Statistics, cross: NDArray | None, weights: NDArray) -> St
 
 
 def _flag(name: str, pooled: Statistics, least: int, prompts: int, cross: NDArray | None, flag: str) -> str:
-    """The reason for doubt about one pooled moment."""
+    """The reason for doubt about one pooled moment, empty if there is none."""
     value = float(getattr(pooled, name)[0])
     if name in ("mean2", "prompt_variance") and cross is None:
         return "needs the Gram across prompts, (B, B)"

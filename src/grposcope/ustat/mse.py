@@ -6,11 +6,11 @@ With the averages over prompts of Σ₁, Δ and V_p of `moments`, and equalities
     centered        ((G−1)/G)² × leave-one-out + ‖E g‖²/G²            (its target is E g too)
     any baseline b  (1/P) [V_p + (E (r−b)²‖s‖² − ‖g‖²)/G]:  b = 0 REINFORCE, b = V oracle,
                     b* = E r‖s‖²/E‖s‖² the best, saving Cov(r, ‖s‖²)²/E‖s‖²,  b = V + e a critic with error e
-    standardized    (1/P) [E‖ĝ‖² − ‖E ĝ‖²] + ‖E ĝ − E g‖², see `classes`
+    standardized    (1/P) [E‖ĝ‖² − ‖E ĝ‖²] + ‖E ĝ − E g‖², see `ustat.standardized`
 
-Prompts are independent draws; the target is E_x g(x). The baseline rows use E s = 0, which scores of whole
-sampled completions obey; `moments.per_prompt.score2` tells if yours do not. The first two do not need it
-(their Σ₁ is 4 ζ₁). Sources: arXiv:2603.01162 for the U-statistic, the rest ours.
+Prompts are independent draws; the target is E_x g(x). The rows of baselines use E s = 0, which holds for scores of
+whole sampled completions; `Statistics.score2` shows where it does not. Leave-one-out and centered do not need it
+(their Σ₁ is 4 ζ₁). Source: arXiv:2603.01162 for the U-statistic; the rest is a method of this project, no publication.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Curve = Callable[[Statistics], NDArray]
 
 @dataclass(frozen=True)
 class Budget:
-    """Where the leave-one-out MSE comes from: drawing prompts, an oracle's rollouts, and not knowing V."""
+    """Parts of the leave-one-out MSE: from drawing prompts, from an oracle's rollouts, and from not knowing V."""
 
     prompts: Estimate
     oracle: Estimate
@@ -41,9 +41,9 @@ class Budget:
 
 
 def second_moment(statistics: Statistics, group: int) -> NDArray:
-    """E‖ĝ‖² of one leave-one-out group: the shares of pairs of pairs with two, one, no common rollouts.
+    """E‖ĝ‖² of one leave-one-out group, from pairs of pairs with two, one and no common rollouts.
 
-    A group of 2 needs `both` alone and one of 3 also `one`, so these remain where `none` is unknown.
+    A group of 2 needs `both` alone and a group of 3 also `one`, so these are known even where `none` is not.
     """
     _check(1, group)
     pairs = group * (group - 1)
@@ -73,7 +73,7 @@ def centered(moments: Moments, prompts: int, group: int) -> Estimate:
 
 
 def oracle(moments: Moments, prompts: int, group: int) -> Estimate:
-    """MSE of the policy gradient that knows V(x). A group of 1 will do."""
+    """MSE of the policy gradient whose baseline is the true value V(x); `group` may be 1."""
     return _with_baseline(moments, prompts, group, lambda s: s.sigma1)
 
 
@@ -90,8 +90,8 @@ def optimal_baseline(moments: Moments, prompts: int, group: int) -> Estimate:
 def critic(moments: Moments, prompts: int, group: int, error: float, bias: float = 0.0) -> Estimate:
     """MSE with a critic of the prompt's value whose root mean-squared error is `error`, of which `bias` is systematic.
 
-    PPO's baseline where it does not depend on the tokens. b = V + e adds E e² E‖s‖² − 2 E e Cov(r, ‖s‖²),
-    for errors that do not vary with the prompt.
+    This is PPO's baseline where it does not depend on the tokens: b = V + e adds E e² E‖s‖² − 2 E e Cov(r, ‖s‖²)
+    to the variance, for errors e that do not vary with the prompt.
     """
     if error < abs(bias):
         raise UserError(f"a critic's root mean-squared error {error:g} cannot be below its bias {bias:g}")
@@ -106,45 +106,37 @@ def standardized(
     eps: float = 1e-4,
     target: Literal["gradient", "own"] = "gradient",
 ) -> Estimate:
-    """MSE of GRPO's standardized gradient, for two-valued rewards and groups up to the probe's.
+    """MSE of GRPO's standardized gradient, for two-valued rewards and groups no larger than the probe's.
 
     target "gradient": around E g, its bias (a re-weighting of prompts and a change of scale) included.
-    "own": around its own expectation, the variance alone. Elsewhere NaN, with the reason as flag.
+    target "own": around its own expectation, the variance alone. NaN with the reason as flag where it is unknown.
+    ddof and eps are those of the group's standard deviation.
     """
     _check(prompts, group)
 
-    def error(parts: tuple[NDArray, ...]) -> NDArray:
-        second, own, off, _, _ = parts
-        return (second - own) / prompts + (off if target == "gradient" else 0.0)
+    classes = moments.classes
+    reason = ""
+    if classes is None:
+        reason = "needs rewards of two values"
+    elif classes.directions is None:
+        reason = "needs the Gram across prompts, (B, B)"
+    elif group > classes.sizes.min():
+        reason = f"the probe has {classes.sizes.min()} rollouts of a prompt: a group of {group} cannot be told from it"
+    elif moments.prompts < 2:
+        reason = "one prompt: nothing is known of how prompts differ"
+    if reason or classes is None:
+        return Estimate(float("nan"), float("nan"), moments.prompts, reason)
 
-    return _of_classes(moments, group, ddof, eps, error)
+    def error(weights: NDArray) -> NDArray:
+        second, expectation, bias = classes.pooled(group, weights, ddof, eps)
+        return (second - expectation) / prompts + (bias if target == "gradient" else 0.0)
 
-
-def standardized_cosine(moments: Moments, group: int, ddof: int = 1, eps: float = 1e-4) -> Estimate:
-    """Cosine between the expected standardized gradient and E g: 1 where the bias is a mere change of scale."""
-
-    def cosine(parts: tuple[NDArray, ...]) -> NDArray:
-        _, own, _, mixed, true = parts
-        product = own * true
-        return np.divide(mixed, np.sqrt(np.abs(product)), out=np.full_like(mixed, np.nan), where=product > 0)
-
-    return _of_classes(moments, group, ddof, eps, cosine)
-
-
-def noise_to_signal(moments: Moments, prompts: int, group: int) -> Estimate:
-    """Variance of the leave-one-out gradient over ‖E g‖²: free of scale, comparable with `standardized_noise`."""
-    _check(prompts, group)
-    return moments.estimate(lambda s: (second_moment(s, group) / s.mean2 - 1) / prompts, _why(moments, group))
-
-
-def standardized_noise(moments: Moments, prompts: int, group: int, ddof: int = 1, eps: float = 1e-4) -> Estimate:
-    """Variance of the standardized gradient over the square of its own expectation."""
-    _check(prompts, group)
-    return _of_classes(moments, group, ddof, eps, lambda parts: (parts[0] / parts[1] - 1) / prompts)
+    whole = error(resampling.point(moments.prompts))
+    return resampling.estimate(float(whole[0]), error(resampling.jackknife(moments.prompts)), moments.flag)
 
 
 def efficiency(moments: Moments, group: int) -> Estimate:
-    """MSE of leave-one-out over the oracle's, given the prompt: 1 + Δ/((G−1) Σ₁)."""
+    """MSE of leave-one-out over that of the oracle for a given prompt: 1 + Δ/((G−1) Σ₁)."""
     _check(1, group)
     return moments.estimate(lambda s: 1 + s.delta / ((group - 1) * s.sigma1))
 
@@ -161,52 +153,29 @@ def budget(moments: Moments, prompts: int, group: int) -> Budget:
 
 
 def bound(moments: Moments, prompts: int, group: int, chance: float = 0.05) -> Estimate:
-    """What ‖ĝ − E g‖² exceeds with probability at most `chance`: MSE/chance, by Markov's inequality.
+    """Bound MSE/chance that ‖ĝ − E g‖² exceeds with probability at most `chance`, by Markov's inequality.
 
-    Holds at every P and G and for every distribution of gradients; nothing is asymptotic.
+    It holds at every P and G and for every distribution of gradients, and is not asymptotic.
     """
     if not 0 < chance < 1:
         raise UserError(f"the chance {chance:g} must lie between 0 and 1")
-    found = leave_one_out(moments, prompts, group)
-    return Estimate(found.value / chance, found.se / chance, found.n, found.flag)
+    error = leave_one_out(moments, prompts, group)
+    return Estimate(error.value / chance, error.se / chance, error.n, error.flag)
 
 
 def _with_baseline(moments: Moments, prompts: int, group: int, per_rollout: Curve) -> Estimate:
+    """MSE (V_p + σ²/G)/P for a baseline with the variance σ² = `per_rollout` of one rollout."""
     _check(prompts, max(group, 2))
     if group < 1:
         raise UserError(f"a group of {group} rollouts is none; use 1 or more")
     return moments.estimate(lambda s: (s.prompt_variance + per_rollout(s) / group) / prompts)
 
 
-def _of_classes(
-    moments: Moments, group: int, ddof: int, eps: float, quantity: Callable[[tuple[NDArray, ...]], NDArray]
-) -> Estimate:
-    classes = moments.classes
-    _check(1, group)
-    reason = ""
-    if classes is None:
-        reason = "needs rewards of two values"
-    elif classes.directions is None:
-        reason = "needs the Gram across prompts, (B, B)"
-    elif group > classes.sizes.min():
-        reason = f"the probe has {classes.sizes.min()} rollouts of a prompt: a group of {group} cannot be told from it"
-    elif moments.prompts < 2:
-        reason = "one prompt: nothing is known of how prompts differ"
-    if reason or classes is None:
-        return Estimate(float("nan"), float("nan"), moments.prompts, reason)
-    whole, left_out = (
-        quantity(classes.pooled(group, weights, ddof, eps))
-        for weights in (resampling.point(moments.prompts), resampling.jackknife(moments.prompts))
-    )
-    return resampling.estimate(float(whole[0]), left_out, moments.flag)
-
-
 def _why(moments: Moments, group: int) -> str:
-    """The reason where the MSE at this group cannot be known."""
-    for name in ("mean2", "g2") if group > 3 else ("mean2",):
-        known: Estimate = getattr(moments, name)
-        if np.isnan(known.value):
-            return known.flag
+    """The reason why the MSE at this group size cannot be estimated, empty if it can."""
+    for moment in (moments.mean2, moments.g2) if group > 3 else (moments.mean2,):
+        if np.isnan(moment.value):
+            return moment.flag
     return ""
 
 

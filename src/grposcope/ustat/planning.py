@@ -5,11 +5,11 @@ With a cost c_p per prompt (its prefill) and c_r per rollout, P prompts of G rol
     cost × MSE = f(G) = (c_p + c_r G) (V_p + Σ₁/G + Δ/(G(G−1)))
 
 does not contain P: the best G is the same for every budget. For c_p = 0 it is G* = 1 + √(Δ/V_p)
-(arXiv:2603.01162 has it for an upper bound; here for the exact error). For c_p > 0, f'(G) = 0 has one root.
+(arXiv:2603.01162 derives it for an upper bound; here f is the exact error). For c_p > 0, f'(G) = 0 has one root.
 
 f is often flat, so a plan is a curve: `loss` at G is f(G)/f(best) − 1, the share by which the budget must
-grow at that G to reach the same error. Intervals are bootstraps over prompts, infinite where some draws see
-no difference between prompts (V_p ≤ 0): then more rollouts per prompt look better without end.
+grow at that G to reach the same error. Intervals are bootstrapped over prompts. They are infinite where some draws
+have no difference between prompts (V_p ≤ 0), so that the error falls with every further rollout per prompt.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from grposcope.ustat.moments import LEAST, Moments, Statistics
 
 GROUPS = (2, 4, 8, 16, 32, 64)
 NEAR = 0.05
-"""The loss up to which a group size counts as near the best."""
-_FARTHEST = 1e9
+"""Loss up to which a group size counts as near the best."""
+_FARTHEST = 1e9  # upper end of the search for the root; an optimum near it counts as infinite
 
 
 @dataclass(frozen=True)
 class Point:
-    """One group size on the curve.
+    """One group size on the curve of a plan.
 
-    cost_mse: cost × MSE. loss: by what share more budget it needs than the best G, 0 at the best;
-    loss_interval: its 95 % bootstrap interval. efficiency: MSE over the oracle's, given the prompt.
+    cost_mse: cost × MSE. loss: share by which it needs more budget than the best G, 0 at the best;
+    loss_interval: its 95 % bootstrap interval. efficiency: MSE over that of the oracle for a given prompt.
     """
 
     group: int
@@ -49,11 +49,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Plan:
-    """The group size to use.
+    """The best group size and what others lose.
 
-    continuous: the real-valued optimum, infinite for V_p ≤ 0; interval: its 95 % bootstrap interval.
+    continuous: the real-valued optimum G*, infinite for V_p ≤ 0; interval: its 95 % bootstrap interval.
     integer: the best whole G ≥ 2, 0 where there is none. near: the least and the greatest G up to 4096 whose
-    loss is at most 5 %. safe: the G whose loss is least in the worse 5 % of bootstrap draws. curve: a point per G.
+    loss is at most NEAR, (0, 0) where there is none. safe: the G with the least 95 % quantile of the loss over
+    bootstrap draws. curve: a point per group size asked for.
     """
 
     continuous: Estimate
@@ -77,7 +78,10 @@ class Allocation:
 def optimal_group(
     moments: Moments, prompt_cost: float = 0.0, rollout_cost: float = 1.0, groups: Sequence[int] = GROUPS
 ) -> Plan:
-    """The plan for these costs. Raises UserError where the probe cannot say: one prompt, G < 4, no gradient."""
+    """The plan for these costs per prompt and per rollout, with a point on its curve for each of `groups`.
+
+    Raises UserError where the probe does not determine it: one prompt, G < 4, or no gradient.
+    """
     _check_costs(prompt_cost, rollout_cost)
     require(moments)
     costs = (prompt_cost, rollout_cost)
@@ -98,7 +102,7 @@ def optimal_group(
 
 
 def optimum(statistics: Statistics, prompt_cost: float, rollout_cost: float) -> NDArray:
-    """The minimiser of f over real G > 1 for each of the statistics (k,): 1 for Δ ≤ 0, inf for V_p ≤ 0, else the root.
+    """Minimiser of f over real G > 1 for each of the statistics, (k,): 1 for Δ ≤ 0, inf for V_p ≤ 0, else the root.
 
     (G−1)² f' = c_r V (G−1)² − c_p (Σ₁ − Δ)(1 − 1/G)² − (c_p + c_r) Δ changes sign once, upwards.
     """
@@ -122,7 +126,7 @@ def optimum(statistics: Statistics, prompt_cost: float, rollout_cost: float) -> 
 
 
 def whole(statistics: Statistics, root: float, prompt_cost: float, rollout_cost: float) -> int:
-    """The better neighbour of the real optimum among whole G ≥ 2; 0 for an infinite one."""
+    """The better of the two whole G ≥ 2 next to the real-valued optimum `root`; 0 for an infinite one."""
     if not math.isfinite(root):
         return 0
     below = max(2, math.floor(root))
@@ -131,15 +135,15 @@ def whole(statistics: Statistics, root: float, prompt_cost: float, rollout_cost:
 
 
 def cost_mse(statistics: Statistics, group: int, prompt_cost: float, rollout_cost: float) -> NDArray:
-    """f(G) for each of the statistics."""
+    """f(G) = cost × MSE for each of the statistics, (k,)."""
     per_prompt = mse.second_moment(statistics, group) - statistics.mean2
     return np.atleast_1d((prompt_cost + rollout_cost * group) * per_prompt)
 
 
 def loss(statistics: Statistics, groups: NDArray, prompt_cost: float, rollout_cost: float) -> NDArray:
-    """f(G)/min f − 1 for each of the statistics and groups, (k, groups); the minimum is over whole G ≥ 2.
+    """f(G)/min f − 1 for each of the statistics and group sizes, (k, len(groups)); the minimum is over whole G ≥ 2.
 
-    A V_p that is not above 0 is taken as 0: the minimum is then the limit c_r Σ₁ of G → ∞.
+    A V_p below 0 is taken as 0; the minimum is then the limit c_r Σ₁ for G → ∞. NaN where the minimum is not above 0.
     """
     v, s, d = (np.atleast_1d(a) for a in (statistics.prompt_variance, statistics.sigma1, statistics.delta))
     v = np.where(v < 0, 0.0, v)
@@ -151,8 +155,8 @@ def loss(statistics: Statistics, groups: NDArray, prompt_cost: float, rollout_co
     below = np.maximum(2, np.floor(np.where(np.isfinite(root), root, 2)))
     least = np.where(np.isinf(root), rollout_cost * s, np.minimum(f(below), f(below + 1)))
     curve = np.stack([f(np.asarray(g)) for g in groups], -1)
-    lost = np.where(least[:, None] > 0, curve / np.where(least > 0, least, 1.0)[:, None] - 1, np.nan)
-    return np.where(np.abs(lost) < 1e-9, 0.0, lost)  # the best itself, but for rounding
+    losses = np.where(least[:, None] > 0, curve / np.where(least > 0, least, 1.0)[:, None] - 1, np.nan)
+    return np.where(np.abs(losses) < 1e-9, 0.0, losses)  # rounding error at the best G
 
 
 def allocate(
@@ -163,37 +167,39 @@ def allocate(
     multiple: int = 1,
     groups: Sequence[int] | None = None,
 ) -> Allocation:
-    """The best whole P and G with P (c_p + c_r G) ≤ budget and P·G divisible by `multiple` (devices × micro-batch).
+    """The whole P and G of least error with P (c_p + c_r G) ≤ budget and P·G divisible by `multiple`.
 
-    groups restricts G; by default every G ≥ 2. Raises UserError where the budget does not buy one such batch.
+    multiple: devices × micro-batch. groups: the G to choose from, by default every G ≥ 2. Raises UserError where the
+    budget does not buy one such batch.
     """
     _check_costs(prompt_cost, rollout_cost)
     require(moments)
     if multiple < 1:
         raise UserError(f"a batch cannot be a multiple of {multiple}; use devices × micro-batch, 1 or more")
     most = int((budget - prompt_cost) / rollout_cost) if budget > prompt_cost else 0
-    found: tuple[float, int, int] | None = None
+    best: tuple[float, int, int] | None = None
     for group in groups or range(2, most + 1):
         step = multiple // math.gcd(multiple, group)  # P·G is divisible where P is divisible by this
         prompts = int(budget / (prompt_cost + rollout_cost * group)) // step * step
         if prompts >= 1:
             error = float(cost_mse(moments.pooled, group, 0.0, 1.0)[0]) / (group * prompts)
-            found = min(found or (math.inf, 0, 0), (error, prompts, group))
-    if found is None:
-        what = f"batches in multiples of {multiple} rollouts" if multiple > 1 else "one group of two rollouts"
-        raise UserError(f"a budget of {budget:g} does not buy {what}; raise it or lower the multiple")
-    _, prompts, group = found
+            best = min(best or (math.inf, 0, 0), (error, prompts, group))
+    if best is None:
+        batch = f"batches in multiples of {multiple} rollouts" if multiple > 1 else "one group of two rollouts"
+        raise UserError(f"a budget of {budget:g} does not buy {batch}; raise it or lower the multiple")
+    _, prompts, group = best
     cost = prompts * (prompt_cost + rollout_cost * group)
     return Allocation(prompts, group, cost, mse.leave_one_out(moments, prompts, group))
 
 
 def resampling_gain(moments: Moments, group: int, dead: float) -> float:
-    """Relative error of plain sampling over that of dynamic resampling (DAPO), for as many rollouts drawn.
+    """Relative error of plain sampling over that of dynamic resampling (DAPO) at equal numbers of rollouts drawn.
 
-    With a share `dead` of groups without a gradient, replacing them leaves P live groups for P/(1−dead)
-    drawn. Leave-one-out gradients of live groups have mean E g/(1−dead): the same direction. Variance
-    over squared mean, at N drawn rollouts, is G (E‖ĝ‖² − ‖Eg‖²)/N‖Eg‖² without and
-    G (E‖ĝ‖² − ‖Eg‖²/(1−dead))/N‖Eg‖² with resampling: above 1 says that resampling helps. (Ours.)
+    With a share `dead` of groups without a gradient, replacing them takes P/(1−dead) groups drawn for P live ones.
+    Leave-one-out gradients of live groups have mean E g/(1−dead), in the same direction. Variance
+    over squared mean, for N rollouts drawn, is G (E‖ĝ‖² − ‖Eg‖²)/N‖Eg‖² without and
+    G (E‖ĝ‖² − ‖Eg‖²/(1−dead))/N‖Eg‖² with resampling: a value above 1 says that resampling helps. NaN for dead = 1.
+    Method of this project; no publication.
     """
     second = float(np.reshape(mse.second_moment(moments.pooled, group), -1)[0])
     mean2 = float(moments.pooled.mean2[0])
@@ -203,7 +209,7 @@ def resampling_gain(moments: Moments, group: int, dead: float) -> float:
 
 
 def require(moments: Moments) -> None:
-    """Raise a UserError, naming what remains, unless Σ₁, Δ and V_p are all known and there is a gradient at all."""
+    """Raise a UserError, naming the moments that are known, unless Σ₁, Δ and V_p are and some reward differs."""
     if not moments.per_prompt.reward_variance.any():
         raise UserError(
             "all rewards are equal within every group, so there is no gradient to plan for; "
@@ -216,10 +222,8 @@ def require(moments: Moments) -> None:
             f"remains is Σ₁ = {moments.sigma1.value:.4g} and Δ = {moments.delta.value:.4g}; probe 2 prompts or more"
         )
     if moments.group < LEAST:
-        known = [
-            f"{mse.leave_one_out(moments, 1, g).value:.4g} ± {mse.leave_one_out(moments, 1, g).se:.2g} at G = {g}"
-            for g in range(2, moments.group + 1)
-        ]
+        errors = [(g, mse.leave_one_out(moments, 1, g)) for g in range(2, moments.group + 1)]
+        known = [f"{error.value:.4g} ± {error.se:.2g} at G = {g}" for g, error in errors]
         raise UserError(
             f"unbiased ‖g‖², Σ₁ and Δ need {LEAST} rollouts of a prompt, the probe has {moments.group}; what remains "
             f"is the error per prompt, {' and '.join(known)}; probe groups of {LEAST} or more"
@@ -238,6 +242,7 @@ def _point(moments: Moments, group: int, prompt_cost: float, rollout_cost: float
 
 
 def _flag(moments: Moments, root: float) -> str:
+    """The reason for doubt about the optimum."""
     if math.isinf(root):
         return "V_p is not above 0 in this probe: no finite optimum; probe more prompts"
     if root == 1:

@@ -1,10 +1,10 @@
-"""Standard errors and intervals over prompts: every resample is a vector of weights on the P prompts.
+"""Jackknife and bootstrap over prompts: standard errors and intervals. Every resample is a vector of prompt weights.
 
-A pooled statistic is a function of such weights, so the point (all ones), the jackknife (one prompt
+A pooled statistic is a function of such weights, so the estimate (all ones), the jackknife (one prompt left
 out) and the bootstrap (how often each prompt was drawn) are three calls of one vectorised function.
 Pairs of different prompts are averaged with weights w_p w_q, p ≠ q: two copies of one prompt in a
-bootstrap draw are no pair, so the draws are centred on the estimate. Where the pair average is all
-noise (E g = 0) this spread, like the jackknife's, is too wide rather than too narrow.
+bootstrap draw are no pair, so the draws are centred on the estimate. Where the average over pairs is mere
+noise (E g = 0), this spread, like that of the jackknife, is too wide rather than too narrow.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ FEW = 10
 
 
 def point(prompts: int) -> NDArray:
-    """All prompts once, (1, P)."""
+    """Weights of the estimate itself, every prompt once, (1, P)."""
     return np.ones((1, prompts))
 
 
 def jackknife(prompts: int) -> NDArray:
-    """Each prompt left out in turn, (P, P)."""
+    """Weights that leave out each prompt in turn, (P, P)."""
     return np.ones((prompts, prompts)) - np.eye(prompts)
 
 
 def bootstrap(prompts: int, replicates: int, seed: int = 0) -> NDArray:
-    """How often each prompt occurs in a draw of P prompts with replacement, (replicates, P)."""
+    """Weights of draws of P prompts with replacement: how often each prompt occurs, (replicates, P)."""
     return np.random.default_rng(seed).multinomial(prompts, np.full(prompts, 1 / prompts), replicates).astype(float)
 
 
@@ -42,7 +42,7 @@ def mean(values: NDArray, weights: NDArray) -> NDArray:
 
 
 def means_left_out(values: NDArray) -> NDArray:
-    """The mean of values (P,) without each of them, (P,); NaN for a single one."""
+    """Means of values (P,) without each of them, (P,); NaN for a single value."""
     n = len(values)
     return (values.sum() - values) / (n - 1) if n > 1 else np.full(n, np.nan)
 
@@ -68,7 +68,10 @@ def standard_error(left_out: NDArray, times: NDArray | None = None) -> float:
 
 
 def estimate(value: float, left_out: NDArray, flag: str = "") -> Estimate:
-    """A value with its jackknife standard error; left_out (P,) are the values without each prompt."""
+    """A value with its jackknife standard error; left_out (P,) are the values without each prompt.
+
+    The flag marks fewer than FEW prompts unless another one is given.
+    """
     n = len(left_out)
     if not np.isfinite(left_out).all() or n < 2:
         return Estimate(float(value), math.nan, n, flag or "too few prompts: no standard error")
@@ -78,7 +81,7 @@ def estimate(value: float, left_out: NDArray, flag: str = "") -> Estimate:
 
 
 def interval(replicates: NDArray, level: float = 0.95) -> tuple[float, float]:
-    """Percentile interval of bootstrap replicates (R,), which may be infinite; NaN if a tenth of them is NaN."""
+    """Percentile interval of bootstrap replicates (R,), which may be infinite; NaN if over a tenth of them is NaN."""
     known = replicates[~np.isnan(replicates)]
     if len(known) < 0.9 * len(replicates) or not len(known):
         return math.nan, math.nan
