@@ -14,9 +14,9 @@ Six sides, one after the other in each round, on the same rollouts:
     plain     a backward per rollout, gradients stored, their combination per layer, svdvals per layer, Gram
     sweep     `checked` of R in 2, 4, 8 × grpo, rloo, dr_grpo
 
-The plain sweep is one `plain` and, for each further setting, its combination and svdvals, which is what
-`plain` measures of one setting; it is reported as that sum. On this one group of equal lengths recipes differ by a
-factor, so that the probe takes three spectra for the nine settings. Wall time and CPU time are both given: on a
+The plain sweep is one `plain` and, for each further weighting, its combination and svdvals, which is what
+`plain` measures of one weighting; it is reported as that sum. On this one group of equal lengths recipes differ by a
+factor, so that the probe takes three spectra for the nine weightings. Wall time and CPU time are both given: on a
 machine shared with others the ratios of CPU time are the ones to read. Memory is the peak of the process
 above what it was before, each side in a process of its own. The last line is JSON.
 """
@@ -92,8 +92,8 @@ def plain_scores(model: torch.nn.Module, rollouts: Rollouts) -> list[dict[str, T
     return stored
 
 
-def plain_setting(stored: list[dict[str, Tensor]], rows: Tensor) -> None:
-    """The gradient of one setting per layer and its singular values."""
+def plain_weighting(stored: list[dict[str, Tensor]], rows: Tensor) -> None:
+    """The gradient of one weighting per layer and its singular values."""
     for name, first in stored[0].items():
         if first.dim() == 2:
             torch.linalg.svdvals(sum(float(u) * one[name] for u, one in zip(rows, stored, strict=True)))
@@ -141,13 +141,13 @@ def memory(side: str, given: argparse.Namespace) -> float:
 
 def sides(model: torch.nn.Module, rollouts: Rollouts) -> dict[str, Callable[[], object]]:
     """What is measured, by name."""
-    rows = of_recipe(recipes.GRPO, rollouts).rows
+    rows = of_recipe(recipes.GRPO, rollouts).per_rollout
     assert rows is not None
 
     def plain() -> None:
         stored = plain_scores(model, rollouts)
         plain_gram(stored)
-        plain_setting(stored, rows)
+        plain_weighting(stored, rows)
 
     return {
         "pass": lambda: plain_pass(model, rollouts),
@@ -240,13 +240,13 @@ def main() -> None:
         print(json.dumps(table))
         return
     work = sides(model, rollouts)
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in [*work, "setting"]}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in [*work, "weighting"]}
     for number in range(given.rounds):
         for name in ("pass", "fast", "checked", "exact", "sweep", "plain"):
             times[name].append(timed(work[name]))
         stored = plain_scores(model, rollouts)
-        rows = of_recipe(recipes.GRPO, rollouts).rows
-        times["setting"].append(timed(lambda s=stored, r=rows: plain_setting(s, r)))
+        rows = of_recipe(recipes.GRPO, rollouts).per_rollout
+        times["weighting"].append(timed(lambda s=stored, r=rows: plain_weighting(s, r)))
         del stored
         print(f"round {number}: " + ", ".join(f"{n} {t[-1][0]:.1f} s" for n, t in times.items()), file=sys.stderr)
     for name, measured in times.items():
@@ -254,7 +254,7 @@ def main() -> None:
         print(f"{name:8} wall {wall:7.2f} s   CPU {cpu:7.2f} s")
     print("\n| ratio | wall, median (min-max) | CPU, median (min-max) | goal |\n|---|---|---|---|")
     results = {}
-    settings = 9
+    sweep = 9
     pairs = {
         "fast / pass": (lambda i, c: times["fast"][i][c] / times["pass"][i][c], "≤ 1.5"),
         "checked / pass": (lambda i, c: times["checked"][i][c] / times["pass"][i][c], ""),
@@ -262,7 +262,7 @@ def main() -> None:
         "plain / exact": (lambda i, c: times["plain"][i][c] / times["exact"][i][c], ""),
         "plain / checked": (lambda i, c: times["plain"][i][c] / times["checked"][i][c], "≥ 3"),
         "plain sweep / sweep": (
-            lambda i, c: (times["plain"][i][c] + (settings - 1) * times["setting"][i][c]) / times["sweep"][i][c], "≥ 8",
+            lambda i, c: (times["plain"][i][c] + (sweep - 1) * times["weighting"][i][c]) / times["sweep"][i][c], "≥ 8",
         ),
     }  # fmt: skip
     for name, (ratio, goal) in pairs.items():

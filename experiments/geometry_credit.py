@@ -45,13 +45,13 @@ def main() -> None:
             (given.prompts, max(given.groups)), 100 + seed, 0, label_steps=True,
         ).rollouts  # fmt: skip
         for size in given.groups:
-            few = weightings.first(rollouts, size)
+            few = weightings.first_rollouts(rollouts, size)
             alive = (few.rewards.amax(-1) != few.rewards.amin(-1)).nonzero()[:, 0]
             if not len(alive):
                 continue
             for scope, part in (("batch", few), ("one group", few.take(alive[:1]))):
                 one = probe.probe(policy.model, part, recipes.GRPO, tier="exact", controls=True, seed=seed)
-                for name in one.settings:
+                for name in one.weightings:
                     row = found.setdefault((scope, size, name), {})
                     for rank, value in one.mean_ranks(name).items():
                         row.setdefault(rank, []).append(value.value)

@@ -54,21 +54,21 @@ def wanted(name: str, every: int) -> bool:
     return number is not None and int(number[1]) % every == 0
 
 
-def row_settings(one: Rollouts) -> dict[str, torch.Tensor]:
+def row_weightings(one: Rollouts) -> dict[str, torch.Tensor]:
     """Weights of whole rollouts (8,), by credit and R."""
     found = {}
     for size in SIZES:
-        few = weightings.first(one, size)
+        few = weightings.first_rollouts(one, size)
         made = [weightings.of_recipe(RECIPE, few), *weightings.controls(RECIPE, few, seed=size)]
-        for setting in made:
-            if setting.rows is not None and not setting.empty:
-                found[f"{setting.name}/{size}"] = torch.nn.functional.pad(setting.rows, (0, 8 - size))
+        for weighting in made:
+            if weighting.per_rollout is not None and not weighting.empty:
+                found[f"{weighting.name}/{size}"] = torch.nn.functional.pad(weighting.per_rollout, (0, 8 - size))
     return found
 
 
-def measure(attached: backward.Factors, one: Rollouts, every: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Ranks by setting and layer; and how much the mean activations hold, in `held_one` and `held_two`."""
-    rows, out = row_settings(one), {}
+def measure(attached: backward.AttachedModel, one: Rollouts, every: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Ranks by weighting and layer; and how much the mean activations hold, in `held_one` and `held_two`."""
+    rows, out = row_weightings(one), {}
     wins = one.rewards[0] > one.rewards[0].mean()
 
     def ranks(key: str, layer: str, matrix: torch.Tensor, **more: float) -> None:
@@ -111,15 +111,15 @@ def measure(attached: backward.Factors, one: Rollouts, every: int) -> dict[str, 
 
     attached.stream(one, visit)
     for size in SIZES:
-        few = weightings.first(one, size)
-        for setting in weightings.controls(RECIPE, few, seed=size):
-            if setting.rows is None and not setting.empty:
+        few = weightings.first_rollouts(one, size)
+        for weighting in weightings.controls(RECIPE, few, seed=size):
+            if weighting.per_rollout is None and not weighting.empty:
 
-                def summed(score: Score, key: str = f"{setting.name}/{size}") -> None:
+                def summed(score: Score, key: str = f"{weighting.name}/{size}") -> None:
                     if score.kind != "vector" and wanted(score.name, every):
                         ranks(key, score.name, score.dense().sum(0))
 
-                attached.stream(few, summed, setting.weights)
+                attached.stream(few, summed, weighting.weights)
     return out
 
 

@@ -15,8 +15,8 @@ import pytest
 from grposcope import policies, tasks
 from grposcope.commands import probe, probe_model, probe_rollouts
 from grposcope.errors import UserError
-from grposcope.geometry import layers as passes
 from grposcope.geometry import spectrum
+from grposcope.geometry.layers import LayerMeasurements, Measurement
 from grposcope.objectives import recipes
 from grposcope.runs import read
 from grposcope.runs.probe import read_gram
@@ -155,21 +155,21 @@ def test_bad_input_is_named_with_its_remedy(flags: list[str], words: str) -> Non
 def test_ctrl_c_keeps_what_is_done(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = passes.Passes.keep_scores
+    keep = LayerMeasurements.keep_scores
 
-    def stop(self: passes.Passes, found: passes.Found) -> None:
+    def stop(self: LayerMeasurements, found: Measurement) -> None:
         if len(self.layers) == 3:
             raise KeyboardInterrupt
         keep(self, found)
 
-    monkeypatch.setattr(passes.Passes, "keep_scores", stop)
+    monkeypatch.setattr(LayerMeasurements, "keep_scores", stop)
     given = arguments(*SMALL, "--out", str(tmp_path / "p"))
     assert given.run(given) == 130
     assert "interrupted: 3 weight matrices" in capsys.readouterr().out
     assert not (tmp_path / "p" / "gram.npz").exists()
     assert len(read_gram(tmp_path / "p" / "partial", layers=True).layer_names) == 3
     assert json.loads((tmp_path / "p" / "probe.json").read_text())["complete"] is False
-    monkeypatch.setattr(passes.Passes, "keep_scores", keep)
+    monkeypatch.setattr(LayerMeasurements, "keep_scores", keep)
     assert given.run(given) == 0  # the same command goes on, and nothing is left of the first try
     assert sorted(file.name for file in (tmp_path / "p").iterdir()) == ["gram.npz", "probe.json", "tokens.jsonl"]
 

@@ -1,9 +1,8 @@
-"""Work beside the backward pass: the same results in the same order, errors raised here, threads put back."""
+"""Work in background threads: the same results in the same order, errors raised in the caller, threads restored."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -30,18 +29,21 @@ def score(name: str, rows: int = 1) -> Score:
     return Score(name, "vector", (rows, 1), torch.zeros(rows, 1), direct=torch.zeros(2, 1))
 
 
-def test_results_come_in_order_in_this_thread_though_the_first_takes_longest() -> None:
-    here, kept = threading.get_ident(), []
+def test_results_come_in_order_in_this_thread_though_the_first_is_done_last() -> None:
+    here, kept, second_done = threading.current_thread(), [], threading.Event()
 
     def work(one: Score) -> str:
-        time.sleep(0.05 if one.name == "0" else 0)
+        if one.name == "0":
+            assert second_done.wait(60)
+        if one.name == "1":
+            second_done.set()
         return one.name
 
     def keep(name: str) -> None:
-        assert threading.get_ident() == here
+        assert threading.current_thread() is here
         kept.append(name)
 
-    with background.beside(work, keep, CPU) as visit:
+    with background.in_background(work, keep, CPU) as visit:
         for number in range(20):
             visit(score(str(number)))
     assert kept == [str(number) for number in range(20)]
@@ -50,18 +52,18 @@ def test_results_come_in_order_in_this_thread_though_the_first_takes_longest() -
 
 def test_when_too_many_wait_one_is_done_here() -> None:
     """The others do not begin before this thread has worked."""
-    here, where, worked = threading.get_ident(), {}, threading.Event()
+    here, where, worked = threading.current_thread(), {}, threading.Event()
 
     def work(one: Score) -> str:
-        where[one.name] = threading.get_ident()
-        if threading.get_ident() == here:
+        where[one.name] = threading.current_thread()
+        if threading.current_thread() == here:
             worked.set()
         assert worked.wait(60)
         return one.name
 
     kept: list[str] = []
-    names = [str(number) for number in range(2 + background.AHEAD + 1)]
-    with background.beside(work, kept.append, CPU) as visit:
+    names = [str(number) for number in range(2 + background.WAITING + 1)]
+    with background.in_background(work, kept.append, CPU) as visit:
         for name in names:
             visit(score(name))
     assert kept == names
@@ -71,14 +73,14 @@ def test_when_too_many_wait_one_is_done_here() -> None:
 def test_large_parameters_are_done_here_with_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "LARGE", 5)
     seen: dict[str, tuple[int, bool]] = {}
-    here = threading.get_ident()
+    here = threading.current_thread()
 
     def work(one: Score) -> str:
-        seen[one.name] = torch.get_num_threads(), threading.get_ident() == here
+        seen[one.name] = torch.get_num_threads(), threading.current_thread() == here
         return one.name
 
     kept: list[str] = []
-    with background.beside(work, kept.append, CPU) as visit:
+    with background.in_background(work, kept.append, CPU) as visit:
         visit(score("small"))
         visit(score("large", 5))
         visit(score("last"))
@@ -86,7 +88,7 @@ def test_large_parameters_are_done_here_with_all_threads(monkeypatch: pytest.Mon
     assert seen == {"small": (1, False), "large": (3, True), "last": (1, False)}
 
 
-def test_what_goes_wrong_is_raised_here_and_threads_are_put_back() -> None:
+def test_an_error_is_raised_here_and_threads_are_restored() -> None:
     def work(one: Score) -> str:
         if one.name == "1":
             raise ValueError("one")
@@ -95,7 +97,7 @@ def test_what_goes_wrong_is_raised_here_and_threads_are_put_back() -> None:
     kept: list[str] = []
 
     def three() -> None:
-        with background.beside(work, kept.append, CPU) as visit:
+        with background.in_background(work, kept.append, CPU) as visit:
             for number in range(3):
                 visit(score(str(number)))
 
@@ -105,23 +107,24 @@ def test_what_goes_wrong_is_raised_here_and_threads_are_put_back() -> None:
     assert torch.get_num_threads() == 3
 
 
-def test_many_pieces_are_spread_over_threads_and_come_back_in_order() -> None:
-    here, where = threading.get_ident(), set()
+def test_many_pieces_are_distributed_over_threads_and_come_back_in_order() -> None:
+    here, where, together = threading.current_thread(), set(), threading.Barrier(2, timeout=60)
 
     def work(piece: slice) -> int:
-        where.add(threading.get_ident())
-        time.sleep(0.01 if piece.start % 5 == 0 else 0)
+        where.add(threading.current_thread())
+        if piece.start < 2:
+            together.wait()  # passes only if two threads work at the same time
         return int(piece.start)
 
     many = [slice(start, start + 1) for start in range(3 * background.MANY)]
-    assert background.spread(work, many, CPU) == list(range(len(many)))
+    assert background.map_pieces(work, many, CPU) == list(range(len(many)))
     assert here not in where
-    assert len(where) > 1
     where.clear()
-    assert background.spread(work, many[:-1], CPU) == list(range(len(many) - 1))  # few: done here
+    few = many[2:]
+    assert background.map_pieces(work, few, CPU) == list(range(2, len(many)))
     assert where == {here}
     with pytest.raises(ZeroDivisionError):
-        background.spread(lambda piece: 1 // piece.start, many, CPU)
+        background.map_pieces(lambda piece: 1 // piece.start, many, CPU)
 
 
 def test_a_large_parameter_in_pieces_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,8 +81,8 @@ def test_estimates_on_many_pulls_agree_with_the_truth_within_their_errors() -> N
 def test_the_noise_of_a_square_is_no_excess() -> None:
     """With Cov/E k = 0.3 ± 0.2 the excess is (0.3² − 0.2²) E k, and the variance left is so much less."""
     rewards, gram = sampled(1, 9)
-    without = baseline.best_variance(rewards[0], gram, Estimate(0.0, 0.0, 9))
-    left = baseline.best_variance(rewards[0], gram, Estimate(0.3, 0.2, 9))
+    without = baseline.variance_at_best(rewards[0], gram, Estimate(0.0, 0.0, 9))
+    left = baseline.variance_at_best(rewards[0], gram, Estimate(0.3, 0.2, 9))
     assert without - left == pytest.approx(0.05 * np.diag(gram).mean())
 
 

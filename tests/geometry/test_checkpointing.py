@@ -88,15 +88,15 @@ def test_less_is_kept_and_none_of_it_stays(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_forward_that_was_replaced_already_is_put_back() -> None:
     layer = nn.Linear(2, 2)
     layer.forward = own = lambda x: 2 * x  # type: ignore[method-assign]
-    with checkpointing.replaced(layer, lambda x: 3 * x):
+    with checkpointing.replaced_forward(layer, lambda x: 3 * x):
         assert layer(torch.tensor(1.0)) == 3
     assert layer.forward is own
 
 
-def test_what_lies_on_a_shelf_lies_apart_and_keeps_its_own_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpointing, "PIECE", 256)
-    shelf, given = checkpointing.Shelf(), [torch.randn(3, 5), torch.randn(7).double(), torch.randn(99), torch.randn(1)]
-    kept = [shelf.room(array, tuple(array.shape)).copy_(array) for array in given]
+def test_arrays_of_an_arena_do_not_overlap_and_keep_their_own_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "PIECE", 256)
+    arena, given = hooks.Arena(), [torch.randn(3, 5), torch.randn(7).double(), torch.randn(99), torch.randn(1)]
+    kept = [arena.empty(array, tuple(array.shape)).copy_(array) for array in given]
     for copy, array in zip(kept, given, strict=True):
         assert torch.equal(copy, array)
         assert copy.dtype == array.dtype

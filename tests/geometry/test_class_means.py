@@ -34,20 +34,16 @@ def gram_of(scores: np.ndarray) -> np.ndarray:
     return scores @ scores.T
 
 
-def test_shares_and_errors_against_projection() -> None:
+def test_shares_against_projection() -> None:
     random = np.random.default_rng(0)
     scores, rewards = random.normal(size=(6, 40)), np.array([0.1, 0.9, 0.4, 0.4, 1.0, 0.0])
     u = rewards - rewards.mean()
     gradient = u @ scores
-    basis = class_means.sides(rewards) @ scores
+    basis = class_means.two_means(rewards) @ scores
     projected = basis.T @ np.linalg.lstsq(basis.T, gradient, rcond=None)[0]
-    share = class_means.share_in_span(u, class_means.sides(rewards), gram_of(scores))
+    share = class_means.share_in_span(u, class_means.two_means(rewards), gram_of(scores))
     assert share == pytest.approx(projected @ projected / (gradient @ gradient))
     assert share < 0.99
-    difference = basis[0] - basis[1]
-    best = (difference @ gradient) / (difference @ difference) * difference
-    error = class_means.two_class_error(u, rewards, gram_of(scores))
-    assert error == pytest.approx(np.linalg.norm(gradient - best) / np.linalg.norm(gradient))
     # a class per distinct reward always holds a gradient whose weight depends on the reward alone
     assert class_means.share_in_span(u, class_means.means(rewards), gram_of(scores)) == pytest.approx(1)
 
@@ -56,14 +52,13 @@ def test_binary_rewards_are_held_completely_and_uneven_reductions_are_not() -> N
     random = np.random.default_rng(1)
     scores, rewards = random.normal(size=(5, 40)), np.array([0.0, 1, 1, 0, 1])
     u = rewards - rewards.mean()
-    assert class_means.share_in_span(u, class_means.sides(rewards), gram_of(scores)) == pytest.approx(1)
-    assert class_means.two_class_error(u, rewards, gram_of(scores)) == pytest.approx(0, abs=1e-7)
+    assert class_means.share_in_span(u, class_means.two_means(rewards), gram_of(scores)) == pytest.approx(1)
     uneven = u / np.array([1.0, 2, 3, 4, 5])
-    assert class_means.share_in_span(uneven, class_means.sides(rewards), gram_of(scores)) < 0.95
+    assert class_means.share_in_span(uneven, class_means.two_means(rewards), gram_of(scores)) < 0.95
 
 
 def test_a_reward_at_the_mean_counts_as_a_failure() -> None:
-    assert class_means.sides(np.array([0.0, 0.5, 1.0])).tolist() == [[0, 0, 1], [0.5, 0.5, 0]]
+    assert class_means.two_means(np.array([0.0, 0.5, 1.0])).tolist() == [[0, 0, 1], [0.5, 0.5, 0]]
 
 
 def test_reduced_classes_hold_binary_gradients_and_not_graded_ones() -> None:
@@ -71,11 +66,10 @@ def test_reduced_classes_hold_binary_gradients_and_not_graded_ones() -> None:
     model, rollouts = build("llama"), batch(prompts=1, group=6)
     graded = replace(rollouts, rewards=torch.tensor([[0.0, 1.0, 0.3, 0.8, 0.1, 0.6]], dtype=torch.float64))
     for one, held in ((rollouts, True), (graded, False)):
-        found = probe.probe(model, one, recipes.GRPO).two_classes()
+        found = probe.probe(model, one, recipes.GRPO).class_means()
         assert (found["reduced"].value > 1 - 1e-9) is held
         assert found["plain"].value < 1 - 1e-6
 
 
 def test_no_share_of_a_zero_gradient() -> None:
     assert math.isnan(class_means.share_in_span(np.zeros(3), np.eye(3), np.eye(3)))
-    assert math.isnan(class_means.two_class_error(np.zeros(3), np.arange(3.0), np.eye(3)))

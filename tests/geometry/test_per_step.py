@@ -50,7 +50,7 @@ def test_numbers_are_those_of_the_gradients_themselves(model: Any, rollouts: Rol
     )
     flat = torch.cat([p.detach().flatten() for p in model.parameters()])
     assert got["geometry/parameter_visible_adam"] == pytest.approx(
-        sparsity.visible(flat, 1e-2 * gradient.sign()), abs=1e-3
+        sparsity.moved_in_bfloat16(flat, 1e-2 * gradient.sign()), abs=1e-3
     )
     matrices = [n for n, p in model.named_parameters() if p.dim() == 2]
     stable = []
@@ -94,13 +94,13 @@ def test_credit_of_steps(model: Any, rollouts: Rollouts) -> None:
 
 
 def test_ctrl_c_leaves_the_probe(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep = probe.Passes.keep_scores
+    keep = probe.LayerMeasurements.keep_scores
 
     def stop(self: Any, found: Any) -> None:
         if self.layers:
             raise KeyboardInterrupt
         keep(self, found)
 
-    monkeypatch.setattr(probe.Passes, "keep_scores", stop)
+    monkeypatch.setattr(probe.LayerMeasurements, "keep_scores", stop)
     with pytest.raises(KeyboardInterrupt):
         per_step.step_metrics(model, rollouts, recipes.GRPO)

@@ -12,7 +12,7 @@ from geometry_models import batch, build, logprobs, one_by_one
 from torch import Tensor
 
 from grposcope.errors import UserError
-from grposcope.geometry import background, memory, probe, spectrum, weightings
+from grposcope.geometry import background, backward, probe, spectrum, weightings
 from grposcope.geometry.score import Score
 from grposcope.objectives import recipes
 from grposcope.records import Rollouts
@@ -85,8 +85,8 @@ def test_weights_that_vary_along_rollouts_get_a_pass_of_their_own(
     model: Any, rollouts: Rollouts, found: probe.Probe
 ) -> None:
     for name in ("steps", "random_tokens"):
-        one = found.settings[name]
-        assert one.rows is None
+        one = found.weightings[name]
+        assert one.per_rollout is None
         parts = one_by_one(model, rollouts, one.weights)
         total = {n: sum(p[n] for p in parts) for n in parts[0]}
         for layer in found.layers:
@@ -99,7 +99,7 @@ def test_weights_that_vary_along_rollouts_get_a_pass_of_their_own(
 
 def test_token_spectrum_is_exact_at_the_logits(model: Any, rollouts: Rollouts, found: probe.Probe) -> None:
     rows = []
-    weights = found.settings["grpo"].weights
+    weights = found.weightings["grpo"].weights
     for row in range(len(rollouts.mask)):
         prompt, tokens = rollouts.prompt_ids[row][rollouts.prompt_mask[row]], rollouts.tokens[row][rollouts.mask[row]]
         logits = model(input_ids=torch.cat((prompt, tokens))[None]).logits[0, len(prompt) - 1 : -1].detach()
@@ -111,20 +111,20 @@ def test_token_spectrum_is_exact_at_the_logits(model: Any, rollouts: Rollouts, f
 
 
 def test_smaller_groups_are_the_recipe_on_fewer_rollouts(model: Any, rollouts: Rollouts, found: probe.Probe) -> None:
-    alone = probe.probe(model, weightings.first(rollouts, 2), recipes.RLOO, tier="exact")
+    alone = probe.probe(model, weightings.first_rollouts(rollouts, 2), recipes.RLOO, tier="exact")
     for name, ranks in alone.ranks("rloo").items():
         assert found.ranks("rloo, G=2")[name] == pytest.approx(ranks, rel=1e-4)
-    assert {"grpo", "rloo", "grpo, G=2", "rloo, G=2", "grpo, G=4", "rloo, G=4"} <= found.settings.keys()
-    assert set(weightings.CONTROLS) <= found.settings.keys()
-    torch.testing.assert_close(found.settings["grpo, G=4"].weights, found.settings["grpo"].weights)
+    assert {"grpo", "rloo", "grpo, G=2", "rloo, G=2", "grpo, G=4", "rloo, G=4"} <= found.weightings.keys()
+    assert set(weightings.CONTROLS) <= found.weightings.keys()
+    torch.testing.assert_close(found.weightings["grpo, G=4"].weights, found.weightings["grpo"].weights)
 
 
 def test_controls_change_what_they_say(rollouts: Rollouts) -> None:
     recipe = recipes.RLOO
-    own = weightings.of_recipe(recipe, rollouts).rows
+    own = weightings.of_recipe(recipe, rollouts).per_rollout
     assert own is not None
     made = {one.name: one for one in weightings.controls(recipe, rollouts)}
-    shuffled, bare, nll = made["shuffled"].rows, made["no_baseline"].rows, made["nll"].rows
+    shuffled, bare, nll = made["shuffled"].per_rollout, made["no_baseline"].per_rollout, made["nll"].per_rollout
     assert shuffled is not None
     assert bare is not None
     assert nll is not None
@@ -154,12 +154,12 @@ def test_the_fast_tier_is_within_its_bounds_of_the_exact_one(
     assert partial > 5
 
 
-def test_settings_built_in_turn_are_the_same(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weightings_built_in_turn_are_the_same(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
     together = probe.probe(model, rollouts, recipes.GRPO, controls=True, sweep=(2,))
     monkeypatch.setattr("grposcope.geometry.layers.HELD", 1)
     in_turn = probe.probe(model, rollouts, recipes.GRPO, controls=True, sweep=(2,))
     np.testing.assert_allclose(together.gram, in_turn.gram, rtol=1e-9)
-    for name in together.settings:
+    for name in together.weightings:
         for layer, ranks in together.ranks(name).items():
             assert in_turn.ranks(name)[layer] == pytest.approx(ranks, rel=1e-6)
 
@@ -178,8 +178,8 @@ def test_norms_of_a_fast_probe_are_exact(model: Any, rollouts: Rollouts, monkeyp
 def test_summaries(found: probe.Probe, rollouts: Rollouts) -> None:
     assert found.error < 1e-9
     assert found.complete
-    assert found.two_classes()["reduced"].value == pytest.approx(1)
-    assert found.two_classes()["plain"].value < 1  # the mean over tokens weighs rollouts unevenly
+    assert found.class_means()["reduced"].value == pytest.approx(1)
+    assert found.class_means()["plain"].value < 1  # the mean over tokens weighs rollouts unevenly
     assert found.token_sparsity()["top_20"] > 0.2
     assert {"gini", "hoyer", "visible_sgd", "visible_adam"} <= found.parameters.keys()
     pooled, each = found.baseline()
@@ -192,14 +192,14 @@ def test_summaries(found: probe.Probe, rollouts: Rollouts) -> None:
 
 def test_no_mixed_group_cannot_tell(model: Any, rollouts: Rollouts) -> None:
     flat = replace(rollouts, rewards=torch.tensor([[1.0] * 4, [0.0] * 4]).double())
-    with pytest.raises(UserError, match=r"cannot tell: 2 groups of 4 .* 2 of them .*--prompts"):
+    with pytest.raises(UserError, match=r"cannot tell: 2 groups of 4 .* 2 of them .*more prompts"):
         probe.probe(model, flat, recipes.GRPO)
 
 
 def test_one_rollout_per_prompt_is_refused(model: Any, rollouts: Rollouts) -> None:
     with pytest.raises(UserError, match="at least two rollouts"):
-        probe.probe(model, weightings.first(rollouts, 1), recipes.GRPO)
-    with pytest.raises(UserError, match="sweep-group 9"):
+        probe.probe(model, weightings.first_rollouts(rollouts, 1), recipes.GRPO)
+    with pytest.raises(UserError, match="smaller group of 9"):
         probe.probe(model, batch(), recipes.GRPO, sweep=(9,))
 
 
@@ -212,8 +212,8 @@ def test_a_layer_that_is_not_finite_is_named(rollouts: Rollouts) -> None:
 
 
 def test_memory_is_estimated_before_starting(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available", lambda _: 1e6)
-    with pytest.raises(UserError, match=r"would take about .* GB .*--prompts"):
+    monkeypatch.setattr(backward, "available_memory", lambda _: 1e6)
+    with pytest.raises(UserError, match=r"would take about .* GB .*fewer prompts"):
         probe.probe(model, rollouts, recipes.GRPO)
 
 
@@ -221,9 +221,9 @@ def test_layers_that_wait_count_in_the_estimate(
     model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed: list[float] = []
-    monkeypatch.setattr(memory, "check", lambda wanted, _: needed.append(wanted))
+    monkeypatch.setattr(backward, "check_memory", lambda wanted, _: needed.append(wanted))
     for held in (1, 9):
-        monkeypatch.setattr(background, "held", lambda _, held=held: held)
+        monkeypatch.setattr(background, "parameters_held", lambda _, held=held: held)
         probe.probe(model, rollouts, recipes.GRPO)
     places = rollouts.prompt_ids.shape[1] + rollouts.tokens.shape[1]
     sides = max(sum(p.shape) for p in model.parameters() if p.dim() == 2)
@@ -246,12 +246,12 @@ def test_interrupted_at_once_is_interrupted(model: Any, rollouts: Rollouts, monk
     def stop(*_: Score) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("grposcope.geometry.layers.Passes.keep_scores", stop)
+    monkeypatch.setattr("grposcope.geometry.layers.LayerMeasurements.keep_scores", stop)
     with pytest.raises(KeyboardInterrupt):
         probe.probe(model, rollouts, recipes.GRPO)
 
 
-def test_settings_that_differ_by_a_factor_share_their_spectra(model: Any, rollouts: Rollouts) -> None:
+def test_weightings_that_differ_by_a_factor_share_their_spectra(model: Any, rollouts: Rollouts) -> None:
     mask = torch.ones_like(rollouts.mask)
     even = replace(rollouts, mask=mask, tokens=rollouts.tokens.clamp(min=3)).take(torch.tensor([0]))
     wanted = {r.name: weightings.of_recipe(r, even) for r in (recipes.GRPO, recipes.RLOO, recipes.REINFORCE)}

@@ -55,36 +55,36 @@ def test_updates_smaller_than_half_the_spacing_are_not_seen() -> None:
     """bfloat16 keeps 8 bits: between 1 and 2 the spacing is 2⁻⁷."""
     weights = torch.full((4,), 1.5)
     step = torch.tensor([0.49, 0.51, -0.51, 0.0]) * 2**-7
-    assert sparsity.visible(weights, step) == 0.5
+    assert sparsity.moved_in_bfloat16(weights, step) == 0.5
 
 
-def part_of(sample: sparsity.Sample, gradient: Tensor, weights: Tensor) -> sparsity.Part:
-    """The next layer's part, its sizes from pieces of two rows."""
-    pieces = [sparsity.Sizes.of(rows) for rows in gradient.reshape(-1, gradient.shape[-1]).split(2)]
-    sizes = sparsity.Sizes.together(pieces)
-    return sample.part(gradient, weights, sum(part.entries for part in sample.parts), sizes)
+def entries_of(sample: sparsity.EntrySample, gradient: Tensor, weights: Tensor) -> sparsity.LayerEntries:
+    """The sampled entries of the next layer, its norms from pieces of two rows."""
+    pieces = [sparsity.EntryNorms.of(rows) for rows in gradient.reshape(-1, gradient.shape[-1]).split(2)]
+    norms = sparsity.EntryNorms.together(pieces)
+    return sample.take(gradient, weights, sum(layer.entries for layer in sample.layers), norms)
 
 
 def test_a_sample_of_everything_is_exact_and_one_of_part_says_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
     random = torch.Generator().manual_seed(0)
     layers = [torch.randn(30, 40, generator=random), torch.randn(7, generator=random) * 3]
-    whole = sparsity.Sample(1207, learning_rate=1e-2)
+    whole = sparsity.EntrySample(1207, learning_rate=1e-2)
     for layer in layers:
-        whole.add(part_of(whole, layer, layer.abs()))
+        whole.add(entries_of(whole, layer, layer.abs()))
     everything = torch.cat([layer.flatten() for layer in layers])
     found = whole.measures()
     for name, value in sparsity.measures(everything).items():
         assert found[name].value == pytest.approx(value, rel=1e-5), name
         assert found[name].se == 0
     step = torch.cat([layer.flatten() for layer in layers])
-    assert found["visible_sgd"].value == sparsity.visible(step.abs(), 1e-2 * step)
-    assert found["visible_adam"].value == sparsity.visible(step.abs(), 1e-2 * step.sign())
+    assert found["visible_sgd"].value == sparsity.moved_in_bfloat16(step.abs(), 1e-2 * step)
+    assert found["visible_adam"].value == sparsity.moved_in_bfloat16(step.abs(), 1e-2 * step.sign())
 
     monkeypatch.setattr(sparsity, "SAMPLE", 4096)
     big = torch.randn(200_000, generator=random)
-    part = sparsity.Sample(len(big))
+    part = sparsity.EntrySample(len(big))
     for piece in big.split(33_333):
-        part.add(part_of(part, piece, piece))
+        part.add(entries_of(part, piece, piece))
     sampled, exact = part.measures(), sparsity.measures(big)
     assert sampled["gini"].n == pytest.approx(len(big) / part.stride, abs=1)
     assert 3500 < sampled["gini"].n <= 4100
@@ -100,8 +100,8 @@ def test_standard_errors_of_a_sample_are_as_large_as_its_errors(monkeypatch: pyt
     random, errors = torch.Generator().manual_seed(0), []
     for _ in range(40):
         gradient = torch.randn(300, 100, generator=random) ** 3
-        sample = sparsity.Sample(gradient.numel())
-        sample.add(part_of(sample, gradient, gradient))
+        sample = sparsity.EntrySample(gradient.numel())
+        sample.add(entries_of(sample, gradient, gradient))
         found = sample.measures()["gini"]
         errors.append((found.value - sparsity.gini(gradient.abs())) / found.se)
     assert 0.7 < math.sqrt(sum(error**2 for error in errors) / len(errors)) < 1.4
@@ -112,8 +112,8 @@ def test_a_sample_meets_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparsity, "SAMPLE", 16384)
     gradient = torch.ones(128 * 16384 // 576, 576)
     gradient[:, ::64] = 10.0
-    sample = sparsity.Sample(gradient.numel())
-    sample.add(part_of(sample, gradient, gradient))
+    sample = sparsity.EntrySample(gradient.numel())
+    sample.add(entries_of(sample, gradient, gradient))
     found, exact = sample.measures(), sparsity.measures(gradient)
     for name in ("gini", "top_5", "top_20"):
         assert abs(found[name].value - exact[name]) < 4 * found[name].se + 1e-3, name

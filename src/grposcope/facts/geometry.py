@@ -160,7 +160,7 @@ def baseline(record: ProbeRecord) -> Fact:
         return Fact("baseline", best.covariance, f"Baseline: {verdict}.")
     text = (
         f"Baseline: {verdict}. Best constant {ranged(best.optimal)}, group mean {ranged(best.mean)}, difference "
-        f"{ranged(best.covariance)}, over {best.covariance.n} prompts with unequal rewards. Excess variance over the "
+        f"{ranged(best.covariance)}, over {best.covariance.n} prompts. Excess variance over the "
         f"best: {ranged(best.excess_mean, percent)} for the group mean, {ranged(best.excess_none, percent)} for none."
     )
     note = f" Note: {best.covariance.flag}." if best.covariance.flag else ""

@@ -1,9 +1,10 @@
-"""What the backward pass hands over is worked on beside it, in other threads; results come back in order.
+"""Process each parameter in a background thread while the backward pass goes on; results come back in order.
 
 Singular values, sums and small products gain little from several threads, and a backward pass waits for
-its slowest one. So half of the threads go on with the pass, and the others each work on a parameter by
-themselves; when too many parameters wait for them, the pass stops and works on one as well. Large
-parameters are done in between, their pieces by all threads. On a GPU, and with one thread, everything is done in turn.
+its slowest one. So half of the threads continue the pass, and each of the others processes a parameter alone;
+when too many parameters wait, the thread of the pass processes one as well. Large parameters are processed by
+all threads together, piece by piece, while the pass waits. On a GPU, and with one thread, parameters are
+processed one after the other.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ from grposcope.geometry.score import Score, Visitor
 T = TypeVar("T")
 
 LARGE = 2**24
-"""Parameters of at least so many entries are worked on with all threads."""
+"""Entries from which a parameter is processed by all threads together."""
 
-
-AHEAD = 5
-"""So many parameters may wait: enough that nobody waits for work, and few enough to hold their factors."""
+WAITING = 5
+"""Parameters that may wait: enough that no thread runs out of work, and few enough to hold their factors in memory."""
 
 MANY = 8
-"""Pieces per thread from which they are spread over threads."""
+"""Pieces per thread from which pieces are distributed over threads."""
 
 
-def held(device: torch.device) -> int:
-    """How many parameters of less than LARGE entries are worked on or wait at a time."""
+def parameters_held(device: torch.device) -> int:
+    """Largest number of parameters of less than LARGE entries that are processed or wait at the same time."""
     threads = torch.get_num_threads()
-    return 1 if device.type != "cpu" or threads == 1 else 1 + threads - threads // 2 + AHEAD
+    return 1 if device.type != "cpu" or threads == 1 else 1 + threads - threads // 2 + WAITING
 
 
 @contextmanager
-def beside(work: Callable[[Score], T], keep: Callable[[T], None], device: torch.device) -> Iterator[Visitor]:
-    """A visitor that has `work` done on each score, in any thread, and gives `keep` what it returns, here, in order.
+def in_background(work: Callable[[Score], T], keep: Callable[[T], None], device: torch.device) -> Iterator[Visitor]:
+    """A visitor that calls `work` on each score, in any thread, and `keep` on each result, in the caller's thread.
 
-    What goes wrong in `work` is raised here, at one of the next scores or in the end.
+    Results are kept in the order of the scores. An exception in `work` is raised from one of the next visits, or at
+    the end of the block.
     """
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1:
@@ -65,8 +66,8 @@ def beside(work: Callable[[Score], T], keep: Callable[[T], None], device: torch.
             torch.set_num_threads(threads)
             keep(work(score))
             return
-        torch.set_num_threads(own)  # not before there is something to do beside
-        if sum(not one.done() for one in results) < others + AHEAD:
+        torch.set_num_threads(own)  # from the first score on: before it there is nothing for the other threads
+        if sum(not one.done() for one in results) < others + WAITING:
             results.append(pool.submit(without_graph, score))
         else:
             here: Future[T] = Future()
@@ -82,8 +83,8 @@ def beside(work: Callable[[Score], T], keep: Callable[[T], None], device: torch.
         torch.set_num_threads(threads)
 
 
-def spread(work: Callable[[slice], T], pieces: Sequence[slice], device: torch.device) -> list[T]:
-    """What `work` gives for each piece, in order; of many pieces several threads each do some."""
+def map_pieces(work: Callable[[slice], T], pieces: Sequence[slice], device: torch.device) -> list[T]:
+    """`work` of each piece, in order; distributed over threads where there are many pieces."""
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1 or len(pieces) < MANY * threads:
         return [work(piece) for piece in pieces]

@@ -1,18 +1,21 @@
-"""Is the group mean the right baseline? From rewards r and squared score norms k = ‖s‖².
+"""Is the group mean the right baseline? An answer from rewards r and squared score norms k = ‖s‖².
 
 Of all constants b per prompt, the estimate (r − b) s of the policy gradient has least variance at
 
     b* = E[r k] / E[k] = V + Cov(r, k)/E[k],      V = E r     (Weaver & Tao 2001; Greensmith et al. 2004)
 
 and any other b costs (b − b*)² E[k] more. So the group mean is optimal iff Cov(r, k) = 0 and its excess
-is Cov(r, k)²/E[k]; that of no baseline is b*² E[k]. Both are compared with the variance left at b*,
+is Cov(r, k)²/E[k]; the excess of no baseline is b*² E[k]. Both are compared with the variance left at b*,
 tr Var((r − b*) s) = E[(r − V)² k] − Cov²/E[k] − ‖g‖².
 
 Products of expectations are estimated from distinct rollouts, so they carry no bias: Cov² from pairs
 of the jackknife would not be, hence Cov² − se². Standard errors: jackknife over the rollouts of a
-prompt, over prompts when pooled. Of a prompt by itself, rewards that are all equal say nothing about Cov, nor
+prompt, over prompts when pooled. Of a single prompt, rewards that are all equal say nothing about Cov, nor
 do fewer than four rollouts. In the average over prompts they count: their sample covariance is 0, and without
 them Cov would be too large by 1/P(rewards differ).
+
+`ustat.moments` estimates ‖g‖² and Σ₁ = E[(r − V)² k] − ‖g‖² as well, without the assumption E s = 0 that is made
+here. The two agree in expectation; with E s = 0 the ones here vary less and need one rollout fewer.
 """
 
 from __future__ import annotations
@@ -25,13 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.records import Estimate
+from grposcope.ustat import resampling
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """One prompt, or the average over prompts.
+    """The best constant baseline of one prompt, or of the average over prompts.
 
     mean: V. optimal: b*. covariance: Cov(r, k)/E[k] = b* − V, in units of reward. excess_mean,
     excess_none: what the group mean and no baseline cost, as a share of the variance left at b*.
@@ -44,7 +48,7 @@ class Baseline:
     excess_none: Estimate
 
     def verdict(self, z: float = 1.96) -> str:
-        """Whether the data can tell that the mean is not optimal."""
+        """Whether the data can tell that the mean is not optimal, at `z` standard errors."""
         gap = self.covariance
         if not (math.isfinite(gap.value) and gap.se > 0):
             return f"cannot tell: {gap.flag or 'no standard error'}"
@@ -58,41 +62,36 @@ def of_prompt(rewards: Array, gram: Array) -> Baseline:
     """The baseline of one prompt from its rewards (G,) and the inner products of its scores (G, G)."""
     size = len(rewards)
     if size < 4:
-        return _nothing(size, f"{size} rollouts; at least 4 are needed")
+        return _unknown(size, f"{size} rollouts; at least 4 are needed")
     if np.ptp(rewards) == 0:
-        return _nothing(size, "all rewards are equal")
+        return _unknown(size, "all rewards are equal")
 
     def jackknife(statistic: Callable[[Array, Array], float]) -> Estimate:
-        whole = statistic(rewards, gram)
-        rows = range(size)
-        without = np.array([statistic(np.delete(rewards, i), np.delete(np.delete(gram, i, 0), i, 1)) for i in rows])
-        se = math.sqrt((size - 1) / size * float(((without - without.mean()) ** 2).sum()))
-        return Estimate(whole, se, size)
+        norms = np.diag(gram)
+        left_out = np.array([statistic(np.delete(rewards, i), np.delete(norms, i)) for i in range(size)])
+        return Estimate(statistic(rewards, norms), resampling.standard_error(left_out), size)
 
-    gap = jackknife(lambda r, k: covariance(r, np.diag(k)) / float(np.diag(k).mean()))
-    optimal = jackknife(lambda r, k: float(r @ np.diag(k)) / float(np.diag(k).sum()))
-    mean = Estimate.mean(list(map(float, rewards)))
-    norm = float(np.diag(gram).mean())
-    rest = best_variance(rewards, gram, gap)
+    gap = jackknife(lambda r, k: covariance(r, k) / float(k.mean()))
+    optimal = jackknife(lambda r, k: float(r @ k) / float(k.sum()))
+    rest = variance_at_best(rewards, gram, gap)
     flag = "" if rest > 0 else "the variance estimated is not positive: too few rollouts"
-    scale = norm / rest if rest > 0 else math.nan
-    return Baseline(
-        mean=mean,
-        optimal=optimal,
-        covariance=gap,
-        excess_mean=Estimate((gap.value**2 - gap.se**2) * scale, 2 * abs(gap.value) * gap.se * scale, size, flag),
-        excess_none=Estimate(
-            (optimal.value**2 - optimal.se**2) * scale, 2 * abs(optimal.value) * optimal.se * scale, size, flag
-        ),
-    )
+    scale = float(np.diag(gram).mean()) / rest if rest > 0 else math.nan
+
+    def excess(distance: Estimate) -> Estimate:
+        """(b − b*)² E[k] over the variance left, from an estimate of b − b*."""
+        error = 2 * abs(distance.value) * distance.se * scale
+        return Estimate((distance.value**2 - distance.se**2) * scale, error, size, flag)
+
+    mean = Estimate.mean(list(map(float, rewards)))
+    return Baseline(mean, optimal, gap, excess_mean=excess(gap), excess_none=excess(optimal))
 
 
 def pooled(rewards: Array, gram: Array) -> tuple[Baseline, tuple[Baseline, ...]]:
-    """The average over prompts, with standard errors over prompts, and each prompt's own.
+    """The average over prompts, with standard errors over prompts, and the baseline of each prompt.
 
     rewards (P, G); gram (B, B) of all rollouts, prompt-major. Prompts weigh by E[k], as they do in the
     variance of a batch: the average is a ratio of sums, with jackknife errors over prompts. Give all prompts
-    drawn, those with equal rewards too: an average over the others alone is one of mixed groups.
+    drawn, those with equal rewards too: an average over the others alone describes mixed groups only.
     """
     prompts, group = rewards.shape
     blocks = [gram[p * group : (p + 1) * group, p * group : (p + 1) * group] for p in range(prompts)]
@@ -100,11 +99,11 @@ def pooled(rewards: Array, gram: Array) -> tuple[Baseline, tuple[Baseline, ...]]
     mixed = sum(math.isfinite(one.covariance.value) for one in each)
     if mixed < 2:
         reason = f"{mixed} of {prompts} groups have unequal rewards and 4 rollouts; at least 2 are needed"
-        return _nothing(mixed, reason), each
+        return _unknown(mixed, reason), each
     norms = np.array([np.diag(block).mean() for block in blocks])
-    gaps = [_of_equal(0.0, one.covariance) for one in each]
-    bests = [_of_equal(r[0], one.optimal) for r, one in zip(rewards, each, strict=True)]
-    rest = np.array([best_variance(r, k, gap) for r, k, gap in zip(rewards, blocks, gaps, strict=True)])
+    gaps = [_known_or(0.0, one.covariance) for one in each]
+    bests = [_known_or(r[0], one.optimal) for r, one in zip(rewards, each, strict=True)]
+    rest = np.array([variance_at_best(r, k, gap) for r, k, gap in zip(rewards, blocks, gaps, strict=True)])
     # squares less their sampling variance, so that noise is not counted as excess
     square_gap, square_best = (np.array([e.value**2 - e.se**2 for e in kind]) for kind in (gaps, bests))
     return Baseline(
@@ -116,18 +115,13 @@ def pooled(rewards: Array, gram: Array) -> tuple[Baseline, tuple[Baseline, ...]]
     ), each
 
 
-def _of_equal(value: float, found: Estimate) -> Estimate:
-    """What was found, or the value that a prompt with equal rewards adds to an average."""
-    return found if math.isfinite(found.value) else Estimate(float(value), 0.0, found.n)
-
-
 def covariance(rewards: Array, norms: Array) -> float:
-    """Unbiased sample covariance."""
+    """Unbiased sample covariance of rewards and squared score norms, (G,) each."""
     return float(((rewards - rewards.mean()) * (norms - norms.mean())).sum() / (len(rewards) - 1))
 
 
 def gradient_norm(rewards: Array, gram: Array) -> float:
-    """Unbiased ‖g‖², g = E[r s], from pairs i ≠ j with the mean reward of all others as baseline (G ≥ 3)."""
+    """Unbiased ‖g‖², g = E[r s], if E s = 0: from pairs i ≠ j, less the mean reward of all others (G ≥ 3)."""
     size, total = len(rewards), rewards.sum()
     others = (total - rewards[:, None] - rewards[None]) / (size - 2)
     terms = (rewards[:, None] - others) * (rewards[None] - others) * gram
@@ -143,22 +137,25 @@ def second_moment(rewards: Array, norms: Array) -> float:
     return float((r * r * k).sum() / n - 2 * pairs / (n * (n - 1)) + triples / (n * (n - 1) * (n - 2)))
 
 
-def best_variance(rewards: Array, gram: Array, gap: Estimate) -> float:
+def variance_at_best(rewards: Array, gram: Array, gap: Estimate) -> float:
     """tr Var((r − b*) s) = E[(r − V)² k] − Cov²/E[k] − ‖g‖²; an estimate, which can fall below 0."""
     norms = np.diag(gram)
     excess = (gap.value**2 - gap.se**2) * float(norms.mean())
     return second_moment(rewards, norms) - excess - gradient_norm(rewards, gram)
 
 
+def _known_or(value: float, estimate: Estimate) -> Estimate:
+    """The estimate, or the exact `value` that a prompt with equal rewards adds to an average."""
+    return estimate if math.isfinite(estimate.value) else Estimate(float(value), 0.0, estimate.n)
+
+
 def _ratio(over: Array, under: Array) -> Estimate:
-    """Σ over / Σ under with its jackknife standard error."""
+    """Σ over / Σ under with its jackknife standard error over prompts."""
     n = len(over)
-    whole = float(over.sum() / under.sum())
-    without = (over.sum() - over) / (under.sum() - under)
-    se = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))
+    left_out = (over.sum() - over) / (under.sum() - under)
     flag = "" if n >= 5 and under.sum() > 0 else f"only {n} prompts" if under.sum() > 0 else "variance not positive"
-    return Estimate(whole, se, n, flag)
+    return Estimate(float(over.sum() / under.sum()), resampling.standard_error(left_out), n, flag)
 
 
-def _nothing(n: int, reason: str) -> Baseline:
+def _unknown(n: int, reason: str) -> Baseline:
     return Baseline(*[Estimate(math.nan, math.nan, n, reason)] * 5)

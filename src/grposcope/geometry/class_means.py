@@ -7,7 +7,7 @@ For binary rewards A takes two values and sums to zero, so with class means s̄�
 
 whatever G is. With rewards of m distinct values the same holds with m class means. A reduction that
 weighs rollouts unevenly, such as GRPO's 1/|y_i|, keeps the identity for the weighted scores c_i s_i only.
-Everything is read off the Gram matrix K_ij = ⟨s_i, s_j⟩ and the coefficients u of the gradient Σ u_i s_i.
+All of it follows from the Gram matrix K_ij = ⟨s_i, s_j⟩ and the coefficients u of the gradient Σ u_i s_i.
 """
 
 from __future__ import annotations
@@ -17,7 +17,27 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from grposcope.records import Estimate
+
 Array = NDArray[np.float64]
+
+
+def shares(coefficients: Array, rewards: Array, gram: Array) -> dict[str, Estimate]:
+    """Share of each live group's squared gradient norm in the span of its class means, mean over groups.
+
+    coefficients u and rewards (P, G); gram (B, B), prompt-major. `plain`: the means are those of s_i; `reduced`: of
+    c_i s_i, the scores as the objective's reduction weighs them; `distinct`: plain, with a class per distinct reward.
+    """
+    values: dict[str, list[float]] = {"plain": [], "reduced": [], "distinct": []}
+    group = rewards.shape[1]
+    for p, (r, u) in enumerate(zip(rewards, coefficients, strict=True)):
+        if np.ptp(r) == 0 or not u.any():
+            continue
+        inner = gram[p * group : (p + 1) * group, p * group : (p + 1) * group]
+        values["plain"].append(share_in_span(u, two_means(r), inner))
+        values["distinct"].append(share_in_span(u, means(r), inner))
+        values["reduced"].append(share_in_span(u, two_means(r) * _reduction(u, r), inner))
+    return {name: Estimate.mean(each) for name, each in values.items()}
 
 
 def share_in_span(gradient: Array, basis: Array, gram: Array) -> float:
@@ -29,29 +49,23 @@ def share_in_span(gradient: Array, basis: Array, gram: Array) -> float:
     if not total > 0:
         return math.nan
     inner, along = basis @ gram @ basis.T, basis @ gram @ gradient
-    found = np.linalg.lstsq(inner, along, rcond=1e-12)[0]
-    return min(float(along @ found) / total, 1.0)
+    projection = np.linalg.lstsq(inner, along, rcond=1e-12)[0]
+    return min(float(along @ projection) / total, 1.0)
 
 
-def sides(rewards: Array) -> Array:
-    """Mean-score coefficients (2, G) of the rollouts above and not above the group's mean reward."""
+def two_means(rewards: Array) -> Array:
+    """Coefficients (2, G) of the mean scores of the rollouts above, and not above, the group's mean reward."""
     above = rewards > rewards.mean()
     return means(above.astype(float))
 
 
 def means(labels: Array) -> Array:
-    """Coefficients (m, G) of the class means, a class per distinct label, the largest first."""
+    """Coefficients (m, G) of the class means, a class per distinct label, the largest label first."""
     rows = [(labels == value) / (labels == value).sum() for value in np.unique(labels)[::-1]]
     return np.array(rows)
 
 
-def two_class_error(gradient: Array, rewards: Array, gram: Array) -> float:
-    """‖Σ u s − q (s̄₊ − s̄₋)‖ / ‖Σ u s‖ with the best q: 0 where the gradient is the difference of the class means."""
-    total = float(gradient @ gram @ gradient)
-    if not total > 0:
-        return math.nan
-    plus, minus = sides(rewards)
-    difference = plus - minus
-    size = float(difference @ gram @ difference)
-    off = gradient - (float(difference @ gram @ gradient) / size if size else 0.0) * difference
-    return math.sqrt(max(float(off @ gram @ off), 0.0) / total)
+def _reduction(coefficients: Array, rewards: Array) -> Array:
+    """c_i up to a factor, from u_i = −c_i A_i and A_i ∝ r_i − r̄; 0 where A_i is 0, since there it does not matter."""
+    centred = rewards - rewards.mean()
+    return np.where(centred != 0, coefficients / np.where(centred != 0, centred, 1.0), 0.0)

@@ -1,6 +1,6 @@
 """Inner products of the rollouts' scores, K_ij = ⟨S_i, S_j⟩, for one parameter, from its factors.
 
-Two exact contractions, the cheaper of which is taken:
+Two exact contractions exist, of which the cheaper is used:
 
     explicit   build S_i = Σ_t b_{i,t} a_{i,t}ᵀ in pieces of rows, and multiply:  N R C + B² R C
     ghost      Σ_{t,u} (a_{i,t}·a_{j,u}) (b_{i,t}·b_{j,u}), never building S:     N² (R + C) / 2 + N²
@@ -18,12 +18,13 @@ from torch import Tensor
 from grposcope.geometry.score import Score, Use
 
 FEW = 32
-"""Up to so many rollouts their scores are multiplied in pieces of PIECE entries."""
+"""Rollouts up to which long rows are multiplied in pieces of PIECE entries."""
+
 PIECE = 1024
 
 
 def gram(score: Score) -> Tensor:
-    """K (B, B) in float64, by whichever contraction costs less."""
+    """K (B, B) in float64, by the contraction that costs less."""
     return ghost(score) if _ghost_is_cheaper(score) else explicit(score)
 
 
@@ -35,7 +36,7 @@ def explicit(score: Score) -> Tensor:
 def of_block(block: Tensor) -> Tensor:
     """Inner products (B, B), float64, of the matrices of a block (B, rows, C).
 
-    One product of few long rows is slow on a CPU: they are cut into pieces, whose products are summed in float64.
+    A product of few long rows is slow on a CPU, so they are cut into pieces, whose products are summed in float64.
     """
     flat = block.reshape(len(block), -1)
     if len(flat) > FEW:
@@ -59,7 +60,7 @@ def ghost(score: Score) -> Tensor:
 
 
 def _between(one: Use, other: Use, rows: int) -> Tensor:
-    """Σ_{t,u} ⟨rows_it, rows_ju⟩ ⟨columns_it, columns_ju⟩ for all i, j, a rollout of `one` at a time."""
+    """Σ_{t,u} ⟨rows_it, rows_ju⟩ ⟨columns_it, columns_ju⟩ for all i, j, (B, B); one rollout of `one` at a time."""
     count, length = other.columns.shape[:2]
     columns = other.columns.reshape(count * length, -1)
     out = []
@@ -84,7 +85,7 @@ def _row_products(one: Use, i: int, other: Use) -> Tensor:
 
 
 def _ghost_is_cheaper(score: Score) -> bool:
-    """Count multiplications of both contractions; look-ups cost their columns only."""
+    """Whether `ghost` needs fewer multiplications than `explicit`; look-ups cost their columns only."""
     if not score.uses:
         return False
     rows, columns = score.shape

@@ -1,13 +1,14 @@
-"""How factors are caught: measured modules get, for one pass, a forward whose backward reports them.
+"""Hooks that collect each parameter's factors: measured modules get, for one pass, a forward whose backward reports.
 
 A linear layer reports its input and the gradient at its output in place of a weight gradient; an
 embedding its ids and the gradient at its output; a vector (the weights of a norm) is copied for every
-rollout so that its gradients come apart. Saved inputs go through autograd, so checkpointing works; a layer
-that is called again in the backward pass then gives the output that was kept of it.
+rollout, so that each rollout has a gradient of its own. Saved inputs go through autograd, so checkpointing works;
+a linear layer that is called again in the backward pass then returns the output kept from its first call.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -17,11 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from grposcope.errors import UserError
-from grposcope.geometry.checkpointing import Shelf, replaced
+from grposcope.geometry.checkpointing import replaced_forward
 from grposcope.geometry.score import Score, Use, Visitor
 
 Owners = dict[str, list[tuple[nn.Module, str]]]
-"""The modules that hold each measured parameter, with its name in the module."""
+"""Name of a measured parameter -> the modules that hold it, with its name in the module."""
+
+PIECE = 64 * 2**20
+"""Bytes of one allocation of an `Arena`: large enough that the C library returns it at once (glibc: above 32 MiB)."""
 
 
 def known(module: nn.Module, key: str) -> bool:
@@ -36,7 +40,7 @@ def known(module: nn.Module, key: str) -> bool:
 
 
 def transposed(module: nn.Module) -> bool:
-    """GPT-2's linear layers, whose weights are inputs × outputs."""
+    """Whether this is a linear layer of GPT-2, whose weights are inputs × outputs."""
     return type(module).__name__ == "Conv1D"
 
 
@@ -47,8 +51,36 @@ def oriented(owned: list[tuple[nn.Module, str]], array: Tensor) -> Tensor:
     return array.mT if any(transposed(module) for module, _ in owned) else array
 
 
-class Collect:
-    """Receives uses and hands a parameter over when its last use has come."""
+class Arena:
+    """Memory for arrays that are kept until the backward pass, allocated next to each other.
+
+    On a CPU, long-lived arrays would otherwise lie between short-lived ones, and the C library could not reuse the
+    gaps that these leave.
+    """
+
+    def __init__(self) -> None:
+        self.space, self.used = torch.empty(0, dtype=torch.uint8), 0
+
+    def empty(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """An uninitialised array with the dtype of `like`; an allocation is freed with the last array in it."""
+        if like.device.type != "cpu":
+            return like.new_empty(shape)
+        size = math.prod(shape) * like.itemsize
+        if self.used + size > self.space.nbytes:
+            self.space, self.used = torch.empty(max(PIECE, size), dtype=torch.uint8), 0
+        place = self.used // like.itemsize
+        strides = torch.empty(shape, device="meta").stride()
+        self.used += math.ceil(size / 64) * 64
+        # set_ and not a view: autograd counts the versions of views together
+        return like.new_empty(0).set_(self.space.untyped_storage(), place, shape, strides)
+
+
+class Collector:
+    """Collects the uses of each parameter in one pass, and emits a Score once every use of it was seen.
+
+    visit: receives the scores in the backward pass; None during the forward pass.
+    recomputed: modules whose forward is called again in the backward pass.
+    """
 
     def __init__(self, measured: dict[str, nn.Parameter], owners: Owners, recomputed: set[nn.Module]):
         self.measured, self.owners, self.recomputed = measured, owners, recomputed
@@ -58,53 +90,52 @@ class Collect:
         self.vectors: dict[int, Tensor] = {}
         self.leaves: dict[tuple[int, int], Tensor] = {}
         self.outputs: dict[nn.Module, tuple[Tensor, int] | None] = {}
-        self.shelf = Shelf()
+        self.arena = Arena()
         self.visit: Visitor | None = None
-        """Who gets the scores of the backward pass; there is none in the forward pass."""
         self.batch = 0
 
     def begin(self, _: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        """The model is called: how many rollouts there are."""
+        """Note the number of rollouts when the model is called."""
         ids = keywords.get("input_ids")
         self.batch = len(ids if ids is not None else arguments[0])
 
-    def room(self, module: nn.Module, like: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-        """Where a linear layer is to put its output that will be asked for again; of its first call alone."""
+    def place_for_output(self, module: nn.Module, like: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+        """Memory for the output of a linear layer's first call, if it will be called again in the backward pass."""
         kept = self.visit is None and module in self.recomputed and module not in self.outputs
-        return self.shelf.room(like, shape) if kept else None
+        return self.arena.empty(like, shape) if kept else None
 
     def keep_output(self, module: nn.Module, out: Tensor) -> None:
-        """Keep what a linear layer gave, for when it is called again; not of one that is called several times."""
+        """Keep a linear layer's output for its call in the backward pass; not if it is called several times."""
         if self.visit is None and module in self.recomputed:
             self.outputs[module] = None if module in self.outputs else (out.detach(), out._version)
 
     def known_output(self, module: nn.Module) -> tuple[Tensor, ...]:
-        """What the layer gave in the forward pass, once; in a tuple, since autograd takes a tensor for an input.
+        """The layer's output of the forward pass, returned once; empty where none was kept or the model overwrote it.
 
-        Nothing where the model has written over it.
+        It comes in a tuple, since autograd would take a bare tensor for a differentiable input.
         """
         known = self.outputs.pop(module, None) if self.visit is not None else None
         return () if known is None or known[0]._version != known[1] else (known[0],)
 
     def kept_bytes(self) -> int:
-        """Size of the outputs kept."""
+        """Bytes of the outputs kept."""
         return sum(kept[0].nbytes for kept in self.outputs.values() if kept is not None)
 
     def called(self, parameter: Tensor) -> None:
-        """A use in the forward pass; those of a recomputation during the backward pass do not count."""
+        """Count a use of the parameter in the forward pass; recomputation in the backward pass does not count."""
         if self.visit is None:
             self.calls[id(parameter)] = self.calls.get(id(parameter), 0) + 1
 
     def received(self, parameter: Tensor, use: Use) -> None:
-        """A use in the backward pass."""
+        """Take a use reported by the backward pass."""
         name = self.names[id(parameter)]
         waiting = self.uses.setdefault(name, [])
         waiting.append(use)
         if len(waiting) == self.calls[id(parameter)]:
-            self.hand_over(name)
+            self.emit(name)
 
-    def hand_over(self, name: str) -> None:
-        """A matrix all of whose uses have come."""
+    def emit(self, name: str) -> None:
+        """Give the matrix's Score to the visitor."""
         uses = tuple(self.uses.pop(name))
         weights = oriented(self.owners[name], self.measured[name].detach())
         kind = "embedding" if all(use.lookup for use in uses) else "linear"
@@ -112,12 +143,12 @@ class Collect:
         self.visit(Score(name, kind, (weights.shape[0], weights.shape[1]), weights, uses))
 
     def vector(self, parameter: Tensor, gradient: Tensor) -> None:
-        """Per-rollout gradients (B, d) of a vector; several uses add up."""
+        """Add per-rollout gradients (B, d) of a vector."""
         before = self.vectors.get(id(parameter))
         self.vectors[id(parameter)] = gradient if before is None else before + gradient
 
     def leaf(self, module: nn.Module, key: str, rank: int) -> Tensor:
-        """A copy of a vector for every rollout, (B, 1, …, d), so that its gradients come apart."""
+        """Copies of a vector, one per rollout, (B, 1, …, d) with `rank` axes, each of which gets its own gradient."""
         parameter = module._parameters[key]
         assert parameter is not None
         place = (id(parameter), rank)
@@ -128,20 +159,20 @@ class Collect:
         return self.leaves[place]
 
     def forget(self) -> None:
-        """Let go of everything; a pass that ended early may leave its graph behind, and that refers to this."""
+        """Release all arrays: the graph of a pass that ended early may still refer to this object."""
         for kept in (self.outputs, self.uses, self.vectors, self.leaves):
             kept.clear()
-        self.shelf = Shelf()
+        self.arena = Arena()
 
     def finish(self) -> None:
-        """Hand over the vectors, and whatever had fewer uses in the backward pass than in the forward one."""
+        """Emit the vectors, and matrices that had fewer uses in the backward pass than in the forward pass."""
         for (which, _), leaf in self.leaves.items():
             if leaf.grad is not None:
                 gradient = leaf.grad.reshape(self.batch, -1).to(torch.promote_types(leaf.dtype, torch.float32))
                 before = self.vectors.get(which)
                 self.vectors[which] = gradient if before is None else before + gradient
         for name in list(self.uses):
-            self.hand_over(name)
+            self.emit(name)
         assert self.visit is not None
         for which, gradient in self.vectors.items():
             name = self.names[which]
@@ -150,36 +181,33 @@ class Collect:
 
 
 @contextmanager
-def patched(
+def collecting(
     model: nn.Module, measured: dict[str, nn.Parameter], owners: Owners, recomputed: set[nn.Module]
-) -> Iterator[Collect]:
-    """Replace the forward of every measured module for the time of one pass.
-
-    recomputed: modules whose forward is called again in the backward pass.
-    """
-    collect = Collect(measured, owners, recomputed)
+) -> Iterator[Collector]:
+    """Replace the forward of every measured module inside the `with` block; see `Collector`."""
+    collector = Collector(measured, owners, recomputed)
     modules: dict[nn.Module, list[str]] = {}
     for owned in owners.values():
         for module, key in owned:
             modules.setdefault(module, []).append(key)
     with ExitStack() as stack:
-        stack.callback(model.register_forward_pre_hook(collect.begin, with_kwargs=True).remove)
+        stack.callback(model.register_forward_pre_hook(collector.begin, with_kwargs=True).remove)
         for module, keys in modules.items():
-            stack.enter_context(replaced(module, _replacement(module, keys, collect)))
-        stack.callback(collect.forget)
-        yield collect
+            stack.enter_context(replaced_forward(module, _replacement(module, keys, collector)))
+        stack.callback(collector.forget)
+        yield collector
 
 
-def _replacement(module: Any, keys: list[str], collect: Collect) -> Callable[..., Any]:
+def _replacement(module: Any, keys: list[str], collector: Collector) -> Callable[..., Any]:
     if isinstance(module, nn.Linear) or transposed(module):
-        return _Linear(module, keys, collect)
+        return _Linear(module, keys, collector)
     if isinstance(module, nn.Embedding):
-        return _Embedding(module, collect)
-    return _Vectors(module, keys, collect)
+        return _Embedding(module, collector)
+    return _Vectors(module, keys, collector)
 
 
 def _rows(array: Tensor, batch: int) -> Tensor:
-    """(B, L, d) in at least float32, whatever leading axes the layer saw."""
+    """The array as (B, L, d) in at least float32, whatever leading axes the layer saw."""
     shaped = array.reshape(batch, -1, array.shape[-1])
     return shaped.to(torch.promote_types(array.dtype, torch.float32))
 
@@ -187,65 +215,65 @@ def _rows(array: Tensor, batch: int) -> Tensor:
 class _Linear:
     """The forward of a linear layer, `keys` of which (weight, bias) are measured."""
 
-    def __init__(self, module: Any, keys: list[str], collect: Collect):
-        self.module, self.collect = module, collect
+    def __init__(self, module: Any, keys: list[str], collector: Collector):
+        self.module, self.collector = module, collector
         self.weighs, self.biased = "weight" in keys, "bias" in keys
         self.turned = transposed(module)
 
     def __call__(self, x: Tensor) -> Tensor:
-        known = self.collect.known_output(self.module)
+        known = self.collector.known_output(self.module)
         if self.weighs:
-            self.collect.called(self.module.weight)
+            self.collector.called(self.module.weight)
         shape = (*x.shape[:-1], self.module.weight.shape[1 if self.turned else 0])
-        room = None if known else self.collect.room(self.module, x, shape)
-        place = () if room is None else (room,)
-        out: Tensor = _Matrix.apply(x, self.module.weight, self.module.bias, self.turned, self.report, known, place)
-        self.collect.keep_output(self.module, out)
+        place = None if known else self.collector.place_for_output(self.module, x, shape)
+        places = () if place is None else (place,)
+        out: Tensor = _Matrix.apply(x, self.module.weight, self.module.bias, self.turned, self.report, known, places)
+        self.collector.keep_output(self.module, out)
         return out
 
     def report(self, x: Tensor, gradient: Tensor) -> None:
-        """What the backward pass saw: the layer's input, and the gradient at its output."""
-        rows = _rows(gradient, self.collect.batch)
+        """Take the layer's input and the gradient at its output from the backward pass."""
+        rows = _rows(gradient, self.collector.batch)
         if self.biased:
-            self.collect.vector(self.module.bias, rows.sum(1))
+            self.collector.vector(self.module.bias, rows.sum(1))
         if self.weighs:
-            self.collect.received(self.module.weight, Use(rows, _rows(x, self.collect.batch)))
+            self.collector.received(self.module.weight, Use(rows, _rows(x, self.collector.batch)))
 
 
 class _Embedding:
-    """The forward of an embedding."""
+    """The forward of an embedding whose weight is measured."""
 
-    def __init__(self, module: nn.Embedding, collect: Collect):
-        self.weight, self.collect = module.weight, collect
+    def __init__(self, module: nn.Embedding, collector: Collector):
+        self.weight, self.collector = module.weight, collector
         self.padding = -1 if module.padding_idx is None else module.padding_idx
 
     def __call__(self, ids: Tensor) -> Tensor:
-        self.collect.called(self.weight)
+        self.collector.called(self.weight)
         out: Tensor = _Lookup.apply(ids, self.weight, self.report)
         return out
 
     def report(self, ids: Tensor, gradient: Tensor) -> None:
-        """What the backward pass saw: the ids, and the gradient at what they stand for."""
+        """Take the ids and the gradient at their embeddings from the backward pass."""
         whole = ids.reshape(ids.shape[0], -1)
-        if len(whole) != self.collect.batch:  # one row of positions for all: autograd added their gradients up
+        if len(whole) != self.collector.batch:  # one row of positions for all: autograd added their gradients up
             raise UserError(
                 "an embedding is looked up once for all rollouts of the batch; freeze it to measure the rest"
             )
-        self.collect.received(self.weight, Use(whole, _rows(gradient, len(whole)), self.padding))
+        self.collector.received(self.weight, Use(whole, _rows(gradient, len(whole)), self.padding))
 
 
 class _Vectors:
-    """The forward of a module that owns vectors, with a copy of them for every rollout."""
+    """The forward of a module that owns vectors (`keys`), with a copy of them for every rollout."""
 
-    def __init__(self, module: Any, keys: list[str], collect: Collect):
-        self.module, self.keys, self.collect = module, keys, collect
+    def __init__(self, module: Any, keys: list[str], collector: Collector):
+        self.module, self.keys, self.collector = module, keys, collector
         self.own = module.forward
 
     def __call__(self, x: Tensor, *arguments: Any, **keywords: Any) -> Any:
-        if len(x) != self.collect.batch:
+        if len(x) != self.collector.batch:
             name = type(self.module).__name__
             raise UserError(f"{name} mixes the rollouts of a batch before its weights; freeze it")
-        copies = {key: self.collect.leaf(self.module, key, x.dim()) for key in self.keys}
+        copies = {key: self.collector.leaf(self.module, key, x.dim()) for key in self.keys}
         if isinstance(self.module, nn.LayerNorm | nn.RMSNorm):
             return _norm(self.module, x, copies)
         originals = {key: self.module._parameters[key] for key in self.keys}
@@ -257,7 +285,7 @@ class _Vectors:
 
 
 def _norm(module: Any, x: Tensor, copies: dict[str, Tensor]) -> Tensor:
-    """torch's own norms, whose weights must not have a batch axis, with the weights applied outside."""
+    """A norm of torch with its weights applied afterwards, since its own must not have a batch axis."""
     bias = getattr(module, "bias", None)
     bare = F.layer_norm if isinstance(module, nn.LayerNorm) else F.rms_norm
     out = bare(x, module.normalized_shape, eps=module.eps)
@@ -267,7 +295,10 @@ def _norm(module: Any, x: Tensor, copies: dict[str, Tensor]) -> Tensor:
 
 
 class _Matrix(torch.autograd.Function):
-    """A linear layer that passes gradients on to its input and reports its factors instead of a weight gradient."""
+    """A linear layer whose backward gives the gradient of its input, and reports factors instead of a weight gradient.
+
+    known: the output, if it was kept. place: memory for the output, if it is to be kept.
+    """
 
     @staticmethod
     def forward(
@@ -296,7 +327,7 @@ class _Matrix(torch.autograd.Function):
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None, place: Tensor | None = None) -> Tensor:
-    """x (…, C) times a weight (C, R), plus a bias (R,), in `place` (…, R) where that is given."""
+    """x (…, C) times a weight (C, R), plus a bias (R,); written to `place` (…, R) where that is given."""
     if place is None:
         return F.linear(x, weight.mT, bias)
     flat, out = x.reshape(-1, x.shape[-1]), place.view(-1, place.shape[-1])
@@ -308,7 +339,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, place: Tensor | Non
 
 
 class _Lookup(torch.autograd.Function):
-    """An embedding that reports its factors instead of a weight gradient."""
+    """An embedding whose backward reports factors instead of a weight gradient."""
 
     @staticmethod
     def forward(ctx: Any, ids: Tensor, weight: Tensor, report: Any) -> Tensor:

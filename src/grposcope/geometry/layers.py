@@ -1,4 +1,4 @@
-"""What is kept of each layer while layers stream by: Gram matrix, spectra, a sample of the gradient's entries."""
+"""What a probe keeps of each parameter while the backward pass streams by: Gram matrix, spectra, sampled entries."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from torch import Tensor
 
 from grposcope.errors import UserError
 from grposcope.geometry import background, gram, spectrum, weightings
-from grposcope.geometry.backward import Factors, TokenView
+from grposcope.geometry.backward import AttachedModel
+from grposcope.geometry.logits import TokenScores
 from grposcope.geometry.score import Score
-from grposcope.geometry.sparsity import Part, Sample, Sizes
+from grposcope.geometry.sparsity import EntryNorms, EntrySample, LayerEntries
 from grposcope.geometry.spectrum import Spectrum
-from grposcope.geometry.weightings import Setting
+from grposcope.geometry.weightings import Weighting
 from grposcope.records import Rollouts
 
 Tier = Literal["fast", "exact"]
 
 HELD = 128 * 2**20
-"""Bytes of layer gradients, over the settings, built at a time."""
+"""Bytes of a layer's gradients, one per weighting, built at a time."""
 
 TOKENS_EXACT = 4096
 """Largest side of the token matrix whose spectrum the exact tier takes in full."""
@@ -36,7 +37,7 @@ class Layer:
     """One parameter.
 
     depth: the number of its block, None outside of blocks. gram: inner products of the rollouts' scores
-    (B, B). spectra: of its gradient matrix, by setting; none for vectors.
+    (B, B). spectra: of its gradient matrix, by weighting; none for vectors.
     """
 
     name: str
@@ -53,29 +54,30 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one pass says of one parameter; part: of the main setting's gradient, for its sparsity."""
+class Measurement:
+    """One parameter in one pass. entries: of the main weighting's gradient, for its sparsity; else None."""
 
     name: str
     kind: str
     shape: tuple[int, int]
     gram: Tensor
     spectra: dict[str, Spectrum]
-    part: Part | None
+    entries: LayerEntries | None
 
 
-class Passes:
-    """What one probe looks at, and in `layers`, `token_spectra`, `sample` and `rollout_grams` what it found.
+class LayerMeasurements:
+    """Measures each parameter's scores and keeps the results in `layers`, `token_spectra`, `sample`, `rollout_grams`.
 
-    `of_…` look at one parameter and change nothing, so that threads may look at several; `keep_…` take the results.
+    `measure_…` change nothing, so that several threads may call them; `keep_…` take their results, in order.
+    main: name of the weighting whose gradient's entries are sampled.
     """
 
     def __init__(
         self,
         rollouts: Rollouts,
-        wanted: dict[str, Setting],
+        wanted: dict[str, Weighting],
         main: str,
-        attached: Factors,
+        attached: AttachedModel,
         tier: Tier,
         leading: int,
         learning_rate: float | None,
@@ -84,111 +86,122 @@ class Passes:
     ):
         self.rollouts, self.wanted, self.main = rollouts, wanted, main
         self.tier, self.leading, self.seed, self.progress = tier, leading, seed, progress
-        self.sample = Sample(sum(p.numel() for p in attached.measured.values()), learning_rate)
         sizes = [p.numel() for p in attached.measured.values()]
+        self.sample = EntrySample(sum(sizes), learning_rate)
         self.before = dict(zip(attached.measured, accumulate([0, *sizes]), strict=False))
-        self.alike = weightings.proportional(wanted)
-        self.rows = {n: one.rows for n, one in wanted.items() if one.rows is not None and self.alike[n][0] == n}
+        self.proportional = weightings.proportional(wanted)
+        self.combinations = {
+            name: one.per_rollout
+            for name, one in wanted.items()
+            if one.per_rollout is not None and self.proportional[name][0] == name
+        }
         self.layers: dict[str, Layer] = {}
         self.weighted_grams: dict[str, Tensor] = {}
         self.token_spectra: dict[str, Spectrum] = {}
-        self.view: TokenView | None = None
+        self.token_scores: TokenScores | None = None
 
-    def of_scores(self, score: Score) -> Found:
-        """A parameter's per-rollout scores, from the pass with unit weights."""
-        found = self._contract(score, self.rows)
-        spectra = found.spectra
-        return replace(found, spectra={n: spectra[first].times(c) for n, (first, c) in self.alike.items() if spectra})
+    def measure_scores(self, score: Score) -> Measurement:
+        """Measure a parameter's per-rollout scores, from the pass with unit weights."""
+        measured = self._contract(score, self.combinations)
+        spectra = measured.spectra
+        every = {name: spectra[first].times(c) for name, (first, c) in self.proportional.items() if spectra}
+        return replace(measured, spectra=every)
 
-    def of_weighted(self, score: Score, name: str) -> Found:
-        """The same from the pass with the weights of setting `name`, whose scores are summed as they are."""
+    def measure_weighted(self, score: Score, name: str) -> Measurement:
+        """Measure a parameter in the pass with the weights of weighting `name`, whose scores are summed as they are."""
         return self._contract(score, {name: torch.ones(score.rollouts, dtype=torch.float64)})
 
-    def keep_scores(self, found: Found) -> None:
-        """Take what `of_scores` found."""
-        number = re.search(r"\.(\d+)\.", found.name)
+    def keep_scores(self, measured: Measurement) -> None:
+        """Keep a result of `measure_scores`."""
+        number = re.search(r"\.(\d+)\.", measured.name)
         depth = int(number[1]) if number else None
-        gram = found.gram.cpu().numpy()
-        self.layers[found.name] = Layer(found.name, found.kind, found.shape, depth, gram, found.spectra)
-        if found.part is not None:
-            self.sample.add(found.part)
-        self.progress(f"layer {len(self.layers)}/{len(self.before)}: {found.name}")
+        inner = measured.gram.cpu().numpy()
+        layer = Layer(measured.name, measured.kind, measured.shape, depth, inner, measured.spectra)
+        self.layers[measured.name] = layer
+        if measured.entries is not None:
+            self.sample.add(measured.entries)
+        self.progress(f"layer {len(self.layers)}/{len(self.before)}: {measured.name}")
 
-    def keep_weighted(self, found: Found, name: str) -> None:
-        """Take what `of_weighted` found of setting `name`."""
+    def keep_weighted(self, measured: Measurement, name: str) -> None:
+        """Keep a result of `measure_weighted`."""
         total = self.weighted_grams.get(name)
-        self.weighted_grams[name] = found.gram if total is None else total + found.gram
-        self.layers[found.name].spectra.update(found.spectra)
-        if found.part is not None:
-            self.sample.add(found.part)
+        self.weighted_grams[name] = measured.gram if total is None else total + measured.gram
+        self.layers[measured.name].spectra.update(measured.spectra)
+        if measured.entries is not None:
+            self.sample.add(measured.entries)
 
-    def between(self, scores: Tensor, view: TokenView) -> None:
-        """Token matrices, rows w (e_y − π), of the main setting and the controls, from e_y − π (B, K, V)."""
-        self.view = view
-        flat, missing = scores.flatten(0, 1), scores.shape[1] - self.rollouts.mask.shape[1] - 1
+    def keep_tokens(self, scores: Tensor, tokens: TokenScores) -> None:
+        """Spectra of the token matrices, rows w (e_y − π), of the main weighting and the controls.
+
+        scores: e_y − π (B, K, V), as `AttachedModel.stream` gives them between its two passes.
+        """
+        self.token_scores = tokens
+        flat, before = scores.flatten(0, 1), scores.shape[1] - self.rollouts.mask.shape[1] - 1
         for name, one in self.wanted.items():
             if name == self.main or name in weightings.CONTROLS:
-                scale = torch.nn.functional.pad(one.weights.where(self.rollouts.mask, 0.0), (missing, 1)).flatten()
-                norm = float(torch.linalg.vector_norm(one.weights.where(self.rollouts.mask, 0.0) * view.norms))
+                weights = one.weights.where(self.rollouts.mask, 0.0)
+                scale = torch.nn.functional.pad(weights, (before, 1)).flatten()
+                norm = float(torch.linalg.vector_norm(weights * tokens.norms))
                 self.token_spectra[name] = self._spectrum(flat, scale, norm)
 
     def rollout_grams(self) -> dict[str, NDArray[np.float64]]:
-        """Inner products of the rows u_i s_i of every setting, over all parameters."""
+        """Inner products (B, B) of the rows u_i s_i of every weighting, over all parameters."""
         total = np.sum([layer.gram for layer in self.layers.values()], axis=0)
-        found = {name: inner.cpu().numpy() for name, inner in self.weighted_grams.items()}
+        grams = {name: inner.cpu().numpy() for name, inner in self.weighted_grams.items()}
         for name, one in self.wanted.items():
-            if one.rows is not None:
-                u = one.rows.cpu().numpy()
-                found[name] = u[:, None] * total * u
-        return found
+            if one.per_rollout is not None:
+                u = one.per_rollout.cpu().numpy()
+                grams[name] = u[:, None] * total * u
+        return grams
 
-    def _contract(self, score: Score, rows: dict[str, Tensor]) -> Found:
-        """Gram matrix of a parameter's scores, and the spectra of the gradients Σ u_i S_i."""
-        if not rows:
+    def _contract(self, score: Score, combinations: dict[str, Tensor]) -> Measurement:
+        """Gram matrix of a parameter's scores, and spectra of the gradients Σ u_i S_i for each u of `combinations`."""
+        if not combinations:
             inner = gram.gram(score)
             _check_finite(inner, score)
-            return Found(score.name, score.kind, score.shape, inner, {}, None)
-        names, spectra = list(rows), {}
-        part: Part | None = None
+            return Measurement(score.name, score.kind, score.shape, inner, {}, None)
+        names, spectra = list(combinations), {}
+        entries: LayerEntries | None = None
         step = max(1, HELD // (4 * score.shape[0] * score.shape[1]))
         for start in range(0, len(names), step):  # all at once, unless they would take too much memory
             few = names[start : start + step]
-            weights = torch.stack([rows[name] for name in few])
-            gradients, products, sizes = self._gradients(score, weights, few, with_gram=start == 0)
+            weights = torch.stack([combinations[name] for name in few])
+            gradients, products, norms = self._gradients(score, weights, few, with_gram=start == 0)
             if products is not None:
                 inner = products
                 _check_finite(inner, score)
             for name, gradient in zip(few, gradients, strict=True):
                 norm = None
                 if name == self.main:
-                    assert sizes is not None
-                    part, norm = self.sample.part(gradient, score.parameter, self.before[score.name], sizes), sizes.norm
+                    assert norms is not None
+                    entries = self.sample.take(gradient, score.parameter, self.before[score.name], norms)
+                    norm = norms.norm
                 if score.kind != "vector":
                     spectra[name] = self._spectrum(gradient, frobenius=norm)
-        return Found(score.name, score.kind, score.shape, inner, spectra, part)
+        return Measurement(score.name, score.kind, score.shape, inner, spectra, entries)
 
     def _gradients(
         self, score: Score, weights: Tensor, names: list[str], *, with_gram: bool
-    ) -> tuple[Tensor, Tensor | None, Sizes | None]:
-        """Σ u_i S_i for each row u of weights, (k, R, C), products of the S_i if asked for, sizes of the main one.
+    ) -> tuple[Tensor, Tensor | None, EntryNorms | None]:
+        """Σ u_i S_i (k, R, C) for each row u of weights, the Gram matrix if asked for, norms of the main gradient.
 
-        Of each piece of the S_i everything is taken while it is in the cache.
+        All three are taken from each piece of the S_i while it is in the cache.
         """
         main = names.index(self.main) if self.main in names else None
         gradients = torch.empty(len(names), *score.shape, dtype=score.dtype, device=score.parameter.device)
         weights = weights.to(gradients)
 
-        def look(piece: slice) -> tuple[Tensor | None, Sizes | None]:
+        def contract(piece: slice) -> tuple[Tensor | None, EntryNorms | None]:
             block, place = score.piece(piece), gradients[:, piece]
             torch.mm(weights, block.flatten(1), out=place.flatten(1))
-            return gram.of_block(block) if with_gram else None, None if main is None else Sizes.of(place[main])
+            return gram.of_block(block) if with_gram else None, None if main is None else EntryNorms.of(place[main])
 
-        products, sizes = zip(*background.spread(look, score.pieces(), gradients.device), strict=True)
+        products, norms = zip(*background.map_pieces(contract, score.pieces(), gradients.device), strict=True)
         inner = torch.stack(products).sum(0) if with_gram else None
-        return gradients, inner, None if main is None else Sizes.together(sizes)
+        return gradients, inner, None if main is None else EntryNorms.together(norms)
 
     def _spectrum(self, matrix: Tensor, scale: Tensor | None = None, frobenius: float | None = None) -> Spectrum:
-        """Of a layer's gradient, or of scaled rows of scores at the logits."""
+        """Spectrum of a layer's gradient, or of the scores at the logits with rows multiplied by `scale`."""
         if self.tier == "fast" or (scale is not None and min(int((scale != 0).sum()), matrix.shape[1]) > TOKENS_EXACT):
             return spectrum.leading(matrix, self.leading, seed=self.seed, scale=scale, frobenius=frobenius)
         return spectrum.exact(matrix if scale is None else spectrum.scaled(matrix, scale))

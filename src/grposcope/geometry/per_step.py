@@ -1,4 +1,4 @@
-"""Geometry while training: a cheap probe of a batch at hand, as a flat row of numbers for the record of a run."""
+"""Geometry while training: a cheap probe of the current batch, as a flat row of numbers for the record of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from grposcope.geometry import weightings
 from grposcope.geometry.probe import Probe, probe
-from grposcope.geometry.weightings import Credit
 from grposcope.objectives import Objective
 from grposcope.records import Rollouts
 from grposcope.ustat import dead_groups
@@ -27,7 +26,7 @@ NAMES = tuple(
         "baseline_gap", "baseline_gap_se", "cancelled", "score_norm", "self_check",
     )
 )  # fmt: skip
-"""What `step_metrics` gives; `runs.vocabulary` defines each."""
+"""Names of the numbers of `step_metrics`; `runs.metrics` defines each."""
 
 
 def step_metrics(
@@ -37,42 +36,42 @@ def step_metrics(
     prompts: int = 4,
     temperature: float = 1.0,
     seed: int = 0,
-    credit: Credit = "outcome",
+    credit: str = "outcome",
     learning_rate: float | None = None,
     check: bool = True,
 ) -> dict[str, float]:
-    """Numbers by `NAMES`, NaN where nothing can be said.
+    """The numbers NAMES of one batch, NaN where nothing can be said.
 
-    Taken from the first `prompts` prompts of the batch that have a gradient, or fewer if there are not so many;
-    dead groups and their prediction from all of them. learning_rate: for the weights a step would change.
-    check: with the self-check, which takes a sixth of the time.
+    Dead groups and their prediction are those of the whole batch; everything else is measured on the first `prompts`
+    prompts with a gradient, or on fewer if the batch has fewer. learning_rate: for the share of weights a step would
+    change. check: make the self-check, which takes a sixth of the time.
     UserError as from `probe`, but a batch without any gradient is no error; KeyboardInterrupt after Ctrl-C.
     """
     rewards = rollouts.rewards.cpu().numpy()
-    found = {"dead": dead_groups.share(rewards).value, "dead_predicted": dead_groups.chance_if_alike(rewards)}
+    values = {"dead": dead_groups.share(rewards).value, "dead_predicted": dead_groups.chance_if_alike(rewards)}
     weights = weightings.of_recipe(recipe, rollouts, credit).weights
     live = weights.reshape(len(rollouts.rewards), -1).any(-1).nonzero()[:prompts, 0]
-    found["prompts"] = float(len(live))
+    values["prompts"] = float(len(live))
     if len(live):
         few = rollouts.take(live)
-        seen = probe(model, few, recipe, credit=credit, temperature=temperature, leading=8,
-                     learning_rate=learning_rate, seed=seed, check=check)  # fmt: skip
-        if not seen.complete:
+        measured = probe(model, few, recipe, credit=credit, temperature=temperature, leading=8,
+                         learning_rate=learning_rate, seed=seed, check=check)  # fmt: skip
+        if not measured.complete:
             raise KeyboardInterrupt
-        found |= _flat(seen)
-    return {name: found.get(name.removeprefix("geometry/"), math.nan) for name in NAMES}
+        values |= _flat(measured)
+    return {name: values.get(name.removeprefix("geometry/"), math.nan) for name in NAMES}
 
 
-def _flat(seen: Probe) -> dict[str, float]:
-    """A probe's numbers by name; `NAMES` says which are wanted."""
-    gap = seen.baseline()[0].covariance
+def _flat(measured: Probe) -> dict[str, float]:
+    """A probe's numbers by name, NAMES among them."""
+    gap = measured.baseline()[0].covariance
     parts = {
-        "layer": {name: estimate.value for name, estimate in seen.mean_ranks(seen.recipe).items()},
-        "rollout": seen.rollout_spectrum(seen.recipe).ranks(),
-        "token": seen.token_sparsity(),
-        "parameter": {name: estimate.value for name, estimate in seen.parameters.items()},
+        "layer": {name: estimate.value for name, estimate in measured.mean_ranks(measured.recipe).items()},
+        "rollout": measured.rollout_spectrum(measured.recipe).ranks(),
+        "token": measured.token_sparsity(),
+        "parameter": {name: estimate.value for name, estimate in measured.parameters.items()},
         "baseline": {"gap": gap.value, "gap_se": gap.se},
-        "score": {"norm": math.sqrt(float(np.diag(seen.gram).mean()))},
+        "score": {"norm": math.sqrt(float(np.diag(measured.gram).mean()))},
     }
     named = {f"{part}_{name}": value for part, values in parts.items() for name, value in values.items()}
-    return named | {"cancelled": seen.credit.cancelled, "self_check": seen.error}
+    return named | {"cancelled": measured.credit.cancelled, "self_check": measured.error}

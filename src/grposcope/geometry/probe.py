@@ -1,11 +1,11 @@
-"""The probe: one backward pass over graded rollouts, and everything that can be read off it.
+"""The probe: one backward pass over graded rollouts, and everything that can be derived from it.
 
-    found = probe(model, rollouts, recipes.GRPO)
-    found.ranks("grpo")["model.layers.3.mlp.up_proj.weight"]["stable"]
+    measured = probe(model, rollouts, recipes.GRPO)
+    measured.ranks("grpo")["model.layers.3.mlp.up_proj.weight"]["stable"]
 
-The pass with unit weights gives every rollout's score, layer by layer (`factors`). From these follow the
-Gram matrix of all rollouts, the gradient of every setting with one weight per rollout, its spectra, its
-sparsity and the best baseline. A setting whose weights vary along rollouts takes a pass of its own.
+The pass with unit weights gives every rollout's score, layer by layer (`backward`). From these follow the
+Gram matrix of all rollouts, the gradient of every weighting with one weight per rollout, its spectra, its
+sparsity and the best baseline. A weighting that varies along rollouts takes a backward pass of its own.
 Ctrl-C keeps the layers that are done: `complete` is then False.
 """
 
@@ -23,26 +23,35 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grposcope.errors import UserError
-from grposcope.geometry import background, baseline, class_means, memory, sparsity, spectrum, token_credit, weightings
-from grposcope.geometry import backward as factors
-from grposcope.geometry.backward import Factors, TokenView
-from grposcope.geometry.layers import HELD, Layer, Passes, Tier
+from grposcope.geometry import (
+    background,
+    backward,
+    baseline,
+    class_means,
+    sparsity,
+    spectrum,
+    token_credit,
+    weightings,
+)
+from grposcope.geometry.backward import AttachedModel
+from grposcope.geometry.layers import HELD, Layer, LayerMeasurements, Tier
+from grposcope.geometry.logits import TokenScores
 from grposcope.geometry.spectrum import Spectrum
-from grposcope.geometry.weightings import Credit, Setting
+from grposcope.geometry.weightings import Weighting
 from grposcope.objectives import Objective, advantages
 from grposcope.records import Estimate, Rollouts
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What one probe found.
+    """What one probe measured.
 
-    recipe: the setting that sparsity, credit and the two-class structure are those of. gram (B, B): of the
-    whole parameter vector. rollout_grams: Gram matrix of the rows u_i s_i of each setting. token_spectra:
-    of the rows w_{i,t} (e_y − π) at the logits. parameters: sparsity measures of the recipe's gradient,
-    each with its standard error over parts of the sample. error: relative error of the self-check.
-    left_out: trainable parameters that were not measured, and their share. skipped: settings without any
-    weight, and why. complete: False where Ctrl-C ended the pass early.
+    recipe: the weighting that sparsity, credit and class means are those of. rewards, truncated: (P, G).
+    rollout_grams: Gram matrix (B, B) of the rows u_i s_i, by weighting. token_spectra: of the rows
+    w_{i,t} (e_y − π) at the logits, by weighting. mask (B, T): the tokens of `token_scores` and `credit`.
+    parameters: sparsity measures of the recipe's gradient, each with its sampling error. error: relative error of
+    the self-check. left_out: trainable parameters that were not measured, and their share. skipped: weightings that
+    are zero everywhere, and why. complete: False where Ctrl-C ended the pass early.
     """
 
     recipe: str
@@ -50,12 +59,12 @@ class Probe:
     rewards: NDArray[np.float64]
     truncated: NDArray[np.bool_]
     layers: tuple[Layer, ...]
-    settings: dict[str, Setting]
+    weightings: dict[str, Weighting]
     rollout_grams: dict[str, NDArray[np.float64]]
     token_spectra: dict[str, Spectrum]
     mask: Tensor
-    view: TokenView
-    credit: token_credit.Credit
+    token_scores: TokenScores
+    credit: token_credit.TokenCredit
     parameters: dict[str, Estimate]
     error: float
     left_out: tuple[str, ...]
@@ -68,55 +77,34 @@ class Probe:
         """Inner products of the scores over all parameters, (B, B)."""
         return np.sum([layer.gram for layer in self.layers], axis=0)
 
-    def ranks(self, setting: str) -> dict[str, dict[str, float]]:
-        """Every rank of every layer's gradient in this setting."""
-        return {layer.name: layer.spectra[setting].ranks() for layer in self.layers if setting in layer.spectra}
+    def ranks(self, weighting: str) -> dict[str, dict[str, float]]:
+        """Layer name -> every rank of its gradient under this weighting."""
+        return {layer.name: layer.spectra[weighting].ranks() for layer in self.layers if weighting in layer.spectra}
 
-    def mean_ranks(self, setting: str) -> dict[str, Estimate]:
+    def mean_ranks(self, weighting: str) -> dict[str, Estimate]:
         """Each rank averaged over layers; the standard error is the spread over layers, not over batches."""
-        found = list(self.ranks(setting).values())
-        return {name: Estimate.mean([one[name] for one in found]) for name in spectrum.NAMES}
+        ranks = list(self.ranks(weighting).values())
+        return {name: Estimate.mean([one[name] for one in ranks]) for name in spectrum.NAMES}
 
-    def rollout_spectrum(self, setting: str) -> Spectrum:
-        """Singular values of the matrix with rows u_i s_i, all rollouts."""
-        return spectrum.from_gram(torch.from_numpy(self.rollout_grams[setting]))
+    def rollout_spectrum(self, weighting: str) -> Spectrum:
+        """Singular values of the matrix with a row u_i s_i per rollout."""
+        return spectrum.from_gram(torch.from_numpy(self.rollout_grams[weighting]))
 
     def baseline(self) -> tuple[baseline.Baseline, tuple[baseline.Baseline, ...]]:
-        """The best baseline pooled over prompts, and that of each prompt."""
+        """The best baseline pooled over prompts, and the best baseline of each prompt."""
         return baseline.pooled(self.rewards, self.gram)
 
-    def two_classes(self) -> dict[str, Estimate]:
-        """How much of each live group's gradient its class means hold, for plain and reduced scores, over groups.
-
-        `plain`: s̄ are means of s_i; `reduced`: of c_i s_i, the scores as the recipe's reduction weighs them;
-        `distinct`: plain, with a class per distinct reward.
-        """
-        rows = self.settings[self.recipe].rows
-        if rows is None:
-            nothing = Estimate(math.nan, math.nan, 0, "weights vary along the rollouts")
-            return dict.fromkeys(("plain", "reduced", "distinct"), nothing)
-        found: dict[str, list[float]] = {"plain": [], "reduced": [], "distinct": []}
-        group, whole = self.rewards.shape[1], self.gram
-        coefficients = rows.cpu().numpy().reshape(self.rewards.shape)
-        for p, (r, u) in enumerate(zip(self.rewards, coefficients, strict=True)):
-            if np.ptp(r) == 0 or not u.any():
-                continue
-            inner = whole[p * group : (p + 1) * group, p * group : (p + 1) * group]
-            found["plain"].append(class_means.share_in_span(u, class_means.sides(r), inner))
-            found["distinct"].append(class_means.share_in_span(u, class_means.means(r), inner))
-            scale = _reduction_of(u, r)
-            found["reduced"].append(class_means.share_in_span(u, class_means.sides(r) * scale, inner))
-        return {name: Estimate.mean(values) for name, values in found.items()}
+    def class_means(self) -> dict[str, Estimate]:
+        """Share of each live group's gradient that its class means hold; see `class_means.shares`."""
+        coefficients = self.weightings[self.recipe].per_rollout
+        if coefficients is None:
+            unknown = Estimate(math.nan, math.nan, 0, "weights vary along the rollouts")
+            return dict.fromkeys(("plain", "reduced", "distinct"), unknown)
+        return class_means.shares(coefficients.cpu().numpy().reshape(self.rewards.shape), self.rewards, self.gram)
 
     def token_sparsity(self) -> dict[str, float]:
         """How unevenly ‖e_y − π‖ is spread over the tokens, before weighting."""
-        return sparsity.measures(self.view.norms[self.mask])
-
-
-def _reduction_of(coefficients: NDArray[np.float64], rewards: NDArray[np.float64]) -> NDArray[np.float64]:
-    """c_i up to a factor, from u_i = −c_i A_i and A_i ∝ r_i − r̄; where A_i is 0 it does not matter."""
-    centred = rewards - rewards.mean()
-    return np.where(centred != 0, coefficients / np.where(centred != 0, centred, 1.0), 0.0)
+        return sparsity.measures(self.token_scores.norms[self.mask])
 
 
 def probe(
@@ -124,13 +112,13 @@ def probe(
     rollouts: Rollouts,
     recipe: Objective,
     *,
-    credit: Credit = "outcome",
+    credit: str = "outcome",
     temperature: float = 1.0,
     tier: Tier = "fast",
     sweep: Sequence[int] = (),
     also: Sequence[Objective] = (),
     controls: bool = False,
-    extra: Sequence[Setting] = (),
+    extra: Sequence[Weighting] = (),
     leading: int = 16,
     learning_rate: float | None = None,
     seed: int = 0,
@@ -139,49 +127,50 @@ def probe(
 ) -> Probe:
     """Measure the gradients that these rollouts give.
 
-    recipe, credit: the gradient of most interest. sweep: group sizes, each the first rollouts of every
-    group; also: further recipes, at every group size of the sweep; controls, extra: further settings.
-    temperature: the one the rollouts were drawn at. tier "fast" takes the `leading` singular values and
-    bounds the rest, "exact" takes all. learning_rate: for the share of weights a step would change.
-    check: compare with autograd on a few tokens first, which also foretells the memory needed.
+    recipe, credit: the gradient of most interest; credit is a name of `credit.SOURCES`. sweep: group sizes, each
+    the first rollouts of every group; also: further recipes, at every group size of the sweep; controls: adds
+    `weightings.controls`; extra: further weightings. temperature: the sampling temperature of the rollouts.
+    tier "fast" takes the `leading` singular values and bounds the rest, "exact" takes all. learning_rate: for the
+    share of weights a step would change. check: compare with autograd on a few tokens first, which also improves
+    the estimate of the memory needed. progress: called with a line per layer.
 
     UserError: G < 2 with a recipe that needs a group, no group with unequal rewards, a layer that is not
     finite, no layer that can be measured, not enough memory.
     """
-    wanted, skipped = _settings(rollouts, recipe, credit, sweep, also, controls, extra, seed)
+    wanted, skipped = _weightings(rollouts, recipe, credit, sweep, also, controls, extra, seed)
     main = next(iter(wanted))
-    attached = factors.attach(model, rollouts if check else None, temperature)
+    attached = backward.attach(model, rollouts if check else None, temperature)
     _check_memory(attached, rollouts)
-    work = Passes(rollouts, wanted, main, attached, tier, leading, learning_rate, seed, progress)
+    kept = LayerMeasurements(rollouts, wanted, main, attached, tier, leading, learning_rate, seed, progress)
     complete = True
     try:
-        attached.stream(rollouts, work.of_scores, between=work.between, keep=work.keep_scores)
+        attached.stream(rollouts, kept.measure_scores, between=kept.keep_tokens, keep=kept.keep_scores)
         for name, one in wanted.items():
-            if one.rows is None:
+            if one.per_rollout is None:
                 progress(f"backward pass of {name}")
-                look, keep = partial(work.of_weighted, name=name), partial(work.keep_weighted, name=name)
-                attached.stream(rollouts, look, one.weights, keep=keep)
+                measure, keep = partial(kept.measure_weighted, name=name), partial(kept.keep_weighted, name=name)
+                attached.stream(rollouts, measure, one.weights, keep=keep)
     except KeyboardInterrupt:
         complete = False
-        if not work.layers:
+        if not kept.layers:
             raise
-    view = work.view
-    assert view is not None
+    scores = kept.token_scores
+    assert scores is not None
     return Probe(
         recipe=main,
         tier=tier,
         rewards=rollouts.rewards.double().cpu().numpy(),
         truncated=rollouts.truncated.cpu().numpy().reshape(rollouts.rewards.shape),
-        layers=tuple(work.layers.values()),
-        settings=wanted,
-        rollout_grams=work.rollout_grams(),
-        token_spectra=work.token_spectra,
+        layers=tuple(kept.layers.values()),
+        weightings=wanted,
+        rollout_grams=kept.rollout_grams(),
+        token_spectra=kept.token_spectra,
         mask=rollouts.mask,
-        view=view,
-        credit=token_credit.credit(
-            rollouts.tokens, rollouts.mask, wanted[main].weights, view.norms, rollouts.groups[1]
+        token_scores=scores,
+        credit=token_credit.measure(
+            rollouts.tokens, rollouts.mask, wanted[main].weights, scores.norms, rollouts.groups[1]
         ),
-        parameters=work.sample.measures(),
+        parameters=kept.sample.measures(),
         error=attached.error,
         left_out=attached.left_out,
         share_left_out=attached.share_left_out,
@@ -190,42 +179,41 @@ def probe(
     )
 
 
-def _settings(
+def _weightings(
     rollouts: Rollouts,
     recipe: Objective,
-    credit: Credit,
+    credit: str,
     sweep: Sequence[int],
     also: Sequence[Objective],
     controls: bool,
-    extra: Sequence[Setting],
+    extra: Sequence[Weighting],
     seed: int,
-) -> tuple[dict[str, Setting], dict[str, str]]:
-    """All settings with some weight, the recipe's own first, and why others were skipped."""
+) -> tuple[dict[str, Weighting], dict[str, str]]:
+    """All weightings that are not zero everywhere, the recipe's first; and why others were skipped, by name."""
     asked = [weightings.of_recipe(recipe, rollouts, credit)]
     asked += [weightings.of_recipe(other, rollouts, credit) for other in also]
     asked += [weightings.smaller_group(one, rollouts, size) for one in (recipe, *also) for size in sweep]
     asked += weightings.controls(recipe, rollouts, seed) if controls else []
     asked += extra
-    skipped = {one.name: "no weight: rewards are equal within every group" for one in asked if one.empty}
-    found = {one.name: one for one in asked if not one.empty}
     if asked[0].empty:
         prompts, group = rollouts.groups
         equal, value = int(advantages.dead(rollouts.rewards).sum()), float(rollouts.rewards.flatten()[0])
         raise UserError(
             f"cannot tell: {prompts} groups of {group} rollouts were drawn, and {equal} of them have equal rewards "
-            f"(the first is {value:g}), so recipe {recipe.name} has no gradient; use more "
-            "--prompts or a larger --group, an easier or harder --task, or a model that solves some of it"
+            f"(the first is {value:g}), so recipe {recipe.name} has no gradient; use more prompts, larger groups, an "
+            "easier or harder task, or a model that solves some of it"
         )
-    return found, skipped
+    skipped = {one.name: "no weight: rewards are equal within every group" for one in asked if one.empty}
+    return {one.name: one for one in asked if not one.empty}, skipped
 
 
-def _check_memory(attached: Factors, rollouts: Rollouts) -> None:
-    """Estimate the peak before the pass: what is kept for the backward pass, logits, factors and layer gradients."""
+def _check_memory(attached: AttachedModel, rollouts: Rollouts) -> None:
+    """UserError where the pass would not fit: kept activations, logits, factors of waiting layers, layer gradients."""
     rows, width = rollouts.tokens.shape
     vocabulary = getattr(attached.model.config, "vocab_size", 0)
-    long = rollouts.prompt_mask.sum(-1).max().item() + width
+    longest = rollouts.prompt_mask.sum(-1).max().item() + width
     device = rollouts.mask.device
     sides = max((sum(p.shape) for p in attached.measured.values() if p.numel() < background.LARGE), default=0)
-    factor = 4 * rows * long * sides * background.held(device)
-    needed = attached.bytes_per_token * rows * long + 4 * (rows + 3) * width * vocabulary + factor + 2 * HELD
-    memory.check(float(needed), device)
+    factors = 4 * rows * longest * sides * background.parameters_held(device)
+    needed = attached.bytes_per_token * rows * longest + 4 * (rows + 3) * width * vocabulary + factors + 2 * HELD
+    backward.check_memory(float(needed), device)

@@ -60,7 +60,7 @@ def record(probe: Probe, model: str, task: str, seed: int, step: int | None = No
                 Measures(probe.rollout_spectrum(name).ranks()),
                 Measures(probe.token_spectra[name].ranks()) if name in probe.token_spectra else None,
             )
-            for name in probe.settings
+            for name in probe.weightings
             if name in probe.rollout_grams
         },
         groups=DeadGroupShares(
@@ -68,7 +68,7 @@ def record(probe: Probe, model: str, task: str, seed: int, step: int | None = No
             dead_groups.chance_if_alike(probe.rewards),
             {size: dead_groups.share_in_subsets(probe.rewards, size) for size in (2, 4, 8, 16) if size < group},
         ),
-        class_means=ClassMeanShares(**probe.two_classes()),
+        class_means=ClassMeanShares(**probe.class_means()),
         baseline=_baseline(pooled),
         credit=CreditShares(probe.credit.cancelled, probe.credit.shared, probe.credit.common),
         token_sparsity=Measures(probe.token_sparsity()),
@@ -90,11 +90,16 @@ def rollouts(
     probe: Probe, problems: Sequence[Problem], completions: Sequence[str], tokens: Sequence[Sequence[str]]
 ) -> list[ProbeRollout]:
     """What each token carries. problems (P,), completions (B,) and tokens (B, length): the texts of the rollouts."""
-    weights = probe.settings[probe.recipe].weights
+    weights = probe.weightings[probe.recipe].weights
     rows = []
     for row, completion in enumerate(completions):
         kept, problem = probe.mask[row], problems[row // probe.rewards.shape[1]]
-        columns = {"weight": weights, "norm": probe.view.norms, "mass": probe.credit.mass, "net": probe.credit.net}
+        columns = {
+            "weight": weights,
+            "norm": probe.token_scores.norms,
+            "mass": probe.credit.mass,
+            "net": probe.credit.net,
+        }
         rows.append(
             ProbeRollout(
                 problem=problem.id,

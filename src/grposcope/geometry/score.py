@@ -11,15 +11,15 @@ from torch import Tensor
 from grposcope.errors import UserError
 
 BLOCK = 4 * 2**20
-"""Bytes of per-rollout matrices held at a time while a parameter is gone through: few enough to stay in cache."""
+"""Bytes of per-rollout matrices built at a time: few enough to stay in the cache."""
 
 
 @dataclass(frozen=True)
 class Use:
     """One use of a matrix in the forward pass, oriented so that S_i = Σ_t rows_{i,t} columns_{i,t}ᵀ.
 
-    rows (B, L, R), or for a look-up its ids (B, L), each standing for a unit vector; columns (B, L, C).
-    A look-up never counts the row `padding`, as autograd does not.
+    rows (B, L, R), or for an embedding its ids (B, L), each standing for a unit vector; columns (B, L, C).
+    padding: id without a gradient, as in nn.Embedding; -1 for none.
     """
 
     rows: Tensor
@@ -28,7 +28,7 @@ class Use:
 
     @property
     def lookup(self) -> bool:
-        """Whether `rows` are ids."""
+        """Whether `rows` are the ids of an embedding."""
         return not self.rows.is_floating_point()
 
 
@@ -37,8 +37,8 @@ class Score:
     """The per-rollout gradients of one parameter, S (B, R, C); a vector has R = 1.
 
     name: as in `model.named_parameters()`. kind: "linear", "embedding" or "vector".
-    shape: (R, C). uses: its factors; none for a vector, whose gradients (B, C) are in `direct`.
-    parameter: the weights themselves, in the orientation of `shape`.
+    shape: (R, C). uses: its factors; empty for a vector, whose gradients (B, C) are `direct`.
+    parameter: the weights, in the orientation of `shape`.
     """
 
     name: str
@@ -50,16 +50,16 @@ class Score:
 
     @property
     def rollouts(self) -> int:
-        """B."""
+        """Number of rollouts B."""
         return len(self.direct) if self.direct is not None else len(self.uses[0].columns)
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of S."""
+        """Data type of S."""
         return self.direct.dtype if self.direct is not None else self.uses[0].columns.dtype
 
     def pieces(self, limit: int = BLOCK) -> list[slice]:
-        """Ranges of rows, R in all, of which all S_i together have about `limit` bytes."""
+        """Ranges of rows, R in all, so that all S_i together have about `limit` bytes in each range."""
         rows, columns = self.shape
         step = max(1, min(rows, limit // (4 * self.rollouts * columns)))
         return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
@@ -84,7 +84,7 @@ class Score:
         return total
 
     def subtracted_from(self, total: Tensor) -> Tensor:
-        """A matrix (R, C) less the sum of all S_i, at least in float32; in its own memory where that allows it."""
+        """`total` (R, C) minus the sum of all S_i, at least in float32; may overwrite `total`."""
         if self.direct is not None:
             return total - self.direct.sum(0, keepdim=True)
         rest = total.to(torch.promote_types(total.dtype, torch.float32))
@@ -108,8 +108,9 @@ class Score:
             )
 
     def dense(self) -> Tensor:
-        """All of S, (B, R, C): for tests and small models."""
+        """S as a whole, (B, R, C): for tests and small models."""
         return torch.cat([self.piece(piece) for piece in self.pieces()], 1)
 
 
 Visitor = Callable[[Score], object]
+"""Receives every parameter of a backward pass."""

@@ -7,10 +7,8 @@ Of non-negative numbers x_1 … x_n (sizes of tokens' scores, of gradient entrie
     top_q     share of Σx² in the largest q %
     below_τ   share of entries smaller than τ · max
 
-Updates: a weight kept in bfloat16 moves only when the
-step exceeds half the distance to the next representable number.
-
-Of nothing, or of zeros only, each measure is NaN.
+Updates: a weight kept in bfloat16 moves only when the step exceeds half the distance to the next representable
+number. Every measure is NaN for empty and for all-zero input.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ from torch import Tensor
 from grposcope.records import Estimate
 
 SAMPLE = 2**20
-"""Gradient entries, over all layers, that the parameter-level measures are taken from."""
+"""Gradient entries, over all layers, from which the parameter-level measures are taken."""
 PARTS = 11
-"""Into so many parts a sample is divided for its standard errors; prime, see `_stride`."""
+"""Interleaved parts of a sample, for its standard errors; prime, for the reason given in `_stride`."""
 TOPS = (1, 5, 20)
 BELOW = (0.1, 0.01, 0.001)
 
@@ -53,22 +51,22 @@ def top_share(sizes: Tensor, percent: float) -> float:
 
 
 def measures(sizes: Tensor) -> dict[str, float]:
-    """Every measure by name."""
+    """Every measure of the absolute values of `sizes`, by name."""
     x = _ordered(sizes.abs())
     return _measures(x, float(x[-1]) if len(x) else math.nan)
 
 
 def _measures(ordered: Tensor, largest: float) -> dict[str, float]:
-    """Of sizes in increasing order, which may be a sample of those with this maximum."""
-    found = {"gini": _gini(ordered), "hoyer": hoyer(ordered), **{f"top_{q}": _top_share(ordered, q) for q in TOPS}}
+    """Every measure of sizes in increasing order; `largest` is the maximum of all sizes of which these are a sample."""
+    values = {"gini": _gini(ordered), "hoyer": hoyer(ordered), **{f"top_{q}": _top_share(ordered, q) for q in TOPS}}
     for t in BELOW:
         bound = ordered.new_tensor(t * largest)
-        found[f"below_{t}"] = int(torch.searchsorted(ordered, bound)) / len(ordered) if largest > 0 else math.nan
-    return found
+        values[f"below_{t}"] = int(torch.searchsorted(ordered, bound)) / len(ordered) if largest > 0 else math.nan
+    return values
 
 
 def _ordered(sizes: Tensor) -> Tensor:
-    """In increasing order, float64; on a CPU by NumPy, which is several times as fast."""
+    """The numbers in increasing order, float64; sorted by NumPy on a CPU, which is several times as fast."""
     flat = sizes.flatten()
     return (torch.from_numpy(np.sort(flat.numpy())) if flat.device.type == "cpu" else flat.sort().values).double()
 
@@ -89,7 +87,7 @@ def _top_share(ordered: Tensor, percent: float) -> float:
     return float(energy[-max(1, math.ceil(percent / 100 * len(energy) - 1e-9)) :].sum()) / total
 
 
-def visible(weights: Tensor, step: Tensor) -> float:
+def moved_in_bfloat16(weights: Tensor, step: Tensor) -> float:
     """Share of weights kept in bfloat16 that θ − step would change."""
     kept = weights.to(torch.bfloat16)
     moved = (kept.float() - step.float()).to(torch.bfloat16)
@@ -97,93 +95,96 @@ def visible(weights: Tensor, step: Tensor) -> float:
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Largest size, sum of sizes and of squares of the entries of a gradient."""
+class EntryNorms:
+    """Norms of a gradient's entries: largest absolute value, sum of absolute values, sum of squares."""
 
     largest: float
     sum_abs: float
     sum_square: float
 
     @classmethod
-    def of(cls, rows: Tensor) -> Sizes:
-        """Of entries (n, C); a row at a time in their own precision, the rows in float64."""
+    def of(cls, rows: Tensor) -> EntryNorms:
+        """Norms of entries (n, C); each row is summed in its own precision, the rows in float64."""
         sizes = rows.abs()
         squares = torch.linalg.vector_norm(rows, dim=1).double().square()
         return cls(float(sizes.amax()), float(sizes.sum(1).double().sum()), float(squares.sum()))
 
     @classmethod
-    def together(cls, pieces: Sequence[Sizes]) -> Sizes:
-        """Of a gradient from those of its pieces."""
+    def together(cls, pieces: Sequence[EntryNorms]) -> EntryNorms:
+        """Norms of a gradient from those of its pieces."""
         largest = max(piece.largest for piece in pieces)
         return cls(largest, math.fsum(p.sum_abs for p in pieces), math.fsum(p.sum_square for p in pieces))
 
     @property
     def norm(self) -> float:
-        """Root of the sum of squares."""
+        """Euclidean norm."""
         return math.sqrt(self.sum_square)
 
 
 @dataclass(frozen=True)
-class Part:
-    """A layer's share of a `Sample`: every n-th entry of its gradient and weights, the number of entries, sizes."""
+class LayerEntries:
+    """Every n-th entry of a layer's gradient and of its weights, the number of all its entries, and their norms."""
 
     gradient: Tensor
     weights: Tensor
     entries: int
-    sizes: Sizes
+    norms: EntryNorms
 
 
-class Sample:
-    """Parameter-level sparsity of one gradient, given a layer at a time, from every n-th of its entries.
+class EntrySample:
+    """Parameter-level sparsity of one gradient, from every n-th of its entries, layer by layer.
 
-    total: entries to come. learning_rate: adds the share of weights kept in bfloat16 that one step would
-    change, of plain gradient descent (`visible_sgd`) and of Adam's first (`visible_adam`, of size the
-    learning rate wherever the gradient is not 0).
+    total: the number of entries of all layers. learning_rate: adds the share of weights kept in bfloat16 that one
+    step would change, of plain gradient descent (`visible_sgd`) and of Adam's first step (`visible_adam`, of size
+    the learning rate wherever the gradient is not 0).
     """
 
     def __init__(self, total: int, learning_rate: float | None = None):
         self.stride, self.learning_rate = _stride(total), learning_rate
-        self.parts: list[Part] = []
+        self.layers: list[LayerEntries] = []
 
-    def part(self, gradient: Tensor, weights: Tensor, before: int, sizes: Sizes) -> Part:
-        """A layer's gradient, its weights, of the same shape, and its sizes; `before` entries of others came first."""
+    def take(self, gradient: Tensor, weights: Tensor, before: int, norms: EntryNorms) -> LayerEntries:
+        """The sampled entries of one layer; weights have the gradient's shape, `before` entries are of other layers."""
         flat = gradient.reshape(-1)
         place = slice(-before % self.stride, None, self.stride)
         kept = flat[place].clone()
-        return Part(kept, weights.reshape(-1)[place].to(kept.dtype), len(flat), sizes)
+        return LayerEntries(kept, weights.reshape(-1)[place].to(kept.dtype), len(flat), norms)
 
-    def add(self, part: Part) -> None:
-        """The parts are to come in the same order whenever results are to be the same to the last bit."""
-        self.parts.append(part)
+    def add(self, layer: LayerEntries) -> None:
+        """Append a layer. Results are the same to the last bit only if layers come in the same order."""
+        self.layers.append(layer)
 
     def measures(self) -> dict[str, Estimate]:
-        """Every measure by name; errors are those of sampling, from interleaved parts. `hoyer` is exact."""
-        if not self.parts or not (sizes := Sizes.together([part.sizes for part in self.parts])).sum_square > 0:
+        """Every measure by name, with its sampling error over interleaved parts; `hoyer` is exact."""
+        if not self.layers:
             return {}
-        entries = sum(part.entries for part in self.parts)
-        gradient = torch.cat([part.gradient for part in self.parts])
-        weights = torch.cat([part.weights for part in self.parts])
-        whole = self._of(gradient, weights, sizes.largest)
+        norms = EntryNorms.together([layer.norms for layer in self.layers])
+        if not norms.sum_square > 0:
+            return {}
+        entries = sum(layer.entries for layer in self.layers)
+        gradient = torch.cat([layer.gradient for layer in self.layers])
+        weights = torch.cat([layer.weights for layer in self.layers])
+        whole = self._of(gradient, weights, norms.largest)
         errors = dict.fromkeys(whole, 0.0)
         if len(gradient) < entries:
-            split = [self._of(gradient[p::PARTS], weights[p::PARTS], sizes.largest) for p in range(PARTS)]
+            split = [self._of(gradient[p::PARTS], weights[p::PARTS], norms.largest) for p in range(PARTS)]
             errors = {name: Estimate.mean([one[name] for one in split]).se for name in whole}
         root = math.sqrt(entries)
-        whole["hoyer"] = (root - sizes.sum_abs / sizes.norm) / (root - 1) if root > 1 else math.nan
+        whole["hoyer"] = (root - norms.sum_abs / norms.norm) / (root - 1) if root > 1 else math.nan
         errors["hoyer"] = 0.0
         return {name: Estimate(value, errors[name], len(gradient)) for name, value in whole.items()}
 
     def _of(self, gradient: Tensor, weights: Tensor, largest: float) -> dict[str, float]:
-        """Every measure of some entries."""
-        found = _measures(_ordered(gradient.abs()), largest)
+        """Every measure of a sample of entries."""
+        values = _measures(_ordered(gradient.abs()), largest)
         if self.learning_rate is not None:
-            found["visible_sgd"] = visible(weights, self.learning_rate * gradient)
-            found["visible_adam"] = visible(weights, self.learning_rate * gradient.sign())
-        return found
+            values["visible_sgd"] = moved_in_bfloat16(weights, self.learning_rate * gradient)
+            values["visible_adam"] = moved_in_bfloat16(weights, self.learning_rate * gradient.sign())
+        return values
 
 
 def _stride(total: int) -> int:
-    """Every so many of `total` entries: about SAMPLE of them, and prime, so that every column of a layer is met."""
+    """Distance between sampled entries: about total / SAMPLE, and prime, so that every column of a layer is met."""
     stride = max(1, total // SAMPLE)
     while any(stride % divisor == 0 for divisor in range(2, math.isqrt(stride) + 1)):
         stride += 1

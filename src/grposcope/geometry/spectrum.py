@@ -5,14 +5,14 @@ With σ₁ ≥ σ₂ ≥ … the singular values and x = σ² the energies:
     stable          Σx / x₁
     participation   (Σx)² / Σx²
     entropy         exp(−Σ p ln p), p = σ/Σσ      (Roy & Vetterli 2007, the effective rank)
-    entropy_sq      the same with p = x/Σx
+    entropy_sq      exp(−Σ p ln p), p = x/Σx
     energy_q        least k whose leading energies reach q % of Σx (q = 90, 95, 99)
     threshold_τ     #{σ_i ≥ τ σ₁} (τ = 0.1, 0.01)
 
-All but the threshold ranks fall when energy moves from small to large singular values. So a
-spectrum known in part is enclosed (`bounds`, ours): the true one lies, in the order of majorisation,
-between "the rest of the energy is spread evenly" and "the rest is as concentrated as the values
-known allow". Degenerate case: a matrix of zeros, or one that is not finite, has rank NaN.
+All but the threshold ranks fall when energy moves from small to large singular values. So the ranks of a
+spectrum known in part are enclosed (`bounds`; method of this project, no publication): in the order of
+majorisation the true spectrum lies between "the rest of the energy is spread evenly" and "the rest is as
+concentrated as the known values allow". A matrix of zeros, or one that is not finite, has rank NaN.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 SMALL = 160
-"""Matrices with a side of at most this many are done in full: cheaper than an iteration, and exact."""
+"""Shorter side up to which all singular values are computed: cheaper than an iteration, and exact."""
 PIECE = 16 * 2**20
-"""Bytes of a matrix taken in float64 at a time."""
+"""Bytes of a matrix converted to float64 at a time."""
 ENERGIES = (90, 95, 99)
 THRESHOLDS = (0.1, 0.01)
 NAMES = (
@@ -60,7 +60,7 @@ class Spectrum:
 
     @property
     def complete(self) -> bool:
-        """Whether all singular values are at hand."""
+        """Whether all singular values are known."""
         return len(self.values) == self.size
 
     @property
@@ -71,11 +71,11 @@ class Spectrum:
         return max(0.0, 1 - float((self.values**2).sum()) / self.frobenius**2)
 
     def times(self, factor: float) -> Spectrum:
-        """That of the matrix times a positive number."""
+        """Spectrum of the matrix scaled by `factor` > 0."""
         return Spectrum(self.values * factor, self.slack * factor, self.size, self.frobenius * factor)
 
     def ranks(self) -> dict[str, float]:
-        """Every rank by name; of a spectrum known in part, the middle of its bounds."""
+        """Every rank by name; the middle of its bounds where the spectrum is known in part."""
         if self.complete:
             return ranks(self.values)
         return {name: (low + high) / 2 for name, (low, high) in self.bounds().items()}
@@ -88,7 +88,7 @@ class Spectrum:
 
 
 def ranks(singular_values: ArrayLike | Tensor) -> dict[str, float]:
-    """Every rank of theory and literature, by name, from all singular values of a matrix in any order."""
+    """Every rank by name, from all singular values of a matrix, in any order; NaN for empty or all-zero input."""
     given = singular_values.detach().cpu().double().numpy() if isinstance(singular_values, Tensor) else singular_values
     values = np.sort(np.asarray(given, dtype=np.float64).ravel())[::-1]
     if not len(values) or not np.isfinite(values).all() or values[0] <= 0:
@@ -96,18 +96,18 @@ def ranks(singular_values: ArrayLike | Tensor) -> dict[str, float]:
     sigma = values / values[0]  # no overflow in the fourth powers
     energy = sigma**2
     total = energy.sum()
-    found = {
+    by_name = {
         "stable": total,
         "participation": total**2 / (energy**2).sum(),
         "entropy": _perplexity(sigma),
         "entropy_sq": _perplexity(energy),
     }
     reached = energy.cumsum()
-    for q in ENERGIES:  # the last 1e-12 so that rounding in the sum does not ask for one more
-        found[f"energy_{q}"] = 1 + int((reached < (q / 100 - 1e-12) * total).sum())
+    for q in ENERGIES:  # 1e-12 keeps rounding in the sum from requiring one more
+        by_name[f"energy_{q}"] = 1 + int((reached < (q / 100 - 1e-12) * total).sum())
     for threshold in THRESHOLDS:
-        found[f"threshold_{threshold}"] = int((sigma >= threshold).sum())
-    return {name: float(value) for name, value in found.items()}
+        by_name[f"threshold_{threshold}"] = int((sigma >= threshold).sum())
+    return {name: float(value) for name, value in by_name.items()}
 
 
 def bounds(
@@ -124,15 +124,15 @@ def bounds(
         return dict.fromkeys(NAMES, (math.nan, math.nan))
     spread, dense = _spread(values, size, frobenius), _concentrated(values + slack, size, frobenius)
     high, low = ranks(spread), ranks(dense)
-    found = {name: (min(low[name], high[name]), max(low[name], high[name])) for name in NAMES}
+    by_name = {name: (min(low[name], high[name]), max(low[name], high[name])) for name in NAMES}
     rest = max(frobenius**2 - float((values**2).sum()), 0.0)
     for threshold in THRESHOLDS:
         surely = int((values >= threshold * (values[0] + slack[0])).sum())
         possibly = int((values + slack >= threshold * values[0]).sum())
         if possibly == len(values):
             possibly += min(size - len(values), math.floor(rest / (threshold * values[0]) ** 2))
-        found[f"threshold_{threshold}"] = (float(surely), float(possibly))
-    return found
+        by_name[f"threshold_{threshold}"] = (float(surely), float(possibly))
+    return by_name
 
 
 def exact(matrix: Tensor) -> Spectrum:
@@ -145,7 +145,7 @@ def exact(matrix: Tensor) -> Spectrum:
 
 
 def _inner(tall: Tensor) -> Tensor:
-    """Inner products of the columns, in float64; blocks below the diagonal are copied from above it."""
+    """Inner products of the columns, in float64; those below the diagonal are copied from above it."""
     size = tall.shape[1]
     square = torch.zeros(size, size, dtype=torch.float64, device=tall.device)
     side = max(1, math.ceil(size / 4))
@@ -177,14 +177,13 @@ def leading(
 ) -> Spectrum:
     """The `count` largest singular values by randomized subspace iteration (Halko, Martinsson & Tropp 2011).
 
-    scale: what each row is multiplied by, (rows,), so that a scaled matrix need not be made. frobenius: the norm
-    of the scaled matrix, where it is known. The values
-    are Ritz values, never above the true ones but for rounding; `slack` is the residual ‖G v − σ u‖ of each,
-    within which a singular value lies. That it is the one of the same place is sure unless the random
-    start is orthogonal to a leading direction, which has probability 0 but is not checked.
+    scale: factors of the rows, (rows,), so that the scaled matrix need not be built. frobenius: the norm of the
+    scaled matrix, where it is known. rounds: multiplications of the basis by G Gᵀ, at least one. seed: of the start.
 
-    The basis lives on the shorter side, the only one that is orthogonalised. rounds: times it is multiplied by
-    G Gᵀ, at least one.
+    The values are Ritz values, which exceed the true ones by rounding at most; `slack` is the residual ‖G v − σ u‖ of
+    each, within which a singular value lies. This is the singular value of the same index unless the random
+    start is orthogonal to a leading direction, which has probability 0 but is not checked.
+    The basis lies on the shorter side, the only one that is orthogonalised.
     """
     rows, columns = matrix.shape
     size = min(rows if scale is None else int((scale != 0).sum()), columns)
@@ -207,7 +206,7 @@ def leading(
     def left(x: Tensor) -> Tensor:
         return matrix.mT @ by_row(x)
 
-    out, back = (left, right) if rows <= columns else (right, left)  # from the shorter side, and back to it
+    out, back = (left, right) if rows <= columns else (right, left)  # from the shorter side to the longer, and back
     basis = _start(min(rows, columns), count + 8, seed).to(matrix)
     for _ in range(rounds):
         basis = torch.linalg.qr(back(out(basis))).Q
@@ -223,12 +222,12 @@ def leading(
 
 @lru_cache(maxsize=32)
 def _start(rows: int, columns: int, seed: int) -> Tensor:
-    """Normal random numbers (rows, columns)."""
+    """Standard normal random numbers (rows, columns)."""
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
 
 
 def scaled(matrix: Tensor, scale: Tensor) -> Tensor:
-    """The rows of a matrix multiplied by `scale` (rows,), those without weight left out."""
+    """The rows of a matrix multiplied by `scale` (rows,); rows of scale 0 are left out."""
     kept = scale != 0
     kind = torch.promote_types(matrix.dtype, torch.float32)
     return matrix[kept].to(kind).mul_(scale[kept][:, None].to(kind))
@@ -246,7 +245,7 @@ def _perplexity(weights: NDArray[np.float64]) -> float:
 
 
 def _spread(values: NDArray[np.float64], size: int, frobenius: float) -> NDArray[np.float64]:
-    """The values known, and the rest of the energy spread evenly over the others, in decreasing order."""
+    """The known values, and the rest of the energy spread evenly over the others, in decreasing order."""
     energy = values**2
     for kept in range(len(energy), 0, -1):
         rest = max(frobenius**2 - float(energy[:kept].sum()), 0.0)
@@ -257,7 +256,7 @@ def _spread(values: NDArray[np.float64], size: int, frobenius: float) -> NDArray
 
 
 def _concentrated(caps: NDArray[np.float64], size: int, frobenius: float) -> NDArray[np.float64]:
-    """As much energy in each leading place as its cap allows, until all of it is used."""
+    """The spectrum with as much energy in each leading value as its cap allows, until all of it is used."""
     caps = np.minimum.accumulate(caps)
     allowed = np.concatenate((caps, np.full(size - len(caps), caps[-1]))) ** 2
     before = np.concatenate(([0.0], allowed.cumsum()[:-1]))

@@ -8,7 +8,7 @@ group's prefix tree (a context with the token written in it)
     gross = Σ_v Σ_{i through v} |w_{i,t}| n_v,     net = Σ_v |Σ_{i through v} w_{i,t}| n_v,     n_v = ‖e_y − π‖
 
 and 1 − net/gross is the share that successes and failures undo in each other. With advantages that sum
-to zero, tokens on which the whole group agrees cancel completely. Ours.
+to zero, tokens on which the whole group agrees cancel completely. Method of this project; no publication.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Credit:
-    """What each token carries, and sums over the batch.
+class TokenCredit:
+    """The credit of each token, and shares over the batch.
 
     mass (B, T): |w| · ‖e_y − π‖. sharers (B, T): rollouts of the group, itself included, that wrote the
     same text up to and including this token. net (B, T): |Σ w over the sharers| · ‖e_y − π‖ / sharers.
@@ -38,8 +38,11 @@ class Credit:
     common: float
 
 
-def credit(tokens: Tensor, mask: Tensor, weights: Tensor, norms: Tensor, group: int) -> Credit:
-    """The credit view of completions (B, T), prompt-major in groups, from weights and score norms (B, T)."""
+def measure(tokens: Tensor, mask: Tensor, weights: Tensor, norms: Tensor, group: int) -> TokenCredit:
+    """Credit of the tokens of completions (B, T), prompt-major in groups of `group`.
+
+    weights: w = ∂L/∂log π (B, T). norms: ‖e_y − π‖ (B, T).
+    """
     weights, norms = weights.double().where(mask, 0.0), norms.double().where(mask, 0.0)
     node = prefix_nodes(tokens, mask, group)
     count = torch.zeros(int(node.max()) + 1, dtype=torch.float64, device=tokens.device)
@@ -55,7 +58,7 @@ def credit(tokens: Tensor, mask: Tensor, weights: Tensor, norms: Tensor, group: 
     def share(part: float) -> float:
         return part / gross if gross else math.nan
 
-    return Credit(
+    return TokenCredit(
         mass=mass,
         sharers=sharers.long(),
         net=net,
@@ -66,7 +69,7 @@ def credit(tokens: Tensor, mask: Tensor, weights: Tensor, norms: Tensor, group: 
 
 
 def prefix_nodes(tokens: Tensor, mask: Tensor, group: int) -> Tensor:
-    """A number (B, T) for each distinct (prompt, text up to and including this token); 0 where masked."""
+    """Number (B, T) of the node of each token: one per distinct (prompt, text up to this token); 0 where masked."""
     node = torch.zeros_like(tokens)
     before = torch.arange(len(tokens), device=tokens.device) // group  # the root of each prompt
     used = 1

@@ -1,7 +1,7 @@
-"""The `trajectory` spectrum: rows are whole gradients at successive steps, sketched so that memory is bounded.
+"""Spectrum of a trajectory: a matrix whose rows are the gradients of successive steps, sketched to bound memory.
 
 Each gradient x ∈ R^D is kept as y ∈ R^d with y_j = Σ_{i ≡ j + shift (mod d)} ε_i x_i, ε_i = ±1 at random
-and the same at every step (a count sketch, Charikar et al. 2002, with buckets dealt out in turn). Then
+and the same at every step (a count sketch, Charikar et al. 2002, with buckets assigned in turn). Then
 E⟨y, y'⟩ = ⟨x, x'⟩ exactly, with an error of about ‖x‖‖x'‖ √(2/d). Singular values are those of the Gram
 matrix of the last `window` sketches; values below about σ₁/√d are noise.
 """
@@ -26,7 +26,7 @@ class Trajectory:
         self.rows: deque[Tensor] = deque(maxlen=window)
 
     def add(self, gradient: Iterable[tuple[str, Tensor]]) -> None:
-        """Append a step's gradient, given as named tensors; names tell the random signs, so keep them the same."""
+        """Append a step's gradient, given as named tensors; the names seed the random signs: keep them the same."""
         total = torch.zeros(self.size, dtype=torch.float64)
         for name, array in gradient:
             total += self.sketch(name, array)
@@ -46,7 +46,7 @@ class Trajectory:
         return total.roll(int(digest[8]) * self.size // 256)
 
     def gram(self) -> Tensor:
-        """Inner products of the gradients kept, (n, n), oldest first."""
+        """Inner products (n, n) of the gradients kept, oldest first."""
         rows = torch.stack(tuple(self.rows))
         return rows @ rows.mT
 
