@@ -8,7 +8,19 @@ from pathlib import Path
 import numpy as np
 from scipy.signal import lfilter
 
+from grposcope.diagnosis import diagnose
 from grposcope.runs.run import Evaluations, Groups, Meta, Run
+
+Columns = dict[str, np.ndarray]
+"""Column -> its values (n,)."""
+
+U = np.arange(120) / 120
+"""Share of a run of 120 rows that is over at each of them."""
+
+
+def flagged(columns: Columns, accuracy: np.ndarray | None = None, **settings: object) -> list[str]:
+    """The modes flagged in a run with these columns."""
+    return [f.mode for f in diagnose(run(columns, accuracy, **settings)) if f.status == "flagged"]
 
 
 def ar1(rng: np.random.Generator, n: int, phi: float) -> np.ndarray:

@@ -17,12 +17,16 @@ OWN_METHOD = "method of this project; no publication"
 
 @dataclass(frozen=True)
 class Evidence:
-    """A measured number: what it is, its value, its standard error (NaN where it has none), and its limit in words."""
+    """A measured number: what it is, its value, its standard error (NaN where it has none), and its limit in words.
+
+    column: the column of the run's table that it was measured on, empty where there is none.
+    """
 
     what: str
     value: float
     se: float = math.nan
     limit: str = ""
+    column: str = ""
 
 
 @dataclass(frozen=True)

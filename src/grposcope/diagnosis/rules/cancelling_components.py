@@ -33,7 +33,8 @@ def check(quantities: Quantities) -> RuleResult:
         return cannot_tell("too few rows have the spread of all components", "component_std")
     test, total = levels.level(excess, WHOLE), spread.level(WHOLE)
     of_parts = math.sqrt(float(np.nanmean(squares)))
-    evidence = (Evidence(spread.name, total.value, total.se, f"limit {CANCELLED:g} × the components' {of_parts:.3g}"),)
+    limit = f"limit {CANCELLED:g} × the components' {of_parts:.3g}"
+    evidence = (Evidence(spread.name, total.value, total.se, limit, spread.name),)
     but = "but their sum only by" if total.value < of_parts else "and their sum by"
     because = f"the components' rewards vary by {of_parts:.2g} within the batch {but} {total.value:.2g}"
     return RuleResult(test.p_down, because, evidence)

@@ -23,7 +23,8 @@ def check(quantities: Quantities) -> RuleResult:
         return cannot_tell("no clip fraction is logged", "clip_fraction")
     over = levels.level(values, LATE, HELD)
     share = over.value + HELD
-    evidence = (Evidence(f"clip fraction, last {1 - LATE[0]:.0%}", share, over.se, f"limit {HELD:g}"),)
+    column = both.name if both is not None else "clip_high"
+    evidence = (Evidence(f"clip fraction, last {1 - LATE[0]:.0%}", share, over.se, f"limit {HELD:g}", column),)
     return RuleResult(over.p_up, f"{share:.1%} of tokens are held by the clip", evidence)
 
 

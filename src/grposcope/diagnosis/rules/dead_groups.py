@@ -83,7 +83,7 @@ def _place(quantities: Quantities, reward: MetricSeries) -> tuple[bool, str]:
 def _levels(dead: MetricSeries | None, reward: MetricSeries) -> list[Evidence]:
     limits = [(dead, f"limit {DEAD:g}"), (reward, "")]
     late = [(series.name, series.level(LATE), limit) for series, limit in limits if series is not None]
-    return [Evidence(f"{name}, last {1 - LATE[0]:.0%}", t.value, t.se, limit) for name, t, limit in late]
+    return [Evidence(f"{name}, last {1 - LATE[0]:.0%}", t.value, t.se, limit, name) for name, t, limit in late]
 
 
 SOURCE = "theory: advantage degeneracy, P(dead) = p^G + (1 − p)^G"

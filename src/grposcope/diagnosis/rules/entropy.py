@@ -28,8 +28,10 @@ def check(quantities: Quantities) -> RuleResult:
     low = levels.change(entropy.logs, EARLY, LATE, minus=math.log(COLLAPSED)).p_down
     high = levels.change(entropy.logs, EARLY, LATE, minus=math.log(EXPLODED)).p_up
     evidence = (
-        Evidence(f"{entropy.name}, first {EARLY[1]:.0%}", *early),
-        Evidence(f"{entropy.name}, last {1 - LATE[0]:.0%}", *late, f"collapsed below {COLLAPSED:g} × early"),
+        Evidence(f"{entropy.name}, first {EARLY[1]:.0%}", *early, column=entropy.name),
+        Evidence(
+            f"{entropy.name}, last {1 - LATE[0]:.0%}", *late, f"collapsed below {COLLAPSED:g} × early", entropy.name
+        ),
     )
     because = f"the entropy went from {early[0]:.3g} to {late[0]:.3g} nats"
     if high < low:

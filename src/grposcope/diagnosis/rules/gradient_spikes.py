@@ -39,11 +39,12 @@ def check(quantities: Quantities) -> RuleResult:
     growth = levels.change(logs, EARLY, LATE, minus=math.log(GROWN))
     window = quantities.run.window
     limit = f"each row is the mean of {window} steps, which damps spikes" if window > 1 else f"counts from {SPIKE:g} ×"
+    largest = float(multiples[0]) if len(multiples) else 1.0
     evidence = (
-        Evidence("largest gradient norm over its running median", multiples[0] if len(multiples) else 1.0, limit=limit),
-        Evidence("spikes", float(len(multiples))),
+        Evidence("largest gradient norm over its running median", largest, limit=limit, column=norm.name),
+        Evidence("spikes", float(len(multiples)), column=norm.name),
         Evidence(f"grad_norm, last {1 - LATE[0]:.0%} over first {EARLY[1]:.0%}",
-                 late / early, limit=f"explosion from {GROWN:g} ×"),
+                 late / early, limit=f"explosion from {GROWN:g} ×", column=norm.name),
     )  # fmt: skip
     if growth.p_up < p:
         because = f"the gradient norm grew from {early:.3g} to {late:.3g}"
@@ -51,7 +52,7 @@ def check(quantities: Quantities) -> RuleResult:
     p = min(1.0, 2 * p)
     if p >= 0.5:
         return RuleResult(p, "gradient norms have no spikes out of the ordinary", evidence)
-    because = f"there are {len(multiples)} gradient spikes, the largest {multiples[0]:.3g} × the running median"
+    because = f"there are {len(multiples)} gradient spikes, the largest {largest:.3g} × the running median"
     return RuleResult(p, because, evidence, int(steps.min()) if len(steps) else None)
 
 

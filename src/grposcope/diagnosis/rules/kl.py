@@ -34,8 +34,8 @@ def check(quantities: Quantities) -> RuleResult:
         steep = levels.change(kl.values, HALF, TAIL, STEEP).p_up
     p = min(1.0, 2 * min(max(far, steep), very_far))
     evidence = (
-        Evidence(f"{kl.name}, first half", *early),
-        Evidence(f"{kl.name}, last tenth", *late, f"{FAR:g} and {STEEP:g} × the first half, or {VERY_FAR:g}"),
+        Evidence(f"{kl.name}, first half", *early, column=kl.name),
+        Evidence(f"{kl.name}, last tenth", *late, f"{FAR:g} and {STEEP:g} × the first half, or {VERY_FAR:g}", kl.name),
     )
     because = f"the KL to the starting policy went from {early[0]:.3g} to {late[0]:.3g} nats per token"
     return RuleResult(p, because, evidence, kl.onset() if p < 0.5 else None)

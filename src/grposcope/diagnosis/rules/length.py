@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell
+from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell, moved
 from grposcope.diagnosis.quantities import SHORT, MetricSeries, Quantities
 from grposcope.diagnosis.rules.dead_groups import DEAD
 from grposcope.timeseries import level as levels
@@ -36,7 +36,9 @@ def check(quantities: Quantities) -> RuleResult:
     evidence: list[Evidence] = []
     if cut is not None:
         over = cut.level(LATE, CUT)
-        evidence.append(Evidence(f"{cut.name}, last {1 - LATE[0]:.0%}", over.value + CUT, over.se, f"limit {CUT:g}"))
+        evidence.append(
+            Evidence(f"{cut.name}, last {1 - LATE[0]:.0%}", over.value + CUT, over.se, f"limit {CUT:g}", cut.name)
+        )
         tests.append((
             over.p_up, f"{over.value + CUT:.0%} of completions are cut at the token limit",
             "raise the token limit, penalise or mask truncated completions (overlong filtering)", cut.first_above(CUT),
@@ -44,8 +46,8 @@ def check(quantities: Quantities) -> RuleResult:
     if length is not None and length.logs is not None:
         early, late = length.geometric_mean(EARLY), length.geometric_mean(LATE)
         evidence += [
-            Evidence(f"{length.name}, first {EARLY[1]:.0%}", *early),
-            Evidence(f"{length.name}, last {1 - LATE[0]:.0%}", *late, f"{LONGER:g} × early, unpaid"),
+            Evidence(f"{length.name}, first {EARLY[1]:.0%}", *early, column=length.name),
+            Evidence(f"{length.name}, last {1 - LATE[0]:.0%}", *late, f"{LONGER:g} × early, unpaid", length.name),
         ]
         because = f"completions went from {early[0]:.0f} to {late[0]:.0f} tokens"
         tests.append((
@@ -59,7 +61,7 @@ def check(quantities: Quantities) -> RuleResult:
             unpaid = levels.change(reward.values, EARLY, LATE, minus=margin).p_down
             tests.append((
                 max(levels.change(length.logs, EARLY, LATE, minus=math.log(LONGER)).p_up, unpaid),
-                because + f", while the reward changed by {gain.value:+.2g}",
+                because + f", while the reward {moved(gain.value)}",
                 "drop the division by each completion's own length (Dr. GRPO, DAPO), or add an overlong penalty", None,
             ))  # fmt: skip
     if not tests:

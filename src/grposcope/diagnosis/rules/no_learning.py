@@ -25,9 +25,12 @@ def check(quantities: Quantities) -> RuleResult:
     p, most = 0.0, 0.0
     for first in (0.2, 0.4, 0.6, 0.8):
         fifth = (first, first + 0.2)
-        up, down = (levels.change(reward.values, EARLY, fifth, minus=limit) for limit in (margin, -margin))
+        up, down = (levels.change(reward.values, EARLY, fifth, minus=d) for d in (margin, -margin))
         p, most = max(p, up.p_down, down.p_up), max(most, abs(up.value + margin))
-    evidence = (Evidence("largest change of reward over a fifth of the run", most, limit=f"counts from {margin:.3g}"),)
+    limit = f"counts from {margin:.3g}"
+    evidence = (
+        Evidence(f"largest change of {reward.name} over a fifth of the run", most, limit=limit, column=reward.name),
+    )
     steps = f"{int(reward.steps[-1] - reward.steps[0]):,} steps"
     if p >= 0.5:
         return RuleResult(p, f"the reward changed by {most:.2g} over {steps}", evidence)

@@ -28,7 +28,9 @@ def check(quantities: Quantities) -> RuleResult:
             bad.append((int(np.flatnonzero(wrong)[0]), int(wrong.sum()), name))
     if not bad:
         return RuleResult(1.0, "all values are finite")
-    evidence = tuple(Evidence(f"values of {name} that are not finite", float(count)) for _, count, name in bad)
+    evidence = tuple(
+        Evidence(f"values of {name} that are not finite", float(count), column=name) for _, count, name in bad
+    )
     what = " and ".join(f"{name} on {count} {'row' if count == 1 else 'rows'}" for _, count, name in bad)
     return RuleResult(0.0, f"values are not finite: {what}", evidence, int(table["step"][min(bad)[0]]))
 

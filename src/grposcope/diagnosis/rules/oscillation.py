@@ -37,7 +37,7 @@ def check(quantities: Quantities) -> RuleResult:
     growing, fading = swing.growing < SURE, swing.fading < SURE
     evidence = (
         Evidence("period in steps", period),
-        Evidence("amplitude at the end", swing.amplitude),
+        Evidence("amplitude at the end", swing.amplitude, column=reward.name),
         Evidence("share of the detrended variance", swing.share, limit=f"counts from {SHARE:g}"),
         Evidence("modulus of the multiplier per row", swing.root.value, swing.root.se, "grows above 1"),
     )

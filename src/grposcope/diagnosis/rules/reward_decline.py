@@ -18,7 +18,7 @@ def check(quantities: Quantities) -> RuleResult:
     worse = min((whole, lately), key=lambda test: test.p_down)
     p = min(1.0, 2 * worse.p_down)
     since = "the beginning" if worse is whole else "the middle of the run"
-    evidence = (Evidence(f"change of reward since {since}", worse.value, worse.se),)
+    evidence = (Evidence(f"change of {reward.name} since {since}", worse.value, worse.se, column=reward.name),)
     because = f"the reward {moved(worse.value)} since {since}"
     return RuleResult(p, because, evidence, reward.onset() if p < 0.5 else None)
 

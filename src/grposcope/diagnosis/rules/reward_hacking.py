@@ -64,7 +64,7 @@ def _against_heldout(quantities: Quantities, reward: MetricSeries) -> list[Test]
             continue
         trained, scored = fit(reward.values[rows]).change(), _trend(held.values[inside])
         evidence = (
-            Evidence(f"change of {reward.name}, {part}", trained.value, trained.se),
+            Evidence(f"change of {reward.name}, {part}", trained.value, trained.se, column=reward.name),
             Evidence(f"change of held-out {held.name}, {part}", scored.value, scored.se, "should follow"),
         )
         because = f"the reward {moved(trained.value)} and held-out {held.name} {moved(scored.value)} over the {part}"
@@ -112,8 +112,10 @@ def _against_unweighted(quantities: Quantities, reward: MetricSeries) -> list[Te
         both = np.isin(reward.steps, series.steps)
         behind = fit(series.values[np.isin(series.steps, reward.steps)] - FOLLOWS * reward.values[both]).change()
         evidence = (
-            Evidence("change of reward", trained.value, trained.se),
-            Evidence(f"change of {name}, which has no weight in it", scored.value, scored.se, "should follow"),
+            Evidence(f"change of {reward.name}", trained.value, trained.se, column=reward.name),
+            Evidence(
+                f"change of {name}, which has no weight in it", scored.value, scored.se, "should follow", series.name
+            ),
         )
         only = "only " if 0 < scored.value < FOLLOWS * trained.value else ""
         score = moved(scored.value).replace("rose by ", f"rose by {only}")
@@ -163,8 +165,8 @@ def _against_components(quantities: Quantities, reward: MetricSeries) -> list[Te
     for name, series in parts.items():
         part = series.curve.change()
         evidence = (
-            Evidence("change of reward", total.value, total.se),
-            Evidence(f"change of component {name}", part.value, part.se, "should not fall"),
+            Evidence(f"change of {reward.name}", total.value, total.se, column=reward.name),
+            Evidence(f"change of component {name}", part.value, part.se, "should not fall", series.name),
         )
         because = f"the reward {moved(total.value)} while its component {name} {moved(part.value)}"
         tests.append((max(total.p_up, part.p_down), because, evidence, series.onset() if part.p_down < 0.01 else None))
@@ -180,8 +182,8 @@ def _against_task_reward(quantities: Quantities) -> list[Test]:
         return []
     before, after = task.curve.change(), trained.curve.change()
     evidence = (
-        Evidence("change of reward", before.value, before.se),
-        Evidence("change of reward_after_kl", after.value, after.se, "what is optimised"),
+        Evidence("change of reward", before.value, before.se, column=task.name),
+        Evidence("change of reward_after_kl", after.value, after.se, "what is optimised", trained.name),
     )
     because = f"the task reward {moved(before.value)} while the reward after its KL penalty {moved(after.value)}"
     onset = task.onset() if before.p_down < 0.01 else None

@@ -22,7 +22,7 @@ def check(quantities: Quantities) -> RuleResult:
     if loss is None:
         return cannot_tell(quantities.absence("loss", SHORT), "loss")
     middle = float(np.median(np.abs(loss.values)))
-    size = Evidence("median |loss|", middle, limit=f"zero below {NEAR_ZERO:g}")
+    size = Evidence("median |loss|", middle, limit=f"zero below {NEAR_ZERO:g}", column=loss.name)
     if middle >= NEAR_ZERO:
         because = f"the loss is not 0 (median {middle:.2g}), though its size says little about learning"
         return RuleResult(1.0, because, (size,))
@@ -30,7 +30,7 @@ def check(quantities: Quantities) -> RuleResult:
         return cannot_tell("the loss is near 0, and without gradient norms the reason cannot be told", "grad_norm")
     zeros = levels.level((norm.values == 0).astype(np.float64), LATE, NO_GRADIENT)
     typical = float(np.median(norm.values))
-    evidence = (size, Evidence("median gradient norm", typical))
+    evidence = (size, Evidence("median gradient norm", typical, column=norm.name))
     if zeros.p_up < 0.5:
         share = zeros.value + NO_GRADIENT
         because = f"the loss is 0 because there is no signal: {share:.0%} of late gradients are exactly 0"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -92,10 +91,8 @@ def _figures(run: Run, findings: Findings) -> list[Figure]:
 
 
 def evident(finding: Finding, table: Mapping[str, Any]) -> list[str]:
-    """The columns that a finding speaks of: those its evidence names, and what its rule needs."""
-    said = " ; ".join(evidence.what for evidence in finding.evidence)
-    named = [name for name in table if name != "step" and re.search(rf"(?<![\w/]){re.escape(name)}(?![\w/])", said)]
-    needs = RULES[finding.mode].needs
-    found = [name for quantity in needs if (name := variant(quantity, table)) is not None]
-    related = {other for name in named for names in VARIANTS.values() if name in names for other in names}
-    return list(dict.fromkeys([*named, *(name for name in found if name not in related)]))
+    """The columns that show a finding: those that its evidence was measured on, and the others that its rule needs."""
+    measured = [evidence.column for evidence in finding.evidence if evidence.column in table]
+    needed = [variant(quantity, table) for quantity in RULES[finding.mode].needs]
+    related = {other for name in measured for names in VARIANTS.values() if name in names for other in names}
+    return list(dict.fromkeys([*measured, *(name for name in needed if name is not None and name not in related)]))

@@ -1,0 +1,131 @@
+"""Each failure put into a healthy run is found under its name, and the healthy run has none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import synthetic_series as made
+from grposcope.diagnosis import diagnose
+from grposcope.diagnosis.diagnose import holm
+from grposcope.diagnosis.how_to_log import HOW
+from grposcope.diagnosis.rules import RULES, minor_modes
+from grposcope.facts.diagnosis import verdict
+from synthetic_series import Columns, U, flagged
+
+
+def test_healthy_has_no_flag_and_says_so() -> None:
+    run = made.run(made.healthy(), np.linspace(0.3, 0.6, 12))
+    findings = diagnose(run)
+    assert not [f.mode for f in findings if f.status == "flagged"]
+    assert str(verdict(run, findings)).startswith("healthy: training reward rose from 0.3")
+    assert {f.mode for f in findings if f.status == "cannot tell"} == {"cancelling components"}
+
+
+def spikes(t: Columns) -> None:
+    t["grad_norm"][[50, 70, 90]] *= 12
+
+
+def infinite(t: Columns) -> None:
+    t["loss"][60] = math.inf
+
+
+def zero(t: Columns) -> None:
+    t["grad_norm"][:] = 0.0
+    t["loss"][:] = 0.0
+    t["dead_fraction"][:] = 1.0
+    t["reward"][:] = 0.0
+
+
+CASES: dict[str, Callable[[Columns], object]] = {
+    "entropy collapse": lambda t: t.update(entropy=t["entropy"] * np.exp(-4 * U)),
+    "entropy explosion": lambda t: t.update(entropy=t["entropy"] * np.exp(3 * U)),
+    "kl blow-up": lambda t: t.update(kl=t["kl"] * np.exp(8 * np.maximum(U - 0.5, 0) / 0.5)),
+    "length": lambda t: t.update(truncated=np.clip(t["truncated"] + 0.8 * U, 0, 1)),
+    "saturated": lambda t: t.update(
+        reward=0.97 + 0.1 * (t["reward"] - 0.5) * (1 - U), dead_fraction=np.clip(t["dead_fraction"] + 0.88, 0, 1)
+    ),
+    "starved": zero,
+    "zero loss": zero,
+    "gradient spikes": spikes,
+    "gradient explosion": lambda t: t.update(grad_norm=t["grad_norm"] * np.exp(4 * U)),
+    "non-finite": infinite,
+    "clip saturation": lambda t: t.update(clip_fraction=t["clip_fraction"] + 0.5),
+    "reward decline": lambda t: t.update(reward=t["reward"] - 0.9 * U),
+    "no learning": lambda t: t.update(reward=0.4 + 0.2 * (t["reward"] - 0.3 - 0.4 * U)),
+    "oscillation": lambda t: t.update(reward=t["reward"] + 0.15 * np.sin(2 * np.pi * 6 * U)),
+    "growing oscillation": lambda t: t.update(
+        reward=t["reward"] + 0.25 * np.exp(3 * (U - 1)) * np.sin(2 * np.pi * 6 * U)
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", CASES)
+def test_a_failure_is_found_under_its_name(mode: str) -> None:
+    table = made.healthy()
+    CASES[mode](table)
+    assert mode in flagged(table)
+
+
+@pytest.mark.parametrize("mode", ["kl blow-up", "entropy collapse", "clip saturation", "gradient explosion"])
+def test_levels_short_of_the_limit_are_not_flagged(mode: str) -> None:
+    """Half of what is needed, however sure."""
+    table = made.healthy()
+    table |= {
+        "kl": np.linspace(0.1, 0.45, 120), "entropy": np.linspace(0.8, 0.2, 120),
+        "clip_fraction": np.full(120, 0.25), "grad_norm": np.geomspace(0.5, 2.0, 120),
+    }  # fmt: skip
+    assert mode not in flagged(table)
+
+
+def test_levels_are_told_of_short_runs() -> None:
+    """Twenty rows are too few to judge changes, but not where the run is."""
+    table = {name: column[:20] for name, column in made.healthy().items()}
+    table["truncated"] = np.full(20, 0.9)
+    findings = diagnose(made.run(table))
+    assert [f.mode for f in findings if f.status == "flagged"] == ["length"]
+    assert next(f for f in findings if f.mode == "reward decline").status == "cannot tell"
+
+
+def test_what_is_proved_is_not_counted_among_the_tests() -> None:
+    """Holm's factor is the number of rules that can err."""
+    table = made.healthy()
+    table["reward"] = table["reward"] + 0.05 * np.sin(2 * np.pi * 6 * U)
+    findings = diagnose(made.run(table, np.linspace(0.3, 0.6, 12)))
+    tested = [f for f in findings if not math.isnan(f.p) and f.mode not in ("misconfiguration", "non-finite")]
+    least = min(tested, key=lambda f: f.p)
+    assert 0 < least.p < 1 / len(tested)
+    assert least.adjusted == pytest.approx(least.p * len(tested))
+
+
+def test_missing_metrics_are_named_with_a_way_to_log_them() -> None:
+    findings = diagnose(made.run({"reward": made.healthy()["reward"]}))
+    untold = [f for f in findings if f.status == "cannot tell"]
+    assert {"entropy collapse", "kl blow-up", "length", "gradient spikes"} <= {f.mode for f in untold}
+    assert {name for f in untold for name in f.missing} <= HOW.keys()
+
+
+def test_short_runs_cannot_be_told() -> None:
+    run = made.run({name: column[:12] for name, column in made.healthy().items()})
+    assert str(verdict(run, diagnose(run))) == "cannot tell: 12 rows of reward are fewer than 30"
+
+
+def test_holm() -> None:
+    assert holm([0.01, 0.04, math.nan, 0.03])[:2] == pytest.approx([0.03, 0.06])
+    assert math.isnan(holm([math.nan])[0])
+
+
+def test_every_rule_has_its_place_and_its_words() -> None:
+    for rule in RULES.values():
+        assert RULES[rule.mode] is rule
+        assert all((rule.statistic, rule.threshold, rule.source, rule.advice))
+    assert minor_modes() == {"no learning", "zero loss"}
+
+
+def test_every_mode_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "diagnosis.md").read_text("utf-8")
+    assert [mode for mode in RULES if f"\n| {mode} |" not in page] == []

@@ -1,0 +1,54 @@
+"""What is said of findings: the verdict and its clauses, descriptions, alarms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+import synthetic_series as made
+from grposcope.diagnosis import Evidence, Finding, diagnose
+from grposcope.diagnosis.alarms import Alarm
+from grposcope.facts.diagnosis import alarm_line, alarm_message, describe, flagged_modes, verdict
+
+
+def finding(mode: str, status: str, *evidence: Evidence) -> Finding:
+    return Finding(mode, status, "it fell", evidence, "do it", "", 0.01, 0.02, 0.98, 1234, ("kl",))  # type: ignore[arg-type]
+
+
+def test_the_sentence_is_the_conclusion_and_its_clauses() -> None:
+    run = made.run(made.healthy())
+    findings = [finding("length", "flagged"), finding("kl blow-up", "flagged"), finding("starved", "cannot tell")]
+    said = verdict(run, findings)
+    assert said.conclusion == "failing: length, since step 1,234"
+    assert said.clauses == ("because it fell", "do: do it (and 1 more)")
+    assert str(said) == "failing: length, since step 1,234, because it fell; do: do it (and 1 more)"
+    assert flagged_modes(findings) == ["length", "kl blow-up"]
+    assert verdict(run, [finding("no learning", "flagged")]).conclusion.startswith("not learning: no learning")
+
+
+def test_without_a_flag_the_reward_decides_and_what_is_untold_is_named() -> None:
+    table = made.healthy()
+    healthy = verdict(made.run(table), [finding("starved", "cannot tell"), finding("length", "ok")])
+    assert healthy.conclusion.startswith("healthy: training reward rose from ")
+    assert healthy.clauses == ("cannot tell: starved",)
+    table["reward"] = np.full(120, 0.4) + 0.01 * made.ar1(np.random.default_rng(0), 120, 0.0)
+    assert str(verdict(made.run(table), [])).startswith("no failure found: training reward went from 0.3")
+    short = made.run({name: column[:12] for name, column in table.items()})
+    assert str(verdict(short, diagnose(short))) == "cannot tell: 12 rows of reward are fewer than 30"
+
+
+def test_a_finding_in_words() -> None:
+    numbers = (Evidence("kl, last tenth", 0.51234, 0.0123, "limit 0.5"), Evidence("spikes", 3.0, math.nan))
+    described = describe(finding("kl blow-up", "cannot tell", *numbers))
+    assert described.evidence == ("kl, last tenth 0.5123 ± 0.012 (limit 0.5)", "spikes 3")
+    assert list(described.to_log) == ["kl"]
+    assert "TRL" in described.to_log["kl"]
+
+
+def test_an_alarm_in_words() -> None:
+    alarm = Alarm("length", 2000, 1500, 0.99, "it grew", "cut it")
+    assert alarm_line(alarm) == "step 2,000: length, since step 1,500, because it grew; do: cut it"
+    message = alarm_message(alarm, "RUN")
+    assert message["text"] == f"RUN: {alarm_line(alarm)}"
+    assert (message["mode"], message["step"], message["onset"]) == ("length", 2000, 1500)
