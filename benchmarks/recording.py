@@ -69,7 +69,7 @@ def main() -> None:
     for name in ("step", "group", "phase", "evaluation"):
         timed(RunWriter, name, "lines")
     timed(RunWriter, "rollouts", "rollouts")
-    timed(loop, "samples", "rollouts")
+    timed(loop, "recorded", "rollouts")
     timed(checkpoint, "save", "checkpoints")
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"

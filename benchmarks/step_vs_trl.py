@@ -38,7 +38,7 @@ from grposcope.policies import Policy
 from grposcope.tasks import Problem, Task
 from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
-from grposcope.training.update import Fixed, update
+from grposcope.training.update import TokenTerms, update
 
 
 class Hashed(Task):
@@ -82,7 +82,7 @@ def measure(arguments: argparse.Namespace, setting: str) -> dict[str, Any]:
         chosen = problems[index * shape[0] : (index + 1) * shape[0]]
         batch = collect(policy, task, chosen, objective, sampling, shape, seed=index, position=0)
         sampled = time.perf_counter()
-        fixed = Fixed(objective.token_advantages(batch.rollouts), None, None)
+        fixed = TokenTerms(objective.token_advantages(batch.rollouts), None, None)
         done = update(policy.model, optimizer, objective, batch.rollouts, fixed, 1.0, 1.0, arguments.micro_batch)
         ended = time.perf_counter()
         length = float(batch.rollouts.lengths.float().mean())

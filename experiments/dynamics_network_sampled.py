@@ -40,7 +40,7 @@ from grposcope.records import Estimate, Rollouts
 from grposcope.training import curvature
 from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
-from grposcope.training.update import Fixed, frozen_logprobs, update
+from grposcope.training.update import TokenTerms, frozen_logprobs, update
 
 SETTING = (0.5, 0.3)
 """Momentum and ηκ."""
@@ -88,7 +88,7 @@ class Lab:
             told["kl"].append(float((batch.rewards - payoff).mean() / self.kl))
             told["advantage"].append(float(credit.square().mean().sqrt()))
             told["path"].append(float(u @ (curvature.weights(self.model) - centre)))
-            fixed = Fixed(credit.reshape(-1, 1).float() * batch.mask, None, None)
+            fixed = TokenTerms(credit.reshape(-1, 1).float() * batch.mask, None, None)
             for _ in range(interval):
                 update(self.model, optimizer, self.objective, batch, fixed, 1.0, 0.0, 256)
         return {"interval": interval, **told}

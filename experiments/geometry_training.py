@@ -35,7 +35,7 @@ from grposcope.training import optimizer as optimizers
 from grposcope.training.config import TrainConfig
 from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
-from grposcope.training.update import Fixed, update
+from grposcope.training.update import TokenTerms, update
 from grposcope.ustat import dead_groups
 
 
@@ -96,7 +96,7 @@ def run(seed: int, given: argparse.Namespace) -> dict[str, object]:
             probing += time.process_time() - start
         for group in optimizer.param_groups:
             group["lr"] = lr
-        fixed = Fixed(objective.token_advantages(batch.rollouts), None, None)
+        fixed = TokenTerms(objective.token_advantages(batch.rollouts), None, None)
         update(policy.model, optimizer, objective, batch.rollouts, fixed, 1.0, 1.0, 256)
         if step < 32 or step >= given.steps - 32:
             kept.add((n, p.grad) for n, p in policy.model.named_parameters() if p.grad is not None)

@@ -22,7 +22,7 @@ from grposcope.policies import Policy, encode
 from grposcope.records import Rollouts
 from grposcope.tasks.base import Problem, Task, grade
 from grposcope.training.logprobs import token_logprobs
-from grposcope.training.rollouts import _rollouts, joined
+from grposcope.training.rollouts import joined, to_rollouts
 from grposcope.training.sampler import Sampling, sample
 from grposcope.ustat import moments
 
@@ -49,7 +49,7 @@ def draw(
         texts = policy.tokenizer.batch_decode(done.tokens, skip_special_tokens=True)
         rewards = grade(task, [p for p in chosen for _ in range(group)], texts)
         graded = torch.tensor(rewards, dtype=torch.float64).reshape(len(chosen), group)
-        parts.append(_rollouts(ids, mask, done, graded, group, (None, None)))
+        parts.append(to_rollouts(ids, mask, done, graded, group, (None, None)))
     return joined(parts, policy.pad)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grposcope.errors import UserError
-from grposcope.files import dumps, finite_or_named, json_lines, json_number, json_object
+from grposcope.files import atomic_folder, dumps, finite_or_named, json_lines, json_number, json_object
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text().filter(lambda text: text not in ("NaN",)),
@@ -83,3 +83,32 @@ def test_a_growing_file_may_end_within_a_line(tmp_path: Path) -> None:
     path.write_text('{"a": 1\n{"a": 2}\n')
     with pytest.raises(UserError, match="line 1"):
         list(json_lines(path, growing=True))
+
+
+def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "model"
+    with atomic_folder(target) as folder:
+        (folder / "a").write_text("1")
+        assert not target.exists()
+
+    def half_written() -> None:
+        with atomic_folder(target) as folder:
+            (folder / "b").write_text("2")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        half_written()
+    assert [f.name for f in target.iterdir()] == ["a"]
+    with atomic_folder(target) as folder:
+        (folder / "c").write_text("3")
+    assert [f.name for f in target.iterdir()] == ["c"]
+    assert [f.name for f in target.parent.iterdir()] == ["model"]
+
+
+def test_of_two_that_make_the_same_folder_the_first_to_end_wins(tmp_path: Path) -> None:
+    with atomic_folder(tmp_path / "model", shared=True) as late:
+        with atomic_folder(tmp_path / "model", shared=True) as early:
+            (early / "a").write_text("early")
+        (late / "a").write_text("late")
+    assert (tmp_path / "model" / "a").read_text() == "early"
+    assert [f.name for f in tmp_path.iterdir()] == ["model"]

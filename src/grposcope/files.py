@@ -6,6 +6,8 @@ import gzip
 import json
 import math
 import os
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -53,6 +55,44 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         scratch.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def atomic_folder(path: Path, shared: bool = False) -> Iterator[Path]:
+    """A folder to be filled, which is there complete as `path` when the block ends, or not at all when it raises.
+
+    Everything in it is on the disk before it gets its name; a folder that was there before is replaced. With `shared`
+    several processes may make the same folder at once: each fills one of its own, and the first to end wins.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=path.parent)) if shared else path.with_name(path.name + ".part")
+    try:
+        if not shared:
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir()
+        yield scratch
+        for file in scratch.rglob("*"):
+            _sync(file)
+        if shared:
+            try:
+                scratch.rename(path)
+            except OSError:
+                if not path.is_dir():
+                    raise
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+            scratch.rename(path)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -91,11 +91,15 @@ class Rollouts:
 
     def take(self, prompts: Tensor) -> Rollouts:
         """The sub-batch of whole groups `prompts` (indices into P), in that order."""
-        group = self.rewards.shape[1]
-        rows = (prompts[:, None] * group + prompts.new_tensor(range(group))).reshape(-1)
+        rows = rows_of_groups(prompts, self.rewards.shape[1])
         per_row: dict[str, Any] = {}
         for field in fields(self):
             array = getattr(self, field.name)
             if field.name != "rewards" and array is not None:
                 per_row[field.name] = array[rows]
         return replace(self, rewards=self.rewards[prompts], **per_row)
+
+
+def rows_of_groups(prompts: Tensor, group: int) -> Tensor:
+    """The rows (indices into B) of the groups `prompts` (indices into P), in that order."""
+    return (prompts[:, None] * group + prompts.new_tensor(range(group))).reshape(-1)

@@ -9,13 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from grposcope.errors import UserError
 from grposcope.files import dumps, write_json
 from grposcope.records import Estimate
-from grposcope.runs.native.writer import FORMAT, RunWriter, Sample
+from grposcope.runs.native.schema import FORMAT, RunConfig
+from grposcope.runs.native.writer import RunWriter
+from grposcope.runs.run import Rollout
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ def test_nothing_in_it_acts_on_a_terminal(hidden: str) -> None:
 
 
 def test_lines_are_there_as_soon_as_they_are_written(folder: Path) -> None:
-    with RunWriter.create(folder, {"seed": 1}) as record:
+    with RunWriter.create(folder, RunConfig(settings={"seed": 1})) as record:
         record.step({"step": 1})
         record.group([{"step": 1, "rewards": [0.0, 1.0]}, {"step": 1, "rewards": [math.nan]}])
         record.evaluation({"step": 1})
@@ -55,7 +58,7 @@ def test_lines_are_there_as_soon_as_they_are_written(folder: Path) -> None:
         assert row == {"step": 1}
         groups = [json.loads(line) for line in (folder / "groups.jsonl").read_text().splitlines()]
         assert [g["rewards"] for g in groups] == [[0.0, 1.0], ["NaN"]]
-    assert json.loads((folder / "config.json").read_text()) == {"format": FORMAT, "seed": 1}
+    assert json.loads((folder / "config.json").read_text()) == {"format": FORMAT, "settings": {"seed": 1}}
 
 
 def test_files_appear_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,14 +73,14 @@ def test_files_appear_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_folders_in_use_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="is not empty"):
-        RunWriter.create(tmp_path, {})
+        RunWriter.create(tmp_path, RunConfig())
     with pytest.raises(UserError, match="is a file"):
-        RunWriter.create(tmp_path / "notes.txt", {})
+        RunWriter.create(tmp_path / "notes.txt", RunConfig())
     assert sorted(f.name for f in tmp_path.iterdir()) == ["notes.txt"]
 
 
 def test_one_writer_at_a_time(folder: Path) -> None:
-    with RunWriter.create(folder, {}) as record:
+    with RunWriter.create(folder, RunConfig()) as record:
         record.step({"step": 1})
         code = (
             "import sys; from pathlib import Path; from grposcope.runs.native.writer import RunWriter\n"
@@ -97,10 +100,10 @@ def test_a_line_that_does_not_fit_is_taken_back(folder: Path, monkeypatch: pytes
             raise OSError(28, "No space left on device")
         return whole(file, data[: len(data) - 5])
 
-    with RunWriter.create(folder, {}) as record:
+    with RunWriter.create(folder, RunConfig()) as record:
         record.evaluation({"step": 1})
         monkeypatch.setattr("os.write", full)
-        with pytest.raises(UserError, match=r"evals.jsonl: No space left on device; continue it with --resume"):
+        with pytest.raises(UserError, match=r"evals.jsonl: No space left on device; make room, then resume"):
             record.evaluation({"step": 2})
     assert (folder / "evals.jsonl").read_text() == '{"step": 1}\n'
 
@@ -109,21 +112,21 @@ def test_a_device_that_is_really_full(folder: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     folder.mkdir()
-    with RunWriter.create(folder, {}) as record:
+    with RunWriter.create(folder, RunConfig()) as record:
         os.dup2(os.open("/dev/full", os.O_WRONLY), record._files["steps"])
-        with pytest.raises(UserError, match=r"cannot write .*steps.jsonl: .*; continue it"):
+        with pytest.raises(UserError, match=r"cannot write .*steps.jsonl: .*; make room, then resume"):
             record.step({"step": 1})
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
 def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(UserError, match="Permission denied; choose another --out"):
-        RunWriter.create(tmp_path / "run", {})
+    with pytest.raises(UserError, match="Permission denied; choose another folder"):
+        RunWriter.create(tmp_path / "run", RunConfig())
 
 
 def test_reopening_takes_back_what_came_after_the_checkpoint(folder: Path) -> None:
-    with RunWriter.create(folder, {}) as record:
+    with RunWriter.create(folder, RunConfig()) as record:
         record.step({"step": 1})
         record.rollouts(1, [sample()])
         sizes = record.sizes()
@@ -136,7 +139,7 @@ def test_reopening_takes_back_what_came_after_the_checkpoint(folder: Path) -> No
 
 
 def test_a_record_shorter_than_its_checkpoint_is_named(folder: Path) -> None:
-    with RunWriter.create(folder, {}) as record:
+    with RunWriter.create(folder, RunConfig()) as record:
         record.step({"step": 1})
         sizes = record.sizes()
     (folder / "steps.jsonl").write_text("")
@@ -144,12 +147,13 @@ def test_a_record_shorter_than_its_checkpoint_is_named(folder: Path) -> None:
         RunWriter.reopen(folder, sizes, 1)
 
 
-def sample() -> Sample:
-    return Sample("p1", "1+1=", 0, "</script>\x1b[31m2", 1.0, False, ["</", "2"], [-0.5, math.nan], [0.1, 0.2], [0, 0])
+def sample() -> Rollout:
+    logp, entropy, weight = np.array([-0.5, math.nan]), np.array([0.1, 0.2]), np.zeros(2)
+    return Rollout("p1", "1+1=", 0, "</script>\x1b[31m2", 1.0, False, ("</", "2"), logp, entropy, weight)
 
 
 def test_sampled_rollouts_are_parquet(folder: Path) -> None:
-    with RunWriter.create(folder, {}) as record:
+    with RunWriter.create(folder, RunConfig()) as record:
         record.rollouts(7, [sample(), sample()])
     table = pq.read_table(folder / "rollouts" / "step-000007.parquet").to_pylist()
     assert len(table) == 2
@@ -161,7 +165,7 @@ def test_sampled_rollouts_are_parquet(folder: Path) -> None:
 
 
 def test_the_phase_is_one_document_at_any_moment(folder: Path) -> None:
-    with RunWriter.create(folder, {}) as record:
+    with RunWriter.create(folder, RunConfig()) as record:
         record.phase("sampling", 9, 1000)
         size = (folder / "phase.json").stat().st_size
         record.phase("checkpoint", 1000, 1000)

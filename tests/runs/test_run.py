@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 import synthetic
 from grposcope.errors import UserError
+from grposcope.files import dumps
 from grposcope.runs import read
-from grposcope.runs.native import groups as own_groups
-from grposcope.runs.native import lines, writer
-from grposcope.runs.native.lines import Lines
-from grposcope.runs.run import Groups
+from grposcope.runs.native import reader
+from grposcope.runs.native.reader import Lines
+from grposcope.runs.native.schema import RunConfig
+from grposcope.runs.native.writer import RunWriter
+from grposcope.runs.run import Groups, Rollout
 
 PLAIN = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -116,8 +118,9 @@ def test_the_first_format_is_read(tmp_path: Path) -> None:
 
 def test_what_the_writer_writes_is_read(tmp_path: Path) -> None:
     row = {"step": 1, "reward": 0.5, "kl": math.nan, "grad_norm": math.inf, "probe_stable_rank": 1.9}
-    sample = writer.Sample("p", "1+1=", 0, "2\x1b", 1.0, False, ["2", "\x1b"], [-0.5, -1.5], [0.1, 0.2], [0.0, -0.25])
-    with writer.RunWriter.create(tmp_path / "run", {"settings": {"steps": 1}}) as record:
+    logp, entropy, weight = np.array([-0.5, -1.5]), np.array([0.1, 0.2]), np.array([0.0, -0.25])
+    sample = Rollout("p", "1+1=", 0, "2\x1b", 1.0, False, ("2", "\x1b"), logp, entropy, weight)
+    with RunWriter.create(tmp_path / "run", RunConfig(settings={"steps": 1})) as record:
         record.phase("sampling", 0, 1)
         assert read(tmp_path / "run").meta.status == "running"
         record.step(row)
@@ -150,8 +153,8 @@ values = st.one_of(st.floats(width=64), st.integers(-(2**53), 2**53), st.boolean
 def test_any_table_survives(rows: list[dict[str, float]]) -> None:
     """The fast way over equal layouts and the plain way line by line give the same columns, bit for bit."""
     rows = [{"step": i, **row} for i, row in enumerate(rows)]
-    data = "".join(writer.dumps(row) + "\n" for row in rows).encode()
-    found = lines.columns(Lines(Path("steps.jsonl"), data))
+    data = "".join(dumps(row) + "\n" for row in rows).encode()
+    found = reader.columns(Lines(Path("steps.jsonl"), data))
     assert set(found) == {name for row in rows for name in row}
     for name, column in found.items():
         expected = np.array([float(row.get(name, math.nan)) for row in rows])
@@ -172,9 +175,9 @@ def test_any_groups_survive(table: list[tuple[int, str, list[tuple[float, bool]]
     for step, problem, outcomes in table:
         row: dict[str, Any] = {"step": step, "problem": problem, "rewards": [r for r, _ in outcomes]}
         rows.append({**row, "truncated": [t for _, t in outcomes]} if flags else row)
-    found = Lines(Path("groups.jsonl"), "".join(writer.dumps(row) + "\n" for row in rows).encode())
-    plain = own_groups.by_row(found)
-    fast = own_groups.alike(found.data)
+    found = Lines(Path("groups.jsonl"), "".join(dumps(row) + "\n" for row in rows).encode())
+    plain = reader.groups_by_row(found)
+    fast = reader.groups_alike(found.data)
     expected = [r for row in rows for r in row["rewards"]]
     for groups in (plain, fast) if fast is not None else (plain,):
         np.testing.assert_array_equal(groups.rewards, np.array(expected, float))
@@ -185,12 +188,12 @@ def test_any_groups_survive(table: list[tuple[int, str, list[tuple[float, bool]]
 
 
 def test_ordinary_files_take_the_fast_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_columns_by_row", lambda found: pytest.fail("line by line"))
-    monkeypatch.setattr(own_groups, "by_row", lambda found: pytest.fail("line by line"))
+    monkeypatch.setattr(reader, "_columns_by_row", lambda found: pytest.fail("line by line"))
+    monkeypatch.setattr(reader, "groups_by_row", lambda found: pytest.fail("line by line"))
     assert read(folder).steps == 30
     some = "".join(f'{{"step": {s}, "reward": 0.5{", " + chr(34) + "rank" + chr(34) + ": 2" if s % 3 == 0 else ""}}}\n'
                    for s in range(1, 10))  # fmt: skip
-    found = lines.columns(Lines(folder, some.encode()))
+    found = reader.columns(Lines(folder, some.encode()))
     np.testing.assert_array_equal(found["rank"], [math.nan, math.nan, 2.0] * 3)
 
 
@@ -227,7 +230,7 @@ def test_zeros_after_a_crash_are_no_line(tmp_path: Path) -> None:
     ("name", "text", "words"),
     [
         ("steps", '{"step": 1}\n{"step": 2, "rew\n{"step": 3}\n', r"steps\.jsonl, line 2: not valid JSON"),
-        ("steps", '{"step": 1}\n[2]\n', "line 2: not a JSON object"),
+        ("steps", '{"step": 1}\n[2]\n', "line 2: a JSON list, not an object"),
         ("steps", '{"step": 1}\n{"reward": 2}\n', "line 2: no step number"),
         ("steps", '{"step": 1, "reward": 1}\n{"step": 2, "reward": "many"}\n', "line 2: reward is not a number"),
         ("steps", '{"step": 2}\n\n{"step": 1}\n', "line 3: step 1 comes after step 2"),

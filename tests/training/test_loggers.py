@@ -58,7 +58,7 @@ def test_projects_get_every_row_and_the_settings(library: str, tmp_path: Path, m
 
 def test_unknown_and_missing_sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(None) == names("") == []
-    with pytest.raises(UserError, match="--log-to mlflow: unknown; use one or more of tensorboard, wandb, trackio"):
+    with pytest.raises(UserError, match="log_to mlflow: unknown; use one or more of tensorboard, wandb, trackio"):
         names("tensorboard,mlflow")
     monkeypatch.setitem(sys.modules, "trackio", None)
     with pytest.raises(UserError, match="needs the package trackio: pip install trackio"):

@@ -12,7 +12,7 @@ from grposcope.errors import UserError
 from grposcope.training import loop
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
-from grposcope.training.result import Outcome
+from grposcope.training.result import TrainResult
 
 REWARDS = """
 def letters(prompts, completions, **columns):
@@ -44,7 +44,7 @@ def run(model: str, tmp_path: Path):
     (tmp_path / "prompts.jsonl").write_text("".join(json.dumps({"prompt": f"say {i}:"}) + "\n" for i in range(40)))
     count = iter(range(100))
 
-    def go(reward: str | None = "letters", **changes: object) -> Outcome:
+    def go(reward: str | None = "letters", **changes: object) -> TrainResult:
         settings: dict = {
             "model": model,
             "task": f"jsonl:{tmp_path / 'prompts.jsonl'}",
@@ -64,11 +64,11 @@ def run(model: str, tmp_path: Path):
     return go
 
 
-def lines(outcome: Outcome, name: str) -> list[dict]:
+def lines(outcome: TrainResult, name: str) -> list[dict]:
     return [json.loads(line) for line in (outcome.folder / f"{name}.jsonl").read_text().splitlines()]
 
 
-def weights(outcome: Outcome) -> str:
+def weights(outcome: TrainResult) -> str:
     return hashlib.sha256((outcome.folder / "model" / "model.safetensors").read_bytes()).hexdigest()
 
 
@@ -198,6 +198,6 @@ def test_rewards_that_fail_name_the_rollout(run, reward: str, words: str) -> Non
 def test_a_folder_that_holds_a_run_is_left_alone(run) -> None:
     outcome = run()
     before = {f: f.read_bytes() for f in outcome.folder.rglob("*") if f.is_file()}
-    with pytest.raises(UserError, match="already holds a run; choose another --out, or continue it with"):
+    with pytest.raises(UserError, match="already holds a run; choose another folder, or resume that run"):
         run(out=str(outcome.folder))
     assert {f: f.read_bytes() for f in outcome.folder.rglob("*") if f.is_file()} == before

@@ -138,7 +138,7 @@ def test_a_resumed_run_has_the_same_geometry(
 ) -> None:
     config = replace(settings, probe_every=3)
     train(replace(config, out=str(tmp_path / "whole")))
-    update, count = loop._update, iter(range(1, 100))
+    update, count = loop.update, iter(range(1, 100))
 
     def cut(*given: Any) -> Any:
         if next(count) == 4:
@@ -146,7 +146,7 @@ def test_a_resumed_run_has_the_same_geometry(
         return update(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_update", cut)
+        patch.setattr(loop, "update", cut)
         with pytest.raises(RuntimeError, match="power cut"):
             train(config)
     resume(tmp_path / "run")

@@ -76,15 +76,15 @@ def start(config: TrainConfig) -> None:
 
 def stopped_at(monkeypatch: pytest.MonkeyPatch, config: TrainConfig, step: int) -> None:
     """Run until just before optimiser step `step`, then fail as a power cut would: nothing is tidied up."""
-    whole, count = loop._update, iter(range(1, 1000))
+    whole, count = loop.update, iter(range(1, 1000))
 
-    def cut(*args: Any) -> Any:
+    def cut(*args: Any, **more: Any) -> Any:
         if next(count) == step:
             raise RuntimeError("power cut")
         return whole(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_update", cut)
+        patch.setattr(loop, "update", cut)
         with pytest.raises(RuntimeError, match="power cut"):
             start(config)
 
@@ -110,14 +110,14 @@ def test_a_resumed_run_is_the_undisturbed_one(
     outcome = resume(Path(config.out or ""))
     assert outcome.steps == 8
     newest = max((tmp_path / "run" / "checkpoints").glob("*/state.json"), default=None)
-    earlier = json.loads(newest.read_text())["tally"]["seconds"] if newest else 0.0
+    earlier = json.loads(newest.read_text())["totals"]["seconds"] if newest else 0.0
     assert earlier <= outcome.seconds <= earlier + time.perf_counter() - began
     assert content(tmp_path / "run") == content(tmp_path / "whole")
 
 
 def test_interrupted_runs_resume(settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     start(replace(settings, out=str(tmp_path / "whole")))
-    whole, count = loop._update, iter(range(1, 100))
+    whole, count = loop.update, iter(range(1, 100))
 
     def interrupted(*args: Any) -> Any:
         if next(count) == 5:
@@ -125,7 +125,7 @@ def test_interrupted_runs_resume(settings: TrainConfig, monkeypatch: pytest.Monk
         return whole(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_update", interrupted)
+        patch.setattr(loop, "update", interrupted)
         start(settings)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["interrupted"]
     resume(tmp_path / "run")
@@ -170,16 +170,34 @@ def test_a_checkpoint_cut_in_half_is_named(
     assert resume(tmp_path / "run").steps == 8
 
 
+def test_checkpoints_of_the_first_format_are_resumed(
+    settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It had no format number, and called the totals `tally`."""
+    start(replace(settings, out=str(tmp_path / "whole")))
+    stopped_at(monkeypatch, settings, 6)
+    path = tmp_path / "run" / "checkpoints" / "step-000004" / "state.json"
+    state = json.loads(path.read_text())
+    assert state.pop("format") == 2
+    path.write_text(json.dumps({**{k: v for k, v in state.items() if k != "totals"}, "tally": state["totals"]}))
+    assert checkpoint.read_state(path.parent).totals.rewards == state["totals"]["rewards"]
+    resume(tmp_path / "run")
+    assert content(tmp_path / "run") == content(tmp_path / "whole")
+    path.write_text(json.dumps({**state, "format": 3}))
+    with pytest.raises(UserError, match="has format 3, and this grposcope reads up to 2; upgrade"):
+        checkpoint.read_state(path.parent)
+
+
 def test_what_cannot_be_resumed(settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(UserError, match="holds no run"):
         resume(tmp_path / "nothing")
     stopped_at(monkeypatch, settings, 4)
-    with pytest.raises(UserError, match=r"these differ: --lr 0.5 \(the run: 0.01\), --seed 3 \(the run: 0\)"):
+    with pytest.raises(UserError, match=r"these differ: lr 0.5 \(the run: 0.01\), seed 3 \(the run: 0\)"):
         resume(run, {"lr": 0.5, "seed": 3, "group": 4})
     text = (run / "config.json").read_text()
     (run / "config.json").write_text(text.replace('"format": 2', '"format": 3'))
-    with pytest.raises(UserError, match="record of version 3, and this is version 2; update grposcope"):
+    with pytest.raises(UserError, match="record of format 3, and this grposcope reads up to 2; upgrade grposcope"):
         resume(run)
     (run / "config.json").write_text(text[: len(text) // 2])
     with pytest.raises(UserError, match="cannot be read"):
@@ -195,7 +213,7 @@ def test_too_little_room_is_said_before_anything_starts(
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=1000))
-    with pytest.raises(UserError, match=r"need up to .* GB .* choose another --out, a smaller --keep-checkpoints"):
+    with pytest.raises(UserError, match=r"need up to .* GB .* choose another folder, a smaller keep_checkpoints"):
         start(settings)
     assert not (tmp_path / "run").exists()
 
@@ -213,7 +231,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_it_resumes(
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_file", full)
-        with pytest.raises(UserError, match=r"cannot write the checkpoint .*step-000004: No space left.*--resume"):
+        with pytest.raises(UserError, match=r"cannot write the checkpoint .*step-000004: No space left.*then resume"):
             start(settings)
     assert [f.name for f in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-000002"]
     random.seed(7)

@@ -16,7 +16,7 @@ from grposcope.tasks.arithmetic import Arithmetic
 from grposcope.training.logprobs import token_logprobs
 from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
-from grposcope.training.update import Fixed, frozen_logprobs, update
+from grposcope.training.update import TokenTerms, frozen_logprobs, update
 
 
 class Letters(Arithmetic):
@@ -45,11 +45,13 @@ def moved(policy: Policy) -> Policy:
     return later
 
 
-def gradient(policy: Policy, objective: Objective, rollouts: Rollouts, fixed: Fixed, size: int) -> list[torch.Tensor]:
+def gradient(
+    policy: Policy, objective: Objective, rollouts: Rollouts, terms: TokenTerms, size: int
+) -> list[torch.Tensor]:
     """Minus the parameter change of one SGD step with learning rate 1."""
     model = copy.deepcopy(policy.model)
     before = [p.detach().clone() for p in model.parameters()]
-    update(model, torch.optim.SGD(model.parameters(), lr=1.0), objective, rollouts, fixed, 1.0, 0.0, size)
+    update(model, torch.optim.SGD(model.parameters(), lr=1.0), objective, rollouts, terms, 1.0, 0.0, size)
     return [b - p.detach() for b, p in zip(before, model.parameters(), strict=True)]
 
 
@@ -65,8 +67,8 @@ VARIANTS = [
 def test_gradient_is_that_of_the_loss(policy: Policy, rollouts: Rollouts, objective: Objective, size: int) -> None:
     later = moved(policy)
     old = frozen_logprobs(policy.model, rollouts, 1.0, 5)
-    fixed = Fixed(objective.token_advantages(rollouts), old, old if objective.kl else None)
-    ours = gradient(later, objective, rollouts, fixed, size)
+    terms = TokenTerms(objective.token_advantages(rollouts), old, old if objective.kl else None)
+    ours = gradient(later, objective, rollouts, terms, size)
 
     logp, entropy = token_logprobs(later.model, rollouts, torch.arange(16), entropy=True)
     loss = objective.loss(logp, old, rollouts, logp_ref=old, entropy=entropy)
@@ -78,9 +80,9 @@ def test_gradient_is_that_of_the_loss(policy: Policy, rollouts: Rollouts, object
 
 def test_fresh_rollouts_have_ratio_one(policy: Policy, rollouts: Rollouts) -> None:
     credit = recipes.GRPO.token_advantages(rollouts)
-    implicit = gradient(policy, recipes.GRPO, rollouts, Fixed(credit, None, None), 100)
+    implicit = gradient(policy, recipes.GRPO, rollouts, TokenTerms(credit, None, None), 100)
     old = frozen_logprobs(policy.model, rollouts, 1.0, 100)
-    explicit = gradient(policy, recipes.GRPO, rollouts, Fixed(credit, old, None), 100)
+    explicit = gradient(policy, recipes.GRPO, rollouts, TokenTerms(credit, old, None), 100)
     for a, b in zip(implicit, explicit, strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
 
@@ -93,7 +95,7 @@ def test_dead_groups_take_no_part_but_count_in_the_scale(policy: Policy, rollout
         optimizer,
         recipes.GRPO,
         rollouts,
-        Fixed(recipes.GRPO.token_advantages(rollouts), None, None),
+        TokenTerms(recipes.GRPO.token_advantages(rollouts), None, None),
         1.0,
         0.0,
         99,
@@ -103,7 +105,7 @@ def test_dead_groups_take_no_part_but_count_in_the_scale(policy: Policy, rollout
     with_kl = replace(recipes.GRPO, kl=0.1)
     old = frozen_logprobs(model, rollouts, 1.0, 99)
     done = update(
-        model, optimizer, with_kl, rollouts, Fixed(with_kl.token_advantages(rollouts), None, old), 1.0, 0.0, 99
+        model, optimizer, with_kl, rollouts, TokenTerms(with_kl.token_advantages(rollouts), None, old), 1.0, 0.0, 99
     )
     assert done.trained == 16
     assert done.kl == pytest.approx(0, abs=1e-9)
@@ -115,7 +117,7 @@ def test_reported_figures(policy: Policy, rollouts: Rollouts) -> None:
     new = frozen_logprobs(later.model, rollouts, 1.0, 99)
     credit, mask = recipes.GRPO.token_advantages(rollouts), rollouts.mask
     optimizer = torch.optim.SGD(later.model.parameters(), lr=0.0)
-    done = update(later.model, optimizer, recipes.GRPO, rollouts, Fixed(credit, old, None), 1.0, 0.0, 5)
+    done = update(later.model, optimizer, recipes.GRPO, rollouts, TokenTerms(credit, old, None), 1.0, 0.0, 5)
     ratio = (new - old).exp()
     trained = mask & (credit != 0).any(-1, keepdim=True)
     assert done.clip_low == pytest.approx(float(((ratio < 0.8) & (credit < 0) & mask).sum() / mask.sum()))
@@ -129,10 +131,10 @@ def test_reported_figures(policy: Policy, rollouts: Rollouts) -> None:
 
 
 def test_gradient_norm_is_clipped(policy: Policy, rollouts: Rollouts) -> None:
-    fixed = Fixed(100 * recipes.GRPO.token_advantages(rollouts), None, None)
+    terms = TokenTerms(100 * recipes.GRPO.token_advantages(rollouts), None, None)
     model = copy.deepcopy(policy.model)
     before = [p.detach().clone() for p in model.parameters()]
-    done = update(model, torch.optim.SGD(model.parameters(), lr=1.0), recipes.GRPO, rollouts, fixed, 1.0, 0.5, 99)
+    done = update(model, torch.optim.SGD(model.parameters(), lr=1.0), recipes.GRPO, rollouts, terms, 1.0, 0.5, 99)
     change = math.sqrt(sum(float((b - p).square().sum()) for b, p in zip(before, model.parameters(), strict=True)))
     assert done.grad_norm > 0.5
     assert change == pytest.approx(0.5, rel=1e-4)
@@ -144,6 +146,6 @@ def test_a_gradient_that_is_not_finite_is_not_applied(policy: Policy, rollouts: 
     model = copy.deepcopy(policy.model)
     before = [p.detach().clone() for p in model.parameters()]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1.0)
-    done = update(model, optimizer, recipes.GRPO, rollouts, Fixed(credit, None, None), 1.0, 1.0, 99)
+    done = update(model, optimizer, recipes.GRPO, rollouts, TokenTerms(credit, None, None), 1.0, 1.0, 99)
     assert not math.isfinite(done.grad_norm)
     assert all(torch.equal(b, p) for b, p in zip(before, model.parameters(), strict=True))

@@ -11,6 +11,7 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.runs import probe
+from grposcope.runs.native import schema
 
 DEFAULTS: Mapping[str, Any] = {"task": "arithmetic", "reward": None, "max_tokens": None, "temperature": 1.0,
                                "recipe": "grpo", "credit": "outcome"}  # fmt: skip
@@ -58,11 +59,10 @@ def find(model: str, checkpoint: int | None = None) -> Source:
         return Source(model)
     if checkpoint is not None:
         return _of_checkpoint(folder, folder / "checkpoints" / f"step-{checkpoint:06d}", settings)
-    try:
-        step = int(json.loads((folder / "summary.json").read_text())["steps"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{folder} has not ended, so it has no last model; {_remedy(folder)}") from None
-    return Source(str(folder / "model"), folder, step, settings)
+    summary = schema.read_summary(folder)
+    if summary is None or summary.steps is None:
+        raise UserError(f"{folder} has not ended, so it has no last model; {_remedy(folder)}")
+    return Source(str(folder / "model"), folder, summary.steps, settings)
 
 
 def _of_checkpoint(run: Path, folder: Path, settings: Mapping[str, Any]) -> Source:
@@ -76,10 +76,9 @@ def _of_checkpoint(run: Path, folder: Path, settings: Mapping[str, Any]) -> Sour
 def _settings(folder: Path) -> Mapping[str, Any] | None:
     """The settings of the run in `folder`; None where there is no run."""
     try:
-        found = json.loads((folder / "config.json").read_text())["settings"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return schema.read_config(folder).settings
+    except (OSError, UserError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _remedy(run: Path) -> str:

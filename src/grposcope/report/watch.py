@@ -6,7 +6,6 @@ when it has grown by a tenth. Reading and diagnosing again take at most READING 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -24,10 +23,12 @@ from grposcope.diagnosis.quantities import Quantities
 from grposcope.errors import UserError
 from grposcope.facts.diagnosis import alarm_line, flagged_modes, verdict
 from grposcope.facts.learning import interval, of_curves
+from grposcope.files import json_number
 from grposcope.formatting import duration, number, percent, visible
 from grposcope.records import Estimate
 from grposcope.runs.metrics import VARIANTS, metric, variant
-from grposcope.runs.native import lines, reader
+from grposcope.runs.native import schema
+from grposcope.runs.native.schema import ENDED, Phase, RunConfig
 from grposcope.runs.run import Floats, Run
 from grposcope.runs.tail import READING, Log, Pace, Tail
 
@@ -40,8 +41,6 @@ SHOWN = (
 TIMES = ("time", "seconds_sample", "seconds_grade", "seconds_update")
 COLUMNS = {name for quantity in SHOWN for name in VARIANTS.get(quantity, (quantity,))} | {*TIMES}
 """Columns that are kept of a record."""
-
-ENDED = ("finished", "interrupted", "failed")
 
 RECORD = "grposcope"
 """Folder within another trainer's output folder that the callback records to."""
@@ -113,8 +112,8 @@ class Watcher:
 
         `problem` says why a log of another trainer cannot be read now. UserError for a broken record of GRPOscope.
         """
-        place = self.path / RECORD if _is_record(self.path / RECORD) else self.path
-        if self.record is None and _is_record(place):
+        place = self.path / RECORD if schema.is_record(self.path / RECORD) else self.path
+        if self.record is None and schema.is_record(place):
             self.record, self.log = GrowingRecord(place), Log(place, self.settings)
         if self.record is not None:
             self.record.look(now)
@@ -198,8 +197,8 @@ class GrowingRecord:
         self.folder = folder
         self.rows = 0
         self.ended = False
-        self._config: dict[str, Any] = {}
-        self._phase: dict[str, Any] = {}
+        self._config = RunConfig()
+        self._phase = Phase()
         self._step = 0
         self._columns: dict[str, list[float]] = {}
         self._heldout: list[tuple[int, Estimate]] = []
@@ -210,7 +209,7 @@ class GrowingRecord:
         """Read what was added. UserError for a record of a newer version, or a broken one."""
         if not (self.folder / "config.json").exists():
             return
-        self._config = reader.configuration(self.folder)
+        self._config = schema.read_config(self.folder)
         rows, afresh = self._steps.read()
         if afresh:
             self._step, self.rows, self._columns = 0, 0, {}
@@ -219,7 +218,7 @@ class GrowingRecord:
             for name in COLUMNS & row.keys():
                 self._columns.setdefault(name, [math.nan] * self.rows)
             for name, values in self._columns.items():
-                value = lines.number(row.get(name))
+                value = json_number(row.get(name))
                 values.append(math.nan if value is None else value)
             self.rows += 1
         evals, afresh = self._evals.read()
@@ -227,29 +226,29 @@ class GrowingRecord:
         for row in evals:
             accuracy = row.get("pass@1")
             if isinstance(accuracy, dict):
-                value, error = (lines.number(accuracy.get(part)) or 0.0 for part in ("value", "se"))
+                value, error = (json_number(accuracy.get(part)) or 0.0 for part in ("value", "se"))
                 self._heldout.append((int(row["step"]), Estimate(value, error, int(accuracy.get("n", 0)))))
         self._read_phase()
         if rows or evals or not self._changed:
             self._changed = self._written() or now
-        self._changed = max(self._changed, float(self._phase.get("time", 0)))
+        self._changed = max(self._changed, self._phase.time)
 
     def snapshot(self, now: float) -> Snapshot:
         """The run as it was at the last look; now: seconds since 1970."""
-        settings, engine = self._config.get("settings") or {}, self._config.get("engine", "")
-        planned = self._phase.get("steps") or settings.get("steps")
+        config, settings, model = self._config, self._config.settings, self._config.model.name or "?"
+        planned = self._phase.steps or settings.get("steps")
         planned = planned if isinstance(planned, int) else None
-        model = (self._config.get("model") or {}).get("name", "?")
-        what = f"{settings.get('recipe', '?')} on {self._config.get('task', '?')}, {model}"
+        what = f"{settings.get('recipe', '?')} on {config.resolved.get('task', '?')}, {model}"
+        engine = "" if config.engine == "grposcope" else config.engine
         if engine:
             what = f"{engine}, {settings.get('loss_type', '?')} loss, {model}"
         pace = self.seconds_per_step()
         left = 0.0 if self.ended else (planned - self._step) * pace if planned else math.nan
         return Snapshot(
             self.folder,
-            title=f"{self._config.get('name') or self.folder.name} · {what}",
-            engine=str(engine),
-            phase=str(self._phase.get("phase") or ("finished" if self.ended else "running")).strip(),
+            title=f"{config.name or self.folder.name} · {what}",
+            engine=engine,
+            phase=self._phase.phase or ("finished" if self.ended else "running"),
             step=self._step,
             planned=planned,
             ended=self.ended,
@@ -279,7 +278,7 @@ class GrowingRecord:
         stalled = f"nothing was written for {duration(silent)}"
         if math.isfinite(usual):
             stalled += f", and a step takes {duration(usual)}"
-        pid, host = self._phase.get("pid"), (self._config.get("environment") or {}).get("host")
+        pid, host = self._phase.pid, self._config.environment.get("host")
         if not isinstance(pid, int) or host not in (None, platform.node()) or _is_alive(pid):
             return stalled
         if host:
@@ -287,12 +286,8 @@ class GrowingRecord:
         return f"{stalled}; no process {pid} runs here: it is gone, or runs elsewhere"
 
     def _read_phase(self) -> None:
-        try:
-            content = json.loads((self.folder / "phase.json").read_bytes().strip(b"\0 \n"))
-            self._phase = content if isinstance(content, dict) else self._phase
-        except (FileNotFoundError, ValueError):
-            pass  # not there, or caught while it was being written: the last one stands
-        phase = self._phase.get("phase")
+        self._phase = schema.read_phase(self.folder) or self._phase
+        phase = self._phase.phase
         self.ended = phase in ENDED if phase else (self.folder / "summary.json").exists()
 
     def _written(self) -> float:
@@ -339,15 +334,6 @@ def _logged(columns: Mapping[str, Values]) -> dict[str, tuple[str, Values]]:
 def _last_step(run: Run) -> int:
     steps = run.table["step"]
     return int(steps[-1]) if len(steps) and np.isfinite(steps[-1]) else 0
-
-
-def _is_record(folder: Path) -> bool:
-    """Whether the folder holds a record of GRPOscope."""
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(config, dict) and "format" in config
 
 
 def _is_alive(pid: int) -> bool:

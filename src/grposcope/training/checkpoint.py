@@ -1,25 +1,22 @@
-"""Checkpoints: everything a run needs to go on as if it had never stopped.
+"""Checkpoints: everything a run needs to go on as if it had never stopped, and whether a run can be gone on with.
 
     checkpoints/step-000040/
         model/                  weights (safetensors), config and tokenizer: any tool can load them
-        optimizer.safetensors   state of the optimiser, per parameter
-        state.json              step, position in the data, sizes of the record, tally, random states
+        optimizer.safetensors   state of the optimiser, per parameter, and PyTorch's random states
+        state.json              format version, step, position in the data, sizes of the record, totals, random states
 
 Everything the loop draws comes from generators made afresh from the seed and the place in the run,
 so the random states are kept for the user's own reward code, which may draw from Python's, NumPy's
-or PyTorch's. A checkpoint is written beside its final name and renamed when it is whole and on the
-disk. No pickle is read or written.
+or PyTorch's. A checkpoint gets its name when it is whole and on the disk. No pickle is read or written.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,67 +27,87 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from grposcope.errors import UserError
-from grposcope.files import write_json
+from grposcope.files import atomic_folder, write_json
 from grposcope.policies import Policy
+from grposcope.runs.native import schema
+from grposcope.runs.native.schema import LINES, RunConfig
+from grposcope.training.config import TrainConfig
+from grposcope.training.optimizer import OPTIMIZERS
+from grposcope.training.result import Totals
+
+FORMAT = 2
+"""Version of state.json. Version 1 had no such number and called the totals `tally`; it can still be read."""
 
 STATE = "state.json"
+
+REMEDY = "delete this folder to resume from the checkpoint before it"
 
 
 @dataclass(frozen=True)
 class State:
-    """What state.json holds.
+    """Where a run is.
 
     step: optimiser steps done. position: where the next batch starts in the data. sizes: bytes of
-    each file of the record. tally: what the run has added up so far.
+    each file of the record that grows by lines. totals: what the run has added up so far.
     """
 
-    step: int
-    position: int
-    sizes: Mapping[str, int]
-    tally: Mapping[str, Any]
+    step: int = 0
+    position: int = 0
+    sizes: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(LINES, 0))
+    totals: Totals = field(default_factory=Totals)
 
 
 def save(run: Path, state: State, policy: Policy, optimizer: torch.optim.Optimizer) -> Path:
     """Write the checkpoint of `state.step` under `run`; returns its folder. UserError where the disk refuses."""
-    target = _folder(run, state.step)
-    scratch = target.with_name(target.name + ".part")
+    target = folder_of(run, state.step)
     try:
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
-        policy.model.save_pretrained(scratch / "model")
-        policy.tokenizer.save_pretrained(scratch / "model")
-        tensors, numbers = _flat(optimizer.state_dict()["state"])
-        save_file({**tensors, **_torch_states()}, scratch / "optimizer.safetensors")
-        files = {str(f.relative_to(scratch)): f.stat().st_size for f in sorted(scratch.rglob("*")) if f.is_file()}
-        content = {**asdict(state), "optimizer": numbers, "random": _plain_states(), "files": files}
-        write_json(scratch / STATE, content)
-        for file in scratch.rglob("*"):
-            _sync(file)
-        shutil.rmtree(target, ignore_errors=True)
-        scratch.rename(target)
-        _sync(target.parent)
+        with atomic_folder(target) as folder:
+            policy.model.save_pretrained(folder / "model")
+            policy.tokenizer.save_pretrained(folder / "model")
+            tensors, numbers = _flat(optimizer.state_dict()["state"])
+            save_file({**tensors, **_torch_states()}, folder / "optimizer.safetensors")
+            files = {str(f.relative_to(folder)): f.stat().st_size for f in sorted(folder.rglob("*")) if f.is_file()}
+            content = {
+                "format": FORMAT,
+                **asdict(state),
+                "optimizer": numbers,
+                "random": _plain_states(),
+                "files": files,
+            }
+            write_json(folder / STATE, content)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(scratch, ignore_errors=True)
         raise UserError(
             f"cannot write the checkpoint {target}: {getattr(error, 'strerror', None) or error}; "
-            f"the record and older checkpoints are whole: make room, then continue with --resume {run}"
+            "the record and older checkpoints are whole: make room, then resume the run"
         ) from None
     return target
 
 
 def save_model(run: Path, policy: Policy) -> None:
     """Write the final model, `run`/model, so that it appears whole."""
-    target, scratch = run / "model", run / "model.part"
-    policy.model.save_pretrained(scratch)
-    policy.tokenizer.save_pretrained(scratch)
-    shutil.rmtree(target, ignore_errors=True)
-    scratch.rename(target)
+    with atomic_folder(run / "model") as folder:
+        policy.model.save_pretrained(folder)
+        policy.tokenizer.save_pretrained(folder)
 
 
 def latest(run: Path) -> Path | None:
     """The newest checkpoint of a run, None if it has none yet."""
-    found = _all(run)
-    return found[-1] if found else None
+    return max(_all(run), key=_step, default=None)
+
+
+def steps(run: Path) -> list[int]:
+    """The steps that a run has checkpoints of, in order."""
+    return [_step(folder) for folder in _all(run)]
+
+
+def folder_of(run: Path, step: int) -> Path:
+    """The folder of the checkpoint of `step`, which may not be there."""
+    return run / "checkpoints" / f"step-{step:06d}"
+
+
+def read_state(folder: Path) -> State:
+    """Where the run was at the checkpoint in `folder`; UserError for a checkpoint that is not whole."""
+    return _parse(_content(folder), folder)
 
 
 def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> State:
@@ -98,55 +115,118 @@ def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> S
 
     Raises UserError for a checkpoint that is not whole.
     """
-    remedy = "delete this folder to resume from the checkpoint before it"
+    content = _content(folder)
+    state = _parse(content, folder)
     try:
-        content = json.loads((folder / STATE).read_text())
         for name, size in content["files"].items():
-            found = (folder / name).stat().st_size
-            if found != size:
-                raise UserError(f"{folder / name} has {found:,} bytes instead of {size:,}: it was cut; {remedy}")
+            there = (folder / name).stat().st_size
+            if there != size:
+                raise UserError(f"{folder / name} has {there:,} bytes instead of {size:,}: it was cut; {REMEDY}")
         model = type(policy.model).from_pretrained(folder / "model", dtype=policy.model.dtype, use_safetensors=True)
         tensors = load_file(folder / "optimizer.safetensors")
+        numbers, random_states = content["optimizer"], content["random"]
     except (OSError, KeyError, ValueError, SafetensorError) as error:
-        raise UserError(f"checkpoint {folder} is damaged ({type(error).__name__}: {error}); {remedy}") from None
+        raise _damaged(folder, error) from None
     policy.model.load_state_dict(model.state_dict())
-    plain = {k: v for k, v in tensors.items() if not k.startswith("random.")}
+    of_optimizer = {k: v for k, v in tensors.items() if not k.startswith("random.")}
     optimizer.load_state_dict(
-        {"state": _nested(plain, content["optimizer"]), "param_groups": optimizer.state_dict()["param_groups"]}
+        {"state": _nested(of_optimizer, numbers), "param_groups": optimizer.state_dict()["param_groups"]}
     )
-    _put_back(content["random"], tensors)
-    return State(content["step"], content["position"], content["sizes"], content["tally"])
+    _put_back(random_states, tensors)
+    return state
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder / STATE).read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise _damaged(folder, error) from None
+
+
+def _parse(content: Mapping[str, Any], folder: Path) -> State:
+    version = content.get("format", 1)
+    if version > FORMAT:
+        raise UserError(f"{folder} has format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope")
+    try:
+        totals = Totals.parse(content["tally" if version == 1 else "totals"])
+        return State(content["step"], content["position"], content["sizes"], totals)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(folder, error) from None
+
+
+def _damaged(folder: Path, error: Exception) -> UserError:
+    return UserError(f"checkpoint {folder} is damaged ({type(error).__name__}: {error}); {REMEDY}")
 
 
 def prune(run: Path, keep: int, best: int | None) -> None:
     """Delete all but the newest `keep` checkpoints and the one of step `best`; `keep` 0 keeps all."""
     for folder in _all(run)[:-keep] if keep else []:
-        if best is None or folder != _folder(run, best):
+        if best is None or folder != folder_of(run, best):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_space(run: Path, policy: Policy, optimizer: str, keep: int) -> None:
-    """UserError if the checkpoints that will be there at once, and the final model, do not fit on the disk."""
+    """UserError if the checkpoints that a run has at once, and its final model, do not fit on the disk."""
     weights = sum(p.numel() * p.element_size() for p in policy.model.parameters())
-    states = {"sgd": 1}.get(optimizer, 2)
-    needed = weights * ((1 + states) * (max(keep, 1) + 2) + 1)  # one more while it is written, and the best
+    kept = max(keep, 1) + 2  # one more while it is written, and the best
+    needed = weights * ((1 + OPTIMIZERS[optimizer].states) * kept + 1)
     place = next(p for p in (run, *run.absolute().parents) if p.exists())
     free = shutil.disk_usage(place).free
     if needed > free:
         raise UserError(
             f"checkpoints of {policy.name} need up to {needed / 1e9:.1f} GB under {run}, where {free / 1e9:.1f} GB are "
-            "free; choose another --out, a smaller --keep-checkpoints, or --checkpoint-every 0"
+            "free; choose another folder, a smaller keep_checkpoints, or checkpoint_every 0 for none"
         )
 
 
-def _folder(run: Path, step: int) -> Path:
-    return run / "checkpoints" / f"step-{step:06d}"
+def resumable(run: Path, given: Mapping[str, Any]) -> RunConfig:
+    """config.json of a run that can be gone on with; its settings fit `TrainConfig`.
+
+    given: settings asked for now. Raises UserError where there is no run, the run is finished, its record is of
+    another version, or a setting in `given` differs from the run's.
+    """
+    config = schema.read_config(run)
+    known = {f.name for f in fields(TrainConfig)}
+    unknown = sorted(config.settings.keys() - known)
+    if config.engine != "grposcope":
+        raise UserError(f"{run} is the record of a run of {config.engine}; resume it with that trainer")
+    if config.format < schema.FORMAT:
+        raise UserError(
+            f"{run} has a record of format {config.format}, which can be read, but not resumed: this grposcope writes "
+            f"format {schema.FORMAT}"
+        )
+    if unknown:
+        raise UserError(f"{run} has settings unknown to this version ({', '.join(unknown)}); upgrade grposcope")
+    different = [
+        f"{name} {value} (the run: {config.settings.get(name)})"
+        for name, value in given.items()
+        if value != config.settings.get(name) and name != "out"
+    ]
+    if different:
+        raise UserError(
+            f"a resumed run keeps its settings, and these differ: {', '.join(different)}; leave them out, or start "
+            "a new run with the model of a checkpoint"
+        )
+    summary = schema.read_summary(run)
+    if summary is not None and not summary.interrupted:
+        raise UserError(f"{run} is finished; start a new run from its model, {run}/model")
+    return config
+
+
+def environment_changes(before: RunConfig, now: RunConfig) -> list[str]:
+    """What differs in the environment and can change the last bits of a number, a line each."""
+    old, new = before.environment, now.environment
+    names = ("torch", "transformers", "device", "threads", "platform")
+    return [f"{name} was {old.get(name)} and is {new.get(name)}" for name in names if old.get(name) != new.get(name)]
 
 
 def _all(run: Path) -> list[Path]:
     """The whole checkpoints of a run, oldest first."""
-    found = (run / "checkpoints").glob("step-*[0-9]")
-    return sorted(found, key=lambda folder: int(folder.name.removeprefix("step-")))
+    return sorted((run / "checkpoints").glob("step-*[0-9]"), key=_step)
+
+
+def _step(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
 
 
 def _flat(states: Mapping[int, Mapping[str, Any]]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -183,17 +263,3 @@ def _put_back(plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     cuda = [name for name in tensors if name.startswith("random.cuda")]
     if torch.cuda.device_count() == len(cuda):
         torch.cuda.set_rng_state_all([tensors[f"random.cuda{i}"] for i in range(len(cuda))])
-
-
-def _sync(path: Path) -> None:
-    with _opened(path) as number:
-        os.fsync(number)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        yield number
-    finally:
-        os.close(number)

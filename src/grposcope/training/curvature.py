@@ -40,13 +40,13 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from transformers import PreTrainedModel
 
 from grposcope import policies
-from grposcope.credit import per_token
+from grposcope.credit import SOURCES, per_token
 from grposcope.errors import UserError
 from grposcope.records import Estimate, Rollouts
 from grposcope.training.config import TrainConfig
 from grposcope.training.logprobs import token_logprobs
 from grposcope.training.rollouts import collect
-from grposcope.training.setup import Lab, prepare
+from grposcope.training.setup import Setup, prepare
 from grposcope.training.update import frozen_logprobs
 
 CHANGE = 0.03
@@ -256,37 +256,48 @@ def of_run(folder: Path, settings: dict[str, Any], batches: int = 8) -> tuple[Mo
     if not (folder / "model" / "config.json").exists():
         raise UserError(f"{folder} holds no model to measure; --measure needs a finished run folder of grposcope train")
     known = {f.name for f in fields(TrainConfig)}
-    lab = prepare(TrainConfig(**{name: value for name, value in settings.items() if name in known}))
-    model = lab.policy.model
+    setup = prepare(TrainConfig(**{name: value for name, value in settings.items() if name in known}))
+    model = setup.policy.model
     model.load_state_dict(policies.load(str(folder / "model"), model.dtype, str(model.device)).model.state_dict())
     half = max(batches // 2, 2)
-    some = [drawn(lab, k) for k in range(half)]
-    products = [hessian_product(model, partial(fisher_loss, model, b, lab.config.temperature)) for b in some]
-    start = torch.randn(lab.policy.parameters, generator=torch.Generator().manual_seed(0)).to(model.device)
+    some = [drawn(setup, k) for k in range(half)]
+    products = [hessian_product(model, partial(fisher_loss, model, b, setup.config.temperature)) for b in some]
+    start = torch.randn(setup.policy.parameters, generator=torch.Generator().manual_seed(0)).to(model.device)
     top = stiffest(lambda v: torch.stack([p(v) for p in products]).mean(0), start, 12)[0]
     found = []
     for k in range(half, 2 * half):
-        batch = drawn(lab, k)
-        seen = line(model, batch, top.vector, lab.config.temperature, lab.size)
-        found.append(along(seen, batch, objective_weights(lab, batch)))
+        batch = drawn(setup, k)
+        seen = line(model, batch, top.vector, setup.config.temperature, setup.micro_batch)
+        found.append(along(seen, batch, objective_weights(setup, batch)))
     return top, Along(*(Estimate.mean([getattr(x, f.name).value for x in found]) for f in fields(Along)))
 
 
-def drawn(lab: Lab, number: int) -> Rollouts:
+def drawn(setup: Setup, number: int) -> Rollouts:
     """Batch `number` of rollouts of the present policy, on problems and random numbers that no run has used."""
-    shape, seed = (lab.config.prompts, lab.config.group), lab.config.seed + 1_000_000
-    return collect(lab.policy, lab.task, lab.train_set, lab.objective, lab.sampling, shape, seed, number * shape[0],
-                   lab.config.credit == "steps").rollouts  # fmt: skip
+    config = setup.config
+    batch = collect(
+        setup.policy,
+        setup.task,
+        setup.train_set,
+        setup.objective,
+        setup.sampling,
+        (config.prompts, config.group),
+        config.seed + 1_000_000,
+        number * config.prompts,
+        SOURCES[config.credit].needs_steps,
+    )
+    return batch.rollouts
 
 
-def objective_weights(lab: Lab, batch: Rollouts) -> Weigh:
+def objective_weights(setup: Setup, batch: Rollouts) -> Weigh:
     """The weights ∂L/∂log π of a run's objective on a batch, its KL to the reference included."""
-    temperature, credit = lab.config.temperature, per_token(lab.config.credit, lab.objective, batch, torch.float64)
+    temperature = setup.config.temperature
+    credit = per_token(setup.config.credit, setup.objective, batch, torch.float64)
     reference = None
-    if lab.reference is not None:
-        reference = frozen_logprobs(lab.reference, batch, temperature, lab.size).double()
+    if setup.reference is not None:
+        reference = frozen_logprobs(setup.reference, batch, temperature, setup.micro_batch).double()
 
     def weigh(now: Tensor, old: Tensor, rollouts: Rollouts) -> Tensor:
-        return lab.objective.weights(now, old, rollouts, credit=credit, logp_ref=reference)
+        return setup.objective.weights(now, old, rollouts, credit=credit, logp_ref=reference)
 
     return weigh

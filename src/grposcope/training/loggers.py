@@ -1,27 +1,32 @@
-"""Other places a run's metrics can go as they are made: TensorBoard, Weights & Biases, trackio.
+"""Where a run's metrics go as they are made, beside its record: TensorBoard, Weights & Biases, trackio, the terminal.
 
-Each is reached through its own library, imported only when asked for. Our own record is written in any case.
+A logger is a function in LOGGERS that opens it; each uses its own library, imported only when asked for.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from tqdm import tqdm
+
 from grposcope.errors import UserError
+from grposcope.records import Estimate
+from grposcope.runs.native.schema import StepRow
 
 
-class Sink(Protocol):
-    """Takes rows of metrics."""
+class MetricLogger(Protocol):
+    """Takes the metrics of every optimiser step."""
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Hand over the metrics of an optimiser step."""
+        """Log the metrics of an optimiser step."""
         ...
 
     def close(self) -> None:
-        """Flush and end."""
+        """Flush and close."""
         ...
 
 
@@ -41,8 +46,8 @@ class TensorBoard:
         self._writer.close()
 
 
-class _Project:
-    """What Weights & Biases and trackio have in common."""
+class _ProjectRun:
+    """A run of Weights & Biases or trackio, whose interfaces are the same."""
 
     def __init__(self, run: Any):
         self._run = run
@@ -54,46 +59,80 @@ class _Project:
         self._run.finish()
 
 
-def _wandb(folder: Path, config: Mapping[str, Any], done: int) -> Sink:
+def _wandb(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
     import wandb
 
     name = folder.resolve().name
-    return _Project(
+    return _ProjectRun(
         wandb.init(project="grposcope", name=name, id=name, resume="allow", dir=str(folder), config=dict(config))
     )
 
 
-def _trackio(folder: Path, config: Mapping[str, Any], done: int) -> Sink:
+def _trackio(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
     import trackio
 
     name = folder.resolve().name
-    return _Project(trackio.init(project="grposcope", name=name, resume="allow", config=dict(config)))
+    return _ProjectRun(trackio.init(project="grposcope", name=name, resume="allow", config=dict(config)))
 
 
-KINDS: dict[str, Callable[[Path, Mapping[str, Any], int], Sink]] = {
+LOGGERS: dict[str, Callable[[Path, Mapping[str, Any], int], MetricLogger]] = {
     "tensorboard": TensorBoard,
     "wandb": _wandb,
     "trackio": _trackio,
 }
+"""Name of a setting -> how to open it, from the run's folder, its settings and the steps already logged."""
 
 
 def names(text: str | None) -> list[str]:
-    """The sinks asked for, of a comma-separated list; UserError for one unknown or not installed."""
+    """The loggers that a comma-separated list names; UserError for one unknown or not installed."""
     wanted = [name.strip() for name in (text or "").split(",") if name.strip()]
     for name in wanted:
-        if name not in KINDS:
-            raise UserError(f"--log-to {name}: unknown; use one or more of {', '.join(KINDS)}, with commas")
+        if name not in LOGGERS:
+            raise UserError(f"log_to {name}: unknown; use one or more of {', '.join(LOGGERS)}, with commas")
         _require(name)
     return wanted
 
 
-def open_all(text: str | None, folder: Path, config: Mapping[str, Any], done: int) -> list[Sink]:
-    """Open the sinks asked for; `done` optimiser steps are already logged."""
-    return [KINDS[name](folder, config, done) for name in names(text)]
+def open_all(text: str | None, folder: Path, config: Mapping[str, Any], done: int) -> list[MetricLogger]:
+    """Open the loggers that a comma-separated list names; `done` optimiser steps are already logged."""
+    return [LOGGERS[name](folder, config, done) for name in names(text)]
 
 
 def _require(package: str) -> None:
     try:
         importlib.import_module(package)
     except ImportError:
-        raise UserError(f"--log-to {package} needs the package {package}: pip install {package}") from None
+        raise UserError(f"log_to {package} needs the package {package}: pip install {package}") from None
+
+
+class Progress:
+    """The bar over optimiser steps on standard error, with the main metrics of the last step."""
+
+    def __init__(self, steps: int, done: int = 0):
+        self._bar = tqdm(total=steps, initial=done, unit="step", dynamic_ncols=True, mininterval=0.5)
+        self._held_out = ""
+
+    def step(self, row: StepRow) -> None:
+        """Show an optimiser step."""
+        kl = row.kl_old if math.isnan(row.kl) else row.kl
+        shown = (
+            f"reward {row.reward:.3f}{self._held_out} · dead {row.dead_fraction:.0%} · "
+            f"entropy {row.entropy:.3f} · kl {kl:.4f} · {row.tokens_per_second:,.0f} tok/s"
+        )
+        self._bar.set_postfix_str(shown, refresh=False)
+        self._bar.update()
+
+    def evaluation(self, step: int, accuracy: Estimate) -> None:
+        """Show a held-out evaluation; it stays on the line."""
+        self._held_out = f" · held-out {accuracy.value:.3f}±{accuracy.se:.3f}"
+        self.say(f"step {step}: held-out pass@1 {accuracy.value:.3f} ± {accuracy.se:.3f}")
+
+    def say(self, line: str) -> None:
+        """Print a line above the bar."""
+        self._bar.write(line, file=self._bar.fp)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()

@@ -14,7 +14,7 @@ from grposcope.errors import UserError
 from grposcope.geometry import per_step as geometry
 from grposcope.training.config import TrainConfig
 from grposcope.training.rollouts import Batch
-from grposcope.training.setup import Lab
+from grposcope.training.setup import Setup
 
 CHECKED = 10
 """One probe in so many compares itself with autograd, the first one among them."""
@@ -26,14 +26,14 @@ def due(config: TrainConfig, step: int) -> bool:
     return bool(every) and fresh and (1 - step) % every < config.interval
 
 
-def measure(step: int, lab: Lab, batch: Batch, lr: float) -> tuple[dict[str, float], str]:
+def measure(step: int, setup: Setup, batch: Batch, lr: float) -> tuple[dict[str, float], str]:
     """The metrics `geometry/…` and `seconds_probe` of a batch that is fresh at `step`, and why if they are all NaN."""
-    began, why, config = time.perf_counter(), "", lab.config
+    began, why, config = time.perf_counter(), "", setup.config
     try:
         found = geometry.step_metrics(
-            lab.policy.model,
+            setup.policy.model,
             batch.rollouts,
-            lab.objective,
+            setup.objective,
             prompts=config.probe_prompts,
             temperature=config.temperature,
             seed=config.seed,

@@ -12,12 +12,12 @@ from grposcope.records import Estimate
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainResult:
     """What a run came to.
 
-    rollouts, tokens: all that were sampled for training. heldout: pass@1 first, best and last;
-    empty without evaluation. rewards: mean reward of the rollouts behind every optimiser step.
-    learning: whether the run learned, as terminal and page say it.
+    rollouts, tokens: how many were sampled for training. heldout: pass@1 of the first, best and last held-out
+    evaluation; empty without evaluation. best_step: the step of the best one. rewards: mean reward of the
+    rollouts behind every optimiser step. learning: whether the run learned, as terminal and page say it.
     """
 
     folder: Path
@@ -38,8 +38,12 @@ class Outcome:
 
 
 @dataclass
-class Tally:
-    """What a run has added up so far; seconds are those of earlier sessions, before a resume."""
+class Totals:
+    """What a run has added up so far; a checkpoint keeps them.
+
+    seconds: spent by the sessions before, if the run was resumed. bad_steps: steps in a row, up to now, whose gradient
+    was not finite. rewards: per optimiser step. evals: step and pass@1 of every held-out evaluation.
+    """
 
     seconds: float = 0.0
     rollouts: int = 0
@@ -49,24 +53,24 @@ class Tally:
     evals: list[tuple[int, Estimate]] = field(default_factory=list)
 
     @staticmethod
-    def restored(content: Mapping[str, Any]) -> Tally:
-        """From what a checkpoint kept; empty of nothing."""
-        tally = Tally(**content)
-        kept: list[Any] = tally.evals  # of JSON: Estimates as objects, with NaN as a string
+    def parse(content: Mapping[str, Any]) -> Totals:
+        """From the JSON object that a checkpoint kept, in which Estimates are objects and NaN is a string."""
+        totals = Totals(**content)
+        kept: list[Any] = totals.evals
         evals = [(step, Estimate(float(e["value"]), float(e["se"]), e["n"], e["flag"])) for step, e in kept]
-        return replace(tally, evals=evals)
+        return replace(totals, evals=evals)
 
     @property
     def best(self) -> tuple[int, Estimate] | None:
         """Step and pass@1 of the best held-out evaluation; None without evaluations."""
         return max(self.evals, key=lambda e: e[1].value, default=None)
 
-    def outcome(self, folder: Path, interrupted: bool) -> Outcome:
-        """The run as it ends here."""
+    def result(self, folder: Path, interrupted: bool) -> TrainResult:
+        """The run as it ends now."""
         heldout: dict[str, Estimate] = {}
         if self.best is not None:
             heldout = {"first": self.evals[0][1], "best": self.best[1], "last": self.evals[-1][1]}
-        return Outcome(
+        return TrainResult(
             folder=folder,
             steps=len(self.rewards),
             rollouts=self.rollouts,

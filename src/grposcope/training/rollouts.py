@@ -1,4 +1,4 @@
-"""From problems to graded rollouts: draw prompts, sample, grade, shape, replace dead groups."""
+"""From problems to graded rollouts: draw prompts, sample, grade, shape, replace dead groups; and what is recorded."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from grposcope.objectives import Objective, advantages, shaping
 from grposcope.policies import Policy, encode
 from grposcope.records import Rollouts
+from grposcope.runs.run import Rollout
 from grposcope.tasks.base import Problem, Task, grade
 from grposcope.training.sampler import Completions, Sampling, sample
 
@@ -44,7 +45,7 @@ class Batch:
 
 
 def generator(seed: int, *stream: str | int, device: str | torch.device = "cpu") -> torch.Generator:
-    """A generator that depends on the seed and the names of the stream only, so any point of a run can be redrawn."""
+    """A generator that depends on the seed and the stream's names only, so any part of a run can be drawn again."""
     digest = hashlib.sha256(":".join(map(str, (seed, *stream))).encode()).digest()
     return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
@@ -73,7 +74,7 @@ def collect(
     """One batch of `shape` = (P, G) graded rollouts, on the problems from `position` on.
 
     With `objective.resample_dead`, groups whose rewards are all equal are replaced by further
-    prompts, up to RESAMPLE_ROUNDS times; what is still dead then stays in the batch. With
+    prompts, up to RESAMPLE_ROUNDS times; groups still dead then stay in the batch. With
     `label_steps` the task's per-step labels are put on the tokens.
     """
     wanted, group = shape
@@ -96,7 +97,7 @@ def collect(
         rewards = torch.tensor(grade(task, repeated, written), dtype=torch.float64).reshape(missing, group)
         labels = step_labels(policy, task, repeated, written, completions) if label_steps else (None, None)
         graded += time.perf_counter() - began
-        parts.append(_rollouts(ids, mask, completions, rewards, group, labels))
+        parts.append(to_rollouts(ids, mask, completions, rewards, group, labels))
         taken += drawn
         texts += written
         dead += advantages.dead(rewards).tolist()
@@ -132,32 +133,67 @@ def step_labels(
     ends = torch.zeros(completions.mask.shape, dtype=torch.bool)
     for row, (problem, text) in enumerate(zip(problems, texts, strict=True)):
         ids = completions.tokens[row][completions.mask[row]].tolist()
-        reach = _reach(policy, ids, text)
+        spelled = _characters_spelled(policy, ids, text)
         for step in task.steps(problem, text):
             last = max(step.end - 1, step.start)
-            token = next((t for t, end in enumerate(reach) if end > last), len(ids) - 1)
+            token = next((t for t, end in enumerate(spelled) if end > last), len(ids) - 1)
             rewards[row, token] = float(step.correct)
             ends[row, token] = True
     device = completions.tokens.device
     return rewards.to(device), ends.to(device)
 
 
-def _reach(policy: Policy, ids: list[int], text: str) -> list[int]:
-    """How many characters of the text the first t + 1 tokens spell."""
+def _characters_spelled(policy: Policy, ids: list[int], text: str) -> list[int]:
+    """How many characters of the text the first t + 1 tokens spell, for every t."""
     special = set(policy.tokenizer.all_special_ids)
     if len(text) == sum(i not in special for i in ids):  # one character per token
         return [sum(i not in special for i in ids[: t + 1]) for t in range(len(ids))]
     return [len(policy.tokenizer.decode(ids[: t + 1], skip_special_tokens=True)) for t in range(len(ids))]
 
 
-def _rollouts(
+def recorded(
+    policy: Policy, objective: Objective, batch: Batch, credit: Tensor, reference: Tensor | None, groups: int
+) -> list[Rollout]:
+    """The first `groups` groups of a fresh batch token by token, live ones first, for the record.
+
+    credit, reference (B, T): as in `update.TokenTerms`. The weights ∂L/∂log π are those of the first optimiser step on
+    the batch, where the ratio is 1.
+    """
+    rollouts, size = batch.rollouts, batch.rollouts.groups[1]
+    live = (credit != 0).any(-1).reshape(-1, size).any(-1).tolist()
+    chosen = sorted(range(len(live)), key=lambda p: not live[p])[:groups]
+    logp, mask = rollouts.logp, rollouts.mask
+    weights = objective.partial_weights(logp, logp, mask, credit, objective.reduction(mask).float(), reference)
+    return [_recorded(policy, batch, weights, row) for p in chosen for row in range(p * size, (p + 1) * size)]
+
+
+def _recorded(policy: Policy, batch: Batch, weights: Tensor, row: int) -> Rollout:
+    rollouts = batch.rollouts
+    p, i = divmod(row, rollouts.groups[1])
+    n = int(rollouts.mask[row].sum())
+    return Rollout(
+        problem=batch.problems[p].id,
+        prompt=batch.problems[p].prompt,
+        rollout=i,
+        completion=batch.texts[row],
+        reward=float(batch.graded[p, i]),
+        truncated=bool(rollouts.truncated[row]),
+        tokens=tuple(str(policy.tokenizer.decode([token])) for token in rollouts.tokens[row, :n].tolist()),
+        logp=rollouts.logp[row, :n].double().cpu().numpy(),
+        entropy=rollouts.entropy[row, :n].double().cpu().numpy(),
+        weight=weights[row, :n].double().cpu().numpy(),
+    )
+
+
+def to_rollouts(
     ids: Tensor,
     mask: Tensor,
     completions: Completions,
     rewards: Tensor,
     group: int,
-    labels: tuple[Tensor | None, Tensor | None],
+    labels: tuple[Tensor | None, Tensor | None] = (None, None),
 ) -> Rollouts:
+    """Completions of the prompts (P, S) with rewards (P, G) and step labels; each prompt is repeated `group` times."""
     return Rollouts(
         prompt_ids=ids.repeat_interleave(group, 0),
         prompt_mask=mask.repeat_interleave(group, 0),

@@ -1,4 +1,4 @@
-"""What a run works with: task, model, objective and optimiser, loaded and checked against each other."""
+"""What a run needs: task, model, objective and optimiser, loaded and checked against each other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -17,6 +16,7 @@ from grposcope.errors import UserError
 from grposcope.objectives import Objective
 from grposcope.policies import Policy
 from grposcope.runs.environment import environment
+from grposcope.runs.native.schema import ModelInfo, RunConfig
 from grposcope.tasks import Problem, Task
 from grposcope.training import optimizer as optimizers
 from grposcope.training.config import TrainConfig
@@ -24,10 +24,10 @@ from grposcope.training.sampler import Sampling
 
 
 @dataclass(frozen=True)
-class Lab:
-    """Everything a run works with, loaded and checked.
+class Setup:
+    """What a run needs, loaded and checked.
 
-    reference: the starting policy, kept when the objective has a KL term. size: rollouts per
+    reference: the starting policy, kept when the objective has a KL term. micro_batch: rollouts per
     forward pass. lr: the peak learning rate.
     """
 
@@ -41,10 +41,10 @@ class Lab:
     sampling: Sampling
     optimizer: torch.optim.Optimizer
     lr: float
-    size: int
+    micro_batch: int
 
 
-def prepare(config: TrainConfig) -> Lab:
+def prepare(config: TrainConfig) -> Setup:
     """Load task and model and build what the loop needs; UserError where they do not fit together."""
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -70,23 +70,36 @@ def prepare(config: TrainConfig) -> Lab:
     optimizer = optimizers.build(
         config.optimizer, policy.model.parameters(), lr, config.momentum, config.beta2, config.weight_decay
     )
-    size = config.micro_batch or _micro_batch(policy, sampling.max_tokens)
-    return Lab(config, task, train_set, heldout[:judged], policy, reference, objective, sampling, optimizer, lr, size)
+    return Setup(
+        config=config,
+        task=task,
+        train_set=train_set,
+        heldout=heldout[:judged],
+        policy=policy,
+        reference=reference,
+        objective=objective,
+        sampling=sampling,
+        optimizer=optimizer,
+        lr=lr,
+        micro_batch=config.micro_batch or _micro_batch(policy, sampling.max_tokens),
+    )
 
 
-def about(lab: Lab) -> dict[str, Any]:
-    """What config.json holds: the settings as given, what they resolved to, and the environment."""
-    model = lab.policy.model
-    return {
-        "settings": asdict(lab.config),
-        "task": lab.task.name,
-        "model": {"name": lab.policy.name, "class": type(model).__name__, "parameters": lab.policy.parameters},
-        "objective": lab.objective.describe(),
-        "sampling": asdict(lab.sampling),
-        "lr": lab.lr,
-        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "environment": {**environment(), "device": str(model.device), "threads": torch.get_num_threads()},
-    }
+def describe(setup: Setup) -> RunConfig:
+    """What the record says of the run: the settings as given, what they resolved to, and the environment."""
+    model = setup.policy.model
+    return RunConfig(
+        settings=asdict(setup.config),
+        model=ModelInfo(setup.policy.name, type(model).__name__, setup.policy.parameters),
+        resolved={
+            "task": setup.task.name,
+            "objective": setup.objective.describe(),
+            "sampling": asdict(setup.sampling),
+            "lr": setup.lr,
+        },
+        environment={**environment(), "device": str(model.device), "threads": torch.get_num_threads()},
+        started=datetime.now().astimezone().isoformat(timespec="seconds"),
+    )
 
 
 def _device(config: TrainConfig) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope.objectives import Objective, divergences, reductions
-from grposcope.records import Rollouts
+from grposcope.records import Rollouts, rows_of_groups
 from grposcope.training.logprobs import token_logprobs
 
 
@@ -26,7 +26,7 @@ class Update:
     grad_norm: before clipping; not finite means that the step was not taken. kl: mean k3 estimate
     of the divergence to the reference, NaN without one. kl_old: the same to the policy that
     sampled. clip_low, clip_high: shares of tokens held by the clip. trained: rollouts that took
-    part. All means are over tokens of rollouts that took part, but the clip shares, over all.
+    part. kl and kl_old are means over the tokens of those, the clip shares over all tokens.
     """
 
     loss: float
@@ -39,30 +39,35 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """What does not change while a batch is trained on, all (B, T): credit, old and reference log-probs."""
+class TokenTerms:
+    """What stays the same while a batch is trained on, all (B, T): credit, old and reference log-probabilities.
+
+    old is None where the batch is used for one step only: the policy that sampled is the current one.
+    reference is None without a KL term.
+    """
 
     credit: Tensor
-    old: Tensor | None
-    reference: Tensor | None
+    old: Tensor | None = None
+    reference: Tensor | None = None
 
-    def take(self, prompts: Tensor, group: int) -> Fixed:
-        """The rows of whole groups `prompts`."""
-        rows = (prompts[:, None] * group + prompts.new_tensor(range(group))).reshape(-1)
-        return Fixed(*(None if a is None else a[rows] for a in (self.credit, self.old, self.reference)))  # type: ignore[arg-type]
+    def take(self, prompts: Tensor, group: int) -> TokenTerms:
+        """The rows of the groups `prompts` (indices into P)."""
+        rows = rows_of_groups(prompts, group)
+        old, reference = (None if a is None else a[rows] for a in (self.old, self.reference))
+        return TokenTerms(self.credit[rows], old, reference)
 
 
 def chunks(rows: Tensor, size: int) -> Iterator[Tensor]:
-    """Consecutive pieces of at most `size` rows; none of no rows."""
+    """Consecutive pieces of at most `size` rows; no piece where there are no rows."""
     if len(rows):
         yield from rows.split(size)
 
 
 @torch.no_grad()
-def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: float, size: int) -> Tensor:
-    """log π of the whole batch without gradients, (B, T), `size` rollouts at a time."""
+def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
+    """log π of the whole batch without gradients, (B, T), `micro_batch` rollouts at a time."""
     out = torch.zeros(rollouts.mask.shape, device=rollouts.mask.device)
-    for rows in chunks(torch.arange(len(out), device=out.device), size):
+    for rows in chunks(torch.arange(len(out), device=out.device), micro_batch):
         logp, _ = token_logprobs(model, rollouts, rows, temperature)
         out[rows, : logp.shape[1]] = logp
     return out
@@ -73,14 +78,14 @@ def update(
     optimizer: torch.optim.Optimizer,
     objective: Objective,
     rollouts: Rollouts,
-    fixed: Fixed,
+    terms: TokenTerms,
     temperature: float,
     clip_grad: float,
-    size: int,
+    micro_batch: int,
 ) -> Update:
-    """Take one optimiser step on `rollouts`, in pieces of at most `size`.
+    """Take one optimiser step on `rollouts`, in pieces of at most `micro_batch`.
 
-    Where `fixed.old` is None the rollouts are fresh: the policy that sampled is the current one,
+    Where `terms.old` is None the rollouts are fresh: the policy that sampled is the current one,
     and the ratio is exactly 1.
     """
     optimizer.zero_grad()
@@ -88,15 +93,15 @@ def update(
     coefficients = objective.reduction(rollouts.mask).float()  # of the whole batch, so that its pieces add up
     bonus = objective.entropy * reductions.token_mean(rollouts.mask) if objective.entropy else None
     everyone = bool(objective.kl) or bonus is not None
-    taking = torch.ones(len(rollouts.mask), dtype=torch.bool) if everyone else (fixed.credit != 0).any(-1).cpu()
+    taking = torch.ones(len(rollouts.mask), dtype=torch.bool) if everyone else (terms.credit != 0).any(-1).cpu()
     rows_taking = taking.nonzero()[:, 0].to(rollouts.mask.device)
     sums = dict.fromkeys(("loss", "kl", "kl_old", "low", "high", "tokens"), 0.0)
-    for rows in chunks(rows_taking, size):
+    for rows in chunks(rows_taking, micro_batch):
         logp, entropy = token_logprobs(model, rollouts, rows, temperature, entropy=bonus is not None)
         width = logp.shape[1]
-        mask, credit = rollouts.mask[rows, :width], fixed.credit[rows, :width]
-        old = logp.detach() if fixed.old is None else fixed.old[rows, :width]
-        reference = None if fixed.reference is None else fixed.reference[rows, :width]
+        mask, credit = rollouts.mask[rows, :width], terms.credit[rows, :width]
+        old = logp.detach() if terms.old is None else terms.old[rows, :width]
+        reference = None if terms.reference is None else terms.reference[rows, :width]
         part = (mask, credit, coefficients[rows, :width], reference)
         weights = objective.partial_weights(logp, old, *part)
         total = (weights * logp).sum()
@@ -107,14 +112,14 @@ def update(
             total = total - extra
             sums["loss"] -= float(extra.detach())
         total.backward()
-        _watch(sums, objective, logp.detach(), old, reference, mask, credit)
+        _add_sums(sums, objective, logp.detach(), old, reference, mask, credit)
     norm = _step(model, optimizer, clip_grad)
     model.eval()
     tokens, all_tokens = max(sums["tokens"], 1.0), max(int(rollouts.mask.sum()), 1)
     return Update(
         loss=sums["loss"],
         grad_norm=norm,
-        kl=sums["kl"] / tokens if fixed.reference is not None else math.nan,
+        kl=sums["kl"] / tokens if terms.reference is not None else math.nan,
         kl_old=sums["kl_old"] / tokens,
         clip_low=sums["low"] / all_tokens,
         clip_high=sums["high"] / all_tokens,
@@ -123,7 +128,7 @@ def update(
 
 
 def _checkpointed(model: PreTrainedModel) -> bool:
-    """Whether activations are to be recomputed, which models do in training mode only."""
+    """Whether activations are recomputed in the backward pass, which models do in training mode only."""
     return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
@@ -139,7 +144,7 @@ def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, clip_grad: f
     return norm
 
 
-def _watch(
+def _add_sums(
     sums: dict[str, float],
     objective: Objective,
     logp: Tensor,

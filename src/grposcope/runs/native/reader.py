@@ -1,97 +1,278 @@
-"""Reads the folder that `grposcope train` writes; docs/record.md describes it.
+"""Reads the record that `grposcope train` and the callbacks of other trainers write.
 
-The folder may be that of a run in progress: what is not there yet is empty, an unfinished last line
-is left out, and what was left out is said in the notes of the run.
+The folder may be that of a run in progress: what is not there yet is empty, an unfinished last line is left out, and
+what was left out is said in the notes of the run. Lines that our writer wrote all alike are read in bulk
+(`runs.formats.json_templates` proves that they are); any others line by line, which also finds the one that is broken.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 
 from grposcope.errors import UserError
+from grposcope.files import MEND, json_number, json_object
 from grposcope.runs import probe
-from grposcope.runs.native import groups as own_groups
-from grposcope.runs.native import lines
-from grposcope.runs.native.lines import Lines
-from grposcope.runs.native.writer import FORMAT
-from grposcope.runs.run import Evaluations, Floats, Meta, Rollout, Run
+from grposcope.runs.columns import flat
+from grposcope.runs.formats import json_templates
+from grposcope.runs.native import schema
+from grposcope.runs.native.schema import LINES, Phase, Summary
+from grposcope.runs.run import Bools, Evaluations, Floats, Groups, Ints, Meta, Rollout, Run
+
+_GROUP_LITERALS = (b'{"step": ', b', "problem": "', b'", "rewards": ', b"}\n")
 
 
 def recognises(folder: Path) -> bool:
-    """Whether this is the folder of a run of ours."""
+    """Whether this is the folder of a record."""
     return (folder / "config.json").is_file()
 
 
 def read(folder: Path) -> Run:
     """The run in `folder`; UserError for a newer version and for broken files."""
-    config = configuration(folder)
+    config = schema.read_config(folder)
     with ThreadPoolExecutor(3) as threads:  # the parsing is compiled code, which runs side by side
-        steps, groups, evals = (
-            threads.submit(lines.load, folder / f"{name}.jsonl") for name in ("steps", "groups", "evals")
-        )
-        table = threads.submit(_table, steps.result())
-        grouped = threads.submit(own_groups.read, groups.result())
-        evaluations = _evaluations(evals.result())
-    phase, summary = _object(folder / "phase.json"), _object(folder / "summary.json")
-    loaded = (steps.result(), groups.result(), evals.result())
+        parts = {name: threads.submit(complete_lines, folder / f"{name}.jsonl") for name in LINES}
+        table = threads.submit(_steps, parts["steps"].result())
+        groups = threads.submit(read_groups, parts["groups"].result())
+        evaluations = _evaluations(parts["evals"].result())
+    phase, summary = schema.read_phase(folder), schema.read_summary(folder)
     notes = tuple(
-        f"{part.path.name}: the last line is unfinished and was left out" for part in loaded if part.unfinished
+        f"{name}.jsonl: the last line is unfinished and was left out"
+        for name, part in parts.items()
+        if part.result().unfinished
     )
     return Run(
-        meta=Meta(
-            folder,
-            _text(config, "engine", "grposcope"),
-            _text(config, "name", folder.resolve().name),
-            _status(phase, summary),
-            notes,
-        ),
-        config=config,
+        meta=Meta(folder, config.engine, config.name or folder.resolve().name, _status(phase, summary), notes),
+        config=config.document(),
         table=table.result(),
-        groups=grouped.result(),
+        groups=groups.result(),
         evaluations=evaluations,
         rollouts=RolloutFiles(folder / "rollouts"),
-        phase=phase,
-        summary=summary,
-        window=_window(config),
+        phase=None if phase is None else vars(phase),
+        summary=None if summary is None else summary.content,
+        window=config.window,
         probes=probe.of_run(folder),
     )
 
 
-def _text(config: Mapping[str, Any], field: str, otherwise: str) -> str:
-    """A field that only the records of other trainers' runs have, by a callback of ours."""
-    said = config.get(field)
-    return said if isinstance(said, str) and said else otherwise
+def _status(phase: Phase | None, summary: Summary | None) -> str:
+    if phase is not None:
+        return phase.phase if phase.phase in schema.ENDED else "running"
+    if summary is not None:
+        return "interrupted" if summary.interrupted else "finished"
+    return "unknown"
 
 
-def _window(config: Mapping[str, Any]) -> int:
-    """Optimiser steps that a row is the mean over: 1 but for trainers that log less often."""
-    said = config.get("window")
-    return said if isinstance(said, int) and said >= 1 else 1
+@dataclass(frozen=True)
+class Lines:
+    """The complete lines of a file, each with its newline; unfinished: whether a last one was left out."""
+
+    path: Path
+    data: bytes
+    unfinished: bool = False
 
 
-def configuration(folder: Path) -> dict[str, Any]:
-    """config.json, checked to be of a version that this reads."""
-    path = folder / "config.json"
+def complete_lines(path: Path) -> Lines:
+    """The complete lines of the file; none if there is no such file."""
     try:
-        config = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise UserError(f"{path}: not valid JSON ({error}); restore it from a copy") from None
-    version = config.get("format") if isinstance(config, dict) else None
-    if not isinstance(version, int):
-        raise UserError(f"{folder} is no run: its config.json was not written by grposcope train; give another folder")
-    if version > FORMAT:
-        raise UserError(
-            f"{folder} is a record of format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope"
-        )
-    return config
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Lines(path, b"")
+    whole = data[: data.rfind(b"\n") + 1]
+    rest = data[len(whole) :].strip(b"\0 ")
+    if not rest:
+        return Lines(path, whole)
+    try:
+        json.loads(rest)
+    except ValueError:
+        return Lines(path, whole, unfinished=True)
+    return Lines(path, whole + rest + b"\n")
+
+
+def _rows(lines: Lines) -> list[tuple[int, dict[str, Any]]]:
+    """Every line as (line number, object), blank lines left out. UserError for a line that is broken."""
+    numbered = enumerate(lines.data.split(b"\n")[:-1], 1)
+    return [(n, json_object(line, f"{lines.path}, line {n}")) for n, line in numbered if line.strip()]
+
+
+def _broken(lines: Lines, number: int, what: str) -> UserError:
+    """The error for a line that cannot be read."""
+    return UserError(f"{lines.path}, line {number}: {what}; {MEND}")
+
+
+def columns(lines: Lines) -> dict[str, Floats]:
+    """Fields of numbers as float64 columns, NaN where a line lacks one; fields without any number are left out.
+
+    UserError for a broken line and for a field that is a number in some lines and something else in others.
+    """
+    data = lines.data.replace(b'"NaN"', b"NaN")
+    if b'Infinity"' in data:
+        data = data.replace(b'"Infinity"', b"Infinity").replace(b'"-Infinity"', b"-Infinity")
+    if not data:
+        return {}
+    found = json_templates.table(data)
+    return _columns_by_row(lines) if found is None or found.texts else found.columns
+
+
+def _columns_by_row(lines: Lines) -> dict[str, Floats]:
+    table = _rows(lines)
+    found: dict[str, Floats] = {}
+    other: dict[str, int] = {}
+    for place, (line, row) in enumerate(table):
+        for name, raw in flat(row).items():
+            value = json_number(raw)
+            if value is None:
+                other.setdefault(name, line)
+                continue
+            if name not in found:
+                found[name] = np.full(len(table), math.nan)
+            found[name][place] = value
+    for name, line in other.items():
+        if name in found:
+            raise _broken(lines, line, f"{name} is not a number")
+    return found
+
+
+def _steps(steps: Lines) -> dict[str, Floats]:
+    """steps.jsonl as columns, in the order of the first line."""
+    table = columns(steps)
+    if not table:
+        return {"step": np.empty(0)}
+    if "step" not in table or not np.isfinite(table["step"]).all():
+        bad = next(number for number, row in _rows(steps) if not isinstance(row.get("step"), int))
+        raise _broken(steps, bad, "no step number")
+    disorder = np.flatnonzero(np.diff(table["step"]) <= 0)
+    if len(disorder):
+        at = int(disorder[0])
+        before, after = (int(s) for s in table["step"][at : at + 2])
+        number = _rows(steps)[at + 1][0]
+        raise _broken(steps, number, f"step {after} comes after step {before}: two programs wrote to this run")
+    return table
+
+
+def _evaluations(lines: Lines) -> Evaluations:
+    table: list[tuple[int, str, float, float, int, str]] = []
+    for number, row in _rows(lines):
+        if not isinstance(row.get("step"), int):
+            raise _broken(lines, number, "no step number")
+        for name, estimate in row.items():
+            if not isinstance(estimate, dict):
+                continue
+            value, error = (json_number(estimate.get(part)) for part in ("value", "se"))
+            if value is None or error is None or not isinstance(estimate.get("n"), int):
+                raise _broken(lines, number, f"{name} lacks value, se or n")
+            table.append((row["step"], name, value, error, estimate["n"], str(estimate.get("flag", ""))))
+    step, metric, values, errors, counts, flags = zip(*table, strict=True) if table else ((),) * 6
+    return Evaluations(
+        step=np.array(step, np.int64),
+        metric=metric,
+        value=np.array(values, np.float64),
+        se=np.array(errors, np.float64),
+        n=np.array(counts, np.int64),
+        flag=flags,
+    )
+
+
+def read_groups(lines: Lines) -> Groups:
+    """The groups; UserError for a line that is broken."""
+    fast = groups_alike(lines.data)
+    return groups_by_row(lines) if fast is None else fast
+
+
+def groups_alike(data: bytes) -> Groups | None:
+    """Groups of lines as our writer writes them; None if there are others, such as ids with quotes in them."""
+    if not data or b"\\" in data:
+        return None
+    seen = json_templates.marks(np.frombuffer(data, np.uint8))
+    if not np.isin(seen.inside, (8, 10)).all():
+        return None
+    places = json_templates.edges(_GROUP_LITERALS, (0, 0, 0), seen, np.arange(len(seen.ends)))
+    if not json_templates.fit(data, places, _GROUP_LITERALS).all():
+        return None
+    cut, first = json_templates.pieces(data, places), np.arange(0, places.size, places.shape[1])
+    steps, ids, tails = (json_templates.taken(cut, first + k) for k in (1, 3, 5))
+    try:
+        step = steps.cast(pa.large_string()).cast(pa.int64()).to_numpy()
+        names, patterns = ids.dictionary_encode(), tails.dictionary_encode()
+        problems = tuple(name.decode() for name in names.dictionary.to_pylist())
+        rows = [json.loads(b'{"rewards": ' + tail + b"}") for tail in patterns.dictionary.to_pylist()]
+        kinds = _ragged([_rewards(row) for row in rows])
+    except (ValueError, TypeError):  # pa.ArrowInvalid among them
+        return None
+    rewards, offsets, truncated = _repeated(*kinds, patterns.indices.to_numpy().astype(np.int64))
+    return Groups(
+        step=step,
+        problem=names.indices.to_numpy().astype(np.int64),
+        problems=problems,
+        rewards=rewards,
+        offsets=offsets,
+        truncated=truncated,
+    )
+
+
+def _repeated(
+    rewards: Floats, offsets: Ints, truncated: Bools | None, which: Ints
+) -> tuple[Floats, Ints, Bools | None]:
+    """The ragged rows `which`, in that order and as often as they occur in it."""
+    sizes = np.diff(offsets)
+    if (sizes == sizes[0]).all():  # much the fastest, and what a run has unless its settings changed
+        table = rewards.reshape(len(sizes), -1)
+        flags = None if truncated is None else truncated.reshape(len(sizes), -1)[which].ravel()
+        return table[which].ravel(), sizes[0] * np.arange(len(which) + 1), flags
+    ends = np.append(0, np.cumsum(sizes[which]))
+    take = np.repeat(offsets[which] - ends[:-1], sizes[which]) + np.arange(ends[-1])
+    return rewards[take], ends, None if truncated is None else truncated[take]
+
+
+def groups_by_row(lines: Lines) -> Groups:
+    """Any groups, line by line; UserError for a line that is broken."""
+    steps, problems, ragged = [], [], []
+    names: dict[str, int] = {}
+    for number, row in _rows(lines):
+        if not isinstance(row.get("step"), int) or not isinstance(row.get("problem"), str):
+            raise _broken(lines, number, "no step number or no problem id")
+        try:
+            ragged.append(_rewards(row))
+        except (TypeError, ValueError):
+            raise _broken(lines, number, "rewards or truncated are not lists of one length") from None
+        steps.append(row["step"])
+        problems.append(names.setdefault(row["problem"], len(names)))
+    rewards, offsets, truncated = _ragged(ragged)
+    return Groups(
+        step=np.array(steps, np.int64),
+        problem=np.array(problems, np.int64),
+        problems=tuple(names),
+        rewards=rewards,
+        offsets=offsets,
+        truncated=truncated,
+    )
+
+
+def _rewards(row: Mapping[str, Any]) -> tuple[list[float], list[bool] | None]:
+    """Rewards and flags of one line; ValueError or TypeError if they are not as they should be."""
+    rewards = [json_number(value) for value in row["rewards"]] if "rewards" in row else [None]
+    truncated = row.get("truncated")
+    if None in rewards or (truncated is not None and len(truncated) != len(rewards)):
+        raise ValueError
+    return rewards, truncated  # type: ignore[return-value]
+
+
+def _ragged(parts: list[tuple[list[float], list[bool] | None]]) -> tuple[Floats, Ints, Bools | None]:
+    """Lists of lists as flat arrays: rewards, offsets, and truncated or None where a list lacks it."""
+    offsets = np.append(0, np.cumsum([len(rewards) for rewards, _ in parts], dtype=np.int64)).astype(np.int64)
+    rewards = np.array([value for part, _ in parts for value in part], np.float64)
+    flags = [part for _, part in parts if part is not None]
+    if len(flags) < len(parts) or not parts:
+        return rewards, offsets, None
+    return rewards, offsets, np.array([value for part in flags for value in part], bool)
 
 
 class RolloutFiles(Mapping[int, tuple[Rollout, ...]]):
@@ -101,6 +282,8 @@ class RolloutFiles(Mapping[int, tuple[Rollout, ...]]):
         self._files = {int(f.stem.removeprefix("step-")): f for f in sorted(folder.glob("step-*.parquet"))}
 
     def __getitem__(self, step: int) -> tuple[Rollout, ...]:
+        import pyarrow.parquet
+
         path = self._files[step]
         try:
             rows = pyarrow.parquet.read_table(path).to_pylist()
@@ -133,61 +316,3 @@ def _rollout(row: Mapping[str, Any]) -> Rollout:
         entropy=absent if entropy is None else entropy,
         weight=numbers("weight"),
     )
-
-
-def _table(steps: Lines) -> dict[str, Floats]:
-    """steps.jsonl as columns, in the order of the first line."""
-    table = lines.columns(steps)
-    if not table:
-        return {"step": np.empty(0)}
-    if "step" not in table or not np.isfinite(table["step"]).all():
-        bad = next(number for number, row in lines.rows(steps) if not isinstance(row.get("step"), int))
-        raise lines.broken(steps, bad, "no step number")
-    disorder = np.flatnonzero(np.diff(table["step"]) <= 0)
-    if len(disorder):
-        at = int(disorder[0])
-        before, after = (int(s) for s in table["step"][at : at + 2])
-        number = lines.rows(steps)[at + 1][0]
-        raise lines.broken(steps, number, f"step {after} comes after step {before}: two programs wrote to this run")
-    return table
-
-
-def _evaluations(found: Lines) -> Evaluations:
-    table: list[tuple[int, str, float, float, int, str]] = []
-    for number, row in lines.rows(found):
-        if not isinstance(row.get("step"), int):
-            raise lines.broken(found, number, "no step number")
-        for name, estimate in row.items():
-            if not isinstance(estimate, dict):
-                continue
-            value, error = (lines.number(estimate.get(part)) for part in ("value", "se"))
-            if value is None or error is None or not isinstance(estimate.get("n"), int):
-                raise lines.broken(found, number, f"{name} lacks value, se or n")
-            table.append((row["step"], name, value, error, estimate["n"], str(estimate.get("flag", ""))))
-    step, metric, values, errors, counts, flags = zip(*table, strict=True) if table else ((),) * 6
-    return Evaluations(
-        step=np.array(step, np.int64),
-        metric=metric,
-        value=np.array(values, np.float64),
-        se=np.array(errors, np.float64),
-        n=np.array(counts, np.int64),
-        flag=flags,
-    )
-
-
-def _object(path: Path) -> dict[str, Any] | None:
-    """A small JSON file; None if it is not there, or caught while it was being written."""
-    try:
-        content = json.loads(path.read_bytes().strip(b"\0 \n"))
-    except (FileNotFoundError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def _status(phase: Mapping[str, Any] | None, summary: Mapping[str, Any] | None) -> str:
-    if phase is not None:
-        said = str(phase.get("phase"))
-        return said if said in ("finished", "interrupted", "failed") else "running"
-    if summary is not None:
-        return "interrupted" if summary.get("interrupted") else "finished"
-    return "unknown"

@@ -1,16 +1,8 @@
-"""The record of a run on disk: append-only files that are readable while the run goes.
+"""Writes the record of a run: append-only files that are readable while the run goes; `schema` says what they hold.
 
-    config.json     settings, what they resolved to, environment   written once
-    steps.jsonl     a line per optimiser step                       appended
-    groups.jsonl    a line per group of rollouts                    appended
-    evals.jsonl     a line per held-out evaluation                  appended
-    rollouts/       a Parquet file per sampled step                 written whole
-    phase.json      what the run is doing now                       overwritten in place
-    summary.json    the outcome                                     written once, last
-
-Lines are flushed as they are written; whole files appear atomically. A line that cannot be written
-whole, on a full disk for one, is taken back. JSON has no NaN, so numbers that are not finite are
-written as the strings "NaN", "Infinity" and "-Infinity". One process at a time writes to a folder.
+Lines are flushed as they are written; whole files appear atomically. A line that cannot be written whole, on a full
+disk for one, is taken back. JSON has no NaN, so numbers that are not finite are written as the strings "NaN",
+"Infinity" and "-Infinity". One process at a time writes to a folder.
 """
 
 from __future__ import annotations
@@ -20,61 +12,42 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from grposcope.errors import UserError
-from grposcope.files import dumps, write_json
-
-FORMAT = 2
-"""Version of this layout, kept in config.json. 2 added rollouts/, phase.json and `truncated` of groups."""
-
-LINES = ("steps", "groups", "evals")
-"""The files that grow by lines, without .jsonl."""
+from grposcope.files import atomic, dumps, write_json
+from grposcope.runs.native.schema import LINES, Phase, RunConfig
+from grposcope.runs.run import Rollout
 
 PHASE_WIDTH = 128
 """Bytes of phase.json, padded with spaces, so that it is overwritten at once."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A sampled rollout for rollouts/: its texts, and a number per completion token."""
-
-    problem: str
-    prompt: str
-    rollout: int
-    completion: str
-    reward: float
-    truncated: bool
-    tokens: Sequence[str]
-    logp: Sequence[float]
-    entropy: Sequence[float]
-    weight: Sequence[float]
-
-
 class RunWriter:
     """Appends to the record of a run; made by `create` or `reopen`, used as a context manager."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any] | None = None):
+    def __init__(self, folder: Path, config: RunConfig | None = None):
         self.folder = folder
         self._lock = _locked(folder)
         if config is not None:
-            write_json(folder / "config.json", {"format": FORMAT, **config})
+            write_json(folder / "config.json", config.document())
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self._paths = {name: folder / f"{name}.jsonl" for name in LINES}
         self._files = {name: os.open(path, flags, 0o644) for name, path in self._paths.items()}
         self._phase = os.open(folder / "phase.json", os.O_WRONLY | os.O_CREAT, 0o644)
 
     @staticmethod
-    def create(folder: Path, config: Mapping[str, Any]) -> RunWriter:
+    def create(folder: Path, config: RunConfig) -> RunWriter:
         """Begin the record of a new run in a folder that does not exist or is empty."""
-        with _explained(folder, "choose another --out"):
+        with _explained(folder, "choose another folder"):
             folder.mkdir(parents=True, exist_ok=True)
             if any(file.name != ".lock" for file in folder.iterdir()):
-                what = "already holds a run" if (folder / "config.json").exists() else "is not empty"
-                hint = "choose another --out, or continue it with --resume" if "run" in what else "choose another --out"
+                if (folder / "config.json").exists():
+                    what, hint = "already holds a run", "choose another folder, or resume that run"
+                else:
+                    what, hint = "is not empty", "choose another folder"
                 raise UserError(f"{folder} {what}; {hint}; nothing was changed")
             return RunWriter(folder, config)
 
@@ -113,8 +86,8 @@ class RunWriter:
         """Append a held-out evaluation."""
         self._append("evals", row)
 
-    def rollouts(self, step: int, samples: Sequence[Sample]) -> None:
-        """Write sampled rollouts of a step as rollouts/step-….parquet."""
+    def rollouts(self, step: int, sampled: Sequence[Rollout]) -> None:
+        """Write some rollouts of a step, token by token, as rollouts/step-….parquet."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -124,22 +97,21 @@ class RunWriter:
             "completion": pa.string(), "reward": pa.float64(), "truncated": pa.bool_(),
             "tokens": pa.list_(pa.string()), "logp": floats, "entropy": floats, "weight": floats,
         }  # fmt: skip
-        rows = [{"step": step, **vars(sample)} for sample in samples]
-        with _explained(self.folder, f"continue it with --resume {self.folder}"):
+        rows = [{"step": step, **vars(rollout)} for rollout in sampled]
+        with _explained(self.folder, "make room, then resume the run"):
             target = self.folder / "rollouts" / f"step-{step:06d}.parquet"
             target.parent.mkdir(exist_ok=True)
-            scratch = target.with_suffix(".part")
-            pq.write_table(pa.Table.from_pylist(rows, pa.schema(list(kinds.items()))), scratch, compression="zstd")
-            scratch.replace(target)
+            with atomic(target) as file:
+                pq.write_table(pa.Table.from_pylist(rows, pa.schema(list(kinds.items()))), file, compression="zstd")
 
     def phase(self, name: str, step: int, steps: int) -> None:
         """Say what the run is doing now: sampling, update, evaluation, checkpoint, finished, interrupted or failed."""
-        state = {"step": step, "steps": steps, "phase": name, "time": round(time.time(), 3), "pid": os.getpid()}
-        os.pwrite(self._phase, dumps(state).ljust(PHASE_WIDTH - 1).encode() + b"\n", 0)
+        now = Phase(step, steps, name, round(time.time(), 3), os.getpid())
+        os.pwrite(self._phase, dumps(vars(now)).ljust(PHASE_WIDTH - 1).encode() + b"\n", 0)
 
     def summary(self, content: Mapping[str, Any]) -> None:
-        """Write the outcome."""
-        with _explained(self.folder, f"continue it with --resume {self.folder}"):
+        """Write summary.json: what the run came to."""
+        with _explained(self.folder, "make room, then resume the run"):
             write_json(self.folder / "summary.json", content)
 
     def sizes(self) -> dict[str, int]:
@@ -147,12 +119,12 @@ class RunWriter:
         return {name: os.fstat(file).st_size for name, file in self._files.items()}
 
     def sync(self) -> None:
-        """Have everything on the disk, safe from a loss of power too."""
+        """Flush the lines to the disk, so that a loss of power cannot take them either."""
         for file in self._files.values():
             os.fsync(file)
 
     def close(self) -> None:
-        """Close the files and let others write."""
+        """Close the files and release the lock."""
         for file in (*self._files.values(), self._phase, self._lock):
             os.close(file)
 
@@ -160,7 +132,7 @@ class RunWriter:
         text = "".join(dumps(row) + "\n" for row in rows).encode()
         file = self._files[name]
         before = os.fstat(file).st_size
-        with _explained(self._paths[name], f"continue it with --resume {self.folder}"):
+        with _explained(self._paths[name], "make room, then resume the run"):
             try:
                 while text:
                     text = text[os.write(file, text) :]
@@ -179,7 +151,7 @@ class RunWriter:
 
 @contextmanager
 def _explained(path: Path, remedy: str) -> Iterator[None]:
-    """Turn what the file system refuses into one line that names the place and the remedy."""
+    """Turn an error of the file system into a UserError that names the place and the remedy."""
     try:
         yield
     except (FileExistsError, NotADirectoryError):
@@ -189,7 +161,7 @@ def _explained(path: Path, remedy: str) -> Iterator[None]:
 
 
 def _locked(folder: Path) -> int:
-    """Hold the folder for this process; the lock goes with it, however it ends."""
+    """Lock the folder for this process; the system releases the lock when the process ends, however it ends."""
     lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     if sys.platform != "win32":
         import fcntl
@@ -200,7 +172,7 @@ def _locked(folder: Path) -> int:
             owner = os.read(lock, 20).decode() or "unknown"
             os.close(lock)
             raise UserError(
-                f"{folder} is being written by another process (pid {owner}); wait for it, or choose another --out"
+                f"{folder} is being written by another process (pid {owner}); wait for it, or choose another folder"
             ) from None
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
