@@ -248,9 +248,11 @@ def phase(run: Path) -> dict[str, Any]:
 
 
 def session(config: TrainConfig) -> None:
-    """What a killed process runs: a new run, or the rest of one."""
+    """What a killed process runs: a new run, or the rest of one; nothing if it was killed when all was written."""
     torch.set_num_threads(1)
     run = Path(config.out or "")
+    if (run / "summary.json").exists():
+        return
     if (run / "config.json").exists():
         random.seed(7)
         resume(run)
