@@ -40,9 +40,10 @@ from torch import Tensor
 from grposcope import policies, tasks
 from grposcope.dynamics import refresh
 from grposcope.files import dumps, write_json
+from grposcope.geometry import curvature
 from grposcope.records import Estimate
 from grposcope.tasks.arithmetic import solution
-from grposcope.training import curvature, pretrain
+from grposcope.training import pretrain
 
 EXACT = [(0.0, 0.19), (0.5, 0.17), (0.9, 0.11), (0.9, 0.043)]
 """(β, ηκ) of the runs; `tiny` has the first and the last of them."""
@@ -126,11 +127,11 @@ def shipped(seed: int, kl: float = 0.5) -> Answers:
 
 def to_plateau(answers: Answers, steps: int) -> tuple[Tensor, Tensor]:
     """Train by Adam with a falling rate; the weights at the start and after nine tenths."""
-    start = late = curvature.weights(answers.model)
+    start = late = curvature.parameter_vector(answers.model)
     optimizer = torch.optim.Adam(answers.model.parameters(), lr=1.0)
     for step in range(steps):
         if step == int(0.9 * steps):
-            late = curvature.weights(answers.model)
+            late = curvature.parameter_vector(answers.model)
         optimizer.param_groups[0]["lr"] = (3e-3 if answers.length > 1 else 3e-4) * (1 - step / steps)
         optimizer.zero_grad()
         answers.objective().backward()
@@ -140,18 +141,18 @@ def to_plateau(answers: Answers, steps: int) -> tuple[Tensor, Tensor]:
 
 def measured(answers: Answers, start: Tensor, late: Tensor, seed: int) -> tuple[dict[str, Any], Tensor]:
     """κ at the plateau: eigenvalues, its current part, the response, along the way; and the first eigenvector."""
-    model, here = answers.model, curvature.weights(answers.model)
+    model, here = answers.model, curvature.parameter_vector(answers.model)
     whole = curvature.hessian_product(model, answers.objective)
     guess = torch.randn(len(here), generator=torch.Generator().manual_seed(seed), dtype=here.dtype)
-    modes = curvature.stiffest(whole, guess, 30, 3)
+    modes = curvature.largest_eigenpairs(whole, guess, 30, 3)
     u = modes[0].vector
     now, eager = (curvature.hessian_product(model, answers.frozen(mode)) for mode in ("none", "kl in the loss"))
     epsilon, ends = 0.003 / math.sqrt(modes[0].value / answers.kl), []
     for side in (epsilon, -epsilon):
-        curvature.place(model, here + side * u)
+        curvature.set_parameters(model, here + side * u)
         gradient = torch.autograd.grad(answers.frozen()(), list(model.parameters()))
         ends.append(float(torch.cat([g.reshape(-1) for g in gradient]) @ u))
-    curvature.place(model, here)
+    curvature.set_parameters(model, here)
     way, last = curvature.unit(here - start), curvature.unit(here - late)
     return {"eigenvalues": [m.value for m in modes], "residual": modes[0].residual, "current": float(u @ now(u)),
             "current, kl in the loss": float(u @ eager(u)),
@@ -162,12 +163,12 @@ def measured(answers: Answers, start: Tensor, late: Tensor, seed: int) -> tuple[
 def trained_on(answers: Answers, u: Tensor, push: Tensor, lr: float, momentum: float, interval: int, cycles: int,
                mode: str = "none") -> dict[str, Any]:  # fmt: skip
     """Heavy ball from the plateau pushed by `push` (D,); x along u at each refresh, and where it ended."""
-    model, centre = answers.model, curvature.weights(answers.model)
-    curvature.place(model, centre + push)
+    model, centre = answers.model, curvature.parameter_vector(answers.model)
+    curvature.set_parameters(model, centre + push)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
     path = []
     for _ in range(cycles):
-        before = curvature.weights(model)
+        before = curvature.parameter_vector(model)
         path.append(float(u @ (before - centre)))
         loss = answers.frozen(mode)
         for _ in range(interval):
@@ -176,9 +177,9 @@ def trained_on(answers: Answers, u: Tensor, push: Tensor, lr: float, momentum: f
             optimizer.step()
         if not math.isfinite(path[-1]):
             break
-    last = curvature.weights(model) - before
+    last = curvature.parameter_vector(model) - before
     end = {**answers.state(), "cosine": abs(float(u @ curvature.unit(last)))} if last.isfinite().all() else {}
-    curvature.place(model, centre)
+    curvature.set_parameters(model, centre)
     return {"interval": interval, "mode": mode, "path": path, "end": end}
 
 

@@ -6,9 +6,10 @@ Command  python experiments/dynamics_network_sampled.py --out runs/dynamics_netw
 Setting  `tiny` on eight sums of `arithmetic`, eight rollouts each, leave-one-out advantages without importance ratio,
          a KL of weight λ = 1 to the starting policy inside the reward; SGD with momentum 0.5, ηκ = 0.3.
 Method   (1) Adam at N = 1 with a falling rate to the plateau. (2) The first eigenvector of the Fisher matrix of four
-         batches by Lanczos; κ along it on 16 other batches, from re-weighting (`curvature.along`) and by a response
-         experiment; κ along the way from the start. (3) N* with its range. (4) Push the weights along the eigenvector,
-         run 16 refreshes at intervals around N*, fit the multiplier of a cycle to the displacement at the refreshes.
+         batches by Lanczos; κ along it on 16 other batches, from re-weighting and by a response
+         experiment (`geometry.curvature`); κ along the way from the start. (3) N* with its range. (4) Push the weights
+         along the eigenvector, run 16 refreshes at intervals around N*, fit the multiplier of a cycle to the
+         displacement at the refreshes.
 Verdict  holds if the fitted multiplier crosses 1 within 25 % of N* for every seed; cannot tell where the errors of the
          multipliers, or the range of N*, are wider than that.
 """
@@ -21,7 +22,6 @@ import json
 import math
 import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,11 @@ from torch import Tensor
 from grposcope import policies, tasks
 from grposcope.dynamics import refresh
 from grposcope.files import dumps, write_json
+from grposcope.geometry import curvature
 from grposcope.objectives import advantages, ratios, recipes
 from grposcope.records import Estimate, Rollouts
-from grposcope.training import curvature
 from grposcope.training.rollouts import collect
+from grposcope.training.run_curvature import fisher_product, model_logprobs
 from grposcope.training.sampler import Sampling
 from grposcope.training.update import TokenTerms, frozen_logprobs, update
 
@@ -87,25 +88,28 @@ class Lab:
             told["rewards"].append(float(batch.rewards.mean()))
             told["kl"].append(float((batch.rewards - payoff).mean() / self.kl))
             told["advantage"].append(float(credit.square().mean().sqrt()))
-            told["path"].append(float(u @ (curvature.weights(self.model) - centre)))
+            told["path"].append(float(u @ (curvature.parameter_vector(self.model) - centre)))
             fixed = TokenTerms(credit.reshape(-1, 1).float() * batch.mask, None, None)
             for _ in range(interval):
                 update(self.model, optimizer, self.objective, batch, fixed, 1.0, 0.0, 256)
         return {"interval": interval, **told}
 
-    def stiffest(self, batches: int) -> curvature.Mode:
+    def stiffest(self, batches: int) -> curvature.Eigenpair:
         """The first eigenvector of the Fisher matrix of some batches, its eigenvalue times λ."""
         some = [self.draw() for _ in range(batches)]
-        products = [curvature.hessian_product(self.model, partial(curvature.fisher_loss, self.model, b)) for b in some]
+        products = [fisher_product(self.model, b) for b in some]
         start = torch.randn(self.policy.parameters, generator=torch.Generator().manual_seed(self.seed))
-        return curvature.stiffest(lambda v: torch.stack([p(v) for p in products]).mean(0) * self.kl, start, 10)[0]
+        return curvature.largest_eigenpairs(
+            lambda v: torch.stack([p(v) for p in products]).mean(0) * self.kl, start, 10
+        )[0]
 
     def kappa(self, direction: Tensor, batches: int) -> dict[str, Estimate]:
         """κ along a unit direction with its parts, errors over fresh batches on the same prompts."""
         found = []
         for _ in range(batches):
             batch = self.draw()
-            found.append(curvature.along(curvature.line(self.model, batch, direction), batch, self.weigh))
+            along = curvature.directional_logprobs(self.model, batch, direction, model_logprobs(self.model))
+            found.append(curvature.directional_curvature(along, batch, self.weigh))
         return {name: Estimate.mean([getattr(f, name).value for f in found])
                 for name in ("force", "current", "stale", "curvature", "fisher")}  # fmt: skip
 
@@ -113,15 +117,17 @@ class Lab:
 def measured(seed: int, quick: bool, folder: Path) -> dict[str, Any]:
     """κ of `tiny` at its plateau, and the intervals to run; the plateau and the eigenvector go to a .pt beside it."""
     lab, (momentum, pull) = Lab(seed), SETTING
-    start = curvature.weights(lab.model)
+    start = curvature.parameter_vector(lab.model)
     adam = torch.optim.Adam(lab.model.parameters(), lr=4e-4)
     warm = lab.train(adam, 1, 4 if quick else 70, start, start, decay=True)
-    plateau = curvature.weights(lab.model)
+    plateau = curvature.parameter_vector(lab.model)
     top = lab.stiffest(1 if quick else 4)
     count = 4 if quick else 16
     along, way = lab.kappa(top.vector, count), lab.kappa(curvature.unit(plateau - start), count // 2)
     epsilon = 0.1 / math.sqrt(along["fisher"].value)
-    slope = curvature.response(lab.model, top.vector, lab.draw, lab.weigh, epsilon, count // 2)
+    slope = curvature.response(
+        lab.model, top.vector, lab.draw, model_logprobs(lab.model), lab.weigh, epsilon, count // 2
+    )
     kappa = along["curvature"].value
     lr = pull / kappa
     last = int(refresh.threshold(lr, momentum, kappa))
@@ -136,7 +142,7 @@ def continued(piece: dict[str, Any], interval: int, quick: bool, folder: Path) -
     """Heavy ball at one interval from the plateau, pushed along the eigenvector."""
     lab, saved = Lab(piece["seed"]), torch.load(folder / f"sampled-{piece['seed']}.pt")
     lab.drawn = 1000 * interval  # rollouts of its own
-    curvature.place(lab.model, saved["plateau"] + piece["push"] * saved["u"])
+    curvature.set_parameters(lab.model, saved["plateau"] + piece["push"] * saved["u"])
     optimizer = torch.optim.SGD(lab.model.parameters(), lr=piece["lr"], momentum=piece["momentum"])
     run = lab.train(optimizer, interval, 6 if quick else 16, saved["plateau"], saved["u"])
     kappa = float(piece["along"]["curvature"]["value"])

@@ -14,8 +14,9 @@ import pytest
 from grposcope.commands import fit, simulate, stability
 from grposcope.dynamics import refresh
 from grposcope.errors import UserError
+from grposcope.geometry.curvature import DirectionalCurvature
 from grposcope.records import Estimate
-from grposcope.training import curvature
+from grposcope.training import run_curvature
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
 
@@ -197,8 +198,8 @@ def test_stability_by_a_measured_curvature(
     """κ of the part that waits for a refresh decides, with its error; one within two errors of 0 decides nothing."""
     rest = Estimate(0.0, 0.0, 4)
     for stale, verdict in ((Estimate(0.2, 0.02, 4), "stable"), (Estimate(0.2, 0.11, 4), "cannot tell")):
-        along = curvature.Along(rest, Estimate(1.5, 0.1, 4), stale, rest, rest)
-        monkeypatch.setattr(curvature, "of_run", lambda folder, settings, along=along: (None, along))
+        along = DirectionalCurvature(rest, Estimate(1.5, 0.1, 4), stale, rest, rest)
+        monkeypatch.setattr(run_curvature, "of_run", lambda folder, settings, along=along: (None, along))
         assert call("stability", "--run", str(run_folder), "--measure") == 0
         found, text = last_json(capsys)
         assert (found["verdict"], found["momentum"], found["interval"]) == (verdict, 0.5, 1)
@@ -214,13 +215,13 @@ def test_stability_measured_on_the_model_of_a_run(
 ) -> None:
     """From training to the verdict, with fewer batches; what is said is what was measured."""
     seen = []
-    measure = curvature.of_run
+    measure = run_curvature.of_run
 
     def few(folder: Path, settings: dict[str, Any]) -> Any:
         seen.append(measure(folder, settings, batches=4)[1].stale)
-        return None, curvature.Along(*(seen[-1],) * 5)
+        return None, DirectionalCurvature(*(seen[-1],) * 5)
 
-    monkeypatch.setattr(curvature, "of_run", few)
+    monkeypatch.setattr(run_curvature, "of_run", few)
     short = {"max_tokens": 8, "optimizer": "sgd", "lr": 0.1}
     train(
         TrainConfig(

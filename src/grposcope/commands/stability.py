@@ -192,12 +192,12 @@ def _from_run(path: Path, measure: bool) -> tuple[dict[str, Any], float, str]:
 
 def _measured(path: Path, settings: dict[str, Any], found: Any) -> tuple[dict[str, Any], float, str]:
     """Settings of a run and the part of κ that waits for a refresh, measured along the stiffest direction."""
-    from grposcope.training import curvature
+    from grposcope.training import run_curvature
 
     given = {name: getattr(found, name) for name in ("lr", "momentum", "interval", "optimizer")}
     if math.isfinite(found.rms_gradient):
         given["rms_gradient"] = found.rms_gradient
-    _, along = curvature.of_run(path, settings)
+    _, along = run_curvature.of_run(path, settings)
     stale = along.stale
     told = f"measured along the stiffest direction; the part that follows every step is {along.current}"
     if not stale.value > 2 * stale.se:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,17 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from grposcope import policies
-from grposcope.cli import main
 from grposcope.dynamics.bandit import Bandit
 from grposcope.errors import UserError
+from grposcope.geometry import curvature
 from grposcope.objectives import advantages
 from grposcope.records import Rollouts
-from grposcope.training import curvature, pretrain
-from grposcope.training.config import TrainConfig
+from grposcope.training import pretrain
 from grposcope.training.logprobs import token_logprobs
-from grposcope.training.loop import train
-from grposcope.training.setup import prepare
+from grposcope.training.run_curvature import fisher_product, model_logprobs
 
 REWARDS = torch.tensor([0.1, 0.9, 0.4], dtype=torch.float64)
 POPULATION = torch.tensor([0, 1, 1, 2])  # what the policy (1/4, 1/2, 1/4) draws, each with the same chance
@@ -80,9 +75,13 @@ def standardized(now: Tensor, old: Tensor, batch: Rollouts) -> Tensor:
     return -advantages.standardized(batch.rewards).reshape(-1, 1) / len(now)
 
 
-def seen(group: int, weigh: curvature.Weigh) -> curvature.Along:
+def along(model: Any, batch: Rollouts, direction: Tensor) -> curvature.DirectionalLogProbs:
+    return curvature.directional_logprobs(model, batch, direction, model_logprobs(model))
+
+
+def seen(group: int, weigh: curvature.TokenWeights) -> curvature.DirectionalCurvature:
     batch = every_group(group)
-    return curvature.along(curvature.line(table(), batch, U), batch, weigh)
+    return curvature.directional_curvature(along(table(), batch, U), batch, weigh)
 
 
 def quadratic(bandit: Bandit, logits: Tensor) -> float:
@@ -133,7 +132,7 @@ def test_response_agrees_with_the_jacobian() -> None:
         stream = torch.Generator().manual_seed(k)
         return rollouts(torch.multinomial(model.logits.detach().softmax(-1), 1024, True, generator=stream).view(-1, 8))
 
-    found = curvature.response(model, U, draw, stale_kl, 0.1, 8)
+    found = curvature.response(model, U, draw, model_logprobs(model), stale_kl, 0.1, 8)
     assert abs(found.value - quadratic(bandit, before)) < 3 * found.se
     assert 0 < found.se < 0.15 * found.value
     assert torch.equal(model.logits, before)
@@ -148,7 +147,7 @@ def test_stiffest_direction_of_a_bandit() -> None:
         return -(logp.exp() * (REWARDS - KL * (logp - REFERENCE))).sum()
 
     product_ = curvature.hessian_product(model, loss)
-    modes = curvature.stiffest(product_, torch.tensor([1.0, 2.0, -1.0]), modes=2)
+    modes = curvature.largest_eigenpairs(product_, torch.tensor([1.0, 2.0, -1.0]), count=2)
     assert [m.value for m in modes] == pytest.approx(bandit.stiffness(), rel=1e-4)
     for mode in modes:
         residual = product_(mode.vector) - mode.value * mode.vector
@@ -161,10 +160,10 @@ def test_lanczos_against_dense_eigenvalues() -> None:
     root = torch.randn(60, 60, dtype=torch.float64)
     matrix = root @ root.T - 20 * torch.eye(60, dtype=torch.float64)
     exact = torch.linalg.eigvalsh(matrix).flip(0)
-    few = curvature.stiffest(lambda v: matrix @ v, torch.randn(60, dtype=torch.float64), steps=12)
+    few = curvature.largest_eigenpairs(lambda v: matrix @ v, torch.randn(60, dtype=torch.float64), steps=12)
     assert few[0].value <= float(exact[0]) + 1e-9  # Ritz values lie inside, and within the residual of an eigenvalue
     assert float((exact - few[0].value).abs().min()) <= few[0].residual
-    far = curvature.stiffest(lambda v: matrix @ v, torch.randn(60, dtype=torch.float64), steps=60, modes=3)
+    far = curvature.largest_eigenpairs(lambda v: matrix @ v, torch.randn(60, dtype=torch.float64), steps=60, count=3)
     assert [m.value for m in far] == pytest.approx(exact[:3].tolist())
 
 
@@ -191,11 +190,11 @@ def scores(model: Any, batch: Rollouts) -> Tensor:
 
 def test_line_of_a_network(network: tuple[Any, Rollouts]) -> None:
     model, batch = network
-    before = curvature.weights(model)
+    before = curvature.parameter_vector(model)
     rows = scores(model, batch)
     direction = curvature.unit(rows[0] - rows[4])
-    found = curvature.line(model, batch, direction)
-    assert torch.equal(curvature.weights(model), before)
+    found = along(model, batch, direction)
+    assert torch.equal(curvature.parameter_vector(model), before)
     exact = rows @ direction
     assert torch.allclose(found.first.sum(-1).float(), exact, rtol=0.01, atol=0.01 * float(exact.abs().max()))
 
@@ -211,10 +210,10 @@ def test_fisher_matrix_of_a_network(network: tuple[Any, Rollouts]) -> None:
     model, batch = network
     rows = scores(model, batch)
     vector = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(4))
-    found = curvature.hessian_product(model, lambda: curvature.fisher_loss(model, batch))(vector)
+    found = fisher_product(model, batch)(vector)
     exact = rows.T @ (rows @ vector) / len(rows)
     assert torch.allclose(found, exact, rtol=1e-3, atol=1e-3 * float(exact.abs().max()))
-    top = curvature.stiffest(curvature.hessian_product(model, lambda: curvature.fisher_loss(model, batch)), vector)[0]
+    top = curvature.largest_eigenpairs(fisher_product(model, batch), vector)[0]
     assert top.value == pytest.approx(float(torch.linalg.eigvalsh(rows @ rows.T / len(rows))[-1]), rel=1e-3)
 
 
@@ -228,13 +227,13 @@ def test_hessian_product_against_differences_of_gradients() -> None:
         return logits.log_softmax(-1)[:, :, 3].square().mean()
 
     def gradient(at: Tensor) -> Tensor:
-        curvature.place(model, at)
+        curvature.set_parameters(model, at)
         return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss(), list(model.parameters()))])
 
-    centre, h = curvature.weights(model), 1e-2  # the norms of a Llama are in float32 whatever its type
+    centre, h = curvature.parameter_vector(model), 1e-2  # the norms of a Llama are in float32 whatever its type
     vector = curvature.unit(torch.randn(len(centre), dtype=torch.float64))
     brute = (gradient(centre + h * vector) - gradient(centre - h * vector)) / (2 * h)
-    curvature.place(model, centre)
+    curvature.set_parameters(model, centre)
     found = curvature.hessian_product(model, loss)(vector)
     assert torch.allclose(found, brute, rtol=1e-3, atol=1e-3 * float(brute.abs().max()))
 
@@ -243,30 +242,3 @@ def test_a_direction_needs_a_length() -> None:
     for vector in (torch.zeros(3), torch.tensor([1.0, float("nan")])):
         with pytest.raises(UserError, match="direction"):
             curvature.unit(vector)
-
-
-def test_the_stiffest_direction_of_a_run(tmp_path: Path) -> None:
-    """On the rollouts that chose it, κ of the Fisher matrix by double backward is that by forward differences."""
-    folder = tmp_path / "run"
-    train(TrainConfig(steps=1, prompts=2, group=2, kl=0.2, eval_every=0, eval_problems=0, threads=1, out=str(folder)))
-    settings = json.loads((folder / "config.json").read_text())["settings"]
-    top, found = curvature.of_run(folder, settings, batches=4)
-    lab = prepare(TrainConfig(**settings))
-    trained = policies.load(str(folder / "model")).model
-    assert not torch.equal(curvature.weights(lab.policy.model), curvature.weights(trained))
-    lab.policy.model.load_state_dict(trained.state_dict())
-    fisher = []
-    for k in range(2):
-        batch = curvature.drawn(lab, k)
-        seen = curvature.line(lab.policy.model, batch, top.vector)
-        fisher.append(curvature.along(seen, batch, curvature.objective_weights(lab, batch)).fisher.value)
-    assert sum(fisher) / 2 == pytest.approx(top.value, rel=0.02)
-    assert found.fisher.n == 2
-    assert found.curvature.value == pytest.approx(found.current.value + found.stale.value)
-
-
-def test_measuring_needs_a_run_with_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UserError, match="no model"):
-        curvature.of_run(tmp_path, {})
-    assert main(["stability", "--measure"]) == 2
-    assert "--run" in capsys.readouterr().err
