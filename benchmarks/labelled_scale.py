@@ -30,7 +30,7 @@ ONE = """
 import json, sys, time
 import numpy, pyarrow.json, scipy.fft, scipy.ndimage, scipy.special
 from grposcope.diagnosis import diagnose
-from grposcope.runs import read, sniff
+from grposcope.runs import read
 marks = [(time.process_time(), time.perf_counter())]
 run = read(sys.argv[1])
 marks.append((time.process_time(), time.perf_counter()))

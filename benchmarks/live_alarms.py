@@ -30,8 +30,7 @@ from grposcope.diagnosis import diagnose
 from grposcope.diagnosis.alarms import GROWTH
 from grposcope.diagnosis.quantities import LEAST
 from grposcope.diagnosis.rules import minor_modes
-from grposcope.runs.normalize import no_groups
-from grposcope.runs.run import Evaluations, Meta, Run
+from grposcope.runs.run import Evaluations, Meta, Run, no_groups
 
 ROWS = 300
 LEVEL = 0.05

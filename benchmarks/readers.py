@@ -34,11 +34,11 @@ except ImportError:
     orjson = None  # type: ignore[assignment]
 
 from grposcope.runs import read
-from grposcope.runs.formats.source import Source
+from grposcope.runs.formats.log_file import LogFile
 
 PEAK = """
 import sys
-from grposcope.runs import read, sniff
+from grposcope.runs import read
 if len(sys.argv) > 1:
     read(sys.argv[1])
 print(int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024)
@@ -79,7 +79,7 @@ def by_orjson(path: Path) -> None:
 
 def by_arrow(path: Path) -> None:
     """Every piece through Arrow on one thread, and nothing kept."""
-    for _, piece in Source(path).pieces():
+    for _, piece in LogFile(path).pieces():
         options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(piece) + 1)
         pyarrow.json.read_json(pa.BufferReader(piece), read_options=options)
 

@@ -21,6 +21,8 @@ from grposcope.formatting import HIDDEN
 NAMED: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Strings that stand for the numbers JSON does not have: `dumps` writes them, `finite_or_named` reads them back."""
 
+_WORDS = {**NAMED, "nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
 MEND = "mend or delete that line, or restore the file from a copy"
 """What to do about a line of a record that cannot be read."""
 
@@ -158,7 +160,7 @@ def _plain_or_gzip(path: Path) -> IO[bytes]:
 
 
 def json_number(value: Any) -> float | None:
-    """A JSON value as a number: NaN for null, the strings of NAMED too; None for what is no number.
+    """A JSON value as a number: NaN for null, also the strings NaN, Infinity, inf, …; None for any other value.
 
     A number larger than any float is infinite; true is 1.
     """
@@ -169,7 +171,7 @@ def json_number(value: Any) -> float | None:
             return math.inf if value > 0 else -math.inf
     if value is None:
         return math.nan
-    return NAMED.get(value) if isinstance(value, str) else None
+    return _WORDS.get(value) if isinstance(value, str) else None
 
 
 def finite_or_named(content: Any) -> Any:

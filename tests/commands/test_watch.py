@@ -330,7 +330,7 @@ def test_reading_rests_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_log_is_read_only_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(jsonl(rows(10)))
-    log = tail.Log(path)
+    log = tail.GrowingLog(path)
     assert log.look()
     monkeypatch.setattr(tail, "read", None)
     assert not log.look()

@@ -14,8 +14,7 @@ from grposcope.diagnosis import Finding, alarms, webhook
 from grposcope.diagnosis.alarms import Alarm, Alarms, modes
 from grposcope.errors import UserError
 from grposcope.facts.diagnosis import alarm_line
-from grposcope.runs.normalize import no_evaluations, no_groups
-from grposcope.runs.run import Meta, Run
+from grposcope.runs.run import Meta, Run, no_evaluations, no_groups
 
 
 def run(rows: int) -> Run:

@@ -12,9 +12,9 @@ import pytest
 import synthetic_series as made
 from grposcope.diagnosis import diagnose
 from grposcope.diagnosis.diagnose import holm
-from grposcope.diagnosis.how_to_log import HOW
 from grposcope.diagnosis.rules import RULES, minor_modes
 from grposcope.facts.diagnosis import verdict
+from grposcope.runs.trainers import how_to_log
 from synthetic_series import Columns, U, flagged
 
 
@@ -106,7 +106,7 @@ def test_missing_metrics_are_named_with_a_way_to_log_them() -> None:
     findings = diagnose(made.run({"reward": made.healthy()["reward"]}))
     untold = [f for f in findings if f.status == "cannot tell"]
     assert {"entropy collapse", "kl blow-up", "length", "gradient spikes"} <= {f.mode for f in untold}
-    assert {name for f in untold for name in f.missing} <= HOW.keys()
+    assert all("TRL: " in how_to_log(name) for f in untold for name in f.missing)
 
 
 def test_short_runs_cannot_be_told() -> None:

@@ -18,10 +18,11 @@ import pytest
 
 from engines import tiny_trl
 from grposcope.diagnosis import diagnose
-from grposcope.engines import trl, trl_completions
+from grposcope.engines import trl
 from grposcope.engines.trl import GRPOscopeCallback
 from grposcope.errors import UserError
 from grposcope.runs import read
+from grposcope.runs.trainers import trl_completions
 
 FUNCTION = "right"
 
@@ -278,10 +279,10 @@ def completions(path: Path, prompts: Sequence[Any], **rewards: Sequence[float | 
 
 
 def test_groups_are_the_weighted_sums(tmp_path: Path) -> None:
-    path = trl_completions.file(tmp_path, 7)
+    path = trl_completions.file_of(tmp_path, 7)
     none = [None, None, None, 2.0]
     completions(path, ["p", "p", "q", "q"], a=[1.0, 0.0, None, 1.0], b=none)
-    rows = trl_completions.read(path, 7, ["a", "b"], [2.0, 0.5], 2)
+    rows = trl_completions.group_rows(path, 7, ["a", "b"], [2.0, 0.5], 2)
     assert rows[0]["rewards"] == [2.0, 0.0]
     assert math.isnan(rows[1]["rewards"][0])
     assert rows[1]["rewards"][1] == 3.0
@@ -292,19 +293,21 @@ def test_groups_are_the_weighted_sums(tmp_path: Path) -> None:
         (["c"], 2, "lacks the column 'c'"),
         (["a"], 4, "mixes prompts"),
     ):
-        with pytest.raises(ValueError, match=words):
-            trl_completions.read(path, 7, names, None, size)
+        with pytest.raises(UserError, match=words):
+            trl_completions.group_rows(path, 7, names, None, size)
     path.write_bytes(b"PAR1 no")
-    with pytest.raises(ValueError, match="cannot be read"):
-        trl_completions.read(path, 7, ["a"], None, 2)
+    with pytest.raises(UserError, match="cannot be read"):
+        trl_completions.group_rows(path, 7, ["a"], None, 2)
 
 
 def test_names_of_problems() -> None:
     talk = [{"role": "system", "content": "s" * 500}, {"role": "user", "content": "1+1?"}]
-    assert trl_completions.problem(talk).endswith(" 1+1?")
-    assert trl_completions.problem(talk) != trl_completions.problem([talk[0], {"role": "user", "content": "1+2?"}])
-    assert "\n" not in trl_completions.problem("a\nb")
-    assert len(trl_completions.problem("a" * 9999)) < 80
+    assert trl_completions.problem_name(talk).endswith(" 1+1?")
+    assert trl_completions.problem_name(talk) != trl_completions.problem_name(
+        [talk[0], {"role": "user", "content": "1+2?"}]
+    )
+    assert "\n" not in trl_completions.problem_name("a\nb")
+    assert len(trl_completions.problem_name("a" * 9999)) < 80
 
 
 def test_groups_of_steps_whose_rollouts_were_logged(tmp_path: Path) -> None:
@@ -316,7 +319,7 @@ def test_groups_of_steps_whose_rollouts_were_logged(tmp_path: Path) -> None:
         play.state.global_step = step
         play.event("log", logs=logged(step))
         extra = 4 if step < 3 else 3
-        path = trl_completions.file(tmp_path, step)
+        path = trl_completions.file_of(tmp_path, step)
         completions(path, ["p"] * 4 + ["q"] * extra, right=[0.0, 1.0] * 2 + [1.0] * extra)
     play.event("train_end")
     groups = read(tmp_path / "grposcope").groups

@@ -14,8 +14,7 @@ from grposcope.report import page
 from grposcope.report.charts import base
 from grposcope.report.sections import diagnosis
 from grposcope.runs import read
-from grposcope.runs.normalize import no_evaluations, no_groups
-from grposcope.runs.run import Meta, Run
+from grposcope.runs.run import Meta, Run, no_evaluations, no_groups
 
 HOSTILE = "</script><script>alert(1)</script>\x1b[2J\u202e"
 

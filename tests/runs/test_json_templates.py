@@ -1,4 +1,4 @@
-"""Columns by layout: those of json.loads line by line, bit for bit, and None wherever it is not sure."""
+"""Columns by template: those of json.loads line by line, bit for bit, and None wherever it is not sure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import trainer_logs as logs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grposcope.files import json_number
 from grposcope.runs import read
-from grposcope.runs.columns import flat, number
+from grposcope.runs.columns import flat
 from grposcope.runs.formats import json_templates, jsonl
 
 TEXTS = st.one_of(st.text(max_size=5), st.sampled_from(["NaN", "inf", "0.5", '"', "\\", "x" * 250]))
@@ -27,13 +28,13 @@ KEYS = (
 )
 
 
-def plainly(data: bytes, unwrap: str = "") -> json_templates.Table:
+def plainly(data: bytes, unwrap: str = "") -> json_templates.Block:
     """Every line by itself."""
     rows = [flat(jsonl.unwrapped(json.loads(line), unwrap)) for line in data.split(b"\n")[:-1]]
-    found = json_templates.Table({}, {})
+    found = json_templates.Block({}, {})
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
-        numbers = [number(value) for value in values]
+        numbers = [json_number(value) for value in values]
         if any(name in row and n is not None for row, n in zip(rows, numbers, strict=True)):
             found.columns[name] = np.array([math.nan if n is None else n for n in numbers])
         if None in numbers:
@@ -41,7 +42,7 @@ def plainly(data: bytes, unwrap: str = "") -> json_templates.Table:
     return found
 
 
-def equal(found: json_templates.Table | None, data: bytes, unwrap: str = "") -> bool:
+def equal(found: json_templates.Block | None, data: bytes, unwrap: str = "") -> bool:
     assert found is not None
     expected = plainly(data, unwrap)
     for name, column in expected.columns.items():
@@ -58,7 +59,7 @@ def equal(found: json_templates.Table | None, data: bytes, unwrap: str = "") -> 
     ascii_only=st.booleans(),
     nest=st.booleans(),
 )
-def test_lines_in_a_few_layouts(
+def test_lines_in_a_few_templates(
     shapes: list[tuple[tuple[str, ...], list[Any]]], texts: list[str], compact: bool, ascii_only: bool, nest: bool
 ) -> None:
     rows: list[dict[str, Any]] = [dict(zip(keys, values, strict=False)) for keys, values in shapes]
@@ -128,8 +129,8 @@ def test_what_is_no_text_is_left_to_the_caller(value: str) -> None:
     assert json_templates.table(f'{{"step": 1, "kl": "x"}}\n{{"step": 2, "kl": {value}}}\n'.encode()) is None
 
 
-def test_more_layouts_than_are_tried() -> None:
-    rows = [{"step": s, **{f"k{j}": j for j in range(s % json_templates.LAYOUTS)}} for s in range(100)]
+def test_more_templates_than_are_tried() -> None:
+    rows = [{"step": s, **{f"k{j}": j for j in range(s % json_templates.TEMPLATES)}} for s in range(100)]
     data = "".join(json.dumps(row) + "\n" for row in rows).encode()
     assert equal(json_templates.table(data), data)
     more = "".join(json.dumps({**row, f"x{row['step'] // 50}": 1}) + "\n" for row in rows).encode()
@@ -137,14 +138,14 @@ def test_more_layouts_than_are_tried() -> None:
 
 
 def test_many_keys_in_few_lines_each_do_not_fill_the_memory() -> None:
-    """Two layouts of a thousand keys and a thousand lines without: a dense table would be larger than the text."""
+    """Two templates of a thousand keys and a thousand lines without: a dense table would be larger than the text."""
     wide = ["".join(json.dumps({f"{name}{k}": 1 for k in range(1000)}) + "\n") for name in "ab"]
     assert json_templates.table("".join([*wide, '{"s": 1}\n' * 10_000]).encode()) is None
 
 
 def test_usual_logs_are_read_in_bulk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """verl's evaluations come with keys of their own, every ten steps."""
-    monkeypatch.setattr(jsonl, "_by_line", lambda *given: pytest.fail("line by line"))
+    monkeypatch.setattr(jsonl, "_parsed", lambda *given: pytest.fail("line by line"))
     rows = []
     for step in range(1, 61):
         data = {**logs.verl_row(step), "actor/grad_norm": math.nan if step == 7 else 0.5}

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,15 @@ import pyarrow.parquet
 import pytest
 import trainer_logs as logs
 
+from grposcope.diagnosis import diagnose
 from grposcope.errors import UserError
 from grposcope.runs import Run, metrics, read
+from grposcope.runs.columns import ColumnBuilder, RawLog
+from grposcope.runs.formats import FORMATS
+from grposcope.runs.formats.log_file import LogFile, LogKind
 from grposcope.runs.run import Sparse, Texts
+from grposcope.runs.trainers import TRAINERS, how_to_log
+from grposcope.runs.trainers.trainer import Trainer
 
 
 def note(run: Run, words: str) -> str:
@@ -495,7 +502,7 @@ def test_damage_is_counted_and_named(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text("\n".join(rows) + "\n" + '{"step": 10, "rew')
     run = read(tmp_path / "log.jsonl")
     assert run.steps == 8
-    assert note(run, "no JSON objects") == "1 lines are no JSON objects and were left out: 4"
+    assert note(run, "no JSON objects") == "log.jsonl: 1 lines are no JSON objects and were left out: 4"
     assert "line 10: the last line is unfinished" in note(run, "unfinished")
     (tmp_path / "log.jsonl").write_text("\n".join(rows))
     assert read(tmp_path / "log.jsonl").steps == 8, "a whole last line needs no newline"
@@ -507,9 +514,7 @@ def test_damage_is_counted_and_named(tmp_path: Path) -> None:
 
 
 def test_a_new_key_in_every_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from grposcope.runs import columns as frame
-
-    monkeypatch.setattr(frame, "CELLS", 4000)
+    monkeypatch.setattr("grposcope.runs.columns.CELLS", 4000)
     rows = [{"step": s, "reward": 1.0, f"id {s}": s} for s in range(1, 401)]
     run = read(lines(tmp_path / "log.jsonl", rows))
     assert run.steps == 400
@@ -581,20 +586,74 @@ def test_folders_of_several_logs_are_refused(tmp_path: Path) -> None:
         read(tmp_path / "all")
 
 
-def test_every_alias_is_of_one_metric() -> None:
-    """No key of an engine is two metrics, and every name that a key can have is defined."""
-    for engine in ("trl", "verl", "openrlhf"):
-        keys = [key for m in (*metrics.METRICS.values(), *metrics.LOGGED.values()) for key in m.aliases.get(engine, ())]
-        assert len(keys) == len(set(keys))
-        assert all(metrics.canonical(engine, key) for key in keys)
+@pytest.mark.parametrize("trainer", TRAINERS.values(), ids=lambda trainer: trainer.name)
+def test_every_key_of_a_trainer_is_one_metric(trainer: Trainer) -> None:
+    known = metrics.METRICS.keys() | metrics.LOGGED.keys()
+    keys = [key for same in trainer.keys.values() for key in same]
+    assert len(keys) == len(set(keys))
+    assert trainer.keys.keys() <= known
+    assert (trainer.usual_keys or {}).keys() <= known
+    assert all(trainer.metric(key) in known for key in keys)
+
+
+def test_names_of_metrics_are_used_once() -> None:
     assert not metrics.METRICS.keys() & metrics.LOGGED.keys()
     for names in metrics.VARIANTS.values():
         assert set(names) <= metrics.METRICS.keys() | metrics.LOGGED.keys()
-    assert metrics.canonical("verl", "actor/ppo_kl") != metrics.canonical("verl", "actor/kl_loss")
+    verl = TRAINERS["verl"]
+    assert verl.metric("actor/ppo_kl") != verl.metric("actor/kl_loss")
 
 
 def test_the_page_lists_every_key() -> None:
     page = (Path(__file__).parents[2] / "docs" / "readers.md").read_text()
-    for m in (*metrics.METRICS.values(), *metrics.LOGGED.values()):
-        for keys in m.aliases.values():
-            assert not [key for key in (m.name, *keys) if f"`{key}`" not in page]
+    for trainer in TRAINERS.values():
+        told = {name for metric, keys in trainer.keys.items() for name in (metric, *keys)}
+        assert not [name for name in told if f"`{name}`" not in page]
+
+
+def test_a_new_trainer_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer that prints “toy 3: r=0.5”, entered in TRAINERS, is read and diagnosed."""
+
+    def read_toy(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+        rows = ColumnBuilder()
+        for line, text, _ in file.lines():
+            if match := re.fullmatch(r"toy (\d+): r=(.+) h=(.+)", text):
+                rows.row(line, {"step": int(match[1]), "toy_reward": float(match[2]), "h": float(match[3])})
+        return RawLog(file.path, rows, "toy")
+
+    toy = Trainer(
+        "toy", "Toy", recognises=lambda keys: "toy_reward" in keys,
+        keys={"reward": ("toy_reward",), "entropy": ("h",)}, conventions={"ddof": 0, "eps": 0.5},
+        logs=(LogKind(read_toy, printed=re.compile(rb"toy \d+: r=")),), how_to_log={"kl": "toy --kl"},
+    )  # fmt: skip
+    monkeypatch.setitem(TRAINERS, "toy", toy)
+    rng = np.random.default_rng(0)
+    text = "".join(f"toy {s}: r={0.5 + 0.01 * rng.normal():.6f} h={2.0 ** (-s / 4):.9f}\n" for s in range(1, 101))
+    (tmp_path / "out.log").write_text("hello\n" + text)
+    run = read(tmp_path / "out.log")
+    assert (run.meta.engine, run.steps, run.setting("eps"), run.keys["reward"]) == ("toy", 100, 0.5, "toy_reward")
+    assert "entropy collapse" in {finding.mode for finding in diagnose(run) if finding.status == "flagged"}
+    assert "Toy: toy --kl" in how_to_log("kl")
+    lines(tmp_path / "metrics.jsonl", [{"step": s, "toy_reward": 0.1 * s} for s in (1, 2)])
+    assert read(tmp_path / "metrics.jsonl").meta.engine == "toy", "by its keys, in a format that is known"
+
+
+def test_a_new_format_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that begin with TOY! and hold three little-endian float64 per row, entered in FORMATS, are read."""
+
+    def read_toy(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+        content = b"".join(file.blocks())[4:]
+        rows = ColumnBuilder()
+        for number, (step, reward, length) in enumerate(np.frombuffer(content, "<f8").reshape(-1, 3).tolist(), 1):
+            rows.row(number, {"step": step, "reward": reward, "completions/mean_length": length})
+        return RawLog(file.path, rows, place="row")
+
+    monkeypatch.setitem(FORMATS, "toy", LogKind(read_toy, file=lambda file: file.head.startswith(b"TOY!")))
+    steps = np.arange(1.0, 101)
+    table = np.stack([steps, np.linspace(0.2, 0.8, 100), np.full(100, 30.0)], axis=1)
+    (tmp_path / "log.toy").write_bytes(b"TOY!" + table.astype("<f8").tobytes())
+    run = read(tmp_path / "log.toy")
+    assert run.meta.engine == "trl", "formats know nothing of trainers: those are found by the keys"
+    np.testing.assert_array_equal(run.table["reward"], table[:, 1])
+    assert run.table["length"][0] == 30.0
+    assert {finding.status for finding in diagnose(run)} == {"ok", "cannot tell"}

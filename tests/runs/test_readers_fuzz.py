@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from grposcope.errors import UserError
 from grposcope.runs import Run, read
-from grposcope.runs.formats.source import Source, clean, number, pairs
+from grposcope.runs.formats.console import clean, printed_number, printed_pairs
+from grposcope.runs.formats.log_file import LogFile
 
 QUIET = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -206,10 +207,10 @@ def test_numbers_come_back_exactly(tmp_path: Path, rows: list[dict[str, float]])
 @given(text=st.text(max_size=200))
 def test_printed_text(text: str) -> None:
     assert len(clean(text)) <= len(text)
-    assert all(isinstance(key, str) for key in pairs(text))
-    found = number(text)
+    assert all(isinstance(key, str) for key in printed_pairs(text))
+    found = printed_number(text)
     assert found is None or isinstance(found, float)
-    assert number(repr(1.5e-7)) == 1.5e-7
+    assert printed_number(repr(1.5e-7)) == 1.5e-7
 
 
 def page(html: str) -> bytes:
@@ -274,7 +275,7 @@ def test_pieces_are_the_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     content = b"\n".join(b"x" * int(size) for size in rng.integers(0, 300_000, 40))
     (tmp_path / "f").write_bytes(content)
-    pieces = list(Source(tmp_path / "f").pieces())
+    pieces = list(LogFile(tmp_path / "f").pieces())
     assert b"".join(piece for _, piece in pieces) == content
     assert [first for first, _ in pieces] == [
         1 + content[:at].count(b"\n") for at in np.cumsum([0, *(len(piece) for _, piece in pieces)])[:-1]

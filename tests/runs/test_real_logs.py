@@ -118,11 +118,11 @@ def test_the_wandb_file_by_another_reading() -> None:
 def test_the_wandb_file_by_the_wandb_package() -> None:
     protocol = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     from grposcope.runs.formats import wandb
-    from grposcope.runs.formats.source import Source
+    from grposcope.runs.formats.log_file import LogFile
 
     run = read(DATA / "verl" / "short-healthy.wandb")
     rewards = []
-    for data in wandb._records(Source(DATA / "verl" / "short-healthy.wandb")):
+    for data in wandb._records(LogFile(DATA / "verl" / "short-healthy.wandb")):
         record = protocol.Record()
         record.ParseFromString(data)
         if record.WhichOneof("record_type") == "history":

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -27,15 +26,16 @@ from transformers import TrainerCallback
 
 from grposcope.diagnosis.alarms import Alarm, Alarms, modes
 from grposcope.diagnosis.webhook import Webhook
-from grposcope.engines import trl_completions, trl_record
+from grposcope.engines import trl_record
 from grposcope.errors import UserError
 from grposcope.facts.diagnosis import alarm_line, alarm_message, flagged_modes, verdict
+from grposcope.files import json_number
 from grposcope.formatting import visible
-from grposcope.runs import RunWriter, metrics, read
-from grposcope.runs.columns import number
+from grposcope.runs import RunWriter, read
 from grposcope.runs.run import Run
 from grposcope.runs.tail import Pace
-from grposcope.runs.trainers import definitions
+from grposcope.runs.trainers import trl_completions
+from grposcope.runs.trainers.trl import COMPONENT, TRL
 
 BUDGET = 0.005
 """Share of the run's time that judging it may take, at most."""
@@ -135,7 +135,7 @@ class GRPOscopeCallback(TrainerCallback):
         if self._row and self._row["step"] != step:
             self._flush(args, state)
         self._row = {**self._row, **logs, "step": step}
-        odd = {name for name in URGENT if name in logs and not math.isfinite(_number(logs[name]))}
+        odd = {name for name in URGENT if name in logs and _is_not_finite(logs[name])}
         self._urgent |= bool(odd - self._odd)
         self._odd |= odd
 
@@ -192,7 +192,7 @@ class GRPOscopeCallback(TrainerCallback):
         if self._record is None or not row or row["step"] <= self._written:
             return
         self._written = row["step"]
-        values = {key: found for key, value in row.items() if key != "step" and (found := number(value)) is not None}
+        values = {key: x for key, value in row.items() if key != "step" and (x := json_number(value)) is not None}
         names = self._names.get(tuple(values)) or self._name(values)
         self._record.step({"step": row["step"], **dict(zip(names, values.values(), strict=True))})
         self._record.phase("training", state.global_step, state.max_steps)
@@ -208,39 +208,39 @@ class GRPOscopeCallback(TrainerCallback):
     def _name(self, values: Mapping[str, float]) -> list[str]:
         """Learn our names of TRL's keys; version and settings decide where a key has had several meanings."""
         columns = {key: np.array([value]) for key, value in values.items()}
-        found = definitions.names("trl", columns, self._settings, self._settings["window"])[0]
-        names = self._names[tuple(values)] = [found.get(key, key) for key in values]
-        functions = [match[1] for key in values if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
+        defined, _ = TRL.definitions(columns, self._settings, self._settings["window"])
+        names = self._names[tuple(values)] = [defined.get(key, key) for key in values]
+        functions = [match["name"] for key in values if (match := COMPONENT.fullmatch(key)) and match["what"] == "mean"]
         self._functions = tuple(functions) or self._functions
         return names
 
     def _groups(self, args: Any, step: int) -> None:
         """Record the groups of the batch that TRL wrote down at this step."""
         assert self._record is not None
-        path = trl_completions.file(Path(args.output_dir), step)
+        path = trl_completions.file_of(Path(args.output_dir), step)
         if not path.exists():
             return
         size = int(self._settings.get("group") or 0)
         try:
-            rows = trl_completions.read(path, step, self._functions, args.reward_weights, size)
-        except ValueError as error:
+            rows = trl_completions.group_rows(path, step, self._functions, args.reward_weights, size)
+        except UserError as error:
             if "groups" not in self._odd:
                 self._odd.add("groups")
-                _say(f"grposcope: {path} {error}; its groups are not recorded")
+                _say(f"grposcope: {error}; its groups are not recorded")
             return
         self._record.group(rows)
 
     def _evaluation(self, step: int, logs: Mapping[str, Any]) -> None:
         assert self._record is not None
-        found: dict[str, Any] = {}
+        row: dict[str, Any] = {}
         for key, value in logs.items():
             name = key.removeprefix("eval_")
             if isinstance(value, int | float):
                 flag = "no standard error in the log"
                 estimate = {"value": float(value), "se": math.nan, "n": 0, "flag": flag}
-                found[metrics.canonical("trl", name) or name] = estimate
-        if found:
-            self._record.evaluation({"step": step, **found})
+                row[TRL.metric(name) or name] = estimate
+        if row:
+            self._record.evaluation({"step": step, **row})
 
     def _judge(self) -> Run:
         """Diagnose the record, and say what is new; the run as it was read."""
@@ -257,9 +257,9 @@ class GRPOscopeCallback(TrainerCallback):
         return run
 
 
-def _number(value: Any) -> float:
-    found = number(value)
-    return math.nan if found is None else found
+def _is_not_finite(value: Any) -> bool:
+    number = json_number(value)
+    return number is None or not math.isfinite(number)
 
 
 def _say(line: str, level: int = logging.INFO) -> None:

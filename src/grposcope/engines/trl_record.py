@@ -21,7 +21,7 @@ from grposcope.files import dumps
 from grposcope.runs import RunWriter
 from grposcope.runs.environment import environment
 from grposcope.runs.native.schema import LINES, ModelInfo, RunConfig
-from grposcope.runs.trainers.config_keys import settings as settings_of
+from grposcope.runs.trainers.trl import TRL
 
 ALARMS = "alarms.jsonl"
 """File of the record with the alarms, a line each."""
@@ -32,12 +32,12 @@ _STEP = re.compile(rb'\{"step": (\d+)[,}]')
 def settings(args: Any, state: Any) -> dict[str, Any]:
     """The trainer's settings under our names, and `window`, the steps that each row is the mean over."""
     every = args.logging_steps if isinstance(args.logging_steps, int) and args.logging_steps >= 1 else 1
-    given: dict[str, Any] = {"trainer": "rloo" if "RLOO" in type(args).__name__ else "grpo", "window": every}
+    known: dict[str, Any] = {"trainer": "rloo" if "RLOO" in type(args).__name__ else "grpo", "window": every}
     with contextlib.suppress(PackageNotFoundError):
-        given["trl_version"] = version("trl")
+        known["trl_version"] = version("trl")
     if state.max_steps and state.max_steps > 0:
-        given["steps"] = state.max_steps
-    return settings_of("trl", args.to_dict(), given)
+        known["steps"] = state.max_steps
+    return TRL.settings(args.to_dict(), {}, known)
 
 
 def begin(folder: Path, args: Any, known: Mapping[str, Any], model: Any) -> tuple[RunWriter, str]:

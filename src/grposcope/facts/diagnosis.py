@@ -9,11 +9,11 @@ from typing import Any
 
 from grposcope.diagnosis.alarms import Alarm
 from grposcope.diagnosis.findings import Evidence, Finding, Status
-from grposcope.diagnosis.how_to_log import HOW
 from grposcope.diagnosis.quantities import Quantities
 from grposcope.diagnosis.rules import minor_modes
 from grposcope.facts import learning
 from grposcope.runs.run import Run
+from grposcope.runs.trainers import how_to_log
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def describe(finding: Finding) -> Description:
         finding.because,
         tuple(_phrase(evidence) for evidence in finding.evidence),
         finding.advice,
-        {name: HOW.get(name, f"log {name}") for name in finding.missing},
+        {name: how_to_log(name) for name in finding.missing},
     )
 
 

@@ -30,7 +30,7 @@ from grposcope.runs.metrics import VARIANTS, metric, variant
 from grposcope.runs.native import schema
 from grposcope.runs.native.schema import ENDED, Phase, RunConfig
 from grposcope.runs.run import Floats, Run
-from grposcope.runs.tail import READING, Log, Pace, Tail
+from grposcope.runs.tail import READING, GrowingLog, Pace, Tail
 
 SHOWN = (
     "reward", "dead_fraction", "entropy", "kl", "kl_old", "length", "truncated", "clip", "grad_norm",
@@ -94,7 +94,7 @@ class Watcher:
         self.path = path
         self.settings = settings
         self.record: GrowingRecord | None = None
-        self.log = Log(path, settings)
+        self.log = GrowingLog(path, settings)
         self.alarms = Alarms(minor=minor)
         self.verdict = ""
         self.problem = ""
@@ -114,7 +114,7 @@ class Watcher:
         """
         place = self.path / RECORD if schema.is_record(self.path / RECORD) else self.path
         if self.record is None and schema.is_record(place):
-            self.record, self.log = GrowingRecord(place), Log(place, self.settings)
+            self.record, self.log = GrowingRecord(place), GrowingLog(place, self.settings)
         if self.record is not None:
             self.record.look(now)
             self.problem = ""
@@ -301,7 +301,7 @@ class GrowingRecord:
             return 0.0
 
 
-def _of_log(log: Log, problem: str) -> Snapshot:
+def _of_log(log: GrowingLog, problem: str) -> Snapshot:
     """The log of another trainer as it was last read."""
     run = log.run
     if run is None:

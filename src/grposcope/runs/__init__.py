@@ -1,6 +1,7 @@
-"""Records of training runs: what the trainer writes, and `read` to have it as tables."""
+"""Records of training runs: what trainers write to disk, and `read`, which makes a Run of it."""
 
+from grposcope.runs.detect import read
 from grposcope.runs.native.writer import RunWriter
-from grposcope.runs.run import Run, read
+from grposcope.runs.run import Run
 
 __all__ = ["Run", "RunWriter", "read"]

@@ -1,49 +1,45 @@
-"""Rows of a log gathered into columns: a row at a time or in blocks, whatever keys each has.
+"""What a reader makes of a log: its rows gathered into columns, and what else the log says (`RawLog`).
 
-Rows with the same keys are converted together, which costs less than parsing them did. Keys whose
-values are no numbers are counted and shown; keys too sparse for a column of their own are kept apart,
-so that a log with a new key in every line does not fill the memory.
+Rows may have different keys. Those with the same keys are converted together, which costs less than parsing them did.
+Keys whose values are not numbers are counted, with examples; keys too sparse for a column of their own are kept as
+`Sparse`, so that a log with a new key in every line does not fill the memory.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from grposcope.runs.run import Floats, Ints, Sparse, Texts
+from grposcope.errors import UserError
+from grposcope.files import json_number
+from grposcope.runs.run import Floats, Groups, Ints, Rollout, Sparse, Texts
+from grposcope.ustat import dead_groups
 
 TOGETHER = 4096
-"""Rows that are converted at a time."""
+"""Number of rows that are converted at a time."""
 
 CELLS = 1 << 26
-"""Values of a dense table, 512 MiB; the sparsest keys beyond it become Sparse."""
+"""Largest number of values in the dense table, 512 MiB; the sparsest keys beyond it become Sparse."""
 
 LABELS = ("split", "phase", "mode", "run", "run_id", "run_name", "experiment", "type")
-"""Keys of text that say what a row is, whose values are kept by row."""
+"""Keys whose text says what kind of row it is; their values are kept by row."""
 
 DEPTH = 6
-"""Objects within objects whose keys are joined."""
+"""Depth of nested objects down to which keys are joined."""
 
 _NUMBERS = frozenset((int, float, bool, type(None)))
 _EXAMPLES, _SHOWN, _KEPT_LABELS = 5, 200, 100_000
-_WORDS = {
-    "NaN": math.nan,
-    "Infinity": math.inf,
-    "-Infinity": -math.inf,
-    "nan": math.nan,
-    "inf": math.inf,
-    "-inf": -math.inf,
-}
 
 
-class Frame:
-    """A table under construction; N rows in the end.
+class ColumnBuilder:
+    """Columns under construction, filled by rows and by blocks of rows; N rows in the end.
 
-    texts: key -> its values that are no numbers. labels: key of LABELS -> row -> text.
-    nonfinite: key -> values recorded as NaN, null or infinite, among rows given one at a time.
+    texts: key -> its values that are not numbers. labels: key of LABELS -> row -> text.
     """
 
     def __init__(self) -> None:
@@ -58,8 +54,13 @@ class Frame:
     def __len__(self) -> int:
         return self._count
 
+    def present(self) -> set[str]:
+        """Keys that have any number so far."""
+        self._convert()
+        return set(self._parts)
+
     def row(self, line: int, values: Mapping[str, Any]) -> None:
-        """Add one row; nested objects become keys joined by "/"."""
+        """Add one row, which stands in line `line` of the log; nested objects become keys joined by "/"."""
         for value in values.values():
             if not isinstance(value, (float, int)) and value is not None:
                 values = {key: _brief(value) for key, value in flat(values).items()}
@@ -73,7 +74,10 @@ class Frame:
     def block(
         self, lines: Ints, columns: Mapping[str, Floats], texts: Mapping[str, Sequence[str | None]] | None = None
     ) -> None:
-        """Add many rows with the same columns, NaN where a row lacks one, and texts, None where it does."""
+        """Add N rows with the same columns (N,), NaN where a row lacks one; texts (N) have None there.
+
+        lines (N,): where the rows stand in the log.
+        """
         self._convert()
         for name, values in (texts or {}).items():
             there = [k for k, value in enumerate(values) if value is not None]
@@ -85,7 +89,10 @@ class Frame:
         self._count += len(lines)
 
     def finish(self) -> tuple[Ints, dict[str, Floats], dict[str, Sparse]]:
-        """Line of each row (N,), the columns (N,) with NaN where there is no value, and what is too sparse."""
+        """Line of each row (N,); columns (N,), NaN where there is no value; and the keys too sparse for a column.
+
+        The builder is empty afterwards.
+        """
         self._convert()
         lines = np.concatenate(self._lines) if self._lines else np.empty(0, np.int64)
         sizes = {name: sum(len(rows) for rows, _ in parts) for name, parts in self._parts.items()}
@@ -119,7 +126,7 @@ class Frame:
         self._waiting_lines.clear()
 
     def _mixed(self, name: str, places: Ints, values: Sequence[Any], first: int) -> None:
-        numbers = [number(value) for value in values]
+        numbers = [json_number(value) for value in values]
         good = np.array([value is not None for value in numbers], bool)
         if good.any():
             kept = np.array([value for value in numbers if value is not None], np.float64)
@@ -129,7 +136,7 @@ class Frame:
         self._texts(name, rows, [self._waiting_lines[row - first] for row in rows], [values[k] for k in bad])
 
     def _texts(self, name: str, rows: Sequence[int], lines: Sequence[int], values: Sequence[Any]) -> None:
-        """Count values that are no numbers, in the order of their lines, and keep the first few and all labels."""
+        """Count values that are not numbers, in the order of their lines; keep the first few, and all labels."""
         if not values:
             return
         known = self.texts.get(name, Texts(0, lines[0], ()))
@@ -147,8 +154,78 @@ class Frame:
                     kept[row] = value[:_SHOWN]
 
 
+@dataclass
+class RawLog:
+    """A log as its reader found it; `runs.normalize` makes a Run of it.
+
+    rows:      the metrics under the keys of the log.
+    engine:    name of the trainer, "" to recognise it by the keys.
+    canonical: whether the keys are already our names, as where a reader made the metrics itself.
+    notes:     what was left out or assumed, a sentence each.
+    logged:    the configuration as the trainer logged it.
+    measured:  settings under our names that the content shows, such as the group size; any other source goes first.
+    place:     what the number of a row counts: line, row, entry.
+    window:    optimiser steps that each row is the mean over, None to take it from the distance of the rows.
+    name:      of the run, "" for that of the file or folder.
+    """
+
+    source: Path
+    rows: ColumnBuilder
+    engine: str = ""
+    canonical: bool = False
+    status: str = "unknown"
+    notes: list[str] = field(default_factory=list)
+    logged: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    groups: Groups | None = None
+    rollouts: Mapping[int, tuple[Rollout, ...]] = field(default_factory=dict)
+    window: int | None = None
+    place: str = "line"
+    name: str = ""
+
+
+def log_of_groups(
+    source: Path, engine: str, groups: Groups, rollouts: Mapping[int, tuple[Rollout, ...]], notes: list[str]
+) -> RawLog:
+    """A log whose metrics are made of its groups: reward, reward_std within groups (ddof 1), dead_fraction.
+
+    UserError where there is no group.
+    """
+    if not len(groups):
+        raise UserError(f"{source}: no groups of rollouts in it; give the folder that the trainer writes them to")
+    rows, sizes = ColumnBuilder(), groups.sizes
+    starts = groups.offsets[:-1]
+    mean = np.add.reduceat(groups.rewards, starts) / sizes
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = np.sqrt(np.add.reduceat((groups.rewards - np.repeat(mean, sizes)) ** 2, starts) / (sizes - 1))
+    dead = dead_groups.is_dead_ragged(groups.rewards, groups.offsets)
+    for step in np.unique(groups.step):
+        here = groups.step == step
+        rows.row(
+            int(step),
+            {
+                "step": int(step),
+                "reward": float(np.average(mean[here], weights=sizes[here])),
+                "reward_std": float(np.mean(spread[here][sizes[here] > 1])) if (sizes[here] > 1).any() else np.nan,
+                "dead_fraction": float(dead[here].mean()),
+                "rollouts_trained": int(sizes[here].sum()),
+            },
+        )
+    return RawLog(
+        source,
+        rows,
+        engine,
+        canonical=True,
+        notes=[*notes, "the metrics are made of the rollouts, since no others are here"],
+        measured={"group": int(sizes[0])} if (sizes == sizes[0]).all() else {},
+        groups=groups,
+        rollouts=rollouts,
+        place="step",
+    )
+
+
 def _column(values: Sequence[Any]) -> Floats | None:
-    """Numbers and null as an array; None if there is anything else, or a number larger than any float."""
+    """Numbers and nulls as a float64 array; None if there is anything else, or a number larger than any float."""
     if not _NUMBERS.issuperset(map(type, values)):
         return None
     try:
@@ -158,7 +235,7 @@ def _column(values: Sequence[Any]) -> Floats | None:
 
 
 def _brief(value: Any) -> Any:
-    """What is kept of a value until it is converted: long texts and lists would fill the memory."""
+    """A value shortened until it is converted: long texts and lists would fill the memory."""
     if isinstance(value, str):
         return value[:_SHOWN]
     if isinstance(value, list | dict):
@@ -166,25 +243,13 @@ def _brief(value: Any) -> Any:
     return value
 
 
-def number(value: Any) -> float | None:
-    """A JSON value as a number: null and the strings of non-finite numbers too; None for what is no number."""
-    if isinstance(value, (int, float)):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
-    if value is None:
-        return math.nan
-    return _WORDS.get(value) if isinstance(value, str) else None
-
-
 def flat(values: Mapping[str, Any], depth: int = DEPTH) -> dict[str, Any]:
-    """Nested objects as one, keys joined by "/"; what is deeper than `depth` stays as it is."""
+    """A nested object as a flat one, with keys joined by "/"; objects deeper than `depth` stay as they are."""
     return dict(leaves(values, depth))
 
 
 def leaves(values: Mapping[str, Any], depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
-    """Keys and values in order as `flat` joins them, also those that `flat` would put under one key."""
+    """(joined key, value) in the order of the text; unlike in `flat`, a joined key may occur twice."""
     for key, value in values.items():
         if isinstance(value, dict) and depth:
             for inner, part in leaves(value, depth - 1):

@@ -1,45 +1,46 @@
-"""Finds the reader for a path, by what stands in it and not by its name.
+"""Finds the reader of a log by what stands in it, not by its name; docs/readers.md lists what can be read.
 
-docs/readers.md lists what can be read. Pickles (training_args.bin, .pt) are refused unopened, since
-loading one runs code.
+Formats that nobody else writes are asked first, then the trainers, then formats that may hold anybody's metrics.
+Pickles (training_args.bin, .pt) are refused unopened, since loading one runs code.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from grposcope.errors import UserError
-from grposcope.runs import probe  # fmt: skip
-from grposcope.runs.formats import csv, notebook, tensorboard, wandb
-from grposcope.runs.formats.jsonl import loaded
-from grposcope.runs.formats.source import Source
-from grposcope.runs.native import reader as own
-from grposcope.runs.normalize import no_evaluations, no_groups
-from grposcope.runs.run import Meta, Run
-from grposcope.runs.trainers import openrlhf, trl, trl_completions, trl_console, verl_console, verl_jsonl, verl_rollouts
+from grposcope.runs import probe
+from grposcope.runs.formats import FORMATS, parquet
+from grposcope.runs.formats.log_file import LogFile, LogKind
+from grposcope.runs.normalize import normalize
+from grposcope.runs.run import Meta, Run, no_evaluations, no_groups
+from grposcope.runs.trainers import TRAINERS
 
-Reader = Callable[[Path, Mapping[str, Any]], Run]
+ENDINGS = (".jsonl", ".json", ".log", ".txt", ".out", ".csv", ".tsv", ".ipynb", ".ndjson")
+"""Endings of files in a folder that may be its one log."""
 
-CONSOLES: tuple[tuple[Callable[[bytes], bool], Reader], ...] = (
-    (verl_console.recognises, verl_console.read),
-    (openrlhf.recognises, openrlhf.read),
-    (trl_console.recognises, trl_console.read),
-)
-"""What trainers print: whether a text has such lines, and the reader."""
-
-LOGS = (".jsonl", ".json", ".log", ".txt", ".out", ".csv", ".tsv", ".ipynb", ".ndjson")
 _TRIED = 40  # files of a folder
-_CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\x1b"))  # what text has none of
 
 
-def read(place: Path, given: Mapping[str, Any]) -> Run:
-    """The run in a file or folder; UserError where there is none that can be read, or more than one."""
-    return _folder(place, given) if place.is_dir() else _file(place, given)
+def read(path: str | Path, settings: Mapping[str, Any] | None = None) -> Run:
+    """The run recorded at `path`, finished or in progress: our own record or a log that docs/readers.md lists.
+
+    settings: what the user knows and the log does not say (group, kl, trl_version, …); a record of our own has its
+    settings and ignores these. UserError where there is no run, where its record is of a newer version, where a line of
+    it is broken, or where the file is of no kind that can be read.
+    """
+    place = Path(path)
+    try:
+        if not place.exists():
+            raise UserError(f"there is no {place}; give the folder of a run, or a trainer's log")
+        return _folder(place, settings or {}) if place.is_dir() else _file(place, settings or {})
+    except PermissionError as error:
+        raise UserError(f"cannot read {error.filename or place}: {error.strerror}; change its permissions") from None
 
 
 def _of_probe(folder: Path) -> Run:
@@ -50,30 +51,23 @@ def _of_probe(folder: Path) -> Run:
     return Run(meta, record.scalars(), table, no_groups(), no_evaluations(), probes=(record,))
 
 
-def _folder(folder: Path, given: Mapping[str, Any]) -> Run:
-    if own.recognises(folder) and _ours(folder):
-        return own.read(folder)
+def _folder(folder: Path, known: Mapping[str, Any]) -> Run:
+    if _has_config(folder) and _is_native(folder):
+        return _native(folder)
     if probe.recognises(folder):
         return _of_probe(folder)
-    if trl.states(folder):
-        return trl.read_folder(folder, given)
-    if verl_rollouts.files(folder):
-        return verl_rollouts.read(folder, given)
-    if trl_completions.files(folder):
-        return trl_completions.read_alone(folder, given)
-    records = wandb.files(folder)
-    if len(records) > 1:
-        names = ", ".join(path.parent.name for path in records[:5])
-        raise UserError(f"{folder}: {len(records)} W&B runs ({names}); give the .wandb file of one")
-    if records:
-        return wandb.read(records[0], given)
-    if tensorboard.files(folder):
-        return tensorboard.read(folder, given)
-    return _only_log(folder, given)
+    for kind in (*_of_trainers(), *FORMATS.values()):
+        if kind.folder is not None and kind.folder(folder):
+            return normalize(kind.read(LogFile(folder), known), known)
+    return _only_log(folder, known)
 
 
-def _ours(folder: Path) -> bool:
-    """Whether config.json is of a record of ours; a broken one counts, so that its error is shown."""
+def _has_config(folder: Path) -> bool:
+    return (folder / "config.json").is_file()
+
+
+def _is_native(folder: Path) -> bool:
+    """Whether config.json is that of a record of our own; a broken one counts, so that its error is shown."""
     try:
         config = json.loads((folder / "config.json").read_bytes())
     except ValueError:
@@ -81,117 +75,88 @@ def _ours(folder: Path) -> bool:
     return isinstance(config, dict) and "format" in config
 
 
-def _only_log(folder: Path, given: Mapping[str, Any]) -> Run:
+def _native(folder: Path) -> Run:
+    from grposcope.runs.native import reader  # brings pyarrow
+
+    return reader.read(folder)
+
+
+def _only_log(folder: Path, known: Mapping[str, Any]) -> Run:
     """The one log among the files of a folder."""
     files = [
         path for path in sorted(folder.iterdir())
-        if path.is_file() and path.name != "config.json" and path.name.removesuffix(".gz").endswith(LOGS)
+        if path.is_file() and path.name != "config.json" and path.name.removesuffix(".gz").endswith(ENDINGS)
     ]  # fmt: skip
-    found: list[tuple[Path, Run]] = []
+    logs: list[tuple[Path, Run]] = []
     reasons: list[str] = []
     for path in files[:_TRIED]:
         try:
-            found.append((path, _file(path, given)))
+            logs.append((path, _file(path, known)))
         except UserError as error:
             reasons.append(str(error))
-        if len(found) > 1:
-            names = ", ".join(path.name for path, _ in found)
+        if len(logs) > 1:
+            names = ", ".join(path.name for path, _ in logs)
             raise UserError(f"{folder}: more than one log ({names}, …); give one of the files")
-    if found:
-        return found[0][1]
+    if logs:
+        return logs[0][1]
+    kinds = [kind.folder for kind in _of_trainers() if kind.folder is not None]
     runs = [
-        path.name for path in sorted(folder.iterdir()) if path.is_dir() and (own.recognises(path) or trl.states(path))
-    ]
+        path.name for path in sorted(folder.iterdir())
+        if path.is_dir() and (_has_config(path) or any(recognises(path) for recognises in kinds))
+    ]  # fmt: skip
     if runs:
         raise UserError(f"{folder}: a folder of {len(runs)} runs ({', '.join(runs[:5])}); give one of them")
-    if own.recognises(folder):
-        return own.read(folder)  # says that its config.json is another program's
+    if _has_config(folder):
+        return _native(folder)  # says that its config.json is another program's
     hint = f" ({reasons[0]})" if reasons else ""
     raise UserError(
         f"{folder} is no run: it is a folder without config.json, and without a log that can be read{hint}; give the "
-        "folder of a run, which --out of grposcope train names, or a trainer's log"
+        "folder of a run, or a trainer's log"
     )
 
 
-def _file(path: Path, given: Mapping[str, Any]) -> Run:
+def _file(path: Path, known: Mapping[str, Any]) -> Run:
     if path.stat().st_size == 0:
         raise UserError(
             f"{path} is no run: it is a file with nothing in it; the run has not logged yet, or it was not copied"
         )
-    head = Source(path).head()
-    if not head:
+    file = LogFile(path)
+    if not file.head:
         raise UserError(f"{path}: the compressed data is damaged from the start; copy the file again")
-    if head.startswith(wandb.MAGIC):
-        return wandb.read(path, given)
-    if head.startswith(b"PAR1"):
-        if trl_completions.recognises(path):
-            return trl_completions.read_alone(path, given)
-        raise UserError(
-            f"{path}: a parquet file without prompt, completion and advantage; give TRL's completions_….parquet"
+    for kind in _in_order():
+        if kind.recognises(file):
+            return normalize(kind.read(file, known), known)
+    if not file.not_text:
+        printed = [kind for kind in _of_trainers() if kind.printed is not None]
+        for _, piece in LogFile(path).pieces():
+            for kind in printed:
+                if kind.printed is not None and kind.printed.search(piece):
+                    return normalize(kind.read(file, known), known)
+    raise _refusal(file)
+
+
+def _in_order() -> Iterator[LogKind]:
+    """All kinds of files in the order in which they are tried."""
+    yield from (kind for kind in FORMATS.values() if not kind.generic)
+    yield from (kind for kind in _of_trainers() if kind.printed is not None)  # before text is parsed as a document
+    yield from (kind for kind in _of_trainers() if kind.printed is None)
+    yield from (kind for kind in FORMATS.values() if kind.generic)
+
+
+def _of_trainers() -> Iterator[LogKind]:
+    for trainer in TRAINERS.values():
+        yield from trainer.logs
+
+
+def _refusal(file: LogFile) -> UserError:
+    """Why a file is of no kind that can be read."""
+    if file.head.startswith(parquet.MAGIC):
+        return UserError(
+            f"{file.path}: a parquet file without prompt, completion and advantage; give TRL's completions_….parquet"
         )
-    if (head[0] == 0x80 and head[1:2] <= b"\x05") or head.startswith(b"PK\x03\x04"):
-        raise UserError(
-            f"{path} is a pickle or an archive, which is not opened since that could run code; give the trainer's "
-            "log, and settings by themselves"
-        )
-    if tensorboard.recognises(head):
-        return tensorboard.read(path, given)
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise UserError(f"{path}: text in UTF-16; save it as UTF-8")
-    if len(head.translate(None, _CONTROL)) < 0.98 * len(head.rstrip(b"\0")):
-        raise UserError(
-            f"{path} is no run: it is a file of binary data of no kind that can be read; give the trainer's log"
-        )
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if start[:1] in (b"{", b"["):
-        found = _json(path, head, start, given)
-        if found is not None:
-            return found
-    return _text(path, head, given)
-
-
-def _json(path: Path, head: bytes, start: bytes, given: Mapping[str, Any]) -> Run | None:
-    """JSON lines or one document; None where it is neither but may be printed text."""
-    first = loaded(start.split(b"\n", 1)[0])
-    if first is not None and "log_history" not in first and not notebook.recognises(first):
-        if verl_jsonl.recognises(first):
-            return verl_jsonl.read(path, given)
-        if verl_rollouts.recognises(first):
-            return verl_rollouts.read(path, given)
-        if not _columns(first) or len(start.split(b"\n", 2)) > 2:
-            return csv.read_jsonl(path, given)
-    if first is None and any(loaded(line) for line in head.split(b"\n")[:50] if line.startswith(b"{")):
-        return csv.read_jsonl(path, given)  # only its first line is broken
-    if first is None and any(recognises(head) for recognises, _ in CONSOLES):
-        return None
-    content = Source(path).document()
-    if isinstance(content, dict) and "log_history" in content:
-        return trl.read_state(path, content, given)
-    if notebook.recognises(content):
-        return notebook.read(path, content, given)
-    if isinstance(content, dict | list):
-        return csv.read_document(path, content, given)
-    return None
-
-
-def _columns(row: Mapping[str, Any]) -> bool:
-    """Whether an object holds columns rather than a row."""
-    return bool(row) and all(isinstance(value, list) for value in row.values())
-
-
-def _text(path: Path, head: bytes, given: Mapping[str, Any]) -> Run:
-    """Printed output or a table with separators."""
-    for recognises, reader in CONSOLES:
-        if recognises(head):
-            return reader(path, given)
-    lines = [line for line in head.split(b"\n")[:3] if line.strip()]
-    if len(lines) > 1 and any(lines[0].count(mark) == lines[1].count(mark) > 0 for mark in (b",", b"\t", b";")):
-        return csv.read_csv(path, given)
-    for _, piece in Source(path).pieces():
-        for recognises, reader in CONSOLES:
-            if recognises(piece):
-                return reader(path, given)
-    raise UserError(
-        f"{path} is no run: it is a file of no kind that can be read; docs/readers.md lists what can: logs of TRL, "
-        "verl and OpenRLHF, TensorBoard, W&B, notebooks, JSON lines, CSV"
+    if file.not_text:
+        return UserError(f"{file.path}{file.not_text}")
+    return UserError(
+        f"{file.path} is no run: it is a file of no kind that can be read; docs/readers.md lists what can: logs of "
+        "TRL, verl and OpenRLHF, TensorBoard, W&B, notebooks, JSON lines, CSV"
     )

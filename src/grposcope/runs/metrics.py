@@ -1,16 +1,14 @@
-"""What the numbers of a run mean: one table of metrics, shared by the trainer, the readers and the page.
+"""What the numbers of a run mean: the metrics that the package knows, each with its definition.
 
-A metric has a name, a unit, a definition and the direction that is good news. Trainers call the same
-quantity by different names, and different quantities by the same name: `aliases` holds, for each
-engine, the keys whose definition is this one.
+A metric is a definition, not a key: trainers log the same quantity under different keys, and different quantities under
+the same key. Which key of an engine is which metric stands in `runs/trainers/`, a file per engine.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 Direction = Literal["up", "down", "none"]
 """Which way is better: up, down, or neither by itself."""
@@ -18,9 +16,9 @@ Direction = Literal["up", "down", "none"]
 
 @dataclass(frozen=True)
 class Metric:
-    """A column of the step table.
+    """A quantity with a value per optimiser step.
 
-    unit: empty for pure numbers, "share" for fractions of 1. aliases: engine -> its keys of this quantity.
+    unit: empty for pure numbers, "share" for fractions of 1. direction: which way is better.
     """
 
     name: str
@@ -28,7 +26,6 @@ class Metric:
     unit: str
     definition: str
     direction: Direction = "none"
-    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 _TABLE = (
@@ -178,78 +175,6 @@ _LOGGED = (
     Metric("advantage_min", "Smallest advantage", "", "smallest advantage of a token"),
 )  # fmt: skip
 
-_ALIASES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "step": {"notebook": ("Step",)},
-    "reward": {"trl": ("reward",), "verl": ("critic/score/mean",), "openrlhf": ("reward",)},
-    "reward_after_kl": {"verl": ("critic/rewards/mean",)},
-    "reward_max": {"verl": ("critic/score/max",)},
-    "reward_min": {"verl": ("critic/score/min",)},
-    "reward_std": {"openrlhf": ("group_reward_std",)},
-    "reward_std_batch": {"openrlhf": ("rollout/reward_std",)},
-    "reward_std_unclear": {"trl": ("reward_std",)},
-    "score": {"openrlhf": ("score",)},
-    "dead_fraction": {"trl": ("frac_reward_zero_std",)},
-    "entropy": {"trl": ("entropy",), "verl": ("actor/entropy",)},
-    "entropy_loss": {"verl": ("actor/entropy_loss",), "openrlhf": ("entropy_loss",)},
-    "kl": {"trl": ("kl",)},
-    "kl_loss": {"verl": ("actor/kl_loss",)},
-    "kl_penalty": {"verl": ("actor/reward_kl_penalty",)},
-    "kl_estimate": {"openrlhf": ("kl",)},
-    "kl_old_k1": {"verl": ("actor/ppo_kl",), "openrlhf": ("ppo_kl",)},
-    "length": {
-        "trl": ("completions/mean_length", "completion_length"),
-        "verl": ("response_length/mean",),
-        "openrlhf": ("response_length",),
-    },
-    "length_min": {"trl": ("completions/min_length",), "verl": ("response_length/min",)},
-    "length_max": {"trl": ("completions/max_length",), "verl": ("response_length/max",)},
-    "length_terminated": {"trl": ("completions/mean_terminated_length",)},
-    "truncated": {"trl": ("completions/clipped_ratio",), "openrlhf": ("truncated",)},
-    "at_limit": {"verl": ("response_length/clip_ratio",), "openrlhf": ("response_clip_ratio",)},
-    "loss": {"trl": ("loss", "Training Loss"), "verl": ("actor/loss",)},
-    "policy_loss": {"trl": ("policy_loss",), "verl": ("actor/pg_loss",), "openrlhf": ("policy_loss",)},
-    "grad_norm": {"trl": ("grad_norm",), "verl": ("actor/grad_norm",), "openrlhf": ("actor_grad_norm",)},
-    "clip_low": {"trl": ("clip_ratio/low_mean",)},
-    "clip_high": {"trl": ("clip_ratio/high_mean",)},
-    "clip_fraction": {
-        "trl": ("clip_ratio/region_mean", "clip_ratio"),
-        "verl": ("actor/pg_clipfrac",),
-        "openrlhf": ("ppo_clip_ratio",),
-    },
-    "clip_dual": {"verl": ("actor/pg_clipfrac_lower",)},
-    "lr": {"trl": ("learning_rate",), "verl": ("actor/lr",), "openrlhf": ("actor_lr",)},
-    "tokens_total": {"trl": ("num_tokens",)},
-    "seconds_step": {
-        "trl": ("step_time",),
-        "verl": ("timing_s/step", "perf/time_per_step"),
-        "openrlhf": ("timing/step_total",),
-    },
-    "epoch": {"trl": ("epoch",), "verl": ("training/epoch",)},
-    "advantage_mean": {"verl": ("critic/advantages/mean",)},
-    "advantage_max": {"verl": ("critic/advantages/max",)},
-    "advantage_min": {"verl": ("critic/advantages/min",)},
-}
-
-GENERIC: Mapping[str, tuple[str, ...]] = {
-    "reward": ("reward/mean", "rewards/mean", "mean_reward", "reward_mean", "train/reward"),
-    "entropy": ("policy/entropy", "optim/entropy", "mean_entropy", "train/entropy"),
-    "lr": ("optim/lr", "learning_rate", "train/learning_rate"),
-    "loss": ("train/loss", "training_loss"),
-    "grad_norm": ("train/grad_norm", "gradient_norm", "optim/grad_norm"),
-    "kl": ("train/kl", "kl_div", "kl_divergence"),
-    "length": ("response_length", "completion_length", "mean_length", "response_length/mean"),
-    "seconds_step": ("time/total", "step_time"),
-    "time": ("timestamp", "_timestamp"),
-}
-"""Usual keys of logs of unknown making. What they mean is their writer's business, and the run says so."""
-
-CONVENTIONS: Mapping[str, Mapping[str, Any]] = {
-    "trl": {"ddof": 1, "eps": 1e-4},
-    "verl": {"ddof": 1, "eps": 1e-6},
-    "openrlhf": {"ddof": 1, "eps": 1e-9},
-}
-"""How engines standardise advantages, (r − mean) / (std + ε), where their settings do not say otherwise."""
-
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "reward": ("reward", "score", "reward_after_kl"),
     "reward_std": ("reward_std", "reward_std_unclear", "reward_std_batch"),
@@ -260,26 +185,20 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "loss": ("loss", "policy_loss"),
     "clip": ("clip_fraction", "clip_high", "clip_low"),
 }
-"""Near relatives, nearest first: good for following one run, never to be compared or averaged with one another."""
+"""Metrics that may stand in for a quantity within one run, nearest first.
 
-_COMPONENTS = (
-    ("trl", re.compile(r"rewards/(?P<name>.+?)(?:/(?P<what>mean|std))?")),
-    ("tinker", re.compile(r"reward/(?!mean$|std$)(?P<name>[^/]+)(?P<what>)")),
-)
+They have different definitions, so they must not be compared across runs or averaged with one another.
+"""
 
-METRICS: Mapping[str, Metric] = {
-    metric.name: replace(metric, aliases=_ALIASES.get(metric.name, {})) for metric in (*_TABLE, *_GEOMETRY)
-}
-"""Every metric by name, in the order of the record."""
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_TABLE, *_GEOMETRY)}
+"""Metrics of our own record by name, in the order of the record."""
 
-LOGGED: Mapping[str, Metric] = {
-    metric.name: replace(metric, aliases=_ALIASES.get(metric.name, {})) for metric in _LOGGED
-}
+LOGGED: Mapping[str, Metric] = {metric.name: metric for metric in _LOGGED}
 """Metrics that only other trainers log, each under a name of its own because its definition is its own."""
 
 
 def metric(name: str) -> Metric:
-    """The entry of `name`; one that is not in the vocabulary gets its name as title and says so."""
+    """The metric `name`; one that is not known here gets its name as title, and a definition that says so."""
     if name.startswith(("component/", "component_std/")):
         kind, _, part = name.partition("/")
         what = "mean" if kind == "component" else "standard deviation over the batch"
@@ -288,25 +207,6 @@ def metric(name: str) -> Metric:
     return known or Metric(name, name, "", "not in the vocabulary; as recorded")
 
 
-def canonical(engine: str, key: str) -> str | None:
-    """Our name of what `engine` logs as `key`; None where the vocabulary has none."""
-    found = _BY_KEY.get((engine, key))
-    if found is not None:
-        return found
-    for owner, pattern in _COMPONENTS:
-        if owner == engine and (match := pattern.fullmatch(key)):
-            return ("component_std/" if match["what"] == "std" else "component/") + match["name"]
-    return None
-
-
 def variant(quantity: str, present: Container[str]) -> str | None:
-    """The nearest relative of a quantity that is present, itself first; None if there is none."""
+    """The first metric of VARIANTS[quantity] that is present, by default the quantity itself; None if none is."""
     return next((name for name in VARIANTS.get(quantity, (quantity,)) if name in present), None)
-
-
-_BY_KEY = {
-    (engine, key): name
-    for name, engines in _ALIASES.items()
-    for engine, keys in engines.items()
-    for key in keys
-}  # fmt: skip

@@ -1,8 +1,8 @@
-"""From the rows of any log to a Run: steps, restarts, evaluations, and the names of the vocabulary.
+"""From the rows of any log to a Run: steps, restarts, evaluations, and the metrics that the keys are.
 
-What several rows say of one step is joined if they do not contradict each other. A step that does not
-increase is a restart: `table` holds the last attempt of every step, `segments` every row of every
-attempt. Evaluations leave the table for `evaluations`, also where they share a row with training.
+Rows of one step are joined if they do not contradict each other. A step that does not increase is a restart: `table`
+holds the last attempt of every step, `segments` every row of every attempt. Evaluations leave the table for
+`evaluations`, also where they share a row with training.
 """
 
 from __future__ import annotations
@@ -11,97 +11,68 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from grposcope.errors import UserError
-from grposcope.runs import metrics as vocabulary
-from grposcope.runs.columns import Frame
-from grposcope.runs.run import Bools, Evaluations, Floats, Groups, Ints, Meta, Rollout, Run, Segment, Sparse, Texts
-from grposcope.runs.trainers import definitions
-from grposcope.runs.trainers.config_keys import settings as settings_of
+from grposcope.formatting import visible
+from grposcope.runs.columns import RawLog
+from grposcope.runs.run import Bools, Evaluations, Floats, Ints, Meta, Run, Segment, Sparse, Texts, no_groups
+from grposcope.runs.trainers import TRAINERS, trainer_named, trainer_of
+from grposcope.runs.trainers.trainer import Trainer
 
 STEPS = (
     "step", "global_step", "train/global_step", "training/global_step", "trainer/global_step", "progress/step", "Step",
     "steps", "Steps", "iteration", "iter", "update", "_step",
 )  # fmt: skip
-"""Keys that count steps, the surest first: _step counts calls of wandb.log, not optimiser steps."""
+"""Keys that count steps, the most reliable first: _step counts calls of wandb.log, not optimiser steps."""
 
 CLOCKS = frozenset(
     ("epoch", "timestamp", "_timestamp", "_runtime", "time", "wall_time", "progress/done_frac", "progress/epoch",
      "Relative Time (Process)", "Wall Time", "relative_time", "train/epoch", "training/epoch", *STEPS)
 )  # fmt: skip
-"""Keys that say when a row was written; a row of only these holds no metric."""
+"""Keys that say when a row was written; a row with only these holds no metric."""
 
 SUMMARY = frozenset(
     ("train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss",
      "train_tokens_per_second", "epoch", "step")
 )  # fmt: skip
-"""Keys of the last row that transformers writes, about the run as a whole."""
+"""Keys of the last row that the transformers library writes, which is about the run as a whole."""
 
 _EVALUATION = re.compile(r"(?:eval|val|valid|validation|test)(?:[_/]|-core/|-aux/)(?P<name>.+)", re.I)
 _HELD_OUT = re.compile(r"eval(?:uation)?|val(?:id(?:ation)?)?|test|dev|held[-_ ]?out", re.I)
 _SIGNAL = re.compile(r"reward|score|return|accuracy|acc\b|pass@|success", re.I)
+_FACTOR = re.compile(r"(?P<key>.*\S)\s*\(\s*(?P<factor>\d+(?:\.\d*)?[eE][-+]?\d+)\s*\)")
 _RUNS = ("run", "run_id", "run_name", "experiment")
 
 
-@dataclass
-class Log:
-    """What a reader found: the rows, and what it knows beside them.
+def normalize(log: RawLog, known: Mapping[str, Any]) -> Run:
+    """The run in a log. known: settings under our names that the user knows and the log does not say.
 
-    engine: "" to go by the keys. place: what a row's number counts (line, row). required: whether it
-    is an error if nothing in it is a reward. logged: the configuration as the trainer logged it.
+    UserError where it holds no metric of reinforcement learning, several runs, or a row per rollout.
     """
-
-    source: Path
-    frame: Frame
-    engine: str = ""
-    status: str = "unknown"
-    notes: list[str] = field(default_factory=list)
-    logged: Mapping[str, Any] = field(default_factory=dict)
-    given: Mapping[str, Any] = field(default_factory=dict)
-    groups: Groups | None = None
-    rollouts: Mapping[int, tuple[Rollout, ...]] = field(default_factory=dict)
-    summary: Mapping[str, Any] | None = None
-    window: int | None = None
-    place: str = "line"
-    name: str = ""
-
-
-def no_groups() -> Groups:
-    """Groups of a log that has none."""
-    none = np.empty(0, np.int64)
-    return Groups(none, none, (), np.empty(0), np.zeros(1, np.int64))
-
-
-def no_evaluations() -> Evaluations:
-    """Evaluations of a log that has none."""
-    return _evaluations([])
-
-
-def assemble(log: Log) -> Run:
-    """The run in a log; UserError where there is no metric of reinforcement learning in it."""
-    lines, columns, sparse = log.frame.finish()
+    lines, columns, sparse = log.rows.finish()
     if not columns:
         raise UserError(f"{log.source}: no metrics in it; give the file that the trainer logs to")
     notes = log.notes
     columns, raw = _unprefixed(columns)
-    engine = log.engine or definitions.engine_of(columns)
+    trainer = trainer_named(log.engine) if log.engine else trainer_of(columns)
+    engine = trainer.name
+    trainer = TRAINERS["grposcope"] if log.canonical else trainer
     _same_run(log)
     if not any(_SIGNAL.search(key) for key in columns):
-        some = ", ".join([_shown(key) for key in columns if key not in CLOCKS][:6])
+        some = ", ".join([visible(key, 60) for key in columns if key not in CLOCKS][:6])
         raise UserError(
             f"{log.source}: no reward in it, so it is no log of reinforcement learning (perhaps of supervised "
             f"training); it has {some or 'only steps and times'}; give the log of a GRPO run"
         )
-    for key in [key for key in columns if definitions.scaled(key)]:
-        base, factor = definitions.scaled(key) or ("", 1.0)
-        if base not in columns:
-            columns[base] = columns[key] * factor
-            notes.append(f"{_shown(key)} is kept, and {_shown(base)} is it times {factor:g}")
+    for key, column in list(columns.items()):
+        if (match := _FACTOR.fullmatch(key)) and match["key"] not in columns:  # such as lr(1e-4)
+            columns[match["key"]] = column * float(match["factor"])
+            notes.append(
+                f"{visible(key, 60)} is kept, and {visible(match['key'], 60)} is it times {float(match['factor']):g}"
+            )
     step = _step(columns, notes, log)
     columns.pop("step", None)
     held_out = _held_out_rows(log, len(step))
@@ -110,7 +81,7 @@ def assemble(log: Log) -> Run:
     scored = _any(columns, list(evaluated), len(step))
     busy = _any(columns, [key for key in training if key not in CLOCKS], len(step)) | ~scored  # all NaN: a row too
     busy &= ~held_out
-    summary = _summary(columns, training, busy, engine, log.summary)
+    summary = _summary(columns, training, busy)
     lost = (busy | scored | held_out) & ~np.isfinite(step)
     if lost.any():
         notes.append(
@@ -120,60 +91,56 @@ def assemble(log: Log) -> Run:
         {"step": step, **{key: columns[key] for key in training}}, lines, np.flatnonzero(busy & ~lost), log
     )
     segments, table = _segments(table, places, log)
-    window = log.window or _window(engine, table["step"], notes)
-    given = settings_of(engine, log.logged, log.given)
-    named, said = definitions.names(engine, table, given, window)
-    notes += said
-    evaluations = _evaluation_rows(engine, columns, evaluated, training, step, held_out, notes)
-    unknown = _unknown(log.frame.texts, sparse, notes)
+    window = log.window or (_window(table["step"], notes) if trainer.windowed else 1)
+    settings = trainer.settings(log.logged, log.measured, known)
+    defined, assumptions = trainer.definitions(table, settings, window)
+    notes += assumptions
+    evaluations = _evaluation_rows(trainer, columns, evaluated, training, step, held_out, notes)
+    unknown = _unknown(log.rows.texts, sparse, notes)
     return Run(
         meta=Meta(log.source, engine, log.name or log.source.resolve().name, log.status, tuple(dict.fromkeys(notes))),
-        config={"engine": engine, "settings": given, "logged": log.logged},
-        table=_renamed(table, named),
+        config={"engine": engine, "settings": settings, "logged": log.logged},
+        table=_renamed(table, defined),
         groups=log.groups or no_groups(),
         evaluations=evaluations,
         rollouts=log.rollouts,
         summary=summary,
-        keys={named.get(key, key): raw.get(key, key) for key in table if key in named or key in raw},
-        segments=tuple(Segment(_renamed(part, named), place) for part, place in segments),
+        keys={defined.get(key, key): raw.get(key, key) for key in table if key in defined or key in raw},
+        segments=tuple(Segment(_renamed(part, defined), place) for part, place in segments),
         unknown=unknown,
         window=window,
     )
 
 
 def _unprefixed(columns: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str, str]]:
-    """Keys without the train/ before all of them and spaces around slashes; and new key -> key in the log."""
+    """Columns without a common prefix train/ and without spaces around slashes, and new key -> key in the log."""
     prefixed = sum(key.startswith("train/") for key in columns)
     strip = prefixed >= 3
-    found: dict[str, Floats] = {}
+    renamed: dict[str, Floats] = {}
     raw: dict[str, str] = {}
     for key, column in columns.items():
         new = key.removeprefix("train/") if strip else key
         new = re.sub(r" */ *", "/", new) if " / " in new else new
-        new = new if new not in columns and new not in found else key
-        found[new] = column
+        new = new if new not in columns and new not in renamed else key
+        renamed[new] = column
         if new != key:
             raw[new] = key
-    return found, raw
+    return renamed, raw
 
 
-def _shown(key: str) -> str:
-    """A key of the log, fit for one line of a message."""
-    return "".join(letter if letter.isprintable() else "?" for letter in key[:60])
-
-
-def _same_run(log: Log) -> None:
+def _same_run(log: RawLog) -> None:
+    """UserError where a label such as run_id names several runs."""
     for key in _RUNS:
-        labels = sorted(set(log.frame.labels.get(key, {}).values()))
+        labels = sorted(set(log.rows.labels.get(key, {}).values()))
         if len(labels) > 1:
+            names = ", ".join(visible(label, 60) for label in labels[:4])
             raise UserError(
-                f"{log.source}: rows of {len(labels)} runs ({key}: {', '.join(map(_shown, labels[:4]))}…); split it by "
-                f"{key}, and give one of them"
+                f"{log.source}: rows of {len(labels)} runs ({key}: {names}…); split it by {key}, and give one of them"
             )
 
 
-def _step(columns: Mapping[str, Floats], notes: list[str], log: Log) -> Floats:
-    """The step of each row, from the surest key; the row's number where there is none."""
+def _step(columns: Mapping[str, Floats], notes: list[str], log: RawLog) -> Floats:
+    """The step of each row by the most reliable key, or the number of the row where no key counts steps."""
     count = len(next(iter(columns.values())))
     best, most = None, 0
     for key in STEPS:
@@ -193,7 +160,7 @@ def _held_out_rows(log: Log, count: int) -> Bools:
     """Rows that a label such as split: val marks as evaluations."""
     marked = np.zeros(count, bool)
     for key in ("split", "phase", "mode", "type"):
-        labels = log.frame.labels.get(key, {})
+        labels = log.rows.labels.get(key, {})
         for row, text in labels.items():
             if _HELD_OUT.fullmatch(text):
                 marked[row] = True
@@ -201,37 +168,35 @@ def _held_out_rows(log: Log, count: int) -> Bools:
 
 
 def _any(columns: Mapping[str, Floats], keys: Sequence[str], count: int) -> Bools:
-    """Rows in which any of the keys has a value."""
-    found = np.zeros(count, bool)
+    """Whether any of the keys has a value, for each row."""
+    present = np.zeros(count, bool)
     for key in keys:
-        found |= ~np.isnan(columns[key])
-        if found.all():
+        present |= ~np.isnan(columns[key])
+        if present.all():
             break
-    return found
+    return present
 
 
-def _summary(
-    columns: dict[str, Floats], training: list[str], busy: Bools, engine: str, known: Mapping[str, Any] | None
-) -> Mapping[str, Any] | None:
-    """Takes the closing row of transformers out of the table, as the run's summary."""
+def _summary(columns: dict[str, Floats], training: list[str], busy: Bools) -> Mapping[str, Any] | None:
+    """The last row of transformers, taken out of the table as the summary of the run; None if there is none."""
     if "train_runtime" not in columns:
-        return known
+        return None
     closing = ~np.isnan(columns["train_runtime"])
     others = _any(columns, [key for key in training if key not in SUMMARY and key not in CLOCKS], len(busy))
     closing &= ~others
     if not closing.any():
-        return known
+        return None
     last = int(np.flatnonzero(closing)[-1])
     busy &= ~closing
     values = {key: float(columns[key][last]) for key in SUMMARY if key in columns and not np.isnan(columns[key][last])}
     for key in SUMMARY - CLOCKS:
         if key in columns and key in training and not (~np.isnan(columns[key]) & busy).any():
             training.remove(key)
-    return {**values, **(known or {})}
+    return values
 
 
-def _joined(table: dict[str, Floats], lines: Ints, rows: Ints, log: Log) -> tuple[dict[str, Floats], Ints]:
-    """Rows of one step in a row, where they do not contradict each other; rows, and the place of each."""
+def _joined(table: dict[str, Floats], lines: Ints, rows: Ints, log: RawLog) -> tuple[dict[str, Floats], Ints]:
+    """The chosen rows, successive ones of one step joined if they do not contradict each other; the place of each."""
     if len(rows) < len(lines):
         table = {key: column[rows] for key, column in table.items()}
     step, places = table["step"], lines[rows]
@@ -258,7 +223,7 @@ def _joined(table: dict[str, Floats], lines: Ints, rows: Ints, log: Log) -> tupl
 def _segments(
     table: dict[str, Floats], places: Ints, log: Log
 ) -> tuple[list[tuple[dict[str, Floats], str]], dict[str, Floats]]:
-    """All attempts where there are several, and the last attempt of every step."""
+    """(all attempts with their places, the last attempt of every step); no attempts where the run was not restarted."""
     step = table["step"]
     cuts = np.flatnonzero(np.diff(step) <= 0) + 1
     if not len(cuts):
@@ -286,9 +251,9 @@ def _segments(
     return parts, {key: column[keep] for key, column in table.items()}
 
 
-def _window(engine: str, step: Floats, notes: list[str]) -> int:
-    """Steps that a row of TRL is the mean over, from the distance of the rows."""
-    if engine != "trl" or len(step) < 3:
+def _window(step: Floats, notes: list[str]) -> int:
+    """Number of steps that a row is the mean over, from the distance of the rows."""
+    if len(step) < 3:
         return 1
     gaps = np.diff(step)
     window = int(np.median(gaps))
@@ -297,12 +262,12 @@ def _window(engine: str, step: Floats, notes: list[str]) -> int:
     return max(window, 1)
 
 
-def _renamed(table: Mapping[str, Floats], named: Mapping[str, str]) -> dict[str, Floats]:
-    return {named.get(key, key): column for key, column in table.items()}
+def _renamed(table: Mapping[str, Floats], defined: Mapping[str, str]) -> dict[str, Floats]:
+    return {defined.get(key, key): column for key, column in table.items()}
 
 
 def _evaluation_rows(
-    engine: str,
+    trainer: Trainer,
     columns: Mapping[str, Floats],
     evaluated: Mapping[str, str],
     training: Sequence[str],
@@ -310,28 +275,26 @@ def _evaluation_rows(
     held_out: Bools,
     notes: list[str],
 ) -> Evaluations:
-    found: dict[tuple[float, str], float] = {}
+    """Evaluations from columns with keys such as eval_reward (`evaluated`), and from rows labelled as held out."""
+    values: dict[tuple[float, str], float] = {}
     count = 0
     sources: list[tuple[str, str, Bools]] = []
     for key, name in evaluated.items():
         core = key.startswith(("val-core", "val-aux"))
-        sources.append((key, key if core else vocabulary.canonical(engine, name) or name, ~np.isnan(columns[key])))
+        sources.append((key, key if core else trainer.metric(name) or name, ~np.isnan(columns[key])))
     if held_out.any():
         for key in training:
             if key not in CLOCKS:
                 here = held_out & ~np.isnan(columns[key])
-                sources.append((key, vocabulary.canonical(engine, key) or key, here))
+                sources.append((key, trainer.metric(key) or key, here))
     for key, name, present in sources:
         rows = np.flatnonzero(present & np.isfinite(step))
         for row in rows:
-            found[float(step[row]), name] = float(columns[key][row])
+            values[float(step[row]), name] = float(columns[key][row])
         count += len(rows)
-    if count > len(found):
-        notes.append(f"{count - len(found)} evaluations were repeated at the same step; the last of each is kept")
-    return _evaluations(sorted((at, name, value) for (at, name), value in found.items()))
-
-
-def _evaluations(rows: list[tuple[float, str, float]]) -> Evaluations:
+    if count > len(values):
+        notes.append(f"{count - len(values)} evaluations were repeated at the same step; the last of each is kept")
+    rows = sorted((at, name, value) for (at, name), value in values.items())
     return Evaluations(
         step=np.array([int(at) for at, _, _ in rows], np.int64),
         metric=tuple(name for _, name, _ in rows),

@@ -1,4 +1,7 @@
-"""A run as tables, whoever recorded it, and `read`, which finds the reader for a path."""
+"""What a run is, whoever recorded it: its settings, its table of metrics, groups of rollouts and evaluations.
+
+Readers make a Run (`runs.detect.read` finds the one for a path); diagnosis, facts and reports take it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grposcope.errors import UserError
 from grposcope.formatting import visible
 from grposcope.runs.probe import ProbeRecord
 
@@ -23,8 +25,8 @@ Bools = NDArray[np.bool_]
 class Meta:
     """Where a run comes from and how far it got.
 
-    status: finished, interrupted, failed, running (as it last said), or unknown.
-    notes: what the reader had to leave out or could not read, a sentence each.
+    engine: the trainer, a name of `runs.trainers.TRAINERS`. status: finished, interrupted, failed, running (as the
+    trainer last said), or unknown. notes: what the reader had to leave out, join or assume, a sentence each.
     """
 
     source: Path
@@ -36,10 +38,10 @@ class Meta:
 
 @dataclass(frozen=True)
 class Groups:
-    """All groups of rollouts, a ragged table in flat arrays; N groups, M rollouts.
+    """All groups of rollouts of a run as flat arrays; N groups, M rollouts.
 
-    step (N,), problem (N,) as indices into `problems`; the rewards of group i are
-    rewards[offsets[i]:offsets[i + 1]], and likewise truncated, which is None if it was not recorded.
+    step (N,); problem (N,), an index into `problems`; offsets (N + 1,); rewards (M,): those of group i are
+    rewards[offsets[i]:offsets[i + 1]]. truncated (M,) likewise, None if it was not recorded.
     """
 
     step: Ints
@@ -60,9 +62,9 @@ class Groups:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """Held-out evaluations, a row per step and metric (pass@1, pass@2, …, reward, length), all (E,).
+    """Held-out evaluations, one entry per step and metric (pass@1, pass@2, …, reward, length); all fields (E,).
 
-    se is the standard error over n problems; NaN where there is none.
+    se: standard error over n problems, NaN where it is not known. flag: empty, or the reason to doubt the value.
     """
 
     step: Ints
@@ -77,11 +79,11 @@ class Evaluations:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names that occur, in order of appearance."""
+        """Names of the metrics that were evaluated, in order of appearance."""
         return tuple(dict.fromkeys(self.metric))
 
     def of(self, metric: str) -> Evaluations:
-        """The rows of one metric."""
+        """The entries of one metric."""
         if self.metrics == (metric,):
             return self
         rows = [i for i, name in enumerate(self.metric) if name == metric]
@@ -97,10 +99,10 @@ class Evaluations:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One completion with what the policy thought of each of its tokens.
+    """One completion, with the sampling distribution at each of its tokens where that was recorded.
 
-    rollout: index in its group. tokens (T,) as text; logp and entropy (T,) in nats when it was
-    sampled; weight (T,) = ∂L/∂log π, None if it was not recorded.
+    rollout: index in its group. tokens (T,) as text; logp and entropy (T,), in nats, when the completion was sampled;
+    weight (T,) = ∂L/∂log π, None if it was not recorded. T is 0 for logs of texts only.
     """
 
     problem: str
@@ -117,9 +119,9 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Segment:
-    """The rows that one start of the trainer wrote, before the next restart.
+    """The rows that one start of the trainer wrote, up to the next restart.
 
-    table as in Run, with every row of the segment. place: where in the source it begins, such as "line 8".
+    table: as in Run, with every row of the segment. place: where in the log it begins, such as "line 8".
     """
 
     table: Mapping[str, Floats]
@@ -131,7 +133,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Texts:
-    """Values of a key that are no numbers: how many, the line of the first, and the first few verbatim."""
+    """Values of a key that are not numbers: how many, the line of the first, and the first few verbatim."""
 
     count: int
     line: int
@@ -140,7 +142,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Sparse:
-    """Values of a key that occurs too seldom to have a column of its own, (K,), and the rows they are of, (K,)."""
+    """Values (K,) of a key that occurs too seldom to have a column of its own, and the row (K,) of each."""
 
     row: Ints
     value: Floats
@@ -148,17 +150,19 @@ class Sparse:
 
 @dataclass(frozen=True)
 class Run:
-    """A run, read once; a run in progress is as it was at that moment.
+    """A run as it was when it was read, also while it is in progress.
 
+    config:   engine, settings (under our names) and logged (the configuration as the trainer logged it); for a record
+              of our own, the content of its config.json.
     table:    metric name -> float64 column, all of one length and aligned on table["step"];
               NaN where a value is absent or was recorded as NaN.
     rollouts: step -> the rollouts sampled then, loaded when asked for.
-    phase, summary: what the trainer last said it was doing, and its outcome; None if absent.
-    keys:     column -> the key it has in the log, where that differs; all other columns keep theirs.
+    phase:    what the trainer last said it was doing; summary: the outcome. None if absent.
+    keys:     metric name -> its key in the log, where the two differ.
     segments: one per start of the trainer if it was restarted into the same log, else empty. `table` then
               holds the last attempt of every step, and the segments hold all rows.
     unknown:  key -> what could not become a column: text, or values too sparse for one.
-    window:   optimiser steps that each row is the mean over; spikes and variances are damped accordingly.
+    window:   number of optimiser steps that each row is the mean over; spikes and variances are damped by it.
     probes:   what `grposcope probe` measured of the run's models.
     """
 
@@ -178,18 +182,30 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps recorded."""
+        """Number of optimiser steps recorded."""
         return len(self.table["step"])
 
     @property
     def nonfinite(self) -> dict[str, int]:
-        """Metrics with values that are not finite, and how many there are."""
+        """Number of values that are not finite, for each metric that has any."""
         counts = {name: int((~np.isfinite(column)).sum()) for name, column in self.table.items()}
         return {name: count for name, count in counts.items() if count}
 
     def setting(self, name: str) -> Any:
-        """A setting as it was given to the trainer; None if it is not recorded."""
+        """A setting of the trainer under our name (group, kl, lr, …); None if it is not recorded."""
         return self.config.get("settings", {}).get(name)
+
+
+def no_groups() -> Groups:
+    """Groups of a run that recorded none."""
+    none = np.empty(0, np.int64)
+    return Groups(none, none, (), np.empty(0), np.zeros(1, np.int64))
+
+
+def no_evaluations() -> Evaluations:
+    """Evaluations of a run that recorded none."""
+    none = np.empty(0)
+    return Evaluations(np.empty(0, np.int64), (), none, none, np.empty(0, np.int64), ())
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -198,21 +214,3 @@ def labels(runs: Sequence[Run]) -> list[str]:
     if len(set(names)) < len(names):
         names = [visible(f"{run.meta.source.resolve().parent.name}/{run.meta.name}", 80) for run in runs]
     return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, 1)]
-
-
-def read(path: str | Path, settings: Mapping[str, Any] | None = None) -> Run:
-    """The run recorded at `path`, finished or in progress: our own record or a log that docs/readers.md lists.
-
-    settings: what the user knows and the log does not say (group, kl, trl_version, …); a record of
-    ours has its own and ignores them. Raises UserError where there is no run, where its record is of
-    a newer version, where a line of it is broken, or where the file is none that can be read.
-    """
-    from grposcope.runs.detect import read as sniffed  # brings pyarrow, which `import grposcope.runs` should not
-
-    place = Path(path)
-    try:
-        if not place.exists():
-            raise UserError(f"there is no {place}; give the folder of a run, which --out of grposcope train names")
-        return sniffed(place, settings or {})
-    except PermissionError as error:
-        raise UserError(f"cannot read {error.filename or place}: {error.strerror}; change its permissions") from None

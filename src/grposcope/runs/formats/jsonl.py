@@ -1,52 +1,70 @@
-"""JSON lines into a frame: a piece of the file at a time by its layout, line by line where it cannot be.
+"""JSON lines into rows: a piece of the file at a time where its lines are alike, line by line where they are not.
 
-A line that is no JSON object is left out with a note that names it. Nothing but the numbers is held.
+A line that is not a JSON object is left out with a note that names it. Only the numbers are held in memory.
 """
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from grposcope.errors import UserError
-from grposcope.runs.columns import Frame
-from grposcope.runs.formats import json_templates
-from grposcope.runs.formats.json_templates import Table
-from grposcope.runs.formats.source import Source
+from grposcope.runs.columns import ColumnBuilder, RawLog
+from grposcope.runs.formats.log_file import LogFile, LogKind, json_row, some
+
+if TYPE_CHECKING:
+    from grposcope.runs.formats.json_templates import Block
 
 PIECE = 2 << 20
-"""Bytes that are converted at a time: more would be no faster."""
+"""Number of bytes that are converted at a time; more would not be faster."""
 
 
-def fill(source: Source, frame: Frame, unwrap: str = "") -> None:
-    """Every line of the file as a row of the frame; the fields of the object `unwrap`, if named, as its own.
+def read(file: LogFile, known: Mapping[str, Any], unwrap: str = "") -> RawLog:
+    """Every line of the file as a row; the fields of the object `unwrap`, if named, as fields of the row itself.
 
-    UserError if most lines are no JSON objects.
+    UserError if most lines are not JSON objects.
     """
+    rows = ColumnBuilder()
     bad: list[int] = []
     with ThreadPoolExecutor(2) as threads:
-        for number, piece, table in _ahead(threads, source.pieces(PIECE), unwrap):
-            if table is not None:
-                frame.block(np.arange(number, number + piece.count(b"\n")), table.columns, table.texts)
-            else:
-                _by_line(source, frame, number, piece, unwrap, bad)
-    if len(bad) > len(frame):
-        raise UserError(f"{source.path}, line {bad[0]}: not a JSON object, as most lines; give a file of JSON lines")
-    if bad:
-        shown = ", ".join(map(str, bad[:5])) + (", …" if len(bad) > 5 else "")
-        source.notes.append(f"{len(bad)} lines are no JSON objects and were left out: {shown}")
+        for number, piece, block in _converted(threads, file.pieces(PIECE), unwrap):
+            if block is not None:
+                rows.block(np.arange(number, number + piece.count(b"\n")), block.columns, block.texts)
+                continue
+            for line, row in _parsed(file, number, piece, bad):
+                rows.row(line, unwrapped(row, unwrap))
+    _report(file, bad, len(rows))
+    return RawLog(file.path, rows, notes=file.notes)
 
 
-def _ahead(
+def objects(file: LogFile) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of every line, one by one; what is not an object is left out as in `read`."""
+    bad: list[int] = []
+    count = 0
+    for number, piece in file.pieces():
+        for line, row in _parsed(file, number, piece, bad):
+            count += 1
+            yield line, row
+    _report(file, bad, count)
+
+
+def unwrapped(row: dict[str, Any], key: str) -> Mapping[str, Any]:
+    """A row with the fields of its object `key` as its own."""
+    inner = row.get(key) if key else None
+    if not isinstance(inner, dict):
+        return row
+    return {**{name: value for name, value in row.items() if name != key}, **inner}
+
+
+def _converted(
     threads: ThreadPoolExecutor, pieces: Iterator[tuple[int, bytes]], unwrap: str
-) -> Iterator[tuple[int, bytes, Table | None]]:
-    """Pieces in order with their tables, the next ones converted meanwhile (in compiled code, side by side)."""
-    waiting: deque[tuple[int, bytes, Future[Table | None]]] = deque()
+) -> Iterator[tuple[int, bytes, Block | None]]:
+    """(first line, piece, its columns) in order, the next piece converted meanwhile (compiled code, in parallel)."""
+    waiting: deque[tuple[int, bytes, Future[Block | None]]] = deque()
     for number, piece in pieces:
         waiting.append((number, piece, threads.submit(_in_bulk, piece, unwrap)))
         if len(waiting) > 1:
@@ -56,41 +74,50 @@ def _ahead(
         yield first, data, done.result()
 
 
-def _in_bulk(piece: bytes, unwrap: str) -> Table | None:
-    """A piece as columns; None if it holds more than numbers and short texts, or anything is odd about it."""
+def _in_bulk(piece: bytes, unwrap: str) -> Block | None:
+    """The columns of a piece; None if its lines hold more than numbers and short texts, or are not alike."""
+    from grposcope.runs.formats import json_templates  # brings pyarrow
+
     return json_templates.table(piece, unwrap) if piece.endswith(b"\n") else None
 
 
-def _by_line(source: Source, frame: Frame, number: int, piece: bytes, unwrap: str, bad: list[int]) -> None:
-    ended = piece.endswith(b"\n")
-    parts = piece.split(b"\n")
-    if ended:
-        parts.pop()
-    for k, part in enumerate(parts):
-        row = loaded(part)
+def _parsed(file: LogFile, number: int, piece: bytes, bad: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of every line of a piece; numbers of other lines go to `bad`."""
+    *parts, rest = piece.split(b"\n")
+    for k, part in enumerate([*parts, rest] if rest else parts):
+        row = json_row(part)
         if row is not None:
-            frame.row(number + k, unwrapped(row, unwrap))
+            yield number + k, row
         elif part.strip(b"\0 \t\r\xef\xbb\xbf"):
-            if not ended and k == len(parts) - 1:
-                source.notes.append(
-                    f"{source.path.name}, line {number + k}: the last line is unfinished and was left out"
-                )
+            if k == len(parts):
+                file.notes.append(f"{file.path.name}, line {number + k}: the last line is unfinished and was left out")
             else:
                 bad.append(number + k)
 
 
-def loaded(line: bytes) -> dict[str, Any] | None:
-    """A line as a JSON object; None if it is none."""
-    try:
-        row = json.loads(line.strip(b"\0 \t\r\xef\xbb\xbf").decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
+def _report(file: LogFile, bad: list[int], good: int) -> None:
+    """Note the lines that were left out; UserError if they are the most."""
+    if len(bad) > good:
+        raise UserError(f"{file.path}, line {bad[0]}: not a JSON object, as most lines; give a file of JSON lines")
+    if bad:
+        file.notes.append(f"{file.path.name}: {len(bad)} lines are no JSON objects and were left out: {some(bad)}")
 
 
-def unwrapped(row: dict[str, Any], key: str) -> Mapping[str, Any]:
-    """A row with the fields of its object `key` as its own."""
-    inner = row.get(key) if key else None
-    if not isinstance(inner, dict):
-        return row
-    return {**{name: value for name, value in row.items() if name != key}, **inner}
+def read_document(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+    """One JSON document: a list of objects, or an object of lists of one length."""
+    content, rows = file.document, ColumnBuilder()
+    if isinstance(content, dict):
+        lists = {key: values for key, values in content.items() if isinstance(values, list) and values}
+        if not lists or len({len(values) for values in lists.values()}) > 1:
+            raise UserError(f"{file.path}: a JSON object without lists of one length; give the trainer's log")
+        content = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    entries = [row for row in content if isinstance(row, dict)]
+    for place, row in enumerate(entries, 1):
+        rows.row(place, row)
+    left_out = len(content) - len(entries)
+    notes = [f"{left_out} entries are no objects and were left out"] if left_out else []
+    return RawLog(file.path, rows, notes=notes, place="entry")
+
+
+LINES = LogKind(read, file=lambda file: file.shape == "json lines", generic=True)
+DOCUMENT = LogKind(read_document, file=lambda file: file.shape == "json document", generic=True)

@@ -1,8 +1,8 @@
-"""Reads TensorBoard event files: all scalars of one run, also from several files of a resumed one.
+"""TensorBoard event files into rows: all scalars of one run, also from the several files of a resumed run.
 
-An event file is a sequence of records: length (8 bytes), its checksum (4), an Event message, its
-checksum (4). Scalars stand in it as simple_value or as a tensor of one float. Nothing is thinned out,
-as TensorBoard's own reader does by default, and the tensorboard package is not needed.
+An event file is a sequence of records: length (8 bytes), its checksum (4), an Event message, its checksum (4). A scalar
+is stored as simple_value or as a tensor of one float. Every value is read (TensorBoard's own reader samples them by
+default), and the tensorboard package is not needed.
 """
 
 from __future__ import annotations
@@ -14,30 +14,29 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.errors import UserError
-from grposcope.runs.columns import Frame
+from grposcope.runs.columns import ColumnBuilder, RawLog
+from grposcope.runs.formats.log_file import LogFile, LogKind
 from grposcope.runs.formats.protobuf import Value, child, fields, floats, text
-from grposcope.runs.formats.source import Source
-from grposcope.runs.normalize import Log, assemble
-from grposcope.runs.run import Run
 
 LONGEST = 256 << 20
-"""Bytes of a record beyond which the file is taken as damaged."""
+"""Length in bytes of a record beyond which the file is taken as damaged."""
 
 _HEAD = struct.Struct("<QI")
 _DEPTH = 4
 
 
-def recognises(head: bytes) -> bool:
-    """Whether a file begins with a record whose length has its right checksum."""
+def recognises(file: LogFile) -> bool:
+    """Whether the file begins with a record whose length has the right checksum."""
+    head = file.head
     if len(head) < _HEAD.size:
         return False
     length, checksum = _HEAD.unpack(head[: _HEAD.size])
     return length <= LONGEST and _masked(_crc32c(head[:8])) == checksum
 
 
-def files(folder: Path) -> list[Path]:
-    """Event files in a folder and a few levels below it, in order of their names, which begin with the time."""
-    found: list[Path] = []
+def event_files(folder: Path) -> list[Path]:
+    """Event files in a folder and a few levels below it, in the order of their names, which begin with the time."""
+    events: list[Path] = []
     level = [folder]
     for _ in range(_DEPTH):
         below: list[Path] = []
@@ -46,44 +45,45 @@ def files(folder: Path) -> list[Path]:
                 if path.is_dir():
                     below.append(path)
                 elif "tfevents" in path.name:
-                    found.append(path)
+                    events.append(path)
         level = below
-    return found
+    return events
 
 
-def read(place: Path, given: Mapping[str, Any]) -> Run:
-    """The run in an event file or a folder of them; UserError where a folder has several runs."""
-    paths = files(place) if place.is_dir() else [place]
+def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+    """The rows of an event file, or of a folder of them; UserError where the folder has several runs."""
+    place = file.path
+    paths = event_files(place) if place.is_dir() else [place]
     by_folder: dict[Path, list[Path]] = {}
     for path in paths:
         by_folder.setdefault(path.parent, []).append(path)
-    found: list[tuple[Path, Frame, dict[str, Any], list[str]]] = []
-    for folder, some in by_folder.items():
-        frame = Frame()
+    runs: list[tuple[Path, ColumnBuilder, dict[str, Any], list[str]]] = []
+    for folder, events in by_folder.items():
+        rows = ColumnBuilder()
         config: dict[str, Any] = {}
         notes: list[str] = []
-        for path in some:
-            source = Source(path)
-            _fill(frame, source, config)
-            notes += source.notes
-        if len(frame):
-            found.append((folder, frame, config, notes))
-    if not found:
+        for path in events:
+            event_file = LogFile(path)
+            _fill(rows, event_file, config)
+            notes += event_file.notes
+        if len(rows):
+            runs.append((folder, rows, config, notes))
+    if not runs:
         raise UserError(f"{place}: no scalars in its event files; the run has not logged yet, or logs elsewhere")
-    large = [entry for entry in found if len(entry[1]) > 1] or found  # hyperparameters get a file with one row
+    large = [entry for entry in runs if len(entry[1]) > 1] or runs  # hyperparameters get a file with one row
     if len(large) > 1:
         names = ", ".join(str(folder.relative_to(place)) for folder, *_ in large[:5])
         raise UserError(f"{place}: event files of {len(large)} runs ({names}); give the folder of one")
-    folder, frame, config, notes = large[0]
-    return assemble(Log(place, frame, notes=notes, logged=config, given=given, place="row", name=folder.resolve().name))
+    folder, rows, config, notes = large[0]
+    return RawLog(place, rows, notes=notes, logged=config, place="row", name=folder.resolve().name)
 
 
-def _fill(frame: Frame, source: Source, config: dict[str, Any]) -> None:
-    """A row for every run of events with one step."""
+def _fill(rows: ColumnBuilder, file: LogFile, config: dict[str, Any]) -> None:
+    """Add a row for every series of events with the same step."""
     row: dict[str, float] = {}
     at: int | None = None
     broken = 0
-    for record in _records(source):
+    for record in _records(file):
         try:
             step, wall, scalars = _event(record, config)
         except ValueError:
@@ -92,20 +92,20 @@ def _fill(frame: Frame, source: Source, config: dict[str, Any]) -> None:
         for tag, value in scalars:
             if step != at or tag in row:
                 if row and at is not None:
-                    frame.row(len(frame) + 1, {"step": at, **row})
+                    rows.row(len(rows) + 1, {"step": at, **row})
                 row, at = {}, step
                 row["wall_time"] = wall
             row[tag if tag != "step" else "step (tag)"] = value
     if row and at is not None:
-        frame.row(len(frame) + 1, {"step": at, **row})
+        rows.row(len(rows) + 1, {"step": at, **row})
     if broken:
-        source.notes.append(f"{source.path.name}: {broken} records are damaged and were left out")
+        file.notes.append(f"{file.path.name}: {broken} records are damaged and were left out")
 
 
 def _event(message: bytes, config: dict[str, Any]) -> tuple[int, float, list[tuple[str, float]]]:
-    """Step, time and scalars of an event; the trainer's arguments, if it logged them as text, into `config`."""
+    """(step, time, scalars) of an event; arguments of the trainer that were logged as text go to `config`."""
     step, wall = 0, float("nan")
-    found: list[tuple[str, float]] = []
+    scalars: list[tuple[str, float]] = []
     for number, value in fields(message):
         if number == 1:
             wall = floats(value, "d")[0]
@@ -114,8 +114,8 @@ def _event(message: bytes, config: dict[str, Any]) -> tuple[int, float, list[tup
         elif number == 5:
             for part, inner in fields(child(value)):
                 if part == 1:
-                    found += _value(child(inner), config)
-    return step, wall, found
+                    scalars += _value(child(inner), config)
+    return step, wall, scalars
 
 
 def _value(message: bytes, config: dict[str, Any]) -> Iterator[tuple[str, float]]:
@@ -132,7 +132,7 @@ def _value(message: bytes, config: dict[str, Any]) -> Iterator[tuple[str, float]
 
 
 def _tensor(tag: str, value: Value, config: dict[str, Any]) -> float | None:
-    """The number in a tensor of one; None for any other. Text of trainer arguments goes to `config`."""
+    """The number in a tensor with one element, None for any other; arguments of the trainer go to `config`."""
     kind, numbers = 0, []
     for number, inner in fields(child(value)):
         if number == 1 and isinstance(inner, int):
@@ -152,26 +152,26 @@ def _tensor(tag: str, value: Value, config: dict[str, Any]) -> float | None:
     return numbers[0] if len(numbers) == 1 else None
 
 
-def _records(source: Source) -> Iterator[bytes]:
-    buffer, blocks = b"", source.blocks(1 << 20)
+def _records(file: LogFile) -> Iterator[bytes]:
+    buffer, blocks = b"", file.blocks(1 << 20)
     while True:
         while len(buffer) < _HEAD.size:
             block = next(blocks, b"")
             if not block:
                 if buffer:
-                    source.notes.append(f"{source.path.name}: the last record is unfinished and was left out")
+                    file.notes.append(f"{file.path.name}: the last record is unfinished and was left out")
                 return
             buffer += block
         length, checksum = _HEAD.unpack(buffer[: _HEAD.size])
         if length > LONGEST or (length > len(buffer) and _masked(_crc32c(buffer[:8])) != checksum):
-            source.notes.append(f"{source.path.name}: damaged from some record on; what follows was left out")
+            file.notes.append(f"{file.path.name}: damaged from some record on; what follows was left out")
             return
         whole = _HEAD.size + length + 4
         pieces, size = [buffer], len(buffer)
         while size < whole:
             block = next(blocks, b"")
             if not block:
-                source.notes.append(f"{source.path.name}: the last record is unfinished and was left out")
+                file.notes.append(f"{file.path.name}: the last record is unfinished and was left out")
                 return
             pieces.append(block)
             size += len(block)
@@ -201,7 +201,7 @@ _TABLE = _crc_table()
 
 
 def _crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli)."""
+    """CRC-32C (Castagnoli) checksum of the data."""
     value = 0xFFFFFFFF
     for byte in data:
         value = _TABLE[(value ^ byte) & 0xFF] ^ value >> 8
@@ -209,5 +209,8 @@ def _crc32c(data: bytes) -> int:
 
 
 def _masked(checksum: int) -> int:
-    """A checksum as event files store it."""
+    """The checksum as event files store it: rotated, and a constant added."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+KIND = LogKind(read, file=recognises, folder=lambda folder: bool(event_files(folder)))

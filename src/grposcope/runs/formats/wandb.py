@@ -1,8 +1,8 @@
-"""Reads Weights & Biases runs: .wandb files, also of offline and crashed runs, and exported CSV.
+"""Weights & Biases runs into rows: .wandb files, also of offline and crashed runs, and charts exported as CSV.
 
-A .wandb file is a log in LevelDB's framing (blocks of 32 KiB; records with CRC-32, length and whether
-they are whole or a first, middle or last part), each record a protobuf message. Only history, the
-configuration and the exit code are read. The wandb package is not needed.
+A .wandb file is a log in LevelDB's framing (blocks of 32 KiB; each record has a CRC-32, a length, and whether it is
+whole or a first, middle or last part), and each record is a protobuf message. Only the history, the configuration and
+the exit code are read. The wandb package is not needed.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.errors import UserError
-from grposcope.runs.columns import Frame
+from grposcope.runs.columns import ColumnBuilder, RawLog
+from grposcope.runs.formats.log_file import LogFile, LogKind
 from grposcope.runs.formats.protobuf import child, fields, text
-from grposcope.runs.formats.source import Source
-from grposcope.runs.normalize import Log, assemble
-from grposcope.runs.run import Run
 
 MAGIC = b":W&B"
 BLOCK = 32768
 LONGEST = 256 << 20
-"""Bytes of a record beyond which the file is taken as damaged."""
+"""Length in bytes of a record beyond which the file is taken as damaged."""
 
 _HEADER = struct.Struct("<IHB")
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
@@ -34,23 +32,29 @@ _EXPORTED = re.compile(r"(?P<run>.+?) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?")
 _AXES = ("Step", "_step", "train/global_step", "Relative Time (Process)", "Wall Time", "step", "global_step")
 
 
-def files(folder: Path) -> list[Path]:
-    """The .wandb files in a run folder, in a folder of runs, or in the wandb/ below."""
+def run_files(folder: Path) -> list[Path]:
+    """The .wandb files in a run's folder, in a folder of runs, or in the wandb/ below."""
     patterns = ("*.wandb", "*run-*/*.wandb", "wandb/*run-*/*.wandb")
     return sorted({path.resolve() for pattern in patterns for path in folder.glob(pattern)})
 
 
-def read(path: Path, given: Mapping[str, Any]) -> Run:
-    """The run in a .wandb file."""
-    source, frame = Source(path), Frame()
+def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+    """The rows of a .wandb file, or of the only one in a folder; UserError where it has several."""
+    if file.path.is_dir():
+        records = run_files(file.path)
+        if len(records) > 1:
+            names = ", ".join(path.parent.name for path in records[:5])
+            raise UserError(f"{file.path}: {len(records)} W&B runs ({names}); give the .wandb file of one")
+        file = LogFile(records[0])
+    rows = ColumnBuilder()
     config: dict[str, Any] = {}
     status, broken, place, title = "unknown", 0, 0, ""
-    for record in _records(source):
+    for record in _records(file):
         try:
             for number, value in fields(record):
                 if number == _HISTORY:
                     place += 1
-                    frame.row(place, _history(child(value)))
+                    rows.row(place, _history(child(value)))
                 elif number == _CONFIG:
                     _configure(config, child(value))
                 elif number == _RUN:
@@ -65,31 +69,28 @@ def read(path: Path, given: Mapping[str, Any]) -> Run:
         except ValueError:
             broken += 1
     if broken:
-        source.notes.append(f"{broken} records are damaged and were left out")
-    if not len(frame):
-        raise UserError(f"{path}: no history in it; the run logged nothing, or the file was cut off at its start")
-    log = Log(
-        path, frame, status=status, notes=source.notes, logged=config, given=given, place="history row", name=title
-    )
-    return assemble(log)
+        file.notes.append(f"{broken} records are damaged and were left out")
+    if not len(rows):
+        raise UserError(f"{file.path}: no history in it; the run logged nothing, or the file was cut off at its start")
+    return RawLog(file.path, rows, status=status, notes=file.notes, logged=config, place="history row", name=title)
 
 
 def exported(path: Path, header: list[str]) -> list[str] | None:
     """The column names of a chart exported from the W&B page, without the run's name; None for other tables.
 
-    Columns …__MIN and …__MAX, the extremes over what the chart smoothed, keep these endings. UserError
-    where the chart had several runs.
+    Columns with the extremes over what the chart smoothed keep their endings __MIN and __MAX. UserError where the chart
+    has several runs.
     """
     if len(header) < 2 or header[0] not in _AXES:
         return None
     matches = [_EXPORTED.fullmatch(name) for name in header[1:]]
-    found = [match for match in matches if match is not None]
-    if len(found) < len(matches):
+    columns = [match for match in matches if match is not None]
+    if len(columns) < len(matches):
         return None
-    runs = sorted({match["run"] for match in found})
+    runs = sorted({match["run"] for match in columns})
     if len(runs) > 1:
         raise UserError(f"{path}: a chart of {len(runs)} runs ({', '.join(runs[:4])}); export it with one run shown")
-    return [header[0], *(match["metric"] + (match["bound"] or "") for match in found)]
+    return [header[0], *(match["metric"] + (match["bound"] or "") for match in columns)]
 
 
 def _history(message: bytes) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def _configure(config: dict[str, Any], message: bytes) -> None:
 
 
 def _item(message: bytes) -> tuple[str, Any]:
-    """Key and value of an item of history or configuration."""
+    """(key, value) of an item of the history or the configuration."""
     key, nested, content = "", [], None
     for number, value in fields(message):
         if number == 1:
@@ -131,12 +132,12 @@ def _item(message: bytes) -> tuple[str, Any]:
     return key or "/".join(nested), content
 
 
-def _records(source: Source) -> Iterator[bytes]:
-    """The records of the log; those with a wrong checksum are counted and left out, a cut last one is noted."""
-    stream = _Exact(source)
+def _records(file: LogFile) -> Iterator[bytes]:
+    """Records of the log. Those with a wrong checksum and a cut last one are left out, with a note."""
+    stream = _ExactReader(file)
     head = stream.take(7)
     if head[:4] != MAGIC:
-        raise UserError(f"{source.path} is no .wandb file; give the one in the run's folder")
+        raise UserError(f"{file.path} is no .wandb file; give the one in the run's folder")
     parts: list[bytes] = []
     size, wrong = 0, 0
     while True:
@@ -176,19 +177,17 @@ def _records(source: Source) -> Iterator[bytes]:
                 yield b"".join(parts)
                 parts, size = [], 0
     if wrong:
-        source.notes.append(
-            f"{wrong} records have a wrong checksum and were left out, with what follows in their blocks"
-        )
+        file.notes.append(f"{wrong} records have a wrong checksum and were left out, with what follows in their blocks")
     if cut or parts:
-        source.notes.append("the last record is unfinished and was left out")
+        file.notes.append("the last record is unfinished and was left out")
 
 
-class _Exact:
-    """Bytes of a source by exact counts."""
+class _ExactReader:
+    """Reads a file by exact numbers of bytes."""
 
-    def __init__(self, source: Source):
+    def __init__(self, file: LogFile):
         self.at = 0
-        self._blocks = source.blocks(1 << 20)
+        self._blocks = file.blocks(1 << 20)
         self._buffer, self._place = b"", 0
 
     def take(self, count: int) -> bytes:
@@ -198,7 +197,10 @@ class _Exact:
             if not block:
                 break
             self._buffer, self._place = self._buffer[self._place :] + block, 0
-        found = self._buffer[self._place : self._place + count]
-        self._place += len(found)
-        self.at += len(found)
-        return found
+        data = self._buffer[self._place : self._place + count]
+        self._place += len(data)
+        self.at += len(data)
+        return data
+
+
+KIND = LogKind(read, file=lambda file: file.head.startswith(MAGIC), folder=lambda folder: bool(run_files(folder)))

@@ -1,124 +1,126 @@
 """Groups of rollouts from TRL's completions/completions_NNNNN.parquet (log_completions=True).
 
-A row per completion, a column per reward function, `advantage`; the completions of a prompt stand
-together. The weights of the reward functions are not stored: the reward is their plain sum, which is
-checked against the signs of the advantages. With logging_steps > 1 only the last generation batch before a
-log is there, and on evaluation steps the file holds the evaluation instead.
+A row per completion, a column per reward function, and `advantage`; the completions of a prompt stand together. TRL
+writes the file after it logged the step, with the last batch that was generated: with logging_steps > 1 earlier batches
+are missing, and on evaluation steps the file holds the evaluation instead. The weights of the reward functions are not
+stored. Where they are not known, the reward is the plain sum, which is checked against the order of the advantages.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 
 from grposcope.errors import UserError
-from grposcope.runs.columns import Frame
-from grposcope.runs.normalize import Log, assemble
-from grposcope.runs.run import Floats, Groups, Rollout, Run
-from grposcope.ustat import dead_groups
+from grposcope.runs.columns import RawLog, log_of_groups
+from grposcope.runs.formats import parquet
+from grposcope.runs.formats.log_file import LogFile, LogKind
+from grposcope.runs.run import Floats, Groups, Rollout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SHOWN = 60
+"""Number of characters of a prompt, its last ones, that are kept behind its hash as the name of the problem."""
 
 _NAME = re.compile(r"completions_(\d{1,15})\.parquet")
-_OTHER = ("step", "prompt", "completion", "advantage")
+_NO_REWARDS = ("step", "prompt", "completion", "advantage")
+
+
+def file_of(output: Path, step: int) -> Path:
+    """Where TRL writes the completions that it logged at `step`."""
+    return output / "completions" / f"completions_{step:05d}.parquet"
 
 
 def files(folder: Path) -> list[Path]:
-    """The parquet files of completions in a folder or in its completions/, in order of steps."""
+    """The parquet files of completions in a folder or in its completions/, in the order of their steps."""
     for place in (folder, folder / "completions"):
-        found = {int(match[1]): path for path in place.glob("*.parquet") if (match := _NAME.fullmatch(path.name))}
-        if found:
-            return [found[step] for step in sorted(found)]
+        steps = {int(match[1]): path for path in place.glob("*.parquet") if (match := _NAME.fullmatch(path.name))}
+        if steps:
+            return [steps[step] for step in sorted(steps)]
     return []
 
 
-def recognises(path: Path) -> bool:
-    """Whether a parquet file has the columns of TRL's completions."""
-    try:
-        names = set(pyarrow.parquet.read_schema(path).names)
-    except (OSError, pa.ArrowException):
+def recognises(file: LogFile) -> bool:
+    """Whether a file is Parquet with the columns of TRL's completions."""
+    if not file.head.startswith(parquet.MAGIC):
         return False
-    return {"prompt", "completion", "advantage"} <= names
+    return {"prompt", "completion", "advantage"} <= set(parquet.column_names(file.path))
 
 
-def read(
-    folder: Path, given: Mapping[str, Any], components: Collection[str] = ()
+def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+    """A folder of completions, or one file of them, without metrics: the metrics are made of the groups."""
+    place = file.path
+    paths = files(place) if place.is_dir() else [place]
+    return log_of_groups(place, "trl", *_groups(paths, known, ()))
+
+
+def groups(
+    folder: Path, known: Mapping[str, Any], components: Collection[str] = ()
 ) -> tuple[Groups, Mapping[int, tuple[Rollout, ...]], list[str]]:
-    """Groups, the rollouts by step (loaded when asked for), and notes.
+    """The groups of a folder, its rollouts by step (loaded when asked for), and notes.
 
-    components: the reward functions, where they are known; else every column of numbers is taken as one.
+    components: names of the reward functions, where they are known; else every column of numbers is taken as one.
     """
-    return _read(files(folder), given, components)
+    return _groups(files(folder), known, components)
 
 
-def read_alone(place: Path, given: Mapping[str, Any]) -> Run:
-    """A folder of completions, or one file of them, without the metrics: a row per step made from the groups."""
-    found = files(place) if place.is_dir() else [place]
-    groups, rollouts, notes = _read(found, given, ())
-    return from_groups(place, "trl", groups, rollouts, notes, given)
+def group_rows(
+    path: Path, step: int, functions: Sequence[str], weights: Sequence[float] | None, size: int
+) -> list[dict[str, Any]]:
+    """Rows for groups.jsonl of our record. weights: of the reward `functions`, None for ones; size: rollouts per group.
+
+    A rollout's reward is the weighted sum of its rewards, absent ones left out as in TRL; NaN where all are absent.
+    UserError where the file cannot be read, lacks a reward function, or does not hold whole groups of `size`.
+    """
+    if not functions:
+        raise UserError(f"{path} holds no reward")
+    table = parquet.table(path, ["prompt", *functions])
+    parts = np.array([table[name].to_numpy() for name in functions], np.float64)
+    scale = np.ones(len(functions)) if weights is None else np.asarray(weights, np.float64)
+    rewards = _weighted_sum(parts, scale)
+    prompts = [problem_name(prompt) for prompt in table["prompt"].to_pylist()]
+    if size < 1 or len(prompts) % size:
+        raise UserError(f"{path} has {len(prompts)} rollouts, which are no whole groups of {size}")
+    rows: list[dict[str, Any]] = []
+    for begin in range(0, len(prompts), size):
+        if len(set(prompts[begin : begin + size])) > 1:
+            raise UserError(f"{path} mixes prompts within groups of {size}")
+        rows.append({"step": step, "problem": prompts[begin], "rewards": rewards[begin : begin + size].tolist()})
+    return rows
 
 
-def from_groups(
-    place: Path,
-    engine: str,
-    groups: Groups,
-    rollouts: Mapping[int, tuple[Rollout, ...]],
-    notes: list[str],
-    given: Mapping[str, Any],
-) -> Run:
-    """A run whose table is made of its groups: reward, reward_std within groups (ddof 1), dead_fraction."""
-    if not len(groups):
-        raise UserError(f"{place}: no groups of rollouts in it; give the folder that the trainer writes them to")
-    frame, sizes = Frame(), groups.sizes
-    starts = groups.offsets[:-1]
-    mean = np.add.reduceat(groups.rewards, starts) / sizes
-    with np.errstate(invalid="ignore", divide="ignore"):
-        spread = np.sqrt(np.add.reduceat((groups.rewards - np.repeat(mean, sizes)) ** 2, starts) / (sizes - 1))
-    dead = dead_groups.is_dead_ragged(groups.rewards, groups.offsets)
-    for step in np.unique(groups.step):
-        here = groups.step == step
-        frame.row(
-            int(step),
-            {
-                "step": int(step),
-                "reward": float(np.average(mean[here], weights=sizes[here])),
-                "reward_std": float(np.mean(spread[here][sizes[here] > 1])) if (sizes[here] > 1).any() else np.nan,
-                "dead_fraction": float(dead[here].mean()),
-                "rollouts_trained": int(sizes[here].sum()),
-            },
-        )
-    notes = [*notes, "the metrics are made of the rollouts, since no others are here"]
-    log = Log(place, frame, "grposcope", notes=notes, given=given, groups=groups, rollouts=rollouts, place="step")
-    run = assemble(log)
-    same = set(sizes.tolist())
-    settings = {**({"group": same.pop()} if len(same) == 1 else {}), **run.config["settings"]}
-    return replace(run, meta=replace(run.meta, engine=engine), config={"engine": engine, "settings": settings})
+def problem_name(prompt: Any) -> str:
+    """A short name of a prompt, text or conversation, that no other prompt is likely to have: its hash and its end."""
+    text = _text(prompt)
+    end = " ".join(text[-2 * SHOWN :].split())[-SHOWN:]
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:8]} {end}"
 
 
-class Files(Mapping[int, tuple[Rollout, ...]]):
-    """Step -> rollouts, read from its file when asked for; tokens and log-probabilities are not recorded."""
+class CompletionTexts(Mapping[int, tuple[Rollout, ...]]):
+    """Step -> rollouts, read from the file of the step when asked for; texts only, without tokens."""
 
     def __init__(self, paths: dict[int, Path], components: Collection[str] = ()):
         self._paths, self._components = paths, components
 
     def __getitem__(self, step: int) -> tuple[Rollout, ...]:
-        table = _table(self._paths[step])
+        table = parquet.table(self._paths[step])
         rewards = _rewards(table, self._components)[0]
         prompts, answers = table["prompt"].to_pylist(), table["completion"].to_pylist()
-        found, count, before = [], 0, None
+        rollouts, count, before = [], 0, None
         for prompt, answer, reward in zip(prompts, answers, rewards, strict=True):
             count = count + 1 if prompt == before else 0
             before = prompt
             text = _text(prompt)
             none = np.empty(0)
-            found.append(Rollout(text, text, count, _text(answer), float(reward), False, (), none, none))
-        return tuple(found)
+            rollouts.append(Rollout(text, text, count, _text(answer), float(reward), False, (), none, none))
+        return tuple(rollouts)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._paths)
@@ -127,8 +129,8 @@ class Files(Mapping[int, tuple[Rollout, ...]]):
         return len(self._paths)
 
 
-def _read(
-    paths: list[Path], given: Mapping[str, Any], components: Collection[str]
+def _groups(
+    paths: list[Path], known: Mapping[str, Any], components: Collection[str]
 ) -> tuple[Groups, Mapping[int, tuple[Rollout, ...]], list[str]]:
     names: dict[str, int] = {}
     steps: list[int] = []
@@ -136,13 +138,13 @@ def _read(
     sizes: list[int] = []
     rewards: list[Floats] = []
     notes: list[str] = []
-    size = given.get("group")
+    size = known.get("group")
     where: dict[int, Path] = {}
     used: dict[str, None] = {}
     doubtful = 0
     for path in paths:
         try:
-            table = _table(path)
+            table = parquet.table(path)
         except UserError as error:
             if len(paths) == 1:
                 raise
@@ -155,8 +157,8 @@ def _read(
         where[at] = path
         texts = [_text(prompt) for prompt in table["prompt"].to_pylist()]
         begin = 0
-        for text, run in groupby(texts):
-            whole = len(list(run))
+        for text, same in groupby(texts):
+            whole = len(list(same))
             each = size if isinstance(size, int) and size > 0 and whole % size == 0 else whole
             for start in range(begin, begin + whole, each):
                 part = values[start : start + each]
@@ -179,52 +181,42 @@ def _read(
             f"groups, taken as neighbours with one prompt, have {min(sizes)} to {max(sizes)} rollouts; give the group "
             "size if prompts repeat"
         )
-    groups = Groups(
+    all_groups = Groups(
         step=np.array(steps, np.int64),
         problem=np.array(problems, np.int64),
         problems=tuple(names),
         rewards=np.concatenate(rewards) if rewards else np.empty(0),
         offsets=np.append(0, np.cumsum(sizes)).astype(np.int64),
     )
-    return groups, Files(where, components), notes
+    return all_groups, CompletionTexts(where, components), notes
 
 
 def _agree(rewards: Floats, advantages: Floats) -> bool:
-    """Whether a group's advantages order it as its rewards do."""
+    """Whether the advantages of a group order its rollouts as their rewards do."""
     order = np.argsort(rewards, kind="stable")
     ranked = advantages[order][np.isfinite(rewards[order])]
     rises = np.diff(rewards[order][np.isfinite(rewards[order])]) > 1e-9
     return bool((np.diff(ranked)[rises] > -1e-6).all())
 
 
-def _table(path: Path) -> pa.Table:
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:  # one small file: threads would only cost
-            return file.read(use_threads=False)
-    except (OSError, pa.ArrowException) as error:
-        first = (str(error).splitlines() or ["unknown"])[0]
-        raise UserError(f"{path}: cannot be read ({first}); delete it or copy it again") from None
-
-
 def _rewards(table: pa.Table, components: Collection[str]) -> tuple[Floats, list[str]]:
-    """Sum of the reward columns, NaN where all are absent, and their names."""
-    names = [
-        name
-        for name in table.column_names
-        if name not in _OTHER
-        and (not components or name in components)
-        and (pa.types.is_floating(table[name].type) or pa.types.is_integer(table[name].type))
-    ]
-    if not names:
+    """Sum of the columns of rewards, NaN where all are absent, and the names of these columns."""
+    columns = parquet.number_columns(table, without=_NO_REWARDS)
+    parts = {name: column for name, column in columns.items() if not components or name in components}
+    if not parts:
         return np.full(table.num_rows, np.nan), []
-    stacked = np.array([table[name].cast(pa.float64(), safe=False).to_numpy() for name in names], np.float64)
-    return np.where(np.isnan(stacked).all(0), np.nan, np.nansum(stacked, 0)), names
+    stacked = np.array(list(parts.values()), np.float64)
+    return _weighted_sum(stacked, np.ones(len(parts))), list(parts)
+
+
+def _weighted_sum(parts: Floats, weights: Floats) -> Floats:
+    """Σ weights (K,) × parts (K, N) over the parts that are present; NaN where all are absent."""
+    total: Floats = np.where(np.isnan(parts).all(0), np.nan, np.nansum(parts * weights[:, None], 0))
+    return total
 
 
 def _text(prompt: Any) -> str:
     """A prompt as text, also where it is a conversation."""
-    if isinstance(prompt, str):
-        return prompt
     if isinstance(prompt, list):
         return "\n".join(str(part.get("content", part)) if isinstance(part, dict) else str(part) for part in prompt)
     return str(prompt)
@@ -233,3 +225,6 @@ def _text(prompt: Any) -> str:
 def _step(path: Path) -> int:
     match = _NAME.fullmatch(path.name)
     return int(match[1]) if match else 0
+
+
+KIND = LogKind(read, file=recognises, folder=lambda folder: bool(files(folder)))
