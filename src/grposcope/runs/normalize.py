@@ -156,7 +156,7 @@ def _step(columns: Mapping[str, Floats], notes: list[str], log: RawLog) -> Float
     return step
 
 
-def _held_out_rows(log: Log, count: int) -> Bools:
+def _held_out_rows(log: RawLog, count: int) -> Bools:
     """Rows that a label such as split: val marks as evaluations."""
     marked = np.zeros(count, bool)
     for key in ("split", "phase", "mode", "type"):
@@ -221,7 +221,7 @@ def _joined(table: dict[str, Floats], lines: Ints, rows: Ints, log: RawLog) -> t
 
 
 def _segments(
-    table: dict[str, Floats], places: Ints, log: Log
+    table: dict[str, Floats], places: Ints, log: RawLog
 ) -> tuple[list[tuple[dict[str, Floats], str]], dict[str, Floats]]:
     """(all attempts with their places, the last attempt of every step); no attempts where the run was not restarted."""
     step = table["step"]
@@ -294,14 +294,14 @@ def _evaluation_rows(
         count += len(rows)
     if count > len(values):
         notes.append(f"{count - len(values)} evaluations were repeated at the same step; the last of each is kept")
-    rows = sorted((at, name, value) for (at, name), value in values.items())
+    entries = sorted((at, name, value) for (at, name), value in values.items())
     return Evaluations(
-        step=np.array([int(at) for at, _, _ in rows], np.int64),
-        metric=tuple(name for _, name, _ in rows),
-        value=np.array([value for _, _, value in rows], np.float64),
-        se=np.full(len(rows), math.nan),
-        n=np.zeros(len(rows), np.int64),
-        flag=("no standard error in the log",) * len(rows),
+        step=np.array([int(at) for at, _, _ in entries], np.int64),
+        metric=tuple(name for _, name, _ in entries),
+        value=np.array([value for _, _, value in entries], np.float64),
+        se=np.full(len(entries), math.nan),
+        n=np.zeros(len(entries), np.int64),
+        flag=("no standard error in the log",) * len(entries),
     )
 
 
