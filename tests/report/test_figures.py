@@ -5,17 +5,24 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
+import subprocess
+import sys
 from pathlib import Path
 
+import altair as alt
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import synthetic
+import synthetic_probe
 from grposcope.errors import UserError
 from grposcope.report import page
-from grposcope.report.charts import base
+from grposcope.report.charts import base, thinning
+from grposcope.report.charts.curves import curve
+from grposcope.report.elements import Figure
 from grposcope.report.page import document
 from grposcope.runs import Run, read
 
@@ -29,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @given(st.lists(st.floats(), max_size=400), st.integers(1, 30))
 def test_extremes_of_every_bin_are_kept(values: list[float], bins: int) -> None:
     column = np.array(values, float)
-    kept = base.extremes(column, bins)
+    kept = thinning.extremes(column, bins)
     assert len(kept) <= max(2 * bins + 2, 2)
     assert (np.diff(kept) > 0).all()
     finite = column[np.isfinite(column)]
@@ -52,15 +59,15 @@ def test_one_spike_in_many_steps_is_drawn() -> None:
     values = np.zeros(100_000)
     values[73_456] = 5.0
     values[12_345] = -3.0
-    kept = base.extremes(values)
+    kept = thinning.extremes(values)
     assert {12_345, 73_456} <= set(kept.tolist())
-    assert len(kept) <= 2 * base.BINS + 2
+    assert len(kept) <= 2 * thinning.BINS + 2
 
 
 def test_averages_are_means_of_windows() -> None:
     step, values = np.arange(1.0, 101), np.arange(100.0) ** 2
     values[17] = math.nan
-    found = base.averages(step, values, 7)
+    found = thinning.averages(step, values, 7)
     assert len(found["step"]) == 15
     for i, mean in enumerate(found["mean"]):
         part = values[7 * i : 7 * i + 7]
@@ -75,16 +82,16 @@ def test_not_finite_is_marked_and_counted(run: Run) -> None:
     broken = dict(run.table)
     broken["grad_norm"] = run.table["grad_norm"].copy()
     broken["grad_norm"][[10, 50]] = [math.nan, math.inf]
-    found = base.curve("grad_norm", [_with(run, broken)])
+    found = curve("grad_norm", [_with(run, broken)])
     assert found is not None
-    assert found.data["gaps"] == {"step": [11.0, 51.0], "found": ["NaN", "infinite"], "run": ["one", "one"]}
+    assert found.data["gaps"] == {"step": [11.0, 51.0], "value": ["NaN", "infinite"], "run": ["one", "one"]}
     assert "Not finite at 2 steps, marked in red" in found.caption
     assert None in found.data["thin"]["value"]
 
 
 def test_without_finite_values_there_is_no_figure(run: Run) -> None:
-    assert base.curve("kl", [run]) is None
-    assert base.curve("nowhere", [run]) is None
+    assert curve("kl", [run]) is None
+    assert curve("nowhere", [run]) is None
 
 
 def test_captions_say_what_was_thinned() -> None:
@@ -98,7 +105,7 @@ def test_captions_say_what_was_thinned() -> None:
         return Run(Meta(Path("run"), "grposcope", "run", "finished"), {}, table, groups, evaluations)
 
     def caption(steps: int) -> str:
-        found = base.curve("reward", [long(steps)])
+        found = curve("reward", [long(steps)])
         assert found is not None
         return found.caption
 
@@ -131,7 +138,7 @@ def test_every_figure_is_exported(run: Run, tmp_path: Path, kind: str) -> None:
 
 def test_exports_need_a_folder_that_can_be_written(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="choose another --figures"):
+    with pytest.raises(UserError, match="choose another folder for the figures"):
         base.export(document([run]).figures[:1], tmp_path / "file" / "inside", "svg")
 
 
@@ -142,8 +149,52 @@ def test_light_colours_are_those_of_the_page() -> None:
         assert f"--{name}: {value};" in first
 
 
-def test_specifications_name_only_colours_that_exist(run: Run) -> None:
-    import re
+@pytest.fixture(scope="module")
+def figures(run: Run, tmp_path_factory: pytest.TempPathFactory) -> list[Figure]:
+    """Those of pages about one run, two runs, probes over the steps of a run, a probe alone, and several probes."""
+    place = synthetic.make(tmp_path_factory.mktemp("runs") / "probed", steps=40, settings={"group": 9})
+    for seed, step in ((1, 0), (2, 40)):
+        synthetic_probe.make(place / "probes" / f"step-{step:06d}", seed=seed)
+    probed = read(place)
+    probe = read(synthetic_probe.make(tmp_path_factory.mktemp("probes") / "one", seed=3))
+    pages = ([run], [probed], [probe], [run, probed], [probed, probe])
+    return [figure for runs in pages for figure in document(list(runs)).figures]
 
-    text = json.dumps([figure.spec for figure in document([run]).figures])
+
+def test_specifications_are_valid_vega_lite(figures: list[Figure]) -> None:
+    alt.Config(**base.THEME)
+    for figure in figures:
+        alt.LayerChart.from_dict(dict(figure.spec), validate=True)
+
+
+def test_specifications_name_only_columns_that_exist(figures: list[Figure]) -> None:
+    assert len({figure.name for figure in figures}) >= 30
+    for figure in figures:
+        for columns in figure.data.values():
+            assert len({len(column) for column in columns.values()}) == 1
+        for layer in figure.spec["layer"]:
+            encodings = [one for one in layer["encoding"].values() if isinstance(one, dict)] + layer["encoding"].get(
+                "tooltip", []
+            )
+            named = {encoding["field"] for encoding in encodings if "field" in encoding}
+            assert named <= figure.data[layer["data"]["name"]].keys(), figure.name
+
+
+@pytest.mark.parametrize("words", [["--help"], ["diagnose", "RUN"], ["watch", "RUN", "--once"]])
+def test_altair_is_imported_for_pages_alone(tmp_path: Path, words: list[str]) -> None:
+    """Its import takes a quarter of a second."""
+    place = synthetic.make(tmp_path / "run", steps=40)
+    code = """import sys
+from grposcope.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert not end.code
+sys.exit("altair" in sys.modules)"""
+    words = [str(place) if word == "RUN" else word for word in words]
+    assert subprocess.run([sys.executable, "-c", code, *words], capture_output=True, check=False).returncode == 0
+
+
+def test_specifications_name_only_colours_that_exist(figures: list[Figure]) -> None:
+    text = json.dumps([figure.spec for figure in figures])
     assert set(re.findall(r"var\(--([a-z0-9-]+)\)", text)) <= base.LIGHT.keys()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import altair as alt
 import numpy as np
 
 from grposcope.dynamics import fit, refresh
@@ -15,7 +16,8 @@ from grposcope.facts.forecast_summary import Outlook
 from grposcope.facts.learning import Z
 from grposcope.formatting import number
 from grposcope.report.charts import base
-from grposcope.report.elements import Columns, Figure
+from grposcope.report.charts.thinning import extremes, joined, rounded
+from grposcope.report.elements import Figure
 from grposcope.runs.run import Floats
 from grposcope.timeseries.curve_models import MODELS
 from grposcope.timeseries.reward_curve import local_lines
@@ -29,79 +31,86 @@ SMOOTH = 0.06
 ARROWS = (11, 7)
 """Arrows of the flow along the reward and along its rate."""
 
+FLOOR = 0.7
+"""Lower end of the vertical axis of the stability map."""
 
-def fan(found: Sequence[Outlook], names: Sequence[str]) -> Figure:
+HEIGHT = 260
+
+
+def fan(outlooks: Sequence[Outlook], names: Sequence[str]) -> Figure:
     """Rewards, what is expected next with its 50 and 90 % intervals; of a single run the fitted models too."""
-    shares = _shares(found)
-    colours = _colours(names)
-    x, y = base.step_axis(), _axis("value", shares)
-    tips = [
-        *([{"field": "run"}] if len(found) > 1 else []),
-        {"field": "step", "type": "quantitative", "format": ",.0f"},
-        *({"field": part, "type": "quantitative", "format": ".3~g"} for part in ("value", "low", "high")),
+    shares = all(float(o.series.reward.min()) >= 0 and float(o.series.reward.max()) <= 1 for o in outlooks)
+    x, colours = base.steps(), base.colours("run", base.palette(names))
+    y = alt.Y("value:Q", axis=alt.Axis(title=None, format=".3~g"), scale=alt.Scale(zero=shares, nice=True))
+    ahead = base.dataset("ahead").encode(x, y, colours)
+    layers = [
+        ahead.mark_area(opacity=0.16).encode(alt.Y("low:Q"), alt.Y2("high")),
+        ahead.mark_area(opacity=0.26).encode(alt.Y("inner low:Q"), alt.Y2("inner high")),
+        base.dataset("seen").mark_line(strokeWidth=1.2, opacity=0.75).encode(x, y, colours),
     ]
-    layers: list[dict[str, Any]] = [
-        _band("low", "high", 0.16, x, shares, colours),
-        _band("inner low", "inner high", 0.26, x, shares, colours),
-        {"data": {"name": "seen"}, "mark": {"type": "line", "strokeWidth": 1.2, "opacity": 0.75},
-         "encoding": {"x": x, "y": y, "color": colours}},
-    ]  # fmt: skip
-    data: dict[str, Columns] = {
-        "seen": base.joined([_line(o.series.steps, o.series.reward) for o in found], names),
-        "ahead": base.joined([_ahead(o) for o in found], names),
+    data: dict[str, Mapping[str, Sequence[Any]]] = {
+        "seen": joined([_line(o.series.steps, o.series.reward) for o in outlooks], names),
+        "ahead": joined([_ahead(o) for o in outlooks], names),
     }
-    if any(len(o.truth[0]) for o in found):
-        data["later"] = base.joined([_line(*o.truth) for o in found], names)
-        layers.append({"data": {"name": "later"}, "mark": {"type": "line", "strokeWidth": 1, "color": "var(--muted)"},
-                       "encoding": {"x": x, "y": y, "detail": {"field": "run"}}})  # fmt: skip
-    if len(found) == 1:
-        layers += _details(found[0], x, y, data)
-    expected = {"x": x, "y": y, "color": colours}
-    layers += [
-        {"data": {"name": "ahead"}, "mark": {"type": "line", "strokeWidth": 2.5}, "encoding": expected},
-        base.hover({"data": {"name": "ahead"}}, {**expected, "tooltip": tips}),
+    if any(len(o.truth[0]) for o in outlooks):
+        data["later"] = joined([_line(*o.truth) for o in outlooks], names)
+        later = base.dataset("later").mark_line(strokeWidth=1, color="var(--muted)")
+        layers.append(later.encode(x, y, alt.Detail("run:N")))
+    if len(outlooks) == 1 and outlooks[0].phases[1:]:
+        data["changes"] = _changes(outlooks[0])
+        tips = [alt.Tooltip("phase:N", title="from here on"), alt.Tooltip("from:N"), alt.Tooltip("to:N")]
+        change = base.dataset("changes").encode(x, tooltip=tips)
+        layers.append(change.mark_rect(color="var(--rest)", opacity=0.16).encode(base.steps("from"), alt.X2("to")))
+        layers.append(change.mark_rule(color="var(--muted)", strokeDash=[2, 3]))
+    if len(outlooks) == 1 and (models := _models(outlooks[0])):
+        data["models"] = models
+        drawn = [name for name, model in MODELS.items() if model.shape is not None]
+        shades = {name: base.colour(i) for i, name in enumerate(drawn, 1)}
+        line = base.dataset("models").mark_line(strokeWidth=1.6, strokeDash=[5, 3])
+        layers.append(line.encode(x, y, base.colours("model", shades, alt.Legend(symbolType="stroke", columns=4))))
+    tips = [
+        *([alt.Tooltip("run:N")] if len(outlooks) > 1 else []),
+        alt.Tooltip("step:Q", format=",.0f"),
+        *(alt.Tooltip(f"{part}:Q", format=".3~g") for part in ("value", "low", "high")),
     ]
-    return Figure("forecast", "Where the reward is going",
-                  base.spec(layers, height=260, resolve={"scale": {"color": "independent"}}), data,
-                  caption=_explained(found), wide=True)  # fmt: skip
+    layers += [ahead.mark_line(strokeWidth=2.5), base.on_hover(ahead.encode(tooltip=tips))]
+    return base.figure("forecast", "Where the reward is going", layers, data, caption=_explained(outlooks),
+                       height=HEIGHT, wide=True, resolve={"scale": {"color": "independent"}})  # fmt: skip
 
 
-def portrait(found: Outlook) -> Figure | None:
+def portrait(outlook: Outlook) -> Figure | None:
     """The smoothed reward against its rate, with the flow of the fitted oscillator; None where nothing rises."""
-    inertial = found.compared["inertial"].fit if found.compared is not None else None
+    inertial = outlook.compared["inertial"].fit if outlook.compared is not None else None
     if inertial is None or inertial.flag.startswith(("no rise", "constant")):
         return None
-    level, rate, error = local_lines(found.series, SMOOTH)
+    level, rate, error = local_lines(outlook.series, SMOOTH)
     noise = float(np.median(Z * error))
-    fitted = inertial.predict(found.series.steps)
-    fitted_rate = np.gradient(fitted, found.series.steps)
+    fitted = inertial.predict(outlook.series.steps)
+    fitted_rate = np.gradient(fitted, outlook.series.steps)
     every = max(1, len(level) // 100)
-    path = {
-        "value": base.short(level[::every]),
-        "rate": base.short(rate[::every]),
-        "step": base.short(found.series.steps[::every], 6),
+    step = rounded(outlook.series.steps[::every], 6)
+    data = {
+        "path": {"value": rounded(level[::every]), "rate": rounded(rate[::every]), "step": step},
+        "model": {"value": rounded(fitted[::every]), "rate": rounded(fitted_rate[::every]), "step": step},
+        "flow": _flow(inertial, level, np.append(rate, [-noise, noise])),
+        "noise": {"low": [-noise], "high": [noise]},
     }
-    model = {"value": base.short(fitted[::every]), "rate": base.short(fitted_rate[::every]), "step": path["step"]}
-    flow = _flow(inertial, level, np.append(rate, [-noise, noise]))
-    x = {**_axis("value", False), "axis": {"title": "smoothed reward"}}
-    y = {"field": "rate", "type": "quantitative", "axis": {"title": "change per step", "format": "~g"}}
-    order = {"field": "step", "type": "quantitative"}
+    x = alt.X("value:Q", axis=alt.Axis(title="smoothed reward"), scale=alt.Scale(zero=False, nice=True))
+    y = alt.Y("rate:Q", axis=alt.Axis(title="change per step", format="~g"))
+    path, flow = base.dataset("path").encode(x, y), base.dataset("flow").encode(x, y)
+    tips = [
+        alt.Tooltip("step:Q", format=",.0f"),
+        alt.Tooltip("value:Q", format=".3~g", title="reward"),
+        alt.Tooltip("rate:Q", format=".3~g", title="change per step"),
+    ]
     layers = [
-        {"data": {"name": "noise"}, "mark": {"type": "rect", "color": "var(--rest)", "opacity": 0.18},
-         "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}}},
-        {"data": {"name": "flow"}, "mark": {"type": "rule", "color": "var(--rest)", "strokeWidth": 1},
-         "encoding": {"x": x, "y": y, "x2": {"field": "to value"}, "y2": {"field": "to rate"}}},
-        {"data": {"name": "flow"}, "mark": {"type": "circle", "color": "var(--rest)", "size": 12, "opacity": 1},
-         "encoding": {"x": {**x, "field": "to value"}, "y": {**y, "field": "to rate"}}},
-        {"data": {"name": "model"}, "mark": {"type": "line", "color": "var(--run-2)", "strokeDash": [5, 3]},
-         "encoding": {"x": x, "y": y, "order": order}},
-        {"data": {"name": "path"}, "mark": {"type": "line", "color": "var(--run-1)", "strokeWidth": 2},
-         "encoding": {"x": x, "y": y, "order": order}},
-        {"data": {"name": "path"}, "mark": {"type": "point", "color": "var(--run-1)", "filled": True, "size": 18},
-         "encoding": {"x": x, "y": y, "tooltip": [{"field": "step", "type": "quantitative", "format": ",.0f"},
-                      {"field": "value", "type": "quantitative", "format": ".3~g", "title": "reward"},
-                      {"field": "rate", "type": "quantitative", "format": ".3~g", "title": "change per step"}]}},
-    ]  # fmt: skip
+        base.dataset("noise").mark_rect(color="var(--rest)", opacity=0.18).encode(alt.Y("low:Q"), alt.Y2("high")),
+        flow.mark_rule(color="var(--rest)", strokeWidth=1).encode(alt.X2("to value"), alt.Y2("to rate")),
+        flow.mark_circle(color="var(--rest)", size=12, opacity=1).encode(alt.X("to value:Q"), alt.Y("to rate:Q")),
+        base.dataset("model").mark_line(color="var(--run-2)", strokeDash=[5, 3]).encode(x, y, alt.Order("step:Q")),
+        path.mark_line(color="var(--run-1)", strokeWidth=2).encode(alt.Order("step:Q")),
+        path.mark_point(color="var(--run-1)", filled=True, size=18).encode(tooltip=tips),
+    ]
     text = (
         "Solid: the reward, smoothed over about a tenth of the run, against its change per step, from start to end. "
         "Dashed: the fitted oscillator; grey lines, which end in dots, show where it would go from elsewhere. Within "
@@ -110,9 +119,7 @@ def portrait(found: Outlook) -> Figure | None:
     )
     if inertial.parameters["plateau"].flag:
         text += f" The fitted end is not to be relied on: {inertial.parameters['plateau'].flag}."
-    data: dict[str, Columns] = {"path": path, "model": model, "flow": flow,
-                                "noise": {"low": [-noise], "high": [noise]}}  # fmt: skip
-    return Figure("portrait", "Phase portrait", base.spec(layers, height=260), data, caption=text)
+    return base.figure("portrait", "Phase portrait", layers, data, caption=text, height=HEIGHT)
 
 
 def stability_map(settings: Sequence[UpdateRule], names: Sequence[str]) -> Figure:
@@ -121,8 +128,8 @@ def stability_map(settings: Sequence[UpdateRule], names: Sequence[str]) -> Figur
     Drawn for the momentum of the first setting; the others must share it.
     """
     momentum = settings[0].momentum
-    known = [s for s in settings if math.isfinite(s.curvature.value)]
-    pulls = [s.step * s.curvature.value for s in known]
+    known = {name: s for name, s in zip(names, settings, strict=True) if math.isfinite(s.curvature.value)}
+    pulls = [s.step * s.curvature.value for s in known.values()]
     intervals = [s.interval for s in settings]
     ends = 1.9 * (1 + momentum)
     low, high = (min(pulls) / 10, min(max(pulls) * 10, ends)) if pulls else (ends / 1e5, ends)
@@ -130,123 +137,101 @@ def stability_map(settings: Sequence[UpdateRule], names: Sequence[str]) -> Figur
     limit = np.array([refresh.threshold(1.0, momentum, float(p)) for p in grid])
     onset = np.array([refresh.onset(1.0, momentum, float(p)) for p in grid])
     top = 3 * max(float(limit.max()), *intervals)
-    lines: dict[str, list[Any]] = {
-        "pull": base.short(grid),
-        "limit": base.short(np.maximum(limit, 0.7)),
-        "onset": base.short(np.minimum(onset, np.maximum(limit, 0.7))),
-        "floor": [0.7] * len(grid),
-        "top": [top] * len(grid),
+    drawn = np.maximum(limit, FLOOR)
+    data: dict[str, Mapping[str, Sequence[Any]]] = {
+        "lines": {
+            "pull": rounded(grid),
+            "limit": rounded(drawn),
+            "onset": rounded(np.minimum(onset, drawn)),
+            "floor": [FLOOR] * len(grid),
+            "top": [top] * len(grid),
+        }
     }
-    x = {"field": "pull", "type": "quantitative", "scale": {"type": "log", "nice": False},
-         "axis": {"title": "ηκ, effective step × curvature", "format": "~g", "tickCount": 4}}  # fmt: skip
-    y = {"type": "quantitative", "scale": {"type": "log", "domain": [0.7, top], "nice": False},
-         "axis": {"title": "optimiser steps on each batch, N", "format": "~s", "grid": False}}  # fmt: skip
-    regions = (("floor", "onset", "var(--run-3)"), ("onset", "limit", "var(--run-5)"), ("limit", "top", "var(--alarm)"))
-    layers: list[dict[str, Any]] = [_region(*part, x, y) for part in regions]
-    layers += [
-        {"data": {"name": "lines"}, "mark": {"type": "line", "color": colour, "strokeWidth": 1.8, "strokeDash": dash},
-         "encoding": {"x": x, "y": {**y, "field": field}}}
-        for field, colour, dash in (("limit", "var(--alarm)", [1, 0]), ("onset", "var(--run-5)", [5, 3]))
-    ]  # fmt: skip
-    data: dict[str, Columns] = {"lines": lines}
+    x = alt.X(
+        "pull:Q",
+        axis=alt.Axis(title="ηκ, effective step × curvature", format="~g", tickCount=4),
+        scale=alt.Scale(type="log", nice=False),
+    )
+    y = alt.Y(
+        "limit:Q",
+        axis=alt.Axis(title="optimiser steps on each batch, N", format="~s", grid=False),
+        scale=alt.Scale(type="log", domain=[FLOOR, top], nice=False),
+    )
+    lines = base.dataset("lines").encode(x, y)
+    layers = [
+        lines.mark_area(color="var(--run-3)", opacity=0.12).encode(alt.Y("floor:Q"), alt.Y2("onset")),
+        lines.mark_area(color="var(--run-5)", opacity=0.12).encode(alt.Y("onset:Q"), alt.Y2("limit")),
+        lines.mark_area(color="var(--alarm)", opacity=0.12).encode(alt.Y2("top")),
+        lines.mark_line(color="var(--alarm)", strokeWidth=1.8),
+        lines.mark_line(color="var(--run-5)", strokeWidth=1.8, strokeDash=[5, 3]).encode(alt.Y("onset:Q")),
+    ]
     if known:
-        data["runs"] = _standing(known, [n for n, s in zip(names, settings, strict=True) if s in known], pulls)
-        colours = _colours(names)
-        tips = [{"field": "run"}, {"field": "pull", "type": "quantitative", "format": ".3~g", "title": "ηκ"},
-                {"field": "interval", "title": "N"}, {"field": "largest", "title": "largest stable N"}]  # fmt: skip
-        at = {"x": x, "y": {**y, "field": "interval"}, "color": colours}
+        data["runs"] = _standing(known, pulls)
+        tips = [
+            alt.Tooltip("run:N"),
+            alt.Tooltip("pull:Q", format=".3~g", title="ηκ"),
+            alt.Tooltip("interval:N", title="N"),
+            alt.Tooltip("largest:N", title="largest stable N"),
+        ]
+        standing = base.dataset("runs").encode(x, alt.Y("interval:Q"), base.colours("run", base.palette(names)))
         layers += [
-            {"data": {"name": "runs"}, "mark": {"type": "rule", "strokeWidth": 2},
-             "encoding": {**at, "x": {**x, "field": "low"}, "x2": {"field": "high"}}},
-            {"data": {"name": "runs"}, "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-             "encoding": {**at, "tooltip": tips}},
-        ]  # fmt: skip
+            standing.mark_rule(strokeWidth=2).encode(alt.X("low:Q"), alt.X2("high")),
+            standing.mark_point(filled=True, size=110, opacity=1).encode(tooltip=tips),
+        ]
     else:
         data["wanted"] = {"interval": intervals}
-        layers.append({"data": {"name": "wanted"}, "mark": {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5},
-                       "encoding": {"y": {**y, "field": "interval"}}})  # fmt: skip
-    return Figure("stability", "Stability map", base.spec(layers, height=260), data,
-                  caption=_legend(momentum, bool(known)))  # fmt: skip
-
-
-def _colours(names: Sequence[str]) -> dict[str, Any]:
-    scale = {"domain": list(names), "range": [base.colour(i) for i in range(len(names))]}
-    return {"field": "run", "type": "nominal", "legend": None, "scale": scale}
-
-
-def _shares(found: Sequence[Outlook]) -> bool:
-    return all(float(o.series.reward.min()) >= 0 and float(o.series.reward.max()) <= 1 for o in found)
-
-
-def _axis(field: str, shares: bool) -> dict[str, Any]:
-    return {"field": field, "type": "quantitative", "axis": {"title": None, "format": ".3~g"},
-            "scale": {"zero": shares, "nice": True}}  # fmt: skip
-
-
-def _band(low: str, high: str, opacity: float, x: Any, shares: bool, colours: Any) -> dict[str, Any]:
-    return {"data": {"name": "ahead"}, "mark": {"type": "area", "opacity": opacity},
-            "encoding": {"x": x, "y": _axis(low, shares), "y2": {"field": high}, "color": colours}}  # fmt: skip
+        layers.append(base.dataset("wanted").mark_rule(color="var(--ink)", strokeWidth=1.5).encode(alt.Y("interval:Q")))
+    return base.figure("stability", "Stability map", layers, data, caption=_legend(momentum, bool(known)),
+                       height=HEIGHT)  # fmt: skip
 
 
 def _line(steps: Floats, values: Floats) -> dict[str, list[Any]]:
-    kept = base.extremes(values)
-    return {"step": base.short(steps[kept], 9), "value": base.short(values[kept])}
+    kept = extremes(values)
+    return {"step": rounded(steps[kept], 9), "value": rounded(values[kept])}
 
 
-def _ahead(found: Outlook) -> dict[str, list[Any]]:
-    ahead = found.ahead
+def _ahead(outlook: Outlook) -> dict[str, list[Any]]:
+    ahead = outlook.ahead
     kept = np.unique(np.linspace(0, len(ahead.steps) - 1, AHEAD).astype(int))
     parts = {"value": ahead.mean, "low": ahead.low, "high": ahead.high, "inner low": ahead.inner_low,
              "inner high": ahead.inner_high}  # fmt: skip
-    return {"step": base.short(ahead.steps[kept], 9),
-            **{name: base.short(values[kept]) for name, values in parts.items()}}  # fmt: skip
+    return {"step": rounded(ahead.steps[kept], 9), **{name: rounded(values[kept]) for name, values in parts.items()}}
 
 
-def _details(found: Outlook, x: Any, y: Any, data: dict[str, Columns]) -> list[dict[str, Any]]:
-    """Layers of the fitted models and of the change points, whose data sets are added to `data`."""
-    layers: list[dict[str, Any]] = []
-    changes = found.phases[1:]
-    if changes:
-        data["changes"] = {
-            "step": base.short([p.begin for p in changes], 9),
-            "from": base.short([p.begins_between[0] for p in changes], 9),
-            "to": base.short([p.begins_between[1] for p in changes], 9),
-            "phase": [p.name for p in changes],
-        }
-        tip = [{"field": "phase", "title": "from here on"}, {"field": "from"}, {"field": "to"}]
-        source = {"data": {"name": "changes"}}
-        layers += [
-            {**source, "mark": {"type": "rect", "color": "var(--rest)", "opacity": 0.16},
-             "encoding": {"x": {**x, "field": "from"}, "x2": {"field": "to"}, "tooltip": tip}},
-            {**source, "mark": {"type": "rule", "color": "var(--muted)", "strokeDash": [2, 3]},
-             "encoding": {"x": x, "tooltip": tip}},
-        ]  # fmt: skip
-    if found.compared is not None and not found.series.constant:
-        drawn = [name for name, model in MODELS.items() if model.shape is not None]
-        steps = np.linspace(found.series.steps[0], found.series.steps[-1], 80)
-        fits = [found.compared[name].fit for name in drawn]
-        parts = [{"step": base.short(steps, 9), "value": base.short(f.predict(steps))} for f in fits if f]
-        lines = base.joined(parts, drawn)
-        data["models"] = {("model" if name == "run" else name): column for name, column in lines.items()}
-        shades = {"field": "model", "type": "nominal", "sort": drawn, "legend": {"symbolType": "stroke", "columns": 4},
-                  "scale": {"domain": drawn, "range": [base.colour(i + 1) for i in range(len(drawn))]}}  # fmt: skip
-        layers.append({"data": {"name": "models"}, "mark": {"type": "line", "strokeWidth": 1.6, "strokeDash": [5, 3]},
-                       "encoding": {"x": x, "y": y, "color": shades}})  # fmt: skip
-    return layers
+def _changes(outlook: Outlook) -> dict[str, list[Any]]:
+    """Steps at which a phase begins, with the interval of each."""
+    phases = outlook.phases[1:]
+    return {
+        "step": rounded([phase.begin for phase in phases], 9),
+        "from": rounded([phase.begins_between[0] for phase in phases], 9),
+        "to": rounded([phase.begins_between[1] for phase in phases], 9),
+        "phase": [phase.name for phase in phases],
+    }
 
 
-def _explained(found: Sequence[Outlook]) -> str:
+def _models(outlook: Outlook) -> dict[str, list[Any]]:
+    """The fitted curves, with the name of the model; empty where none was fitted."""
+    if outlook.compared is None or outlook.series.constant:
+        return {}
+    steps = np.linspace(outlook.series.steps[0], outlook.series.steps[-1], 80)
+    fits = {name: outlook.compared[name].fit for name, model in MODELS.items() if model.shape is not None}
+    parts = {name: {"step": rounded(steps, 9), "value": rounded(f.predict(steps))} for name, f in fits.items() if f}
+    return joined(list(parts.values()), list(parts), key="model")
+
+
+def _explained(outlooks: Sequence[Outlook]) -> str:
+    coverage = outlooks[0].ahead.coverage
     text = (
-        f"Right of the curve: the expected reward, and the intervals that hold {found[0].ahead.coverage:.0%} and half "
-        "of single rewards, noise included."
+        f"Right of the curve: the expected reward, and the intervals that hold {coverage:.0%} and half of single "
+        "rewards, noise included."
     )
-    if len(found) == 1 and found[0].compared is not None:
+    if len(outlooks) == 1 and outlooks[0].compared is not None:
         text += " Dashed: fitted models over what was seen; further on most of them are worse than the last level."
-    if len(found) == 1 and len(found[0].phases) > 1:
+    if len(outlooks) == 1 and len(outlooks[0].phases) > 1:
         text += " Dotted: where a phase begins, with its 95% interval."
-    if any(len(o.truth[0]) for o in found):
+    if any(len(o.truth[0]) for o in outlooks):
         text += " Grey: the rewards that came later, hidden from the fits."
-    notes = dict.fromkeys(note for o in found for note in o.series.notes)
+    notes = dict.fromkeys(note for o in outlooks for note in o.series.notes)
     return " ".join([text, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
 
 
@@ -261,27 +246,24 @@ def _flow(inertial: fit.Fit, level: Floats, rate: Floats) -> dict[str, list[Any]
     up = -(damping * v + square * (r - inertial.parameters["plateau"].value)) / tall
     length = np.maximum(np.hypot(along, up), 1e-300)
     return {
-        "value": base.short(r),
-        "rate": base.short(v),
-        "to value": base.short(r + 0.05 * wide * along / length),
-        "to rate": base.short(v + 0.05 * tall * up / length),
+        "value": rounded(r),
+        "rate": rounded(v),
+        "to value": rounded(r + 0.05 * wide * along / length),
+        "to rate": rounded(v + 0.05 * tall * up / length),
     }
 
 
-def _region(low: str, high: str, colour: str, x: Any, y: Any) -> dict[str, Any]:
-    return {"data": {"name": "lines"}, "mark": {"type": "area", "color": colour, "opacity": 0.12},
-            "encoding": {"x": x, "y": {**y, "field": low}, "y2": {"field": high}}}  # fmt: skip
-
-
-def _standing(known: Sequence[UpdateRule], names: Sequence[str], pulls: Sequence[float]) -> dict[str, list[Any]]:
-    ends = [s.step * np.array(replace(s.curvature, se=np.nan_to_num(s.curvature.se)).interval(Z)) for s in known]
+def _standing(known: Mapping[str, UpdateRule], pulls: Sequence[float]) -> dict[str, list[Any]]:
+    """Where runs stand on the stability map, with the 95% interval of ηκ, at most a decade to each side."""
+    rules = list(known.values())
+    ends = [s.step * np.array(replace(s.curvature, se=np.nan_to_num(s.curvature.se)).interval(Z)) for s in rules]
     return {
-        "run": list(names),
-        "pull": base.short(pulls),
-        "low": base.short([max(float(e[0]), p / 10) for e, p in zip(ends, pulls, strict=True)]),
-        "high": base.short([min(float(e[1]), p * 10) for e, p in zip(ends, pulls, strict=True)]),
-        "interval": [s.interval for s in known],
-        "largest": [number(refresh.threshold(s.step, s.momentum, s.curvature.value)) for s in known],
+        "run": list(known),
+        "pull": rounded(pulls),
+        "low": rounded([max(float(e[0]), p / 10) for e, p in zip(ends, pulls, strict=True)]),
+        "high": rounded([min(float(e[1]), p * 10) for e, p in zip(ends, pulls, strict=True)]),
+        "interval": [s.interval for s in rules],
+        "largest": [number(refresh.threshold(s.step, s.momentum, s.curvature.value)) for s in rules],
     }
 
 

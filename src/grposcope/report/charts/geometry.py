@@ -1,18 +1,19 @@
-"""Charts of one probe: spectra, ranks by place and by setting, how few tokens carry the credit, the baseline."""
+"""Charts of one probe: spectra, ranks by layer and by weighting, how few tokens carry the credit, the baseline."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
+import altair as alt
 import numpy as np
 
 from grposcope.facts.geometry import ranged
 from grposcope.facts.learning import Z
 from grposcope.formatting import number, percent, visible
 from grposcope.records import Estimate
-from grposcope.report.charts import base as figures
+from grposcope.report.charts import base
+from grposcope.report.charts.thinning import columns, rounded
 from grposcope.report.elements import Figure
 from grposcope.runs.probe import LayerRecord, ProbeRecord
 from grposcope.runs.run import Floats
@@ -32,7 +33,7 @@ DEFINITIONS = {
     "entropy_sq": "entropy",
     "energy_90": "90% of energy",
 }
-"""Ranks that are drawn by setting, and their short names."""
+"""Ranks that are drawn by weighting, and their short names."""
 
 OUTSIDE = "none"
 
@@ -45,92 +46,96 @@ def layers(probe: ProbeRecord) -> list[LayerRecord]:
 
 def spectra(probe: ProbeRecord) -> Figure | None:
     """Singular values of every matrix's gradient over the largest one."""
-    found = layers(probe)
-    blocks = sorted({layer.depth for layer in found if layer.depth is not None})
-    roles = _roles(found)
-    many = max(1, math.ceil(len(found) / LINES))
-    kept = {*blocks[::many], *blocks[-1:]}
-    rows: dict[str, list[Any]] = {name: [] for name in ("layer", "projection", "block", "k", "share", "rank")}
-    for layer in found:
-        if layer.depth is not None and layer.depth not in kept:
-            continue
+    measured = layers(probe)
+    blocks = sorted({layer.depth for layer in measured if layer.depth is not None})
+    every = max(1, math.ceil(len(measured) / LINES))
+    kept = {*blocks[::every], *blocks[-1:]}
+    rows = []
+    for layer in measured:
         spectrum = layer.spectra[probe.recipe]
-        values = np.array(spectrum.values, float)
-        for k in _thinned(len(values)):
-            share = values[k - 1] / values[0] if values[0] > 0 else 0.0
-            if share >= LEAST:
-                cells = (visible(layer.name), visible(layer.role), _block(layer), k, float(f"{share:.4g}"),
-                         number(spectrum.ranks["stable"]))  # fmt: skip
-                for column, cell in zip(rows.values(), cells, strict=True):
-                    column.append(cell)
-    if not rows["k"]:
+        if (layer.depth is None or layer.depth in kept) and spectrum.values and spectrum.values[0] > 0:
+            labels = (visible(layer.name), visible(layer.role), _block(layer), number(spectrum.ranks["stable"]))
+            for k in _thinned(len(spectrum.values)):
+                share = spectrum.values[k - 1] / spectrum.values[0]
+                if share >= LEAST:
+                    rows.append((*labels, k, *rounded([share], 4)))
+    if not rows:
         return None
-    x = {"field": "k", "type": "quantitative", "scale": {"type": "log", "base": 2, "nice": False},
-         "axis": {"title": "k", "values": [1, 2, 4, 8, 16, 32, 64], "format": "d"}}  # fmt: skip
-    y = {"field": "share", "type": "quantitative", "scale": {"type": "log", "domain": [LEAST, 1]},
-         "axis": {"title": None, "values": [0.001, 0.01, 0.1, 1], "format": "~g"}}  # fmt: skip
-    colours = {"field": "projection", "type": "nominal", "legend": {"symbolType": "stroke", "columns": 4},
-               "scale": {"domain": roles, "range": [figures.colour(i) for i in range(len(roles))]}}  # fmt: skip
-    tips = [{"field": "layer"}, {"field": "k"}, {"field": "share", "title": "σ_k / σ₁"},
-            {"field": "rank", "title": "stable rank"}]  # fmt: skip
-    source = {"data": {"name": "values"}}
-    layers_ = [
-        {**source, "mark": {"type": "line", "strokeWidth": 1.3, "opacity": 0.65},
-         "encoding": {"x": x, "y": y, "color": colours, "detail": {"field": "layer"}}},
-        {**source, "mark": {"type": "point", "filled": True, "size": 90, "opacity": 0},
-         "encoding": {"x": x, "y": y, "color": colours, "tooltip": tips}},
-    ]  # fmt: skip
-    text = "Singular values of the gradient of each weight matrix, as shares of its largest; a line per matrix. "
-    text += f"Steep lines are gradients of few directions. Shares below {LEAST:g} are not drawn"
+    data = {"values": columns(("layer", "projection", "block", "rank", "k", "share"), rows)}
+    x = alt.X(
+        "k:Q",
+        axis=alt.Axis(title="k", values=[1, 2, 4, 8, 16, 32, 64], format="d"),
+        scale=alt.Scale(type="log", base=2, nice=False),
+    )
+    y = alt.Y(
+        "share:Q",
+        axis=alt.Axis(title=None, values=[0.001, 0.01, 0.1, 1], format="~g"),
+        scale=alt.Scale(type="log", domain=[LEAST, 1]),
+    )
+    colours = base.colours("projection", base.palette(_roles(measured)), alt.Legend(symbolType="stroke", columns=4))
+    values = base.dataset("values").encode(x, y, colours)
+    tips = [
+        alt.Tooltip("layer:N"),
+        alt.Tooltip("k:N"),
+        alt.Tooltip("share:N", title="σ_k / σ₁"),
+        alt.Tooltip("rank:N", title="stable rank"),
+    ]
+    drawn = [
+        values.mark_line(strokeWidth=1.3, opacity=0.65).encode(alt.Detail("layer:N")),
+        values.mark_point(filled=True, size=90, opacity=0).encode(tooltip=tips),
+    ]
+    text = (
+        "Singular values of the gradient of each weight matrix, as shares of its largest; a line per matrix. "
+        f"Steep lines are gradients of few directions. Shares below {LEAST:g} are not drawn"
+    )
     if probe.tier != "exact":
         text += "; the fast tier knows the leading values, the rest of its energy is in the ranks"
     text += f"; of {len(blocks)} blocks {len(kept)} are drawn." if len(kept) < len(blocks) else "."
-    return Figure("geometry_spectra", "Singular values by layer", figures.spec(layers_, 260), {"values": rows},
-                  "σ_k / σ₁", text)  # fmt: skip
+    return base.figure("geometry_spectra", "Singular values by layer", drawn, data, unit="σ_k / σ₁", caption=text,
+                       height=260)  # fmt: skip
 
 
 def ranks(probe: ProbeRecord) -> Figure | None:
     """Stable rank by block and projection."""
-    found = layers(probe)
-    rows: dict[str, list[Any]] = {name: [] for name in ("layer", "projection", "block", "rank", "shown", "others")}
-    for layer in found:
-        all_ranks = layer.spectra[probe.recipe].ranks
-        if math.isfinite(all_ranks["stable"]):
-            others = ", ".join(f"{name} {number(all_ranks[key])}" for key, name in list(DEFINITIONS.items())[1:])
-            cells = (visible(layer.name), visible(layer.role), _block(layer), float(f"{all_ranks['stable']:.4g}"),
-                     f"{all_ranks['stable']:.1f}", others)  # fmt: skip
-            for column, cell in zip(rows.values(), cells, strict=True):
-                column.append(cell)
-    if not rows["rank"]:
+    measured = layers(probe)
+    rows = []
+    for layer in measured:
+        by_name = layer.spectra[probe.recipe].ranks
+        stable = by_name["stable"]
+        if math.isfinite(stable):
+            others = ", ".join(f"{name} {number(by_name[key])}" for key, name in list(DEFINITIONS.items())[1:])
+            labels = (visible(layer.name), visible(layer.role), _block(layer), f"{stable:.1f}", others)
+            rows.append((*labels, float(f"{stable:.4g}")))
+    if not rows:
         return None
-    blocks = list(dict.fromkeys(rows["block"]))
-    plain = {"grid": False, "title": None}
-    x = {"field": "block", "type": "ordinal", "sort": blocks,
-         "axis": {**plain, "title": "block", "labelAngle": 0, "labelFlush": False}}  # fmt: skip
-    y = {"field": "projection", "type": "nominal", "sort": _roles(found), "axis": plain}
-    shade = {"field": "rank", "type": "quantitative", "legend": None,
-             "scale": {"domain": [1, max(rows["rank"])], "range": [0.06, 0.75], "clamp": True}}  # fmt: skip
-    tips = [{"field": "layer"}, {"field": "rank", "title": "stable rank"}, {"field": "others", "title": "other ranks"}]
-    cells_ = {"data": {"name": "cells"}, "mark": {"type": "rect", "color": "var(--run-1)"},
-              "encoding": {"x": x, "y": y, "opacity": shade, "tooltip": tips}}  # fmt: skip
-    drawn = [cells_]
+    data = columns(("layer", "projection", "block", "shown", "others", "rank"), rows)
+    blocks = list(dict.fromkeys(data["block"]))
+    least, largest = min(data["rank"]), max(data["rank"])
+    x = alt.X("block:O", sort=blocks, axis=alt.Axis(title="block", grid=False, labelAngle=0, labelFlush=False))
+    y = alt.Y("projection:N", sort=_roles(measured), axis=alt.Axis(title=None, grid=False))
+    darkness = alt.Opacity("rank:Q", legend=None, scale=alt.Scale(domain=[1, largest], range=[0.06, 0.75], clamp=True))
+    tips = [
+        alt.Tooltip("layer:N"),
+        alt.Tooltip("rank:N", title="stable rank"),
+        alt.Tooltip("others:N", title="other ranks"),
+    ]
+    cells = base.dataset("cells").encode(x, y)
+    drawn = [cells.mark_rect(color="var(--run-1)").encode(darkness, tooltip=tips)]
     if len(blocks) <= 12:
-        words = {"mark": {"type": "text", "fontSize": 11, "color": "var(--ink)"}, "data": {"name": "cells"},
-                 "encoding": {"x": x, "y": y, "text": {"field": "shown"}}}  # fmt: skip
-        drawn.append(words)
+        drawn.append(cells.mark_text(fontSize=11, color="var(--ink)").encode(alt.Text("shown:N")))
     text = (
-        f"Stable rank Σσ²/σ₁² of each matrix's gradient, from {number(min(rows['rank']))} to "
-        f"{number(max(rows['rank']))}; darker is higher. Point at a cell for other definitions."
+        f"Stable rank Σσ²/σ₁² of each matrix's gradient, from {number(least)} to {number(largest)}; darker is higher. "
+        "Point at a cell for other definitions."
     )
-    height = max(200, 26 * len(set(rows["projection"])))
-    return Figure("geometry_ranks", "Rank by depth and projection", figures.spec(drawn, height), {"cells": rows},
-                  caption=text)  # fmt: skip
+    height = max(200, 26 * len(set(data["projection"])))
+    return base.figure("geometry_ranks", "Rank by depth and projection", drawn, {"cells": data}, caption=text,
+                       height=height)  # fmt: skip
 
 
-def compared_ranks(found: Sequence[tuple[str, ProbeRecord]], order: Sequence[str]) -> Figure | None:
+def compared_ranks(probes: Sequence[tuple[str, ProbeRecord]], order: Sequence[str]) -> Figure | None:
     """Mean stable rank over the matrices of each block, a line per probe; `order`: all names of the page."""
-    rows: dict[str, list[Any]] = {name: [] for name in ("run", "block", "rank", "shown")}
-    for label, probe in found:
+    rows = []
+    for label, probe in probes:
         by_block: dict[int, list[float]] = {}
         for layer in layers(probe):
             if layer.depth is not None:
@@ -138,24 +143,22 @@ def compared_ranks(found: Sequence[tuple[str, ProbeRecord]], order: Sequence[str
         for block, values in by_block.items():
             mean = Estimate.mean([v for v in values if math.isfinite(v)])
             if math.isfinite(mean.value):
-                for column, cell in zip(rows.values(), (label, block, mean.value, ranged(mean)), strict=True):
-                    column.append(cell)
-    if not rows["rank"]:
+                rows.append((label, block, mean.value, ranged(mean)))
+    if not rows:
         return None
-    names = [label for label, _ in found]
-    shades = [figures.colour(list(order).index(name)) for name in names]
-    colours = {"field": "run", "type": "nominal", "legend": None, "scale": {"domain": names, "range": shades}}
-    x = {"field": "block", "type": "quantitative", "axis": {"title": "block", "format": "d", "tickMinStep": 1}}
-    y = {"field": "rank", "type": "quantitative", "axis": {"title": None}, "scale": {"zero": False}}
-    source, shared = {"data": {"name": "blocks"}}, {"x": x, "y": y, "color": colours}
-    tips = [{"field": "run", "title": "probe"}, {"field": "block"}, {"field": "shown", "title": "stable rank (95%)"}]
-    drawn = [
-        {**source, "mark": {"type": "line", "strokeWidth": 2, "point": {"filled": True, "size": 40}},
-         "encoding": shared},
-        figures.hover(source, {**shared, "tooltip": tips}),
-    ]  # fmt: skip
+    x = alt.X("block:Q", axis=alt.Axis(title="block", format="d", tickMinStep=1))
+    y = alt.Y("rank:Q", axis=alt.Axis(title=None), scale=alt.Scale(zero=False))
+    shades = base.palette([label for label, _ in probes], order)
+    points = base.dataset("blocks").encode(x, y, base.colours("run", shades))
+    tips = [
+        alt.Tooltip("run:N", title="probe"),
+        alt.Tooltip("block:N"),
+        alt.Tooltip("shown:N", title="stable rank (95%)"),
+    ]
+    drawn = [base.dotted_line(points), base.on_hover(points.encode(tooltip=tips))]
+    data = {"blocks": columns(("run", "block", "rank", "shown"), rows)}
     text = "Stable rank of the gradients of a block's weight matrices, their mean, a line per probe."
-    return Figure("geometry_blocks", "Rank by depth", figures.spec(drawn), {"blocks": rows}, caption=text)
+    return base.figure("geometry_blocks", "Rank by depth", drawn, data, caption=text)
 
 
 def weightings(probe: ProbeRecord) -> Figure | None:
@@ -163,121 +166,121 @@ def weightings(probe: ProbeRecord) -> Figure | None:
     names = list(probe.weightings)
     if len(names) < 2:
         return None
-    rows: dict[str, list[Any]] = {name: [] for name in ("setting", "definition", "value", "low", "high", "shown")}
+    rows = []
     for name in names:
         for definition, short in DEFINITIONS.items():
-            value = probe.rank(definition, name)
-            if math.isfinite(value.value):
-                error = value.se if math.isfinite(value.se) else 0.0
-                cells = (visible(name), short, *figures.short([value.value, value.value - Z * error,
-                         value.value + Z * error]), ranged(value))  # fmt: skip
-                for column, cell in zip(rows.values(), cells, strict=True):
-                    column.append(cell)
-    if not rows["value"]:
+            rank = probe.rank(definition, name)
+            if math.isfinite(rank.value):
+                margin = Z * rank.se if math.isfinite(rank.se) else 0.0
+                ends = rounded([rank.value, rank.value - margin, rank.value + margin])
+                rows.append((visible(name), short, *ends, ranged(rank)))
+    if not rows:
         return None
-    kinds = list(DEFINITIONS.values())
-    y = {"field": "setting", "type": "nominal", "sort": [visible(name) for name in names],
-         "axis": {"title": None, "grid": True, "labelLimit": 110}}  # fmt: skip
-    x = {"field": "value", "type": "quantitative", "scale": {"type": "log", "base": 2, "nice": False},
-         "axis": {"title": "rank", "format": "~g", "grid": True, "tickCount": 5}}  # fmt: skip
-    colours = {"field": "definition", "type": "nominal", "legend": {"columns": 2},
-               "scale": {"domain": kinds, "range": [figures.colour(i) for i in range(len(kinds))]}}  # fmt: skip
-    source = {"data": {"name": "ranks"}}
-    tips = [{"field": "setting"}, {"field": "definition"}, {"field": "shown", "title": "rank (95%)"}]
+    data = {"ranks": columns(("setting", "definition", "value", "low", "high", "shown"), rows)}
+    x = alt.X(
+        "value:Q",
+        axis=alt.Axis(title="rank", format="~g", grid=True, tickCount=5),
+        scale=alt.Scale(type="log", base=2, nice=False),
+    )
+    y = alt.Y("setting:N", sort=[visible(name) for name in names], axis=alt.Axis(title=None, grid=True, labelLimit=110))
+    colours = base.colours("definition", base.palette(list(DEFINITIONS.values())), alt.Legend(columns=2))
+    points = base.dataset("ranks").encode(x, y, colours)
+    tips = [alt.Tooltip("setting:N"), alt.Tooltip("definition:N"), alt.Tooltip("shown:N", title="rank (95%)")]
     drawn = [
-        {**source, "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6},
-         "encoding": {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colours}},
-        {**source, "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
-         "encoding": {"y": y, "x": x, "color": colours, "tooltip": tips}},
-    ]  # fmt: skip
+        points.mark_rule(strokeWidth=1.5, opacity=0.6).encode(alt.X("low:Q"), alt.X2("high")),
+        points.mark_point(filled=True, size=55, opacity=1).encode(tooltip=tips),
+    ]
     text = (
         "Four definitions of rank for each gradient of the same rollouts, mean over matrices with 95% bars over "
         "matrices (not over batches). G=… uses the first rollouts of every group. Controls: shuffled advantages, "
         "random_tokens an advantage per token, no_baseline the bare rewards, nll advantage 1, steps a reward per step."
     )
     height = max(200, 22 * len(names) + 20)
-    return Figure("geometry_settings", "Rank by setting", figures.spec(drawn, height), {"ranks": rows}, caption=text)
+    return base.figure("geometry_settings", "Rank by setting", drawn, data, caption=text, height=height)
 
 
-def tokens(shares: Sequence[tuple[str, Floats]], title: str, text: str, order: Sequence[str] = ()) -> Figure | None:
+def tokens(sizes: Sequence[tuple[str, Floats]], title: str, text: str, order: Sequence[str] = ()) -> Figure | None:
     """Share held by the largest tokens, a line per (name, non-negative numbers of all tokens).
 
     order: all names of the page, where the lines are runs.
     """
-    rows: dict[str, list[Any]] = {name: [] for name in ("kind", "tokens", "held", "shown")}
-    for name, sizes in shares:
-        if not sizes.sum() > 0:
+    rows = []
+    for name, values in sizes:
+        if not values.sum() > 0:
             continue
-        held = np.cumsum(np.sort(sizes)[::-1]) / sizes.sum()
+        held = np.cumsum(np.sort(values)[::-1]) / values.sum()
         for k in np.unique(np.geomspace(1, len(held), 120).round().astype(int)):
-            cells = (name, float(f"{k / len(held):.4g}"), round(float(held[k - 1]), 5),
-                     f"{percent(held[k - 1], 1)} in {percent(k / len(held), 1)} of tokens")  # fmt: skip
-            for column, cell in zip(rows.values(), cells, strict=True):
-                column.append(cell)
-    if not rows["held"]:
+            shown = f"{percent(held[k - 1], 1)} in {percent(k / len(held), 1)} of tokens"
+            rows.append((name, *rounded([k / len(held)], 4), round(float(held[k - 1]), 5), shown))
+    if not rows:
         return None
-    kinds = list(dict.fromkeys(rows["kind"]))
-    legend = {"symbolType": "stroke", "columns": 1} if len(kinds) > 1 else None
-    shades = [figures.colour(list(order or kinds).index(kind)) for kind in kinds]
-    colours = {"field": "kind", "type": "nominal", "legend": legend, "scale": {"domain": kinds, "range": shades}}
-    x = {"field": "tokens", "type": "quantitative", "scale": {"type": "log", "nice": False},
-         "axis": {"title": "share of tokens, largest first", "format": "~%", "tickCount": 4}}  # fmt: skip
-    y = {"field": "held", "type": "quantitative", "scale": {"domain": [0, 1]}, "axis": {"title": None, "format": "~%"}}
-    source = {"data": {"name": "tokens"}}
-    shared = {"x": x, "y": y, "color": colours}
-    drawn = [
-        {**source, "mark": {"type": "line", "strokeWidth": 2}, "encoding": shared},
-        figures.hover(source, {**shared, "tooltip": [{"field": "kind", "title": "of"},
-                                                     {"field": "shown", "title": "held"}]}),
-    ]  # fmt: skip
-    return Figure("geometry_tokens", title, figures.spec(drawn), {"tokens": rows}, caption=text)
+    data = {"tokens": columns(("kind", "tokens", "held", "shown"), rows)}
+    kinds = list(dict.fromkeys(data["tokens"]["kind"]))
+    legend = alt.Legend(symbolType="stroke", columns=1) if len(kinds) > 1 else None
+    x = alt.X(
+        "tokens:Q",
+        axis=alt.Axis(title="share of tokens, largest first", format="~%", tickCount=4),
+        scale=alt.Scale(type="log", nice=False),
+    )
+    points = base.dataset("tokens").encode(
+        x, base.share("held"), base.colours("kind", base.palette(kinds, order), legend)
+    )
+    tips = [alt.Tooltip("kind:N", title="of"), alt.Tooltip("shown:N", title="held")]
+    drawn = [points.mark_line(strokeWidth=2), base.on_hover(points.encode(tooltip=tips))]
+    return base.figure("geometry_tokens", title, drawn, data, caption=text)
 
 
 def baseline(probe: ProbeRecord) -> Figure | None:
     """b* − V of every prompt and pooled, with intervals."""
-    each = [(prompt, one.covariance, one.mean, one.optimal) for prompt, one in enumerate(probe.baselines)]
-    known = [row for row in each if math.isfinite(row[1].value) and math.isfinite(row[1].se)]
+    gaps = [
+        (prompt, one)
+        for prompt, one in enumerate(probe.baselines, 1)
+        if math.isfinite(one.covariance.value) and math.isfinite(one.covariance.se)
+    ]
     pooled = probe.baseline.covariance
-    if not known or not math.isfinite(pooled.se):
+    if not gaps or not math.isfinite(pooled.se):
         return None
-    known.sort(key=lambda row: row[1].value)
-    rows: dict[str, list[Any]] = {
-        name: [] for name in ("place", "prompt", "gap", "low", "high", "shown", "mean", "best")
-    }
-    for place, (prompt, gap, mean, best) in enumerate(known, 1):
-        cells = (place, prompt + 1, *figures.short([gap.value, *gap.interval(Z)]), ranged(gap),
-                 number(mean.value), number(best.value))  # fmt: skip
-        for column, cell in zip(rows.values(), cells, strict=True):
-            column.append(cell)
-    low, high = pooled.interval(Z)
-    band = {"low": figures.short([low]), "gap": figures.short([pooled.value]), "high": figures.short([high])}
-    x = {"field": "place", "type": "quantitative", "axis": {"title": "prompts, by gap", "labels": False},
-         "scale": {"domain": [0.3, len(known) + 0.7], "nice": False}}  # fmt: skip
-    y: dict[str, Any] = {"type": "quantitative", "axis": {"title": None}}
-    tips = [{"field": "prompt"}, {"field": "shown", "title": "b* − mean"}, {"field": "mean", "title": "group mean"},
-            {"field": "best", "title": "b*"}]  # fmt: skip
-    drawn = [
-        {"data": {"name": "pooled"}, "mark": {"type": "rect", "color": "var(--run-2)", "opacity": 0.18},
-         "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}}},
-        {"data": {"name": "pooled"}, "mark": {"type": "rule", "color": "var(--run-2)", "strokeWidth": 2},
-         "encoding": {"y": {**y, "field": "gap"}}},
-        {"mark": {"type": "rule", "color": "var(--muted)", "strokeDash": [3, 3]},
-         "data": {"name": "zero"}, "encoding": {"y": {**y, "field": "gap"}}},
-        {"data": {"name": "prompts"}, "mark": {"type": "rule", "color": "var(--run-1)", "opacity": 0.55},
-         "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}},
-        {"data": {"name": "prompts"}, "mark": {"type": "point", "filled": True, "size": 45, "color": "var(--run-1)",
-                                               "opacity": 1},
-         "encoding": {"x": x, "y": {**y, "field": "gap"}, "tooltip": tips}},
+    gaps.sort(key=lambda pair: pair[1].covariance.value)
+    rows = [
+        (place, prompt, *rounded([one.covariance.value, *one.covariance.interval(Z)]), ranged(one.covariance),
+         number(one.mean.value), number(one.optimal.value))
+        for place, (prompt, one) in enumerate(gaps, 1)
     ]  # fmt: skip
+    data = {
+        "prompts": columns(("place", "prompt", "gap", "low", "high", "shown", "mean", "best"), rows),
+        "pooled": columns(("gap", "low", "high"), [rounded([pooled.value, *pooled.interval(Z)])]),
+        "zero": {"gap": [0]},
+    }
+    x = alt.X(
+        "place:Q",
+        axis=alt.Axis(title="prompts, by gap", labels=False),
+        scale=alt.Scale(domain=[0.3, len(gaps) + 0.7], nice=False),
+    )
+    y = alt.Y("gap:Q", axis=alt.Axis(title=None))
+    tips = [
+        alt.Tooltip("prompt:N"),
+        alt.Tooltip("shown:N", title="b* − mean"),
+        alt.Tooltip("mean:N", title="group mean"),
+        alt.Tooltip("best:N", title="b*"),
+    ]
+    band, zero = base.dataset("pooled").encode(y), base.dataset("zero").encode(y)
+    prompts = base.dataset("prompts").encode(x, y)
+    drawn = [
+        band.mark_rect(color="var(--run-2)", opacity=0.18).encode(alt.Y("low:Q"), alt.Y2("high")),
+        band.mark_rule(color="var(--run-2)", strokeWidth=2),
+        zero.mark_rule(color="var(--muted)", strokeDash=[3, 3]),
+        prompts.mark_rule(color="var(--run-1)", opacity=0.55).encode(alt.Y("low:Q"), alt.Y2("high")),
+        prompts.mark_point(filled=True, size=45, color="var(--run-1)", opacity=1).encode(tooltip=tips),
+    ]
     text = (
         "b* − V: how far the best constant baseline lies above (below) the group mean, for each prompt whose rewards "
         "differ, and over all (orange, band), with 95% intervals. 0 (dashed): the group mean is the best there is."
     )
-    data = {"prompts": rows, "pooled": band, "zero": {"gap": [0]}}
-    return Figure("geometry_baseline", "Is the group mean the best baseline?", figures.spec(drawn), data, caption=text)
+    return base.figure("geometry_baseline", "Is the group mean the best baseline?", drawn, data, caption=text)
 
 
 def _roles(layers: Sequence[LayerRecord]) -> list[str]:
+    """Projections in the order of the data flow, then the others."""
     have = list(dict.fromkeys(layer.role for layer in layers))
     return [visible(role) for role in [*(r for r in ORDER if r in have), *(r for r in have if r not in ORDER)]]
 

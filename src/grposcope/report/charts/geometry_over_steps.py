@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import altair as alt
 
 from grposcope.facts import geometry
 from grposcope.facts.learning import Z
 from grposcope.formatting import number, percent
 from grposcope.records import Estimate
 from grposcope.report.charts import base
+from grposcope.report.charts.thinning import columns, rounded
 from grposcope.report.elements import Figure
 from grposcope.runs.probe import ProbeRecord
 from grposcope.runs.run import Run, labels
@@ -118,39 +120,39 @@ def _curve(chart: Chart, runs: Sequence[Run]) -> Figure | None:
     many = len(runs) > 1
     names, form = labels(runs), percent if chart.share else number
     lines = dict(list(chart.lines.items())[:1]) if many else chart.lines
-    rows: dict[str, list[Any]] = {name: [] for name in ("step", "line", "value", "low", "high", "shown")}
+    rows = []
     for label, run in zip(names, runs, strict=True):
         for short, measure in lines.items():
-            found = [(step, _estimate(measure(probe))) for step, probe in geometry.by_step(run).items()]
-            found = [(step, value) for step, value in found if math.isfinite(value.value)]
-            for step, value in found if len(found) > 1 else ():
-                low, high = value.interval(Z) if math.isfinite(value.se) else (value.value, value.value)
-                cells = (step, label if many else short, *base.short([value.value, low, high]),
-                         geometry.ranged(value, form))  # fmt: skip
-                for column, cell in zip(rows.values(), cells, strict=True):
-                    column.append(cell)
-    kinds = [kind for kind in (names if many else lines) if kind in rows["line"]]
-    if not kinds:
+            estimates = {step: _estimate(measure(probe)) for step, probe in geometry.by_step(run).items()}
+            known = {step: value for step, value in estimates.items() if math.isfinite(value.value)}
+            for step, value in known.items() if len(known) > 1 else ():
+                ends = value.interval(Z) if math.isfinite(value.se) else (value.value, value.value)
+                shown = geometry.ranged(value, form)
+                rows.append((step, label if many else short, *rounded([value.value, *ends]), shown))
+    if not rows:
         return None
-    shades = [base.colour(names.index(kind) if many else list(lines).index(kind)) for kind in kinds]
-    legend = {"symbolType": "stroke", "columns": 3} if len(kinds) > 1 and not many else None
-    colours = {"field": "line", "type": "nominal", "legend": legend, "scale": {"domain": kinds, "range": shades}}
-    x = base.step_axis()
-    axis = {"title": None, "format": "~%"} if chart.share else {"title": None}
-    y: dict[str, Any] = {"type": "quantitative", "axis": axis, "scale": {"zero": chart.share}}
-    source = {"data": {"name": "points"}}
-    shared = {"x": x, "y": {**y, "field": "value"}, "color": colours}
-    tips = [{"field": "line", "title": "run" if many else "measure"}, {"field": "step"},
-            {"field": "shown", "title": "value (95%)"}]  # fmt: skip
+    data = {"points": columns(("step", "line", "value", "low", "high", "shown"), rows)}
+    order = names if many else list(lines)
+    kinds = [kind for kind in order if kind in data["points"]["line"]]
+    legend = alt.Legend(symbolType="stroke", columns=3) if len(kinds) > 1 and not many else None
+    y = alt.Y(
+        "value:Q",
+        axis=alt.Axis(title=None, format="~%" if chart.share else alt.Undefined),
+        scale=alt.Scale(zero=chart.share),
+    )
+    points = base.dataset("points").encode(base.steps(), y, base.colours("line", base.palette(kinds, order), legend))
+    tips = [
+        alt.Tooltip("line:N", title="run" if many else "measure"),
+        alt.Tooltip("step:N"),
+        alt.Tooltip("shown:N", title="value (95%)"),
+    ]
     drawn = [
-        {**source, "mark": {"type": "line", "strokeWidth": 2, "point": {"filled": True, "size": 40}},
-         "encoding": shared},
-        {**source, "mark": {"type": "rule", "opacity": 0.45},
-         "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colours}},
-        base.hover(source, {**shared, "tooltip": tips}),
-    ]  # fmt: skip
+        base.dotted_line(points),
+        points.mark_rule(opacity=0.45).encode(alt.Y("low:Q"), alt.Y2("high")),
+        base.on_hover(points.encode(tooltip=tips)),
+    ]
     text = f"{chart.text} A point per probe of the run; bars: 95% intervals where there are errors."
-    return Figure(f"probes_{chart.name}", chart.title, base.spec(drawn), {"points": rows}, caption=text)
+    return base.figure(f"probes_{chart.name}", chart.title, drawn, data, caption=text)
 
 
 def _estimate(value: Estimate | float) -> Estimate:

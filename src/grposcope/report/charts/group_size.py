@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+import altair as alt
 
 from grposcope.formatting import number, percent
-from grposcope.report.charts import base as figures
+from grposcope.report.charts import base
+from grposcope.report.charts.thinning import columns, rounded
 from grposcope.report.elements import Figure
 from grposcope.ustat import mse
 from grposcope.ustat.moments import Moments
@@ -19,210 +21,194 @@ SIZES = (*range(2, 17), 20, 24, 28, 32, 40, 48, 56, 64)
 FARTHEST = 64.0
 """Optima beyond this group size are drawn at the edge."""
 
+BEYOND = f"G* beyond {FARTHEST:g} or infinite is drawn at the edge."
+
+PARTS = {"drawing prompts": "var(--run-1)", "an oracle's rollouts": "var(--run-3)",
+         "not knowing the value": "var(--run-2)"}  # fmt: skip
+"""Parts of the error and their colours."""
+
 
 def curve(plans: Mapping[str, Plan], order: Sequence[str]) -> Figure | None:
     """Rollouts needed for the same error, over those of the best group size; a line and band per probe."""
-    rows: dict[str, list[Any]] = {name: [] for name in ("run", "group", "needed", "low", "high", "shown", "interval")}
-    optima: dict[str, list[Any]] = {name: [] for name in ("run", "best", "from", "to", "shown")}
+    rows = []
     for label, plan in plans.items():
         for point in plan.curve:
             if math.isfinite(point.loss):
                 low, high = point.loss_interval
-                cells = (label, point.group, *figures.short([1 + point.loss, 1 + low, 1 + high]),
-                         f"{percent(point.loss)} more", f"{percent(low)} to {percent(high)}")  # fmt: skip
-                _append(rows, cells)
-        if math.isfinite(plan.continuous.value):
-            _append(optima, (label, *_optimum(plan)))
-    if not rows["needed"]:
+                shown = f"{percent(point.loss)} more", f"{percent(low)} to {percent(high)}"
+                rows.append((label, point.group, *rounded([1 + point.loss, 1 + low, 1 + high]), *shown))
+    if not rows:
         return None
-    x = {**_groups(), "field": "group"}
-    most = max(1.25, *(v for v in (*rows["needed"], *rows["high"]) if v is not None))
-    y: dict[str, Any] = {"type": "quantitative", "scale": {"type": "log", "base": 2, "domain": [1, most]},
-                         "axis": {"title": None, "format": ".2~g", "tickCount": 5}}  # fmt: skip
-    colours = _colours(list(plans), order)
-    tips = [{"field": "run", "title": "probe"}, {"field": "group", "title": "G"},
-            {"field": "shown", "title": "rollouts"}, {"field": "interval", "title": "95%"}]  # fmt: skip
-    drawn: list[dict[str, Any]] = [
-        {"data": {"name": "optima"}, "mark": {"type": "rect", "opacity": 0.14},
-         "encoding": {"x": {**x, "field": "from"}, "x2": {"field": "to"}, "color": colours}},
-        {"data": {"name": "optima"}, "mark": {"type": "rule", "strokeWidth": 1.5, "strokeDash": [5, 3]},
-         "encoding": {"x": {**x, "field": "best"}, "color": colours}},
-        *_band("curve", rows, x, y, colours),
-        {"data": {"name": "curve"}, "mark": {"type": "line", "strokeWidth": 2},
-         "encoding": {"x": x, "y": {**y, "field": "needed"}, "color": colours}},
-        figures.hover({"data": {"name": "curve"}},
-                      {"x": x, "y": {**y, "field": "needed"}, "color": colours, "tooltip": tips}),
-    ]  # fmt: skip
+    finite = {label: plan for label, plan in plans.items() if math.isfinite(plan.continuous.value)}
+    data = {
+        "curve": columns(("run", "group", "needed", "low", "high", "shown", "interval"), rows),
+        "optima": columns(OPTIMUM, [(label, *_optimum(plan)) for label, plan in finite.items()]),
+    }
+    most = max(1.25, *(value for row in rows for value in (row[2], row[4]) if value is not None))
+    y = alt.Y(
+        "needed:Q",
+        axis=alt.Axis(title=None, format=".2~g", tickCount=5),
+        scale=alt.Scale(type="log", base=2, domain=[1, most], nice=False),
+    )
+    colours = base.colours("run", base.palette(list(plans), order))
+    optima = base.dataset("optima").encode(_groups("best"), colours)
+    needed = base.dataset("curve").encode(_groups("group"), y, colours)
+    tips = [
+        alt.Tooltip("run:N", title="probe"),
+        alt.Tooltip("group:N", title="G"),
+        alt.Tooltip("shown:N", title="rollouts"),
+        alt.Tooltip("interval:N", title="95%"),
+    ]
+    layers = [
+        optima.mark_rect(opacity=0.14).encode(_groups("from"), alt.X2("to")),
+        optima.mark_rule(strokeWidth=1.5, strokeDash=[5, 3]),
+        *_band(needed, data["curve"]),
+        needed.mark_line(strokeWidth=2),
+        base.on_hover(needed.encode(tooltip=tips)),
+    ]
     text = (
         "Rollouts needed for the same mean-squared error of the gradient, as a multiple of those at the best group "
         "size, with a 95% band over prompts. Dashed: the optimum G*, shaded its 95% interval"
     )
-    gone = [label for label, plan in plans.items() if not math.isfinite(plan.continuous.value)]
-    text += f"; of {', '.join(gone)} there is no finite one." if gone else "."
-    return Figure("group_size", "Rollouts needed against the group size", figures.spec(drawn, 240),
-                  {"curve": rows, "optima": optima}, "× the best", text, wide=len(plans) > 1)  # fmt: skip
+    infinite = [label for label in plans if label not in finite]
+    text += f"; of {', '.join(infinite)} there is no finite one." if infinite else "."
+    return base.figure("group_size", "Rollouts needed against the group size", layers, data, unit="× the best",
+                       caption=text, height=240, wide=len(plans) > 1)  # fmt: skip
 
 
-def budget(found: Moments, groups: Sequence[int]) -> Figure | None:
+def budget(moments: Moments, groups: Sequence[int]) -> Figure | None:
     """What the error is made of at equal numbers of rollouts: G V_p + Σ₁ + Δ/(G−1), over the least total."""
-    kinds = {"drawing prompts": lambda s: s.prompts, "an oracle's rollouts": lambda s: s.oracle,
-             "not knowing the value": lambda s: s.residual}  # fmt: skip
-    splits = {group: mse.budget(found, 1, group) for group in groups}
+    splits = {group: mse.budget(moments, 1, group) for group in groups}
     least = min((group * split.total.value for group, split in splits.items()), default=math.nan)
     if not (math.isfinite(least) and least > 0):
         return None
-    rows: dict[str, list[Any]] = {name: [] for name in ("group", "part", "order", "height", "share")}
-    totals: dict[str, list[Any]] = {name: [] for name in ("group", "low", "high", "total")}
+    rows, totals = [], []
     for group, split in splits.items():
-        for order, (kind, part) in enumerate(kinds.items()):
-            value = part(split).value
-            cells = (str(group), kind, order, *figures.short([group * value / least]),
-                     f"{percent(value / split.total.value)} of the error")  # fmt: skip
-            _append(rows, cells)
-        low, high = found.interval(lambda s, group=group: mse.second_moment(s, group) - s.mean2)  # type: ignore[misc]
-        _append(totals, (str(group), *figures.short([group * low / least, group * high / least]),
-                         number(group * split.total.value / least)))  # fmt: skip
-    names = list(kinds)
-    sizes = [str(group) for group in splits]
-    x = {"field": "group", "type": "ordinal", "sort": sizes, "axis": {"title": "G", "labelAngle": 0}}
-    y = {"type": "quantitative", "axis": {"title": None}, "scale": {"zero": True}}
-    colours = {"field": "part", "type": "nominal", "sort": names, "legend": {"symbolType": "square", "columns": 1},
-               "scale": {"domain": names, "range": ["var(--run-1)", "var(--run-3)", "var(--run-2)"]}}  # fmt: skip
-    tips = [{"field": "group", "title": "G"}, {"field": "part"}, {"field": "share"}]
-    drawn = [
-        {"data": {"name": "parts"}, "mark": {"type": "bar", "opacity": 0.85},
-         "encoding": {"x": x, "y": {**y, "field": "height", "stack": "zero"}, "color": colours,
-                      "order": {"field": "order"}, "tooltip": tips}},
-        {"data": {"name": "totals"}, "mark": {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.2},
-         "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}},
-    ]  # fmt: skip
+        for place, (name, part) in enumerate(zip(PARTS, (split.prompts, split.oracle, split.residual), strict=True)):
+            shown = f"{percent(part.value / split.total.value)} of the error"
+            rows.append((str(group), name, place, *rounded([group * part.value / least]), shown))
+        low, high = moments.interval(lambda s, group=group: mse.second_moment(s, group) - s.mean2)  # type: ignore[misc]
+        totals.append((str(group), *rounded([group * low / least, group * high / least])))
+    data = {
+        "parts": columns(("group", "part", "order", "height", "share"), rows),
+        "totals": columns(("group", "low", "high"), totals),
+    }
+    x = alt.X("group:O", sort=[str(group) for group in splits], axis=alt.Axis(title="G", labelAngle=0))
+    y = alt.Y("height:Q", stack="zero", axis=alt.Axis(title=None), scale=alt.Scale(zero=True))
+    colours = base.colours("part", PARTS, alt.Legend(symbolType="square", columns=1))
+    tips = [alt.Tooltip("group:N", title="G"), alt.Tooltip("part:N"), alt.Tooltip("share:N")]
+    bars = base.dataset("parts").mark_bar(opacity=0.85).encode(x, y, colours, alt.Order("order:Q"), tooltip=tips)
+    ends = (
+        base.dataset("totals").mark_rule(color="var(--ink)", strokeWidth=1.2).encode(x, alt.Y("low:Q"), alt.Y2("high"))
+    )
     text = (
         "The error at an equal number of rollouts, in units of the least: drawing prompts (G·V_p), rollouts of an "
         "oracle that knows each prompt's value (Σ₁), and putting the group's mean in its place (Δ/(G−1)). "
         "Lines: 95% interval of the total"
     )
-    negative = min(v for v in rows["height"] if v is not None) < -0.005
+    negative = min(value for value in data["parts"]["height"] if value is not None) < -0.005
     text += ". Parts below 0 are estimates that noise made negative." if negative else "."
-    return Figure("variance_budget", "Where the error comes from", figures.spec(drawn, 240),
-                  {"parts": rows, "totals": totals}, caption=text)  # fmt: skip
+    return base.figure("variance_budget", "Where the error comes from", [bars, ends], data, caption=text, height=240)
 
 
-def efficiency(found: Mapping[str, Mapping[int, tuple[float, float, float]]], order: Sequence[str]) -> Figure | None:
+def efficiency(ratios: Mapping[str, Mapping[int, tuple[float, float, float]]], order: Sequence[str]) -> Figure | None:
     """Error over that of the oracle given the prompt, from (ratio, low, high) by probe and group size."""
-    rows: dict[str, list[Any]] = {name: [] for name in ("run", "group", "ratio", "low", "high", "shown")}
-    for label, ratios in found.items():
-        for group, (ratio, low, high) in ratios.items():
-            if math.isfinite(ratio):
-                shown = f"{number(ratio)} ({number(low)} to {number(high)})"
-                _append(rows, (label, group, *figures.short([ratio, low, high]), shown))
-    if not rows["ratio"]:
+    rows = [
+        (label, group, *rounded([ratio, low, high]), f"{number(ratio)} ({number(low)} to {number(high)})")
+        for label, by_group in ratios.items()
+        for group, (ratio, low, high) in by_group.items()
+        if math.isfinite(ratio)
+    ]
+    if not rows:
         return None
-    x = {**_groups(), "field": "group"}
-    y: dict[str, Any] = {"type": "quantitative", "scale": {"zero": False}, "axis": {"title": None, "format": "~g"}}
-    colours = _colours(list(found), order)
-    shared = {"x": x, "y": {**y, "field": "ratio"}, "color": colours}
-    source = {"data": {"name": "ratios"}}
-    tips = [{"field": "run", "title": "probe"}, {"field": "group", "title": "G"}, {"field": "shown", "title": "ratio"}]
-    drawn = [
-        *_band("ratios", rows, x, y, colours),
-        {**source, "mark": {"type": "line", "strokeWidth": 2}, "encoding": shared},
-        figures.hover(source, {**shared, "tooltip": tips}),
-    ]  # fmt: skip
+    data = {"ratios": columns(("run", "group", "ratio", "low", "high", "shown"), rows)}
+    y = alt.Y("ratio:Q", axis=alt.Axis(title=None, format="~g"), scale=alt.Scale(zero=False))
+    points = base.dataset("ratios").encode(_groups("group"), y, base.colours("run", base.palette(list(ratios), order)))
+    tips = [
+        alt.Tooltip("run:N", title="probe"),
+        alt.Tooltip("group:N", title="G"),
+        alt.Tooltip("shown:N", title="ratio"),
+    ]
+    layers = [
+        *_band(points, data["ratios"]),
+        points.mark_line(strokeWidth=2),
+        base.on_hover(points.encode(tooltip=tips)),
+    ]
     text = (
         "Squared error of a group's gradient over that of an oracle which knows the prompt's value, "
         "1 + Δ/((G−1) Σ₁): the price of a baseline made from the group. 1 is no price. 95% bands."
     )
-    return Figure("oracle_ratio", "Efficiency against the oracle", figures.spec(drawn), {"ratios": rows}, "÷ oracle",
-                  text)  # fmt: skip
+    return base.figure("oracle_ratio", "Efficiency against the oracle", layers, data, unit="÷ oracle", caption=text)
 
 
-def blocks(whole: Plan, found: Mapping[str, Plan]) -> Figure | None:
+def blocks(whole: Plan, by_block: Mapping[str, Plan]) -> Figure | None:
     """The optimum of each block by itself, with its interval."""
-    known = {name: plan for name, plan in {"all": whole, **found}.items() if not math.isnan(plan.continuous.value)}
+    known = {name: plan for name, plan in {"all": whole, **by_block}.items() if not math.isnan(plan.continuous.value)}
     if len(known) < 3:
         return None
-    rows: dict[str, list[Any]] = {name: [] for name in ("block", "best", "from", "to", "shown")}
-    for name, plan in known.items():
-        _append(rows, (name, *_optimum(plan)))
-    y = {"field": "block", "type": "nominal", "sort": list(known), "axis": {"title": None, "grid": False}}
+    data = {"blocks": columns(("block", *OPTIMUM[1:]), [(name, *_optimum(plan)) for name, plan in known.items()])}
     ticks = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64]
-    axis = {"title": "G*", "grid": True, "format": "d", "values": ticks, "labelOverlap": "greedy"}
-    x = {**_groups(), "field": "best", "axis": axis}
-    colour = {"condition": {"test": "datum.block == 'all'", "value": "var(--run-2)"}, "value": "var(--run-1)"}
-    source = {"data": {"name": "blocks"}}
-    tips = [{"field": "block"}, {"field": "shown", "title": "G* (95%)"}]
-    drawn = [
-        {**source, "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.55},
-         "encoding": {"y": y, "x": {**x, "field": "from"}, "x2": {"field": "to"}, "color": colour}},
-        {**source, "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-         "encoding": {"y": y, "x": x, "color": colour, "tooltip": tips}},
-    ]  # fmt: skip
+    x = _groups("best", alt.Axis(title="G*", grid=True, format="d", values=ticks, labelOverlap="greedy"))
+    y = alt.Y("block:N", sort=list(known), axis=alt.Axis(title=None, grid=False))
+    shade = alt.when(alt.datum.block == "all").then(alt.value("var(--run-2)")).otherwise(alt.value("var(--run-1)"))
+    optima = base.dataset("blocks").encode(x, y, color=shade)
+    tips = [alt.Tooltip("block:N"), alt.Tooltip("shown:N", title="G* (95%)")]
+    layers = [
+        optima.mark_rule(strokeWidth=2, opacity=0.55).encode(alt.X("from:Q"), alt.X2("to")),
+        optima.mark_point(filled=True, size=60, opacity=1).encode(tooltip=tips),
+    ]
     text = (
         "G* of each part of the network as if it alone were trained, from the sum of its layers' Gram matrices, with "
-        f"95% intervals; G* beyond {FARTHEST:g} or infinite is drawn at the edge."
+        f"95% intervals; {BEYOND}"
     )
     height = max(200, 20 * len(known) + 20)
-    return Figure("group_size_blocks", "The optimum by block", figures.spec(drawn, height), {"blocks": rows},
-                  "G*", text)  # fmt: skip
+    return base.figure("group_size_blocks", "The optimum by block", layers, data, unit="G*", caption=text,
+                       height=height)  # fmt: skip
 
 
 def over_steps(course: Mapping[str, Sequence[tuple[int, Plan]]]) -> Figure | None:
     """The optimum at every step that was probed."""
-    rows: dict[str, list[Any]] = {name: [] for name in ("run", "step", "best", "from", "to", "shown")}
-    for label, found in course.items():
-        for step, plan in found:
-            if not math.isnan(plan.continuous.value):
-                _append(rows, (label, step, *_optimum(plan)))
-    if len(rows["step"]) < 2:
+    rows = [
+        (label, *_optimum(plan), step)
+        for label, plans in course.items()
+        for step, plan in plans
+        if not math.isnan(plan.continuous.value)
+    ]
+    if len(rows) < 2:
         return None
-    colours = _colours(list(dict.fromkeys(rows["run"])), list(course))
-    x = figures.step_axis()
-    y: dict[str, Any] = {"type": "quantitative", "axis": {"title": None, "format": "~g"},
-                         "scale": {"type": "log", "base": 2, "nice": False}}  # fmt: skip
-    source = {"data": {"name": "course"}}
-    shared = {"x": x, "y": {**y, "field": "best"}, "color": colours}
-    tips = [{"field": "run", "title": "run"}, {"field": "step"}, {"field": "shown", "title": "G* (95%)"}]
-    drawn = [
-        {**source, "mark": {"type": "area", "opacity": 0.14},
-         "encoding": {"x": x, "y": {**y, "field": "from"}, "y2": {"field": "to"}, "color": colours}},
-        {**source, "mark": {"type": "line", "strokeWidth": 2, "point": {"filled": True, "size": 45}},
-         "encoding": shared},
-        figures.hover(source, {**shared, "tooltip": tips}),
-    ]  # fmt: skip
-    text = f"G* of each probe of the run, with 95% intervals; beyond {FARTHEST:g} or infinite is drawn at the edge."
-    return Figure("group_size_steps", "The optimum over training", figures.spec(drawn), {"course": rows}, "G*", text)
+    data = {"course": columns((*OPTIMUM, "step"), rows)}
+    y = alt.Y("best:Q", axis=alt.Axis(title=None, format="~g"), scale=alt.Scale(type="log", base=2, nice=False))
+    shades = base.palette(list(dict.fromkeys(data["course"]["run"])), list(course))
+    points = base.dataset("course").encode(base.steps(), y, base.colours("run", shades))
+    tips = [alt.Tooltip("run:N"), alt.Tooltip("step:N"), alt.Tooltip("shown:N", title="G* (95%)")]
+    layers = [
+        points.mark_area(opacity=0.14).encode(alt.Y("from:Q"), alt.Y2("to")),
+        base.dotted_line(points),
+        base.on_hover(points.encode(tooltip=tips)),
+    ]
+    text = f"G* of each probe of the run, with 95% intervals; {BEYOND}"
+    return base.figure("group_size_steps", "The optimum over training", layers, data, unit="G*", caption=text)
+
+
+OPTIMUM = ("run", "best", "from", "to", "shown")
+"""Columns of an optimum with its interval."""
 
 
 def _optimum(plan: Plan) -> tuple[float | None, float | None, float | None, str]:
     """G* with its interval, cut to what is drawn, and in words."""
-    low, high = plan.interval
-    drawn = [
-        min(value, FARTHEST) if not math.isnan(value) else math.nan for value in (plan.continuous.value, low, high)
-    ]
-    best, first, last = figures.short(drawn)
-    return best, first, last, f"{number(plan.continuous.value)} ({number(low)} to {number(high)})"
+    best, (low, high) = plan.continuous.value, plan.interval
+    drawn = rounded(min(value, FARTHEST) if not math.isnan(value) else math.nan for value in (best, low, high))
+    return drawn[0], drawn[1], drawn[2], f"{number(best)} ({number(low)} to {number(high)})"
 
 
-def _groups() -> dict[str, Any]:
-    """The horizontal encoding of group sizes."""
-    return {"type": "quantitative", "scale": {"type": "log", "base": 2, "nice": False},
-            "axis": {"title": "G", "values": [1, 2, 4, 8, 16, 32, 64], "format": "d"}}  # fmt: skip
+def _groups(field: str, axis: alt.Axis | None = None) -> alt.X:
+    """Horizontal encoding of group sizes, with labels at powers of two unless another axis is given."""
+    axis = axis or alt.Axis(title="G", values=[1, 2, 4, 8, 16, 32, 64], format="d")
+    return alt.X(f"{field}:Q", axis=axis, scale=alt.Scale(type="log", base=2, nice=False))
 
 
-def _colours(names: Sequence[str], order: Sequence[str]) -> dict[str, Any]:
-    """The colours that the page gives these runs."""
-    shades = [figures.colour(list(order).index(name)) for name in names]
-    return {"field": "run", "type": "nominal", "legend": None, "scale": {"domain": list(names), "range": shades}}
-
-
-def _band(name: str, rows: Mapping[str, Sequence[Any]], x: Any, y: Any, colours: Any) -> list[dict[str, Any]]:
-    """A layer of the data set `name` between low and high; none where nothing is known of them."""
-    if all(value is None for value in (*rows["low"], *rows["high"])):
+def _band(layer: alt.Chart, data: Mapping[str, Sequence[float | None]]) -> list[alt.Chart]:
+    """The area between the columns low and high; none where nothing is known of them."""
+    if all(value is None for value in (*data["low"], *data["high"])):
         return []
-    encoding = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colours}
-    return [{"data": {"name": name}, "mark": {"type": "area", "opacity": 0.16}, "encoding": encoding}]
-
-
-def _append(rows: dict[str, list[Any]], cells: Sequence[Any]) -> None:
-    for column, cell in zip(rows.values(), cells, strict=True):
-        column.append(cell)
+    return [layer.mark_area(opacity=0.16).encode(alt.Y("low:Q"), alt.Y2("high"))]

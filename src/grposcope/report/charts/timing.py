@@ -4,54 +4,41 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
 
+import altair as alt
 import numpy as np
 
 from grposcope.facts.timing import PHASES, REST
-from grposcope.report.charts import base
+from grposcope.report.charts import base, thinning
 from grposcope.report.elements import Figure
 from grposcope.runs.run import Floats, Run
 
+SHADES = dict(zip((*PHASES.values(), REST), (*(f"var(--run-{i})" for i in range(1, 5)), "var(--rest)"), strict=True))
 WINDOWS = 60
 
 
 def stack(run: Run, parts: Mapping[str, Floats]) -> Figure:
-    """Mean seconds per step and phase over windows of steps, stacked."""
-    size = base.window_size([run], WINDOWS)
-    edges = base.window_edges(run.steps, size)
+    """Mean seconds per step of each phase over windows of steps, on top of each other."""
+    size = thinning.window_size([run], WINDOWS)
     step = run.table["step"]
-    data: dict[str, list[Any]] = {
-        name: [] for name in ("from", "to", "steps", "phase", "order", "low", "high", "seconds")
-    }
-    for start, stop in itertools.pairwise(edges):
-        first, last = int(step[start]), int(step[stop - 1])
-        level = 0.0
-        for order, (name, column) in enumerate(parts.items()):
+    rows = []
+    for start, stop in itertools.pairwise(thinning.window_edges(run.steps, size)):
+        first, last, level = step[start], step[stop - 1], 0.0
+        for name, column in parts.items():
             finite = column[start:stop][np.isfinite(column[start:stop])]
             seconds = float(finite.mean()) if len(finite) else 0.0
-            span = f"{first:,}-{last:,}" if first < last else f"{first:,}"
-            row = (first - 0.5, last + 0.5, span, name, order, *base.short([level, level + seconds, seconds]))
-            for key, value in zip(data, row, strict=True):
-                data[key].append(value)
+            ends = thinning.rounded([level, level + seconds, seconds])
+            rows.append((int(first) - 0.5, int(last) + 0.5, thinning.span(first, last), name, *ends))
             level += seconds
-    names = list(parts)
-    shades = ["var(--run-1)", "var(--run-2)", "var(--run-3)", "var(--run-4)", "var(--rest)"]
-    range_ = [shades[[*PHASES.values(), REST].index(name)] for name in names]
-    colours = {"field": "phase", "type": "nominal", "sort": names, "scale": {"domain": names, "range": range_},
-               "legend": {"symbolType": "square"}}  # fmt: skip
-    layer = {
-        "data": {"name": "windows"},
-        "mark": {"type": "rect", "opacity": 0.85},
-        "encoding": {
-            "x": {**base.step_axis(), "field": "from"},
-            "x2": {"field": "to"},
-            "y": {"field": "low", "type": "quantitative", "axis": {"title": None}, "scale": {"zero": True}},
-            "y2": {"field": "high"},
-            "color": colours,
-            "tooltip": [{"field": "phase"}, {"field": "steps"},
-                        {"field": "seconds", "type": "quantitative", "format": ".3~g", "title": "seconds per step"}],
-        },
-    }  # fmt: skip
+    data = {"windows": thinning.columns(("from", "to", "steps", "phase", "low", "high", "seconds"), rows)}
+    tips = [
+        alt.Tooltip("phase:N"),
+        alt.Tooltip("steps:N"),
+        alt.Tooltip("seconds:Q", format=".3~g", title="seconds per step"),
+    ]
+    colours = base.colours("phase", {name: SHADES[name] for name in parts}, alt.Legend(symbolType="square"))
+    y = alt.Y("low:Q", axis=alt.Axis(title=None), scale=alt.Scale(zero=True))
+    bars = base.dataset("windows").mark_rect(opacity=0.85)
+    bars = bars.encode(base.steps("from"), y, colours, alt.X2("to"), alt.Y2("high"), tooltip=tips)
     text = "Seconds per optimiser step" + (f", mean of {size:,} steps." if size > 1 else ".")
-    return Figure("seconds", "Time per step", base.spec([layer]), {"windows": data}, "s", text)
+    return base.figure("seconds", "Time per step", [bars], data, unit="s", caption=text)

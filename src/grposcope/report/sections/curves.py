@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from grposcope.facts.metrics import outline
 from grposcope.formatting import number
-from grposcope.report.charts import base
+from grposcope.report.charts.curves import curve
 from grposcope.report.elements import Figure, Section
 from grposcope.runs.metrics import METRICS, metric
 from grposcope.runs.run import Run, labels
@@ -73,7 +74,7 @@ def other(runs: Sequence[Run]) -> Section | None:
 
 def _drawn(runs: Sequence[Run], metrics: Sequence[str]) -> list[Figure]:
     """A chart per metric; names of charts are names of files too, so they have no slash."""
-    drawn = [base.curve(name, runs) for name in metrics]
+    drawn = [curve(name, runs) for name in metrics]
     return [replace(figure, name=figure.name.replace("/", "_")) for figure in drawn if figure is not None]
 
 
@@ -105,6 +106,6 @@ def _by_value(flat: dict[str, str]) -> dict[str, list[str]]:
 
 def _outlines(runs: Sequence[Run], metrics: Sequence[str]) -> dict[str, object]:
     return {
-        label: {name: base.outline(run.table[name]) for name in metrics if name in run.table}
+        label: {name: outline(run.table[name]) for name in metrics if name in run.table}
         for label, run in zip(labels(runs), runs, strict=True)
     }

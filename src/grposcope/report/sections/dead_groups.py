@@ -9,9 +9,10 @@ from typing import Any
 from grposcope.facts import dead_groups as facts
 from grposcope.facts.dead_groups import Windows
 from grposcope.facts.learning import Z
+from grposcope.facts.metrics import outline
 from grposcope.formatting import percent
-from grposcope.report.charts import base
 from grposcope.report.charts import dead_groups as charts
+from grposcope.report.charts.curves import curve
 from grposcope.report.elements import Figure, PageTable, Section
 from grposcope.runs.run import Run, labels
 from grposcope.ustat import dead_groups
@@ -25,14 +26,14 @@ def section(runs: Sequence[Run]) -> Section | None:
     if len(runs) == 1 and known:
         (windows,) = known.values()
         figures = [charts.predicted(windows), charts.successes(windows)]
-    elif (recorded := base.curve("dead_fraction", runs)) is not None:
+    elif (recorded := curve("dead_fraction", runs)) is not None:
         figures = [recorded]
     if not figures:
         return None
     numbers: dict[str, Any] = {}
     for label, run in zip(found, runs, strict=True):
-        curve = run.table.get("dead_fraction")
-        numbers[label] = {} if curve is None else {"dead_fraction": base.outline(curve)}
+        shares = run.table.get("dead_fraction")
+        numbers[label] = {} if shares is None else {"dead_fraction": outline(shares)}
         if label in known:
             numbers[label] |= _numbers(known[label])
     return Section(

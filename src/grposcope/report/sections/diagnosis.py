@@ -11,7 +11,7 @@ from grposcope.diagnosis import Finding, diagnose
 from grposcope.diagnosis.rules import RULES
 from grposcope.facts.diagnosis import describe, flagged_modes, verdict
 from grposcope.formatting import visible
-from grposcope.report.charts.diagnosis import marked
+from grposcope.report.charts.curves import marked
 from grposcope.report.elements import Figure, PageTable, Section
 from grposcope.runs.metrics import VARIANTS, variant
 from grposcope.runs.run import Run, labels

@@ -8,8 +8,8 @@ from typing import Any
 
 from grposcope.facts import learning
 from grposcope.facts.learning import change, interval
+from grposcope.facts.metrics import outline
 from grposcope.formatting import number
-from grposcope.report.charts import base
 from grposcope.report.charts import learning as charts
 from grposcope.report.elements import PageTable, Section
 from grposcope.runs.run import Run, labels
@@ -23,7 +23,7 @@ def section(runs: Sequence[Run]) -> Section | None:
         return None
     numbers = {
         label: {
-            "reward": base.outline(run.table["reward"]) if "reward" in run.table else None,
+            "reward": outline(run.table["reward"]) if "reward" in run.table else None,
             "heldout": heldout(run),
         }
         for label, run in zip(labels(runs), runs, strict=True)

@@ -14,7 +14,7 @@ import numpy as np
 from grposcope.errors import UserError
 from grposcope.facts import geometry
 from grposcope.formatting import CONTROLS, UNSEEN
-from grposcope.report.charts.base import short
+from grposcope.report.charts.thinning import rounded
 from grposcope.report.elements import Section
 from grposcope.runs.probe import ProbeRecord, ProbeRollout
 from grposcope.runs.run import Rollout, Run, labels
@@ -129,7 +129,7 @@ def _rollout(rollout: Rollout) -> dict[str, Any]:
     for name in ("logp", "entropy", "weight"):
         values = getattr(rollout, name)
         if values is not None and len(values):
-            found[name] = short(values[: len(tokens)], 3)
+            found[name] = rounded(values[: len(tokens)], 3)
     return found
 
 
@@ -173,10 +173,10 @@ def _rollout_of_probe(index: int, row: ProbeRollout) -> dict[str, Any]:
     kept = len(found.get("tokens", ()))
     weight, norm, net = (np.array(column[:kept]) for column in (row.weight, row.norm, row.net))
     return found | {
-        "credit": short(weight * norm, 3),
-        "net": short(net, 3),
+        "credit": rounded(weight * norm, 3),
+        "net": rounded(net, 3),
         "sharers": list(row.sharers[:kept]),
-        "weight": short(weight, 3),
+        "weight": rounded(weight, 3),
     }
 
 

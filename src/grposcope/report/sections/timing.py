@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from grposcope.facts import timing
 from grposcope.facts.timing import PHASES, PROBES, REST
 from grposcope.formatting import duration, percent
-from grposcope.report.charts import base
 from grposcope.report.charts import timing as charts
+from grposcope.report.charts.curves import curve
 from grposcope.report.elements import PageTable, Section
 from grposcope.runs.run import Run, labels
 
@@ -20,7 +20,7 @@ def section(runs: Sequence[Run]) -> Section | None:
         return None
     drawn = [
         charts.stack(runs[0], times[0].phases) if len(runs) == 1 and runs[0].steps else None,
-        base.curve("tokens_per_second", runs),
+        curve("tokens_per_second", runs),
     ]
     phases = [name for name in (*PHASES.values(), REST) if name != PROBES or any(name in one.phases for one in times)]
     header = ("run", *phases, "total", "tokens")

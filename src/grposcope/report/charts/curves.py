@@ -1,0 +1,128 @@
+"""The curve of a metric against the step, a line per run, with the onsets of failure modes marked on it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from grposcope.report.charts import base, thinning
+from grposcope.report.charts.thinning import BINS, joined, rounded
+from grposcope.report.elements import Figure
+from grposcope.runs.metrics import metric
+from grposcope.runs.run import Floats, Run, labels
+
+
+def curve(
+    name: str, runs: Sequence[Run], domain: Sequence[float] = (), onsets: Mapping[str, int] | None = None
+) -> Figure | None:
+    """A metric of the step table, a line per run; None if no run has a finite value of it.
+
+    Long runs get two lines, of means over windows and of the extremes between them; values that are not finite are
+    gaps, marked above them. domain: ends of the vertical axis, else they follow from the values. onsets: step at which
+    each failure mode set in, drawn as a dashed line.
+    """
+    drawn = {
+        label: run
+        for label, run in zip(labels(runs), runs, strict=True)
+        if name in run.table and np.isfinite(run.table[name]).any()
+    }
+    if not drawn:
+        return None
+    names, have = list(drawn), list(drawn.values())
+    size = thinning.window_size(have)
+    scale, form = _scale_and_format(name, np.concatenate([run.table[name] for run in have]))
+    x, colours = base.steps(), base.run_colours(runs)
+    y = alt.Y(
+        "mean:Q",
+        axis=alt.Axis(title=None, format=form or alt.Undefined),
+        scale=alt.Scale(**(scale | {"domain": list(domain)} if domain else scale)),
+    )
+    thick = base.dataset("thick").encode(x, y, colours)
+    layers: list[alt.Chart] = []
+    data = {"thick": joined([thinning.averages(run.table["step"], run.table[name], size) for run in have], names)}
+    tips = [alt.Tooltip("run:N")] if len(runs) > 1 else []
+    shown: dict[str, Any] = {"format": form or ".3~g"}
+    if size == 1:
+        tips += [alt.Tooltip("steps:N", title="step"), alt.Tooltip("mean:Q", title=metric(name).title, **shown)]
+    else:
+        tips += [alt.Tooltip("steps:N"), *(alt.Tooltip(f"{part}:Q", **shown) for part in ("mean", "least", "largest"))]
+        thin = base.dataset("thin").mark_line(strokeWidth=1, opacity=0.38 if len(have) == 1 else 0.22)
+        layers.append(thin.encode(x, alt.Y("value:Q"), colours))
+        data["thin"] = joined([_extremes(run, name) for run in have], names)
+    layers += [thick.mark_line(strokeWidth=2), base.on_hover(thick.encode(tooltip=tips))]
+    gaps = joined([_gaps(run, name) for run in have], names)
+    if gaps["step"]:
+        data["gaps"] = gaps
+        mark = base.dataset("gaps").mark_tick(color="var(--alarm)", thickness=1.5, height=9, orient="vertical")
+        layers.append(mark.encode(x, alt.YValue(0), tooltip=[alt.Tooltip("step:N"), alt.Tooltip("value:N")]))
+    if onsets:
+        data["onset"] = {"step": [float(step) for step in onsets.values()], "mode": list(onsets)}
+        rule = base.dataset("onset").mark_rule(color="var(--alarm)", strokeDash=[4, 3], strokeWidth=1.5)
+        layers.append(rule.encode(x, tooltip=[alt.Tooltip("mode:N", title="since"), alt.Tooltip("step:N")]))
+    unit = metric(name).unit.replace("share", "")
+    return base.figure(name, metric(name).title, layers, data, unit=unit, caption=_caption(name, have))
+
+
+def marked(run: Run, name: str, modes: Mapping[str, int | None]) -> Figure | None:
+    """The curve of a metric with a dashed line at the onset of each failure mode; None without finite values."""
+    onsets = {mode: step for mode, step in modes.items() if step is not None}
+    figure = curve(name, [run], onsets=onsets)
+    if figure is None:
+        return None
+    since = ", ".join(f"{mode} from step {step:,}" for mode, step in onsets.items())
+    caption = f"Dashed: {since}. {figure.caption}" if onsets else figure.caption
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return replace(figure, name=f"diagnosis-{plain}", caption=caption)
+
+
+def _scale_and_format(name: str, values: Floats) -> tuple[dict[str, Any], str]:
+    """Of the vertical axis: shares in percent, other numbers short; a logarithmic scale for values far apart."""
+    finite = values[np.isfinite(values)]
+    least, largest = finite.min(), finite.max()
+    form = "~s" if largest >= 1e4 else ".2~g" if abs(finite).max() < 1e-3 else ""
+    if metric(name).unit == "share":
+        if largest > 0.5:
+            return {"domain": [0, 1]}, form or "~%"
+        return {"domain": [0, 0.1]} if largest == 0 else {"zero": True, "nice": True}, form or "~%"
+    if least > 0 and largest > 30 * np.median(finite):
+        return {"type": "log", "nice": True}, form
+    return {"zero": bool(least >= 0), "nice": True}, form
+
+
+def _extremes(run: Run, name: str) -> dict[str, list[Any]]:
+    kept = thinning.extremes(run.table[name])
+    return {"step": rounded(run.table["step"][kept], 9), "value": rounded(run.table[name][kept])}
+
+
+def _gaps(run: Run, name: str) -> dict[str, list[Any]]:
+    """Steps whose value is not finite, at most about BINS of them."""
+    values = run.table[name]
+    gaps = np.flatnonzero(~np.isfinite(values))
+    gaps = gaps[:: max(1, math.ceil(len(gaps) / BINS))]
+    return {
+        "step": rounded(run.table["step"][gaps], 9),
+        "value": ["NaN" if np.isnan(values[gap]) else "infinite" for gap in gaps],
+    }
+
+
+def _caption(name: str, runs: Sequence[Run]) -> str:
+    """The definition of the metric, what was thinned and averaged, and how many values are not finite."""
+    text = metric(name).definition
+    longest = max(run.steps for run in runs)
+    window = thinning.window_size(runs)
+    if window > 1:
+        thin = "every step"
+        if longest > 2 * BINS:
+            thin = f"smallest and largest of every {math.ceil(longest / BINS):,} steps"
+        fewer = " or fewer" if min(run.steps for run in runs) < 10 * window else ""
+        text += f". Thick: mean of {window:,} steps{fewer}; thin: {thin}"
+    gaps = sum(int((~np.isfinite(run.table[name])).sum()) for run in runs)
+    if gaps:
+        text += f". Not finite at {gaps:,} step{'s' * (gaps > 1)}, marked in red"
+    return text[0].upper() + text[1:] + "."
