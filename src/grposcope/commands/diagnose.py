@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  grposcope diagnose runs/20260101-120000-tiny-grpo          our own record
+  grposcope diagnose runs/20260101-120000-tiny-grpo          a record of grposcope train
   grposcope diagnose out/checkpoint-500/trainer_state.json   TRL; likewise verl, OpenRLHF, W&B, TensorBoard logs
   grposcope diagnose train.log --set group=8                 what the log does not say
   grposcope diagnose RUN --html verdict.html                 one page: the rules, and charts of what is flagged
@@ -77,7 +77,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the verdict; the exit status is 1 if a mode of --fail-on is flagged."""
+    """Print the verdict; exit status 1 if a mode of --fail-on is flagged."""
     from grposcope.diagnosis import diagnose
     from grposcope.diagnosis.webhook import Webhook
     from grposcope.facts.diagnosis import flagged_modes, verdict
@@ -146,7 +146,7 @@ def _post(hook: Webhook, document: dict[str, Any]) -> None:
 
 
 def settings(given: Sequence[str]) -> dict[str, Any]:
-    """NAME=VALUE pairs as settings: numbers where they are numbers."""
+    """Settings from NAME=VALUE pairs; values that are numbers become numbers."""
     pairs: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")

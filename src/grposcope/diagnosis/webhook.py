@@ -1,4 +1,4 @@
-"""Posts alarms to a URL as small JSON documents, from a thread of its own: what it reports on is never delayed."""
+"""Post alarms to a URL as small JSON documents, from a background thread, so that the training is never delayed."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from urllib.parse import urlsplit
 from grposcope.errors import UserError
 
 TIMEOUT = 5.0
-"""Seconds for one attempt."""
+"""Seconds that the server has to answer one attempt."""
 
 ATTEMPTS = 2
-"""Attempts for one document."""
+"""Attempts to deliver one document."""
 
 PAUSE = 1.0
-"""Seconds between them."""
+"""Seconds between two attempts."""
 
 WAITING = 100
-"""Documents that wait at most; further ones are dropped."""
+"""Most documents that wait to be sent; further ones are dropped."""
 
 
 class Webhook:
-    """Sends documents in order. failures: why the last ones that were given up did not arrive, a line each."""
+    """Sends documents in order. failures: a line for each document that did not arrive, with the reason."""
 
     def __init__(self, url: str):
-        """UserError where the URL is not one of http or https."""
+        """UserError for a URL that is not http or https."""
         self.url = checked(url)
         self.failures: list[str] = []
         self._queue: queue.Queue[bytes] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
 
     def send(self, content: Mapping[str, Any]) -> None:
-        """Queue a document; returns at once."""
+        """Queue a document and return at once."""
         try:
             self._queue.put_nowait(json.dumps(content).encode())
         except queue.Full:
@@ -49,7 +49,7 @@ class Webhook:
             self._thread.start()
 
     def wait(self, seconds: float = ATTEMPTS * TIMEOUT + PAUSE) -> None:
-        """Give what is queued at most `seconds` to leave, at the end of a program."""
+        """Wait at most `seconds` until the queued documents are sent; call it at the end of a program."""
         ends = time.monotonic() + seconds
         while self._queue.unfinished_tasks and time.monotonic() < ends:
             time.sleep(0.02)
@@ -65,7 +65,7 @@ class Webhook:
                 self._queue.task_done()
 
     def _post(self, data: bytes) -> None:
-        said = ""
+        reason = ""
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(PAUSE)
@@ -76,27 +76,27 @@ class Webhook:
                 with _opener().open(request, timeout=TIMEOUT):
                     return
             except urllib.error.HTTPError as error:
-                said = f"answered {error.code}"
+                reason = f"answered {error.code}"
                 error.close()
-            except Exception as error:  # whatever it is, the run goes on
-                said = str(getattr(error, "reason", "") or error or type(error).__name__)
-        self.failures.append(f"webhook: {said}; given up after {ATTEMPTS} attempts")
+            except Exception as error:  # whatever goes wrong here, the run goes on
+                reason = str(getattr(error, "reason", "") or error or type(error).__name__)
+        self.failures.append(f"webhook: {reason}; given up after {ATTEMPTS} attempts")
 
 
 def checked(url: str) -> str:
-    """The URL; UserError where it is not one of http or https with a host."""
+    """Return the URL; UserError for one that is not http or https with a host."""
     try:
         parts = urlsplit(url)
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        fine = False
-    if not fine or any(letter.isspace() or not letter.isprintable() for letter in url):
+        valid = False
+    if not valid or any(letter.isspace() or not letter.isprintable() for letter in url):
         raise UserError(f"webhook {url!r} is no URL of http or https; write it like https://example.org/hook")
     return url
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Speaks http and https, through the proxies of the environment, and follows no redirects."""
+    """Opener for http and https through the proxies of the environment; it follows no redirects."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler,

@@ -64,9 +64,9 @@ class Snapshot:
     """A run at one look, whoever writes it: all that the screen and the JSON summary show of its progress.
 
     title: name of the run and what it does. planned: steps, None if unknown. changed: when the run was last written,
-    in seconds since 1970. metrics: quantity -> its column and all values. heldout: (step, score) of the evaluations by
-    `score`. seconds_per_step, seconds_left: NaN where unknown. learned: whether it learned. stalled: what to say if
-    nothing was written for long. problem: why the log cannot be read now.
+    in seconds since 1970. metrics: quantity -> its column and all values. score: name of the held-out score. heldout:
+    (step, score) of every evaluation. seconds_per_step, seconds_left: NaN where unknown. learned: a sentence, empty
+    before two evaluations. stalled: a warning if nothing was written for long. problem: why the log cannot be read.
     """
 
     place: Path
