@@ -35,8 +35,8 @@ def add(commands: Any) -> None:
         "watch",
         help=HELP["watch"],
         description="Follow a run while it is written: progress, the main metrics as sparklines, and what is wrong "
-        "with it, each failure reported once when it begins. Exit status: 0 when the run has ended or on Ctrl-C, 1 as soon "
-        "as a mode of --fail-on is flagged, 2 where nothing can be followed.",
+        "with it, each failure reported once when it begins. Exit status: 0 when the run has ended or on Ctrl-C, 1 as "
+        "soon as a mode of --fail-on is flagged, 2 where nothing can be followed.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(watcher: Watcher, now: float, shown: str, once: bool) -> str:
-    """Print the screen: in place on a terminal, elsewhere only if it changed. Returns what is shown, without its age."""
+    """Print the screen: in place on a terminal, elsewhere only if it changed. Returns it without its last line."""
     screen = watcher.screen(now, shutil.get_terminal_size((100, 24)).columns)
     news = screen.partition("\nlast written")[0]
     if sys.stdout.isatty() and not once:
