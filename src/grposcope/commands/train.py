@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import types
 import typing
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import HELP
 from grposcope.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from grposcope.training.result import TrainResult
 
 EXAMPLES = """\
 examples:
@@ -45,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Train and print what came of it; the exit status is 130 after Ctrl-C."""
     from transformers.utils import logging
 
+    from grposcope.files import dumps
     from grposcope.report import terminal
     from grposcope.training.loop import resume, train
 
@@ -53,8 +57,37 @@ def run(arguments: argparse.Namespace) -> int:
     given = {f.name: getattr(arguments, f.name) for f in fields(TrainConfig) if hasattr(arguments, f.name)}
     result = resume(Path(arguments.resume), given) if arguments.resume else train(TrainConfig(**given))
     print(terminal.training(result))
-    print(terminal.training_json(result))
+    print(f"\n{_next_commands(result.folder)}")
+    print(dumps(_document(result)))
     return 130 if result.interrupted else 0
+
+
+def _document(result: TrainResult) -> dict[str, Any]:
+    """The result for programs: accuracies with standard errors, counts, speed, paths."""
+    folder = result.folder
+    paths = {"run": folder, **{name: folder / name for name in ("model", "config.json", "steps.jsonl", "groups.jsonl")}}
+    return {
+        "heldout": {name: asdict(value) for name, value in result.heldout.items()},
+        "best_step": result.best_step,
+        "steps": result.steps,
+        "rollouts": result.rollouts,
+        "tokens": result.tokens,
+        "seconds": round(result.seconds, 2),
+        "tokens_per_second": round(result.tokens / max(result.seconds, 1e-9), 1),
+        "interrupted": result.interrupted,
+        "paths": {name: str(path) for name, path in paths.items()},
+    }
+
+
+def _next_commands(folder: Path) -> str:
+    """Commands worth trying after a run, aligned with what they do."""
+    commands = {
+        f"grposcope train --model {folder / 'model'} --task arithmetic:steps=4": "go on, with longer sums",
+        "grposcope train --recipe dr_grpo --seed 1": "another objective, another seed",
+        f"grposcope report {folder}": "the whole run on one page",
+    }
+    width = max(map(len, commands))
+    return "\n".join(["next:", *(f"  {command:{width}}  {purpose}" for command, purpose in commands.items())])
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:

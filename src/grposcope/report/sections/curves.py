@@ -22,19 +22,20 @@ COMPLETIONS = ("length", "truncated")
 UPDATE = ("grad_norm", "clip_low", "clip_high")
 ELSEWHERE = ("step", "time", "reward", "dead_fraction", "seconds_sample", "seconds_grade", "seconds_update",
              "tokens_per_second", "tokens", "seconds_probe")  # fmt: skip
-"""Metrics that sections outside this file show."""
+"""Metrics that other sections show."""
+
 GEOMETRY = "geometry/"
-"""What names of metrics of `--probe-every` begin with."""
+"""Prefix of the metrics that probes within a training run record."""
 
 
 def _curves(name: str, title: str, metrics: Sequence[str]) -> Build:
     def section(runs: Sequence[Run]) -> Section | None:
-        """The curves of these metrics, and a sentence on those that say nothing."""
+        """Curves of these metrics, and a sentence on those that never change."""
         recorded = [m for m in metrics if any(m in run.table for run in runs)]
         if not recorded or not any(run.steps for run in runs):
             return None
-        flat = {m: said for m in recorded if (said := _flat(runs, m))}
-        text = [f"{', '.join(titles)}: {said}." for said, titles in _by_value(flat).items()]
+        flat = {m: statement for m in recorded if (statement := _flat(runs, m))}
+        text = [f"{', '.join(titles)}: {statement}." for statement, titles in _by_statement(flat).items()]
         drawn = _drawn(runs, [m for m in recorded if m not in flat])
         return Section(name, title, text=text, figures=drawn, numbers=_outlines(runs, recorded))
 
@@ -48,7 +49,7 @@ update = _curves("update", "The update", UPDATE)
 
 
 def geometry(runs: Sequence[Run]) -> Section | None:
-    """What the gradient was made of, on the steps that `--probe-every` probed."""
+    """Curves of what probes within a training run measured of the gradient."""
     probed = [_probed(run) for run in runs]
     recorded = tuple(dict.fromkeys(name for run in probed for name in run.table if name.startswith(GEOMETRY)))
     section = _curves("geometry_curves", "Geometry while training", recorded)(probed)
@@ -64,7 +65,7 @@ def geometry(runs: Sequence[Run]) -> Section | None:
 
 
 def other(runs: Sequence[Run]) -> Section | None:
-    """Everything else that was recorded, so that nothing stays unseen; metrics outside the vocabulary too."""
+    """Curves of every recorded metric that no other section shows, known or not."""
     shown = {*ELSEWHERE, *SPREAD, *POLICY, *COMPLETIONS, *UPDATE}
     recorded = dict.fromkeys(name for run in runs for name in run.table)
     rest = [name for name in [*METRICS, *recorded] if name in recorded and name not in shown]
@@ -73,13 +74,13 @@ def other(runs: Sequence[Run]) -> Section | None:
 
 
 def _drawn(runs: Sequence[Run], metrics: Sequence[str]) -> list[Figure]:
-    """A chart per metric; names of charts are names of files too, so they have no slash."""
+    """A chart per metric, with a name without slashes, since it is the name of a file too."""
     drawn = [curve(name, runs) for name in metrics]
     return [replace(figure, name=figure.name.replace("/", "_")) for figure in drawn if figure is not None]
 
 
 def _probed(run: Run) -> Run:
-    """The steps that were probed, the others being no gaps; no step of a run without probes."""
+    """The run with its probed steps only, so that the steps between them are no gaps."""
     rows = np.zeros(run.steps, bool)
     for name, column in run.table.items():
         if name.startswith((GEOMETRY, "seconds_probe")):
@@ -88,7 +89,7 @@ def _probed(run: Run) -> Run:
 
 
 def _flat(runs: Sequence[Run], name: str) -> str:
-    """What to say of a metric not worth a chart: never finite, or the same at every step; else nothing."""
+    """Statement that replaces the chart of a metric that is never finite or always the same; else empty."""
     values = np.concatenate([run.table[name] for run in runs if name in run.table])
     if not np.isfinite(values).any():
         return "not finite at any step" if name in ("grad_norm", "loss") else "not defined in this run"
@@ -97,11 +98,12 @@ def _flat(runs: Sequence[Run], name: str) -> str:
     return ""
 
 
-def _by_value(flat: dict[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, said in flat.items():
-        found.setdefault(said, []).append(metric(name).title)
-    return found
+def _by_statement(flat: dict[str, str]) -> dict[str, list[str]]:
+    """Statement -> titles of the metrics that it is true of."""
+    titles: dict[str, list[str]] = {}
+    for name, statement in flat.items():
+        titles.setdefault(statement, []).append(metric(name).title)
+    return titles
 
 
 def _outlines(runs: Sequence[Run], metrics: Sequence[str]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Did it learn: the reward of the training batches, and the accuracy on problems it was not trained on."""
+"""Reward of the training batches, and accuracy on held-out problems."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from grposcope.runs.run import Run, labels
 def section(runs: Sequence[Run]) -> Section | None:
     """Reward, held-out pass@1 with 95% intervals, and for one run every pass@k."""
     drawn = [charts.reward(runs), charts.accuracy(runs), charts.pass_at_k(runs) if len(runs) == 1 else None]
-    found = [figure for figure in drawn if figure is not None]
-    if not found:
+    figures = [figure for figure in drawn if figure is not None]
+    if not figures:
         return None
     numbers = {
         label: {
@@ -28,11 +28,11 @@ def section(runs: Sequence[Run]) -> Section | None:
         }
         for label, run in zip(labels(runs), runs, strict=True)
     }
-    return Section("learning", "Reward and held-out accuracy", figures=found, tables=_table(runs), numbers=numbers)
+    return Section("learning", "Reward and held-out accuracy", figures=figures, tables=_table(runs), numbers=numbers)
 
 
 def heldout(run: Run) -> dict[str, Any] | None:
-    """First and last accuracy with intervals, and what the difference says; None without evaluations."""
+    """First and last accuracy with intervals, and the verdict on their difference; None without evaluations."""
     evaluations = learning.evaluations(run)
     if not evaluations:
         return None
@@ -53,10 +53,9 @@ def _table(runs: Sequence[Run]) -> tuple[PageTable, ...]:
         table = run.evaluations
         for i in range(len(table)):
             estimate = learning.at(table, i)
-            note = f"{estimate.flag}" if estimate.flag else ""
             rows.append(
                 (label, f"{table.step[i]:,}", table.metric[i], number(estimate.value), number(estimate.se),
-                 f"{estimate.n:,}", note)
+                 f"{estimate.n:,}", estimate.flag)
             )  # fmt: skip
     if not rows:
         return ()

@@ -1,4 +1,4 @@
-"""Settings: what differs between several runs, or all of one run's."""
+"""Settings of the runs: what differs between several, and all of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from grposcope.report.elements import PageTable, Section
 from grposcope.runs.run import Run, labels
 
 NO_CHOICE = ("started", "environment.", "settings.out", "format")
-"""Beginnings of names that differ between any two runs and explain nothing."""
+"""Prefixes of settings that differ between any two runs and explain nothing."""
 
 
 def section(runs: Sequence[Run]) -> Section | None:
-    """A table of differences for several runs, and everything in a folded table."""
+    """A table of what differs between several runs, and a folded one of all settings."""
     flat = [flattened(run.config) for run in runs]
     names = labels(runs)
     keys = list(dict.fromkeys(key for config in flat for key in config))
@@ -36,15 +36,15 @@ def section(runs: Sequence[Run]) -> Section | None:
 
 
 def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested settings as dotted names -> text on one line."""
-    found: dict[str, str] = {}
+    """Nested settings under dotted names, each value as text on one line."""
+    settings: dict[str, str] = {}
     for key, value in config.items():
         name = f"{prefix}{visible(str(key), 80)}"
         if isinstance(value, Mapping):
-            found |= flattened(value, f"{name}.")
+            settings |= flattened(value, f"{name}.")
         else:
-            found[name] = "none" if value is None else visible(str(value))
-    return found
+            settings[name] = "none" if value is None else visible(str(value))
+    return settings
 
 
 def _table(
