@@ -19,7 +19,7 @@ from grposcope.records import Estimate
 from grposcope.report import page, terminal
 from grposcope.report.elements import Section
 from grposcope.runs import read
-from grposcope.training.result import Tally
+from grposcope.training.result import Totals
 
 EVALUATIONS = {
     "learned": [(0, Estimate(0.3, 0.02, 200)), (60, Estimate(0.8, 0.02, 200))],
@@ -52,9 +52,9 @@ def test_learning(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     run = read(folder)
     fact = learning.of_run(run)
 
-    outcome = Tally(rewards=run.table["reward"].tolist(), evals=evaluations).outcome(folder, interrupted=False)
-    assert outcome.learning == fact
-    said = terminal.training(outcome)
+    result = Totals(rewards=run.table["reward"].tolist(), evals=evaluations).result(folder, interrupted=False)
+    assert result.learning == fact
+    said = terminal.training(result)
     content = page.document([run])
     out = printed(capsys, "report", folder, "--json")
     numbers = json.loads(out[-1])
