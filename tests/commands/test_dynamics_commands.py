@@ -90,7 +90,7 @@ def test_hidden_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert found["forecast"]["step"] == 120
     assert found["truth"]["points"] == 60
     assert 0.7 < found["truth"]["covered"] <= 1
-    assert "hidden steps: 60 rewards" in text
+    assert "Hidden steps: 60 rewards" in text
     assert (tmp_path / "pictures" / "forecast.svg") in map(Path, found["figures"])
     with pytest.raises(UserError, match="5 usable points"):
         call("fit", str(path), "--until", "5")
@@ -133,10 +133,10 @@ def test_bad_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         call("fit", str(tmp_path / "none.csv"))
     (tmp_path / "bad.jsonl").write_text('{"step": 1}\n{"step": ')
-    with pytest.raises(UserError, match="line 2: not JSON"):
+    with pytest.raises(UserError, match="line 2: not valid JSON"):
         call("fit", str(tmp_path / "bad.jsonl"))
     (tmp_path / "list.jsonl").write_text("[1, 2]\n")
-    with pytest.raises(UserError, match="line 1: not a JSON object"):
+    with pytest.raises(UserError, match="line 1: a JSON list, not an object"):
         call("fit", str(tmp_path / "list.jsonl"))
 
 

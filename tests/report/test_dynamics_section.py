@@ -15,7 +15,7 @@ from grposcope.dynamics import fit, refresh
 from grposcope.dynamics.oscillator import Oscillator, adam_step
 from grposcope.dynamics.stability import update_rule
 from grposcope.errors import UserError
-from grposcope.facts.forecast_summary import ending, numbers, outlook, sentence, truth
+from grposcope.facts.forecast_summary import numbers, summarize
 from grposcope.report.charts import base as figures
 from grposcope.report.charts import dynamics as charts
 from grposcope.report.sections import dynamics
@@ -57,16 +57,16 @@ def test_numbers_are_those_of_the_room(tmp_path: Path) -> None:
 
 
 def test_the_first_sentence_says_what_is_expected(tmp_path: Path) -> None:
-    rising = outlook(T, 0.05 * T + 0.3 * np.random.default_rng(4).standard_normal(200))
-    said = sentence(rising)
+    rising = summarize(T, 0.05 * T + 0.3 * np.random.default_rng(4).standard_normal(200))
+    said = rising.sentence
     gain, (low, high) = rising.ahead.gain.value, rising.ahead.gain_between
     assert said.startswith("Rising: in 100 further steps")
     assert said.endswith(f"stopping now loses {gain:.3g} ({low:.3g} to {high:.3g}).")
-    falling = outlook(T, 10 - 0.05 * T + 0.1 * np.random.default_rng(4).standard_normal(200))
+    falling = summarize(T, 10 - 0.05 * T + 0.1 * np.random.default_rng(4).standard_normal(200))
     assert falling.ahead.gain_between[0] < falling.ahead.gain.value < falling.ahead.gain_between[1]
-    noise = outlook(T[:30], np.random.default_rng(4).standard_normal(30))
-    assert sentence(noise).startswith("Cannot tell whether it goes on rising")
-    assert "cannot tell" in ending(noise)
+    noise = summarize(T[:30], np.random.default_rng(4).standard_normal(30))
+    assert noise.sentence.startswith("Cannot tell whether it goes on rising")
+    assert "cannot tell" in noise.plateau
     found = dynamics.section([folder(tmp_path / "flat", np.full(60, 0.5))])
     assert found is not None
     assert found.text[0].startswith("Constant reward")
@@ -85,7 +85,7 @@ def test_stability_of_the_run(tmp_path: Path) -> None:
     assert told["share"] == pytest.approx(3 / told["threshold"])
     text = next(t for t in found.text if t.startswith("Stability"))
     assert f"at most {told['threshold']:.0f} optimiser steps" in text
-    assert "--measure" in text
+    assert "grposcope stability" in text
     chart = next(f for f in found.figures if f.name == "stability")
     lines = chart.data["lines"]
     for pull, limit in list(zip(lines["pull"], lines["limit"], strict=True))[::10]:
@@ -99,7 +99,7 @@ def test_an_unknown_curvature_still_has_a_map(tmp_path: Path) -> None:
     assert found is not None
     text = next(t for t in found.text if t.startswith("Stability"))
     assert "curvature unknown" in text
-    assert "--measure" in text
+    assert "grposcope stability" in text
     assert math.isnan(found.numbers["a"]["stability"]["threshold"])
     chart = next(f for f in found.figures if f.name == "stability")
     assert chart.data["wanted"]["interval"] == [4]
@@ -125,7 +125,7 @@ def test_a_long_run_is_averaged_and_says_so(tmp_path: Path) -> None:
     n = 100_003
     steps = np.arange(1.0, n + 1)
     reward = 0.8 - 0.6 * np.exp(-steps / 20_000) + 0.2 * random.standard_normal(n)
-    found = outlook(steps, reward, points=250, models=False)
+    found = summarize(steps, reward, points=250, models=False)
     size = math.ceil(n / 250)
     assert len(found.series.steps) == n // size
     assert found.series.reward[-1] == pytest.approx(reward[-size:].mean())
@@ -167,16 +167,17 @@ def test_nothing_to_say_without_rewards(tmp_path: Path) -> None:
 
 
 def test_hidden_steps_are_compared(tmp_path: Path) -> None:
-    found = outlook(T, RISE, until=100, models=False)
+    found = summarize(T, RISE, until=100, models=False)
     assert found.series.steps[-1] == 100
     assert found.ahead.steps[-1] == 200
     np.testing.assert_array_equal(found.truth[0], T[100:])
-    fared = truth(found)
+    fared = found.hindsight
+    assert fared is not None
     inside = (found.ahead.low <= RISE[100:]) & (RISE[100:] <= found.ahead.high)
-    assert fared["covered"] == inside.mean()
+    assert fared.covered == inside.mean()
     base = np.sqrt(np.mean((RISE[100:] - RISE[90:100].mean()) ** 2))
-    assert fared["error"] == pytest.approx(np.sqrt(np.mean((RISE[100:] - found.ahead.mean) ** 2)) / base)
-    assert numbers(found)["truth"] == fared
+    assert fared.error == pytest.approx(np.sqrt(np.mean((RISE[100:] - found.ahead.mean) ** 2)) / base)
+    assert numbers(found)["truth"] == {"points": 100, "covered": fared.covered, "error": fared.error}
     assert "later" in charts.fan([found], ["a"]).data
 
 

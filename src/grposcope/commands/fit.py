@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import HELP
 from grposcope.errors import UserError
+
+if TYPE_CHECKING:
+    from grposcope.facts.forecast_summary import ForecastSummary
 
 EXAMPLES = """\
 examples:
@@ -50,27 +52,24 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, compare, forecast, print; the last line is JSON."""
-    from grposcope.facts.forecast_summary import numbers, outlook, truth
+    from grposcope.facts.forecast_summary import numbers, summarize
     from grposcope.files import dumps
 
     path = Path(arguments.run_path)
     steps, reward, interval = read_curve(path, arguments.step_column, arguments.reward_column)
-    found = outlook(steps, reward, arguments.horizon, arguments.coverage, arguments.until, interval)
-    print(_plot(found))
-    print(_summary(found))
-    said = numbers(found)
-    if arguments.until is not None:
-        fared = truth(found)
-        print(f"hidden steps: {fared['points']} rewards, {fared['covered']:.0%} of them inside the "
-              f"{arguments.coverage:.0%} interval; error ÷ that of the last level {fared['error']:.3f}")  # fmt: skip
+    summary = summarize(steps, reward, arguments.horizon, arguments.coverage, arguments.until, interval)
+    print(_plot(summary))
+    print(_text(summary))
+    content = numbers(summary)
     if arguments.figures:
         from grposcope.report.charts import base
-        from grposcope.report.sections.dynamics import said as section
+        from grposcope.report.sections.dynamics import rendered
 
-        drawn = base.export(section({path.stem: found}, {}, {}).figures, Path(arguments.figures), arguments.format)
-        said["figures"] = [str(file) for file in drawn]
-        print(f"{len(drawn)} figures in {arguments.figures}")
-    print(dumps(said))
+        figures = rendered({path.stem: summary}, {}, {}).figures
+        written = base.export(figures, Path(arguments.figures), arguments.format)
+        content["figures"] = [str(file) for file in written]
+        print(f"{len(written)} figures in {arguments.figures}")
+    print(dumps(content))
     return 0
 
 
@@ -93,24 +92,22 @@ def read_curve(path: Path, step: str = "step", reward: str = "reward") -> tuple[
 
 
 def _columns(path: Path, step: str, reward: str) -> tuple[list[float], list[float]]:
+    steps: list[float] = []
+    rewards: list[float] = []
+    names: dict[str, None] = {}
     try:
-        text = path.read_text()
+        for line, row in _rows(path):
+            names.update(dict.fromkeys(row))
+            if row.get(reward) in (None, ""):
+                continue
+            steps.append(_number(path, line, step, row.get(step)))
+            rewards.append(_number(path, line, reward, row[reward]))
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; give a run folder, a .csv or a .jsonl file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path} as text: {error}") from None
-    rows = _jsonl(path, text) if path.suffix.lower() == ".jsonl" else _csv(path, text)
-    steps: list[float] = []
-    rewards: list[float] = []
-    seen: dict[str, None] = {}
-    for line, row in rows:
-        seen.update(dict.fromkeys(row))
-        if row.get(reward) in (None, ""):
-            continue
-        steps.append(_number(path, line, step, row.get(step)))
-        rewards.append(_number(path, line, reward, row[reward]))
     if not steps:
-        raise UserError(f"{path} has no column {reward!r}; {_names(seen)}")
+        raise UserError(f"{path} has no column {reward!r}; {_names(names)}")
     return steps, rewards
 
 
@@ -119,24 +116,17 @@ def _names(columns: Iterable[object]) -> str:
     return f"its columns are: {names}; choose with --step-column and --reward-column"
 
 
-def _csv(path: Path, text: str) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    reader = csv.DictReader(text.splitlines(), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-    return [(reader.line_num, row) for row in reader]
+def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(Line number, columns) of every row."""
+    if path.suffix.lower() == ".jsonl":
+        from grposcope.files import json_lines
 
-
-def _jsonl(path: Path, text: str) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    rows = []
-    for line, content in enumerate(text.splitlines(), 1):
-        if not content.strip():
-            continue
-        try:
-            row = json.loads(content)
-        except json.JSONDecodeError:
-            raise UserError(f"{path}, line {line}: not JSON; give one JSON object per line, or a .csv file") from None
-        if not isinstance(row, dict):
-            raise UserError(f"{path}, line {line}: not a JSON object")
-        rows.append((line, row))
-    return rows
+        yield from json_lines(path, remedy="give one JSON object per line, or a .csv file")
+        return
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+        for row in reader:
+            yield reader.line_num, row
 
 
 def _number(path: Path, line: int, name: str, value: Any) -> float:
@@ -148,14 +138,13 @@ def _number(path: Path, line: int, name: str, value: Any) -> float:
         raise UserError(f"{path}, line {line}: column {name!r} holds {value!r}, not a number") from None
 
 
-def _summary(found: Any) -> str:
-    from grposcope.facts.forecast_summary import sentence
-
-    compared, ahead = found.compared, found.ahead
+def _text(summary: ForecastSummary) -> str:
+    compared, ahead = summary.compared, summary.ahead
+    assert compared is not None
     lines = [
-        sentence(found),
+        summary.sentence,
         "",
-        f"{len(found.series.steps)} points; a curve without noise could explain at most R² = {compared.ceiling:.3f}",
+        f"{len(summary.series.steps)} points; a curve without noise could explain at most R² = {compared.ceiling:.3f}",
         "",
         f"{'model':12} {'error on later steps ÷ last level':>34} {'R² ÷ ceiling':>13}",
     ]
@@ -163,32 +152,32 @@ def _summary(found: Any) -> str:
         note = f"  {c.fit.flag}" if c.fit and c.fit.flag else ""
         lines.append(f"{c.model:12} {c.held_out.value:>26.3f} ± {c.held_out.se:.2f} {c.explained:>13.3f}{note}")
     lines += ["", f"comparison: {compared.flag or compared.best + ' predicts later steps best'}"]
-    lines += [f"phase: {p.name} from step {p.begin:g} ({p.begins_between[0]:g} to {p.begins_between[1]:g}) "
-              f"to {p.end:g}, {p.slope.value:+.3g} ± {p.slope.se:.1g} per step" for p in found.phases]  # fmt: skip
-    plateau = ahead.plateau
-    end = plateau.flag or f"{plateau.value:.3g} ± {plateau.se:.2g}, 95 % of the way at step {ahead.plateau_step:.0f}"
+    lines += [f"phase: {clause}" for clause in summary.phase_clauses]
     lines += [
-        f"plateau: {end}",
+        summary.plateau,
         f"level now {ahead.level.value:.3g} ± {ahead.level.se:.2g}; at step {ahead.steps[-1]:g} the reward is expected "
         f"at {ahead.mean[-1]:.3g}, {ahead.coverage:.0%} interval {ahead.low[-1]:.3g} to {ahead.high[-1]:.3g}",
         f"value of continuing: {ahead.gain.value:+.3g} ({ahead.gain_between[0]:+.2g} to {ahead.gain_between[1]:+.2g}); "
-        "probability that it learns at all "
-        f"{ahead.learning:.2f}",
+        f"probability that it learns at all {ahead.learning:.2f}",
         f"verdict: {ahead.verdict}; {ahead.advice}",
     ]
-    return "\n".join(lines + ([f"note: {ahead.flag}"] if ahead.flag else []))
+    if ahead.flag:
+        lines.append(f"note: {ahead.flag}")
+    if summary.hindsight is not None:
+        lines.append(summary.hindsight.sentence)
+    return "\n".join(lines)
 
 
-def _plot(found: Any) -> str:
+def _plot(summary: ForecastSummary) -> str:
     """Rewards, the forecast and its interval, and what came later, drawn with characters."""
     import plotext
 
     from grposcope.report.terminal import plot_text
 
     plotext.clear_figure()
-    ahead = found.ahead
-    plotext.plot(found.series.steps.tolist(), found.series.reward.tolist(), marker="braille", label="reward")
-    later, values = found.truth
+    ahead = summary.ahead
+    plotext.plot(summary.series.steps.tolist(), summary.series.reward.tolist(), marker="braille", label="reward")
+    later, values = summary.truth
     if len(later):
         plotext.scatter(later.tolist(), values.tolist(), marker="braille", label="later")
     plotext.plot(ahead.steps.tolist(), ahead.mean.tolist(), marker="dot", label="forecast")

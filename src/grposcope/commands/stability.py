@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import HELP
 from grposcope.errors import UserError
+
+if TYPE_CHECKING:
+    from grposcope.dynamics.refresh import Margin
+    from grposcope.facts.stability import Stability
 
 EXAMPLES = """\
 examples:
@@ -51,9 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Judge the setting and print; the last line is JSON."""
     from dataclasses import asdict
 
-    from grposcope.dynamics import refresh
     from grposcope.dynamics.stability import UpdateRule, effective_step
+    from grposcope.facts.stability import of_rule
     from grposcope.files import dumps
+    from grposcope.records import Estimate
 
     given = {name: getattr(arguments, name) for name in ("lr", "momentum", "curvature", "interval", "optimizer",
              "rms_gradient")}  # fmt: skip
@@ -81,64 +86,41 @@ def run(arguments: argparse.Namespace) -> int:
         print(dumps({"verdict": "cannot tell", "reason": source, "step": step, "momentum": momentum,
                      "interval": interval}))  # fmt: skip
         return 0
-    judged = refresh.margin(step, momentum, given["curvature"], interval, arguments.ratio)
-    range_ = _range(step, momentum, given["curvature"], error, arguments.ratio)
-    verdict = _verdict(judged, range_)
-    if judged.threshold and math.isfinite(judged.threshold):
+    rule = UpdateRule(given["lr"], momentum, interval, optimizer, step=step,
+                      curvature=Estimate(given["curvature"], error, 1))  # fmt: skip
+    check = of_rule(rule, arguments.ratio)
+    margin = check.margin
+    assert margin is not None
+    if margin.threshold and math.isfinite(margin.threshold):
         print(_map(step * given["curvature"], momentum, interval))
-    print(_summary(judged, range_, verdict, step, momentum, given["curvature"], error, source))
+    print(_text(check, margin, source))
     if arguments.figures:
-        from grposcope.records import Estimate
         from grposcope.report.charts.base import export
         from grposcope.report.charts.dynamics import stability_map
 
-        here = UpdateRule(given["lr"], momentum, interval, optimizer, step=step,
-                          curvature=Estimate(given["curvature"], error, 1))  # fmt: skip
-        (file,) = export([stability_map([here], ["this setting"])], Path(arguments.figures), "png")
+        (file,) = export([stability_map([rule], ["this setting"])], Path(arguments.figures), "png")
         print(f"stability map: {file}")
-    print(dumps({"verdict": verdict, **asdict(judged), "threshold_range": range_, "step": step, "momentum": momentum,
-                 "curvature": given["curvature"], "curvature_se": error, "source": source}))  # fmt: skip
+    print(dumps({"verdict": check.verdict, **asdict(margin), "threshold_range": check.between, "step": step,
+                 "momentum": momentum, "curvature": given["curvature"], "curvature_se": error,
+                 "source": source}))  # fmt: skip
     return 0
 
 
-def _range(step: float, momentum: float, curvature: float, error: float, ratio: Any) -> tuple[float, float]:
-    """Thresholds at κ ± 1.96 standard errors; NaN where κ has none, ∞ where the interval of κ reaches 0."""
-    from grposcope.dynamics import refresh
-
-    if not math.isfinite(error):
-        return math.nan, math.nan
-    low, high = curvature - 1.96 * error, curvature + 1.96 * error
-    most = refresh.threshold(step, momentum, low, ratio) if low > 0 else math.inf
-    return refresh.threshold(step, momentum, high, ratio), most
-
-
-def _verdict(judged: Any, range_: tuple[float, float]) -> str:
-    if judged.stable is None:
-        return "cannot tell"
-    low, high = range_
-    if math.isfinite(low) and low < judged.interval <= high:
-        return "cannot tell"
-    if not judged.stable:
-        return "unstable"
-    return "stable" if judged.share <= 0.5 else "stable, near the threshold"
-
-
-def _summary(
-    judged: Any, range_: tuple[float, float], verdict: str, step: float, momentum: float, curvature: float,
-    error: float, source: str,
-) -> str:  # fmt: skip
-    known = f" ± {error:.2g}" if math.isfinite(error) else ""
-    between = f" ({range_[0]:g} to {range_[1]:g} over the 95 % interval of κ)" if not math.isnan(range_[0]) else ""
+def _text(check: Stability, margin: Margin, source: str) -> str:
+    rule, (least, most) = check.rule, check.between
+    error = f" ± {rule.curvature.se:.2g}" if math.isfinite(rule.curvature.se) else ""
+    between = f" ({least:g} to {most:g} over the 95 % interval of κ)" if not math.isnan(least) else ""
     lines = [
-        f"effective step {step:.4g}, momentum {momentum:g}, curvature {curvature:.4g}{known} ({source})",
-        f"largest stable refresh interval: {judged.threshold:g}{between}; the lag rule would say {judged.naive:.1f}",
-        f"your interval {judged.interval} is {judged.share:.2f} of it; spectral radius of a cycle {judged.radius:.4f}",
-        f"oscillates from interval {judged.onset:g} on; period here {judged.period:.4g} steps",
-        f"verdict: {verdict}" + (f"; {judged.flag}" if judged.flag else ""),
+        f"effective step {rule.step:.4g}, momentum {rule.momentum:g}, curvature {rule.curvature.value:.4g}{error} "
+        f"({source})",
+        f"largest stable refresh interval: {margin.threshold:g}{between}; the lag rule would say {margin.naive:.1f}",
+        f"your interval {margin.interval} is {margin.share:.2f} of it; spectral radius of a cycle {margin.radius:.4f}",
+        f"oscillates from interval {margin.onset:g} on; period here {margin.period:.4g} steps",
+        f"verdict: {check.verdict}" + (f"; {margin.flag}" if margin.flag else ""),
     ]
-    if verdict == "unstable":
+    if check.verdict == "unstable":
         lines.append(
-            f"remedy: an interval of at most {judged.threshold / 2:g}, a smaller --lr, or the importance ratio"
+            f"remedy: an interval of at most {margin.threshold / 2:g}, a smaller --lr, or the importance ratio"
         )
     return "\n".join(lines)
 

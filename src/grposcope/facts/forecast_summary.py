@@ -1,8 +1,7 @@
-"""What the dynamics room says of one reward curve, gathered for the page and for `grposcope fit`.
+"""Where a reward curve is going: models ranked on later steps, phases, and a forecast, with the sentences about them.
 
-Models ranked on later steps, phases, and a forecast of half as many further steps as there were. A long run is
-averaged to POINTS means of neighbouring rewards first: fits of a smooth curve lose little by it, and a page stays
-quick to make.
+The forecast reaches half as many further steps as there were. A long run is averaged to POINTS means of neighbouring
+rewards first: fits of a smooth curve lose little by it, and a page stays quick to make.
 """
 
 from __future__ import annotations
@@ -32,18 +31,41 @@ BEGINNINGS = {
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """series: what was fitted. compared: None where the models were not asked for. truth: later steps and rewards
-    that were hidden from the fits, averaged like the rest; empty unless some were."""
+class Hindsight:
+    """How a forecast fared on later rewards that were hidden from it.
+
+    points: hidden rewards that it reaches. covered: share of them inside the predictive interval. error: root mean
+    square error of the expected rewards ÷ that of the last level; NaN where there is nothing to divide by.
+    """
+
+    points: int
+    covered: float
+    error: float
+    sentence: str
+
+
+@dataclass(frozen=True)
+class ForecastSummary:
+    """What is said of one reward curve.
+
+    series: the fitted rewards. compared: the ranked models, None where they were not asked for. truth: later steps and
+    rewards that were hidden from the fits, averaged like the rest; empty unless some were. hindsight: what they say of
+    the forecast, None without them. sentence: what is expected, and what stopping now would lose. plateau: where the
+    curve ends, or that this cannot be told. phase_clauses: one for each phase, without capital and full stop.
+    """
 
     series: RewardCurve
     compared: fit.Comparison | None
     phases: tuple[fit.Phase, ...]
     ahead: fit.Forecast
     truth: tuple[Array, Array]
+    hindsight: Hindsight | None
+    sentence: str
+    plateau: str
+    phase_clauses: tuple[str, ...]
 
 
-def outlook(
+def summarize(
     steps: ArrayLike,
     reward: ArrayLike,
     horizon: float | None = None,
@@ -52,12 +74,11 @@ def outlook(
     interval: int = 1,
     points: int = POINTS,
     models: bool = True,
-) -> Outlook:
+) -> ForecastSummary:
     """Fit and forecast; UserError for data that cannot be a curve.
 
-    horizon: further steps; if None up to the last hidden one, or else half of those seen. until: the last step
-    to be seen. interval: optimiser
-    steps on each batch of rollouts. models: whether to compare models, most of the work.
+    horizon: further steps; if None up to the last hidden one, or else half of those seen. until: the last step to be
+    seen. interval: optimizer steps on each batch of rollouts. models: whether to compare models, most of the work.
     """
     whole = each_batch(clean(steps, reward), interval)
     known = np.ones(len(whole.steps), bool) if until is None else whole.steps <= until
@@ -72,35 +93,53 @@ def outlook(
     compared = fit.compare(series.steps, series.reward) if models else None
     ahead = fit.forecast(series.steps, series.reward, further, coverage=coverage)
     ahead = replace(ahead, flag="; ".join(filter(None, (ahead.flag, *series.notes))))
-    return Outlook(series, compared, fit.phases(series.steps, series.reward), ahead, (truth[0], truth[1]))
+    phases = fit.phases(series.steps, series.reward)
+    return ForecastSummary(
+        series=series,
+        compared=compared,
+        phases=phases,
+        ahead=ahead,
+        truth=(truth[0], truth[1]),
+        hindsight=None if until is None else _hindsight(series, ahead, *truth),
+        sentence=_expected(series, ahead),
+        plateau=_plateau(ahead),
+        phase_clauses=tuple(map(_phase, phases)),
+    )
 
 
-def sentence(found: Outlook) -> str:
-    """Where the reward is going, in words: what is expected, and what stopping now would lose."""
-    ahead, series = found.ahead, found.series
+def _expected(series: RewardCurve, ahead: fit.Forecast) -> str:
+    """What is expected, and what stopping now would lose."""
     if series.constant:
         return "Constant reward: there is nothing to fit, and no gradient to learn from."
     further = float(ahead.steps[-1] - series.steps[-1])
-    said = (
+    expected = (
         f"{BEGINNINGS[ahead.verdict]}: in {number(further)} further steps {number(ahead.mean[-1])} is expected, "
         f"{ahead.coverage:.0%} of rewards between {number(ahead.low[-1])} and {number(ahead.high[-1])}"
     )
     low, high = ahead.gain_between
     if ahead.verdict == "cannot tell":
-        return f"{said}; going on may change it by anything from {signed(low)} to {signed(high)}."
+        return f"{expected}; going on may change it by anything from {signed(low)} to {signed(high)}."
     if ahead.verdict == "falling":
-        return f"{said}; stopping now spares {number(-ahead.gain.value)} ({number(-high)} to {number(-low)})."
-    return f"{said}; stopping now loses {number(ahead.gain.value)} ({number(low)} to {number(high)})."
+        return f"{expected}; stopping now spares {number(-ahead.gain.value)} ({number(-high)} to {number(-low)})."
+    return f"{expected}; stopping now loses {number(ahead.gain.value)} ({number(low)} to {number(high)})."
 
 
-def ending(found: Outlook) -> str:
-    """Where the curve ends, or that this cannot be told."""
-    plateau = found.ahead.plateau
+def _plateau(ahead: fit.Forecast) -> str:
+    plateau = ahead.plateau
     if plateau.flag or not math.isfinite(plateau.value):
         return f"Plateau: {plateau.flag}."
     return (
         f"Plateau: {number(plateau.value)} ± {number(plateau.se)}, 95% of the way at step "
-        f"{number(found.ahead.plateau_step)}, if the curve stays what it was."
+        f"{number(ahead.plateau_step)}, if the curve stays what it was."
+    )
+
+
+def _phase(phase: fit.Phase) -> str:
+    low, high = phase.begins_between
+    between = f" ({number(low)} to {number(high)})" if high > low else ""
+    return (
+        f"{phase.name} from step {number(phase.begin)}{between} to {number(phase.end)}, {signed(phase.slope.value)} ± "
+        f"{number(phase.slope.se)} per step"
     )
 
 
@@ -109,13 +148,13 @@ def signed(value: float) -> str:
     return ("+" if value > 0 else "−" if value < 0 else "") + number(abs(value))
 
 
-def numbers(found: Outlook) -> dict[str, Any]:
-    """Everything as plain data, for the last line of output."""
-    ahead = found.ahead
-    said: dict[str, Any] = {"n": len(found.series.steps), "notes": list(found.series.notes)}
-    if found.compared is not None:
-        compared = found.compared
-        said |= {
+def numbers(summary: ForecastSummary) -> dict[str, Any]:
+    """All numbers by the keys of the commands' JSON."""
+    ahead = summary.ahead
+    content: dict[str, Any] = {"n": len(summary.series.steps), "notes": list(summary.series.notes)}
+    if summary.compared is not None:
+        compared = summary.compared
+        content |= {
             "ceiling": compared.ceiling,
             "best": compared.best,
             "comparison": compared.flag,
@@ -130,8 +169,8 @@ def numbers(found: Outlook) -> dict[str, Any]:
                 for c in compared.contenders
             },
         }
-    said |= {
-        "phases": found.phases,
+    content |= {
+        "phases": summary.phases,
         "forecast": {
             "step": float(ahead.steps[-1]),
             "mean": float(ahead.mean[-1]),
@@ -149,24 +188,22 @@ def numbers(found: Outlook) -> dict[str, Any]:
             "flag": ahead.flag,
         },
     }
-    if len(found.truth[0]):
-        said["truth"] = truth(found)
-    return said
+    if summary.hindsight is not None and len(summary.truth[0]):
+        content["truth"] = {name: getattr(summary.hindsight, name) for name in ("points", "covered", "error")}
+    return content
 
 
-def truth(found: Outlook) -> dict[str, float]:
-    """How the forecast fared on the hidden steps that it reaches: share covered, and error ÷ that of the last level."""
-    steps, values = found.truth
-    ahead = found.ahead
+def _hindsight(series: RewardCurve, ahead: fit.Forecast, steps: Array, values: Array) -> Hindsight:
     inside = steps <= ahead.steps[-1]
     steps, values = steps[inside], values[inside]
-    if not len(steps):
-        return {"points": 0, "covered": math.nan, "error": math.nan}
-    low, high, mean = (np.interp(steps, ahead.steps, line) for line in (ahead.low, ahead.high, ahead.mean))
-    base = float(np.sqrt(np.mean((values - last_level(found.series.reward)) ** 2)))
-    error = float(np.sqrt(np.mean((values - mean) ** 2)))
-    return {
-        "points": len(steps),
-        "covered": float(((low <= values) & (values <= high)).mean()),
-        "error": error / base if base else math.nan,
-    }
+    covered = error = math.nan
+    if len(steps):
+        low, high, mean = (np.interp(steps, ahead.steps, part) for part in (ahead.low, ahead.high, ahead.mean))
+        covered = float(((low <= values) & (values <= high)).mean())
+        base = float(np.sqrt(np.mean((values - last_level(series.reward)) ** 2)))
+        error = float(np.sqrt(np.mean((values - mean) ** 2))) / base if base else math.nan
+    sentence = (
+        f"Hidden steps: {len(steps)} rewards, {covered:.0%} of them inside the {ahead.coverage:.0%} interval; error ÷ "
+        f"that of the last level {number(error)}."
+    )
+    return Hindsight(len(steps), covered, error, sentence)

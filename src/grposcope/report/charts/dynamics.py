@@ -12,7 +12,7 @@ import numpy as np
 
 from grposcope.dynamics import fit, refresh
 from grposcope.dynamics.stability import UpdateRule
-from grposcope.facts.forecast_summary import Outlook
+from grposcope.facts.forecast_summary import ForecastSummary
 from grposcope.facts.learning import Z
 from grposcope.formatting import number
 from grposcope.report.charts import base
@@ -37,7 +37,7 @@ FLOOR = 0.7
 HEIGHT = 260
 
 
-def fan(outlooks: Sequence[Outlook], names: Sequence[str]) -> Figure:
+def fan(outlooks: Sequence[ForecastSummary], names: Sequence[str]) -> Figure:
     """Rewards, what is expected next with its 50 and 90 % intervals; of a single run the fitted models too."""
     shares = all(float(o.series.reward.min()) >= 0 and float(o.series.reward.max()) <= 1 for o in outlooks)
     x, colours = base.steps(), base.colours("run", base.palette(names))
@@ -78,7 +78,7 @@ def fan(outlooks: Sequence[Outlook], names: Sequence[str]) -> Figure:
                        height=HEIGHT, wide=True, resolve={"scale": {"color": "independent"}})  # fmt: skip
 
 
-def portrait(outlook: Outlook) -> Figure | None:
+def portrait(outlook: ForecastSummary) -> Figure | None:
     """The smoothed reward against its rate, with the flow of the fitted oscillator; None where nothing rises."""
     inertial = outlook.compared["inertial"].fit if outlook.compared is not None else None
     if inertial is None or inertial.flag.startswith(("no rise", "constant")):
@@ -190,7 +190,7 @@ def _line(steps: Floats, values: Floats) -> dict[str, list[Any]]:
     return {"step": rounded(steps[kept], 9), "value": rounded(values[kept])}
 
 
-def _ahead(outlook: Outlook) -> dict[str, list[Any]]:
+def _ahead(outlook: ForecastSummary) -> dict[str, list[Any]]:
     ahead = outlook.ahead
     kept = np.unique(np.linspace(0, len(ahead.steps) - 1, AHEAD).astype(int))
     parts = {"value": ahead.mean, "low": ahead.low, "high": ahead.high, "inner low": ahead.inner_low,
@@ -198,7 +198,7 @@ def _ahead(outlook: Outlook) -> dict[str, list[Any]]:
     return {"step": rounded(ahead.steps[kept], 9), **{name: rounded(values[kept]) for name, values in parts.items()}}
 
 
-def _changes(outlook: Outlook) -> dict[str, list[Any]]:
+def _changes(outlook: ForecastSummary) -> dict[str, list[Any]]:
     """Steps at which a phase begins, with the interval of each."""
     phases = outlook.phases[1:]
     return {
@@ -209,7 +209,7 @@ def _changes(outlook: Outlook) -> dict[str, list[Any]]:
     }
 
 
-def _models(outlook: Outlook) -> dict[str, list[Any]]:
+def _models(outlook: ForecastSummary) -> dict[str, list[Any]]:
     """The fitted curves, with the name of the model; empty where none was fitted."""
     if outlook.compared is None or outlook.series.constant:
         return {}
@@ -219,7 +219,7 @@ def _models(outlook: Outlook) -> dict[str, list[Any]]:
     return joined(list(parts.values()), list(parts), key="model")
 
 
-def _explained(outlooks: Sequence[Outlook]) -> str:
+def _explained(outlooks: Sequence[ForecastSummary]) -> str:
     coverage = outlooks[0].ahead.coverage
     text = (
         f"Right of the curve: the expected reward, and the intervals that hold {coverage:.0%} and half of single "

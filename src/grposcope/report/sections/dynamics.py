@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.dynamics import refresh
-from grposcope.dynamics.stability import UpdateRule, refresh_interval, update_rule, with_curvature
+from grposcope.dynamics.stability import refresh_interval, update_rule, with_curvature
 from grposcope.errors import UserError
-from grposcope.facts.forecast_summary import Outlook, ending, numbers, outlook, sentence, signed
+from grposcope.facts import forecast_summary, stability
+from grposcope.facts.forecast_summary import ForecastSummary, signed, summarize
+from grposcope.facts.stability import Stability
 from grposcope.formatting import listed, number
 from grposcope.report.charts.dynamics import fan, portrait, stability_map
 from grposcope.report.elements import Figure, PageTable, Section
@@ -24,109 +25,72 @@ POINTS = 250
 REWARDS = ("reward", "reward_after_kl", "score")
 """Columns that can be forecast, the best first."""
 
-WAYS = "measure it with `grposcope stability --run RUN --measure`"
-
 
 def section(runs: Sequence[Run]) -> Section | None:
     """Forecast, models, phases and stability of one run; an overlay and a table for several."""
-    found: dict[str, Outlook] = {}
+    summaries: dict[str, ForecastSummary] = {}
     reasons: dict[str, str] = {}
-    settings: dict[str, UpdateRule] = {}
+    checks: dict[str, Stability] = {}
     for label, run in zip(labels(runs), runs, strict=True):
         name = next((n for n in REWARDS if n in run.table and np.isfinite(run.table[n]).any()), None)
         if name is None:
             continue
         try:
-            found[label] = outlook(run.table["step"], run.table[name], interval=refresh_interval(run), points=POINTS,
-                                   models=len(runs) == 1)  # fmt: skip
+            summary = summarize(run.table["step"], run.table[name], interval=refresh_interval(run), points=POINTS,
+                                models=len(runs) == 1)  # fmt: skip
         except UserError as error:
             reasons[label] = str(error)
             continue
+        summaries[label] = summary
         try:
-            settings[label] = with_curvature(update_rule(run), _exponential(found[label]))
+            checks[label] = stability.of_rule(with_curvature(update_rule(run), _exponential(summary)))
         except UserError:
             continue
-    if not found and not reasons:
+    if not summaries and not reasons:
         return None
-    return said(found, settings, reasons)
+    return rendered(summaries, checks, reasons)
 
 
-def said(found: dict[str, Outlook], settings: dict[str, UpdateRule], reasons: dict[str, str]) -> Section:
-    """The section about these outlooks and settings; `reasons`: runs of which nothing can be told, and why."""
-    text = [f"{f'{label}: ' * (len(found) + len(reasons) > 1)}{sentence(o)}" for label, o in found.items()]
+def rendered(summaries: dict[str, ForecastSummary], checks: dict[str, Stability], reasons: dict[str, str]) -> Section:
+    """The section about these curves and checks, by run; `reasons`: runs of which nothing can be told, and why."""
+    several = len(summaries) + len(reasons) > 1
+    text = [f"{label}: {s.sentence}" if several else s.sentence for label, s in summaries.items()]
     text += [f"{label}: cannot tell where the reward is going: {reason}." for label, reason in reasons.items()]
-    drawn: list[Figure | None] = [fan(list(found.values()), list(found))] if found else []
+    figures: list[Figure | None] = [fan(list(summaries.values()), list(summaries))] if summaries else []
     tables = []
-    if len(found) == 1:
-        (only,) = found.values()
-        text += [ending(only), *_phases(only)]
-        drawn.append(portrait(only))
+    if len(summaries) == 1:
+        (only,) = summaries.values()
+        text += [only.plateau, f"Phases: {listed(only.phase_clauses)}."]
+        figures.append(portrait(only))
         tables = [_models(only)] if only.compared is not None and not only.series.constant else []
-    elif found:
-        tables = [_compared(found)]
-    text += [_stability(label, s, len(settings) > 1) for label, s in settings.items()]
-    shown = {label: s for label, s in settings.items() if s.momentum == next(iter(settings.values())).momentum}
+    elif summaries:
+        tables = [_compared(summaries)]
+    text += [f"{label}: {check.sentence}" if len(checks) > 1 else check.sentence for label, check in checks.items()]
+    rules = {label: check.rule for label, check in checks.items()}
+    shown = {label: rule for label, rule in rules.items() if rule.momentum == next(iter(rules.values())).momentum}
     if shown:
-        drawn.append(stability_map(list(shown.values()), list(shown)))
-    told = {label: {**numbers(o), **({"stability": stability(settings[label])} if label in settings else {})}
-            for label, o in found.items()}  # fmt: skip
+        figures.append(stability_map(list(shown.values()), list(shown)))
+    numbers: dict[str, Any] = {label: forecast_summary.numbers(summary) for label, summary in summaries.items()}
+    for label, check in checks.items():
+        numbers[label]["stability"] = stability.numbers(check)
     return Section(
         "dynamics", "Where the reward is going", text=text, tables=tables,
-        figures=[figure for figure in drawn if figure is not None],
-        numbers={**told, **{label: {"cannot_tell": reason} for label, reason in reasons.items()}},
+        figures=[figure for figure in figures if figure is not None],
+        numbers={**numbers, **{label: {"cannot_tell": reason} for label, reason in reasons.items()}},
     )  # fmt: skip
 
 
-def stability(found: UpdateRule) -> dict[str, Any]:
-    """The numbers of the stability check; NaN where the curvature is not known."""
-    known = math.isfinite(found.curvature.value)
-    judged = refresh.margin(found.step, found.momentum, found.curvature.value, found.interval) if known else None
-    return {
-        "step": found.step,
-        "momentum": found.momentum,
-        "interval": found.interval,
-        "optimizer": found.optimizer,
-        "curvature": found.curvature,
-        "threshold": judged.threshold if judged else math.nan,
-        "share": judged.share if judged else math.nan,
-        "onset": judged.onset if judged else math.nan,
-        "missing": found.missing,
-    }
+def _exponential(summary: ForecastSummary) -> Fit:
+    fitted = summary.compared["exponential"].fit if summary.compared is not None else None
+    return fitted or fit_series(summary.series, "exponential")
 
 
-def _exponential(found: Outlook) -> Fit:
-    fitted = found.compared["exponential"].fit if found.compared is not None else None
-    return fitted or fit_series(found.series, "exponential")
-
-
-def _stability(label: str, found: UpdateRule, several: bool) -> str:
-    name = f"{label}: " * several
-    if not math.isfinite(found.curvature.value):
-        return f"{name}Stability: curvature unknown, since {found.missing}; {WAYS}."
-    told = stability(found)
-    low, high = found.curvature.interval()
-    least, most = (refresh.threshold(found.step, found.momentum, k) if k > 0 else math.inf for k in (high, low))
-    unclear = " Its interval holds this run's own, so that it cannot be told." if least < found.interval <= most else ""
-    return (
-        f"{name}Stability: with the curvature that the reward's time constant implies, rollouts may serve at most "
-        f"{number(told['threshold'])} optimiser steps ({number(least)} to {number(most)}) before a frozen force blows "
-        f"up; this run's {found.interval} is {number(told['share'])} of it.{unclear} The reward does not see the "
-        f"stiffest direction, which decides, so the true bound may be far lower: {WAYS}."
-    )
-
-
-def _phases(found: Outlook) -> list[str]:
-    pieces = [f"{p.name} from step {number(p.begin)} to {number(p.end)} ({signed(p.slope.value)} ± "
-              f"{number(p.slope.se)} per step)" for p in found.phases]  # fmt: skip
-    return [f"Phases: {listed(pieces)}."]
-
-
-def _models(found: Outlook) -> PageTable:
-    compared = found.compared
+def _models(summary: ForecastSummary) -> PageTable:
+    compared = summary.compared
     assert compared is not None
     rows = []
     for c in compared.contenders:
-        plateau = c.fit.parameters["plateau"] if c.fit else found.ahead.plateau
+        plateau = c.fit.parameters["plateau"] if c.fit else summary.ahead.plateau
         tau = c.fit.parameters.get("time_constant") if c.fit else None
         rows.append((
             c.model,
@@ -148,9 +112,9 @@ def _models(found: Outlook) -> PageTable:
     return PageTable("Fitted models", header, rows, text)
 
 
-def _compared(found: dict[str, Outlook]) -> PageTable:
+def _compared(summaries: dict[str, ForecastSummary]) -> PageTable:
     rows = []
-    for label, o in found.items():
+    for label, o in summaries.items():
         ahead = o.ahead
         rows.append((
             label,

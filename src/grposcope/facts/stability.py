@@ -1,0 +1,88 @@
+"""Stability of a run's refresh interval: the check of `dynamics.refresh` at its curvature, with what to conclude."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from grposcope.dynamics import refresh
+from grposcope.dynamics.stability import UpdateRule
+from grposcope.formatting import number
+
+NEAR = 0.5
+"""Share of the largest stable interval up to which an interval is called stable without a warning."""
+
+MEASURE = "measure it on the model of the run with `grposcope stability`"
+
+
+@dataclass(frozen=True)
+class Stability:
+    """The check of one update rule.
+
+    margin: where its interval stands, None where the curvature is not known. between: largest stable interval at both
+    ends of the 95 % interval of the curvature, NaN where that has no standard error, ∞ where it reaches 0. verdict:
+    stable, "stable, near the threshold", unstable or cannot tell.
+    """
+
+    rule: UpdateRule
+    margin: refresh.Margin | None
+    between: tuple[float, float]
+    verdict: str
+    sentence: str
+
+
+def of_rule(rule: UpdateRule, ratio: refresh.Ratio = "none") -> Stability:
+    """Check the refresh interval of a rule; `ratio`: the importance ratio that its gradient carries."""
+    if not math.isfinite(rule.curvature.value):
+        sentence = f"Stability: curvature unknown, since {rule.missing}; {MEASURE}."
+        return Stability(rule, None, (math.nan, math.nan), "cannot tell", sentence)
+    margin = refresh.margin(rule.step, rule.momentum, rule.curvature.value, rule.interval, ratio)
+    between = _between(rule, ratio)
+    verdict = _verdict(margin, between)
+    return Stability(rule, margin, between, verdict, _sentence(margin, between))
+
+
+def _between(rule: UpdateRule, ratio: refresh.Ratio) -> tuple[float, float]:
+    if not math.isfinite(rule.curvature.se):
+        return math.nan, math.nan
+    low, high = rule.curvature.interval()
+    least, most = (refresh.threshold(rule.step, rule.momentum, k, ratio) if k > 0 else math.inf for k in (high, low))
+    return least, most
+
+
+def _verdict(margin: refresh.Margin, between: tuple[float, float]) -> str:
+    if margin.stable is None or (math.isfinite(between[0]) and between[0] < margin.interval <= between[1]):
+        return "cannot tell"
+    if not margin.stable:
+        return "unstable"
+    return "stable" if margin.share <= NEAR else "stable, near the threshold"
+
+
+def _sentence(margin: refresh.Margin, between: tuple[float, float]) -> str:
+    """For a curvature that comes from the time constant of the reward."""
+    least, most = between
+    unclear = " That range holds the interval of this run, so its stability cannot be told."
+    return (
+        "Stability: with the curvature that the reward's time constant implies, rollouts may serve at most "
+        f"{number(margin.threshold)} optimiser steps ({number(least)} to {number(most)}) before a frozen force blows "
+        f"up; the interval of this run, {margin.interval}, is {number(margin.share)} of that."
+        f"{unclear if least < margin.interval <= most else ''} The reward does not see the stiffest direction, which "
+        f"decides, so the true bound may be far lower: {MEASURE}."
+    )
+
+
+def numbers(stability: Stability) -> dict[str, Any]:
+    """All numbers by the keys of a page's JSON; NaN where the curvature is not known."""
+    rule, margin = stability.rule, stability.margin
+    return {
+        "step": rule.step,
+        "momentum": rule.momentum,
+        "interval": rule.interval,
+        "optimizer": rule.optimizer,
+        "curvature": rule.curvature,
+        "threshold": margin.threshold if margin else math.nan,
+        "share": margin.share if margin else math.nan,
+        "onset": margin.onset if margin else math.nan,
+        "missing": rule.missing,
+    }
