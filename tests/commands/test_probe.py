@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from grposcope import policies, tasks
-from grposcope.commands import probe, probe_model, probe_rollouts
+from grposcope.commands import probe, probe_model
 from grposcope.errors import UserError
 from grposcope.geometry import spectrum
 from grposcope.geometry.layers import LayerMeasurements, Measurement
@@ -21,6 +21,7 @@ from grposcope.objectives import recipes
 from grposcope.runs import read
 from grposcope.runs.probe import read_gram
 from grposcope.tasks.base import grade
+from grposcope.training import resumable_rollouts
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
 from grposcope.training.sampler import Sampling
@@ -178,11 +179,11 @@ def test_a_probe_goes_on_with_the_rollouts_that_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped after the first two of four prompts; what follows is what it would have been without the stop."""
-    monkeypatch.setattr(probe_rollouts, "PROMPTS", 2)
+    monkeypatch.setattr(resumable_rollouts, "PROMPTS", 2)
     whole, out = tmp_path / "whole", tmp_path / "stopped"
     given = arguments(*SMALL, "--out", str(whole))
     assert given.run(given) == 0
-    real, calls = probe_rollouts.collect, []
+    real, calls = resumable_rollouts.collect, []
 
     def once(*words: Any) -> Any:
         calls.append(words)
@@ -190,14 +191,14 @@ def test_a_probe_goes_on_with_the_rollouts_that_are_there(
             raise KeyboardInterrupt
         return real(*words)
 
-    monkeypatch.setattr(probe_rollouts, "collect", once)
+    monkeypatch.setattr(resumable_rollouts, "collect", once)
     given = arguments(*SMALL, "--out", str(out))
     with pytest.raises(KeyboardInterrupt):
         given.run(given)
     assert "rollouts drawn so far are kept" in capsys.readouterr().err
-    assert probe_rollouts.waiting(out)
+    assert resumable_rollouts.incomplete(out)
     other = arguments(*SMALL, "--out", str(out), "--temperature", "0.5")
-    with pytest.raises(UserError, match=r"drawn with other flags: --temperature 0.5 \(kept: 1.0\); give the same"):
+    with pytest.raises(UserError, match=r"drawn with other settings: temperature 0.5 \(kept: 1.0\); use the same"):
         other.run(other)
     assert given.run(given) == 0
     assert len(calls) == 3
@@ -207,7 +208,7 @@ def test_a_probe_goes_on_with_the_rollouts_that_are_there(
 
 
 def test_stopped_while_the_first_rollouts_were_written(tmp_path: Path) -> None:
-    kept = tmp_path / probe_rollouts.FOLDER
+    kept = tmp_path / resumable_rollouts.FOLDER
     kept.mkdir()
     (kept / "000000.part").write_bytes(b"half")
     given = arguments(*SMALL, "--out", str(tmp_path))
@@ -216,16 +217,16 @@ def test_stopped_while_the_first_rollouts_were_written(tmp_path: Path) -> None:
 
 
 def test_rollouts_drawn_in_parts_belong_to_their_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_rollouts, "PROMPTS", 3)
+    monkeypatch.setattr(resumable_rollouts, "PROMPTS", 3)
     policy, task = policies.load("tiny"), tasks.load("arithmetic")
-    drawn = probe_rollouts.draw(policy, task, recipes.GRPO, Sampling(task.max_tokens), (8, 2), seed=3)
+    drawn = resumable_rollouts.draw(policy, task, recipes.GRPO, Sampling(task.max_tokens), (8, 2), seed=3)
     again = grade(task, [problem for problem in drawn.problems for _ in range(2)], list(drawn.texts))
     assert again == drawn.rollouts.rewards.flatten().tolist()
     assert 0 < sum(again) < 16
 
 
 def test_damaged_rollouts_are_named(tmp_path: Path) -> None:
-    kept = tmp_path / probe_rollouts.FOLDER
+    kept = tmp_path / resumable_rollouts.FOLDER
     kept.mkdir()
     (kept / "000000.safetensors").write_bytes(b"cut")
     given = arguments(*SMALL, "--out", str(tmp_path))

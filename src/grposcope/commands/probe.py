@@ -13,9 +13,10 @@ from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
-    from grposcope.commands.probe_rollouts import Drawn
+    from grposcope.geometry.probe import Probe
     from grposcope.policies import Policy
     from grposcope.runs.probe import ProbeRecord
+    from grposcope.training.resumable_rollouts import DrawnRollouts
 
 EXAMPLES = """\
 examples:
@@ -86,12 +87,12 @@ def run(arguments: argparse.Namespace) -> int:
     import torch
     from transformers.utils import logging
 
-    from grposcope.commands import probe_model, probe_rollouts
+    from grposcope.commands import probe_model
     from grposcope.files import dumps
     from grposcope.geometry import probe
     from grposcope.geometry import record as records
     from grposcope.objectives import recipes
-    from grposcope.runs import probe as probes
+    from grposcope.training import resumable_rollouts
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -105,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         policy, limit, drawn = _draw(arguments, source.model, folder)
         model: Any = policy.model
         _say(f"{len(drawn.texts)} rollouts drawn, mean reward {float(drawn.rollouts.rewards.mean()):.3f}")
-        found = probe.probe(
+        measured = probe.probe(
             model,
             drawn.rollouts,
             recipes.ALL[arguments.recipe].at_length(limit),
@@ -120,32 +121,40 @@ def run(arguments: argparse.Namespace) -> int:
             progress=_say if sys.stderr.isatty() else lambda _: None,
         )
     except KeyboardInterrupt:
-        if folder and probe_rollouts.waiting(folder):
-            _say(f"the rollouts drawn so far are kept in {folder}: the same command goes on with them")
+        if folder and resumable_rollouts.incomplete(folder):
+            _say(f"the rollouts drawn so far are kept in {folder}: the same command continues with them")
         raise
-    record = records.record(found, arguments.model, arguments.task, arguments.seed, source.step)
-    paths: dict[str, Path] = {}
-    if folder:
-        tokens = [
-            [str(policy.tokenizer.decode([i])) for i in ids[kept].tolist()]
-            for ids, kept in zip(drawn.rollouts.tokens, drawn.rollouts.mask, strict=True)
-        ]
-        rows = records.rollouts(found, drawn.problems, drawn.texts, tokens)
-        paths = probes.write(folder, record, records.gram(found), rows)
-        if record.complete:
-            probe_rollouts.forget(folder)
+    record = records.record(measured, arguments.model, arguments.task, arguments.seed, source.step)
+    paths = {} if folder is None else _write(folder, measured, record, drawn, policy)
     print(_text(record))
     if folder:
         shown = f"; grposcope report {source.run} shows it" if folder == source.place else ""
-        again = "" if record.complete else "; the same command goes on with these rollouts"
+        again = "" if record.complete else "; the same command continues with these rollouts"
         print(f"written to {folder}{shown}{again}")
-    print(dumps(record.summary() | {"paths": {name: str(path) for name, path in paths.items()}}))
+    print(dumps(record.summary() | {"paths": paths}))
     return 0 if record.complete else 130
+
+
+def _write(folder: Path, measured: Probe, record: ProbeRecord, drawn: DrawnRollouts, policy: Policy) -> dict[str, str]:
+    """Write the probe into `folder`, with the text of every token; returns the paths."""
+    from grposcope.geometry import record as records
+    from grposcope.runs import probe as probes
+    from grposcope.training import resumable_rollouts
+
+    tokens = [
+        [str(policy.tokenizer.decode([i])) for i in ids[kept].tolist()]
+        for ids, kept in zip(drawn.rollouts.tokens, drawn.rollouts.mask, strict=True)
+    ]
+    rollouts = records.rollouts(measured, drawn.problems, drawn.texts, tokens)
+    paths = probes.write(folder, record, records.gram(measured), rollouts)
+    if record.complete:
+        resumable_rollouts.discard(folder)
+    return {name: str(path) for name, path in paths.items()}
 
 
 def _folder(out: str | None, place: Path | None) -> Path | None:
     """The folder for results, `out` or else the `place` in the run: empty, new, or of a probe that was stopped."""
-    from grposcope.commands import probe_rollouts
+    from grposcope.training import resumable_rollouts
 
     folder = Path(out) if out is not None else place
     if folder is None:
@@ -154,7 +163,7 @@ def _folder(out: str | None, place: Path | None) -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make {folder}: {error.strerror}; choose another --out") from None
-    if any(folder.iterdir()) and not probe_rollouts.waiting(folder):
+    if any(folder.iterdir()) and not resumable_rollouts.incomplete(folder):
         what = "this model was probed before, " if out is None else ""
         raise UserError(f"{folder} is not empty: {what}nothing was changed; choose another --out, or delete it first")
     return folder
@@ -171,7 +180,7 @@ def _text(record: ProbeRecord) -> str:
         f"self-check: the layers' gradients differ from autograd's by {record.self_check:.1e}",
         "",
         f"ranks of the gradients of {len(record.layers)} matrices, their mean; stable rank of the rollouts and tokens",
-        *_rank_table(record),
+        _rank_table(record),
     ]
     for name, estimates in record.statistics.items():
         parts = "  ".join(f"{part}: {number(one.value)} ± {number(one.se)}" for part, one in estimates.items())
@@ -181,18 +190,16 @@ def _text(record: ProbeRecord) -> str:
     return "\n".join([*lines, "", *wrapped])
 
 
-def _rank_table(record: ProbeRecord) -> list[str]:
+def _rank_table(record: ProbeRecord) -> str:
     """Ranks by weighting of the rollouts, a line each."""
-    rows: list[tuple[str, ...]] = [("credit", *RANKS, "rollouts", "tokens")]
+    from grposcope.formatting import table
+
+    rows = [["credit", *RANKS, "rollouts", "tokens"]]
     for name, ranks in record.weightings.items():
         token = "-" if ranks.token is None else f"{ranks.token['stable']:.2f}"
-        layer = (f"{ranks.layer[definition].value:.2f}" for definition in RANKS)
-        rows.append((name, *layer, f"{ranks.rollout['stable']:.2f}", token))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(f"{cell:>{w}}" if i else f"{cell:<{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]
+        layer = [f"{ranks.layer[definition].value:.2f}" for definition in RANKS]
+        rows.append([name, *layer, f"{ranks.rollout['stable']:.2f}", token])
+    return table(rows, right=True)
 
 
 def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
@@ -222,13 +229,13 @@ def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
     return sweep, also
 
 
-def _draw(arguments: argparse.Namespace, model: str, folder: Path | None) -> tuple[Policy, int, Drawn]:
+def _draw(arguments: argparse.Namespace, model: str, folder: Path | None) -> tuple[Policy, int, DrawnRollouts]:
     """The policy, its longest completion, and graded rollouts."""
     import torch
 
     from grposcope import policies, tasks
-    from grposcope.commands import probe_rollouts
     from grposcope.objectives import recipes
+    from grposcope.training import resumable_rollouts
     from grposcope.training.sampler import Sampling
 
     device = arguments.device
@@ -242,9 +249,9 @@ def _draw(arguments: argparse.Namespace, model: str, folder: Path | None) -> tup
     policy = policies.load(model, getattr(torch, arguments.dtype), device, arguments.remote_code)
     limit = arguments.max_tokens or task.max_tokens
     names = ("task", "reward", "group", "temperature", "seed", "dtype")
-    if folder and probe_rollouts.waiting(folder):
-        _say(f"{folder} has rollouts of a probe that was interrupted: going on with them")
-    drawn = probe_rollouts.draw(
+    if folder and resumable_rollouts.incomplete(folder):
+        _say(f"{folder} has rollouts of a probe that was interrupted: continuing with them")
+    drawn = resumable_rollouts.draw(
         policy,
         task,
         replace(recipes.ALL[arguments.recipe], resample_dead=False, overlong=0.0),

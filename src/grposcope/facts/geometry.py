@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from grposcope.facts.learning import Z, interval
-from grposcope.formatting import number, percent, visible
+from grposcope.formatting import number, percent, span, visible
 from grposcope.records import Estimate
 from grposcope.runs.probe import ProbeRecord
 from grposcope.runs.run import Run, labels
@@ -103,9 +103,7 @@ def dead_groups(record: ProbeRecord) -> Fact:
     """Dead groups beside the share if all prompts were equally hard."""
     seen, alike = record.groups.dead, record.groups.dead_if_alike
     low, high = interval(seen)
-    text = (
-        f"Dead groups: {percent(seen.value)} ({percent(low)} to {percent(high)}) of {seen.n} groups had equal rewards"
-    )
+    text = f"Dead groups: {percent(seen.value)} ({span(low, high, percent)}) of {seen.n} groups had equal rewards"
     if not math.isfinite(alike):
         text += "; what to expect cannot be told, since rewards are not 0 and 1."
     else:
@@ -184,7 +182,7 @@ def ranged(value: Estimate, form: Callable[[float], str] = number) -> str:
     if not math.isfinite(value.se):
         return form(value.value)
     low, high = value.interval(Z)
-    return f"{form(value.value)} ({form(low)} to {form(high)})"
+    return f"{form(value.value)} ({span(low, high, form)})"
 
 
 _fine = partial(percent, digits=2)

@@ -1,0 +1,126 @@
+"""Rollouts drawn some prompts at a time and kept in a folder, so that a draw that was stopped can be continued.
+
+Drawing is the slow part of a probe. A probe that was stopped, even killed, continues when it is asked for again: it
+takes the rollouts that were kept, draws the others, and makes the backward pass anew.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from grposcope.errors import UserError
+from grposcope.objectives import Objective
+from grposcope.policies import Policy
+from grposcope.records import Rollouts
+from grposcope.tasks.base import Problem, Task
+from grposcope.training.rollouts import collect, drawn_problems, joined
+from grposcope.training.sampler import Sampling
+
+PROMPTS = 16
+"""Prompts that are drawn, and kept, at a time."""
+
+FOLDER = "drawn"
+"""Subfolder with the rollouts of a draw that is not complete."""
+
+
+@dataclass(frozen=True)
+class DrawnRollouts:
+    """Graded rollouts, and the problems (P) and texts (B) behind them."""
+
+    rollouts: Rollouts
+    problems: tuple[Problem, ...]
+    texts: tuple[str, ...]
+
+
+def draw(
+    policy: Policy,
+    task: Task,
+    objective: Objective,
+    sampling: Sampling,
+    shape: tuple[int, int],
+    seed: int,
+    folder: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> DrawnRollouts:
+    """Draw `shape` = (P, G) graded rollouts; rollouts kept in `folder` are taken from there, the others are kept there.
+
+    settings: what the rollouts depend on, by name; rollouts kept under other settings are refused.
+    UserError for such rollouts, and for a file that cannot be read or written.
+    """
+    prompts, group = shape
+    problems = task.problems("train")
+    parts: list[Rollouts] = []
+    texts: list[str] = []
+    for start in range(0, prompts, PROMPTS):
+        count = min(PROMPTS, prompts - start)
+        path = None if folder is None else folder / FOLDER / f"{start:06d}.safetensors"
+        part = None if path is None else _read(path, settings or {}, count, policy.model.device)
+        if part is None:
+            batch = collect(policy, task, problems, objective, sampling, (count, group), seed, start, task.labels_steps)
+            part = batch.rollouts, list(batch.texts)
+            if path is not None:
+                _write(path, settings or {}, *part)
+        parts.append(part[0])
+        texts += part[1]
+        if prompts > PROMPTS:
+            progress(f"rollouts of {start + count} of {prompts} prompts")
+    return DrawnRollouts(joined(parts, policy.pad), tuple(drawn_problems(problems, seed, 0, prompts)), tuple(texts))
+
+
+def incomplete(folder: Path) -> bool:
+    """Whether a draw in this folder was stopped, even while its first rollouts were being written."""
+    return (folder / FOLDER).is_dir()
+
+
+def discard(folder: Path) -> None:
+    """Delete the rollouts kept in `folder`, once what they were drawn for is complete."""
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+
+
+def _write(path: Path, settings: Mapping[str, Any], rollouts: Rollouts, texts: list[str]) -> None:
+    """Write one part, atomically."""
+    arrays = {f.name: getattr(rollouts, f.name) for f in fields(rollouts)}
+    tensors = {name: array.contiguous() for name, array in arrays.items() if array is not None}
+    scratch = path.with_suffix(".part")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        save_file(tensors, scratch, {"given": json.dumps(dict(settings)), "texts": json.dumps(texts)})
+        scratch.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"cannot write {path}: {error}; make room, or choose another folder") from None
+
+
+def _read(
+    path: Path, settings: Mapping[str, Any], count: int, device: torch.device
+) -> tuple[Rollouts, list[str]] | None:
+    """A part that `_write` kept; None where there is none of `count` prompts."""
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, "pt") as file:
+            about = file.metadata()
+            rollouts = Rollouts(**{name: file.get_tensor(name).to(device) for name in file.keys()})  # noqa: SIM118
+        texts, before = json.loads(about["texts"]), json.loads(about["given"])
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({type(error).__name__}); delete {path.parent} to draw anew") from None
+    different = [
+        f"{name.replace('_', ' ')} {value} (kept: {before.get(name)})"
+        for name, value in settings.items()
+        if value != before.get(name)
+    ]
+    if different:
+        raise UserError(
+            f"{path.parent} keeps rollouts drawn with other settings: {', '.join(different)}; use the same settings or "
+            "another folder, or delete that folder to draw anew"
+        )
+    return (rollouts, texts) if len(rollouts.rewards) == count else None
