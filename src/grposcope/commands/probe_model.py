@@ -1,9 +1,8 @@
-"""Which model `grposcope probe` looks at: a run's last one, one of its checkpoints, or any other."""
+"""Which model `grposcope probe` measures: the last one of a run, one of its checkpoints, or any other."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,18 +11,19 @@ from typing import Any
 from grposcope.errors import UserError
 from grposcope.runs import probe
 from grposcope.runs.native import schema
+from grposcope.training import checkpoint as checkpoints
 
 DEFAULTS: Mapping[str, Any] = {"task": "arithmetic", "reward": None, "max_tokens": None, "temperature": 1.0,
                                "recipe": "grpo", "credit": "outcome"}  # fmt: skip
-"""Flags that a run decides where they are not given, and their values without a run."""
+"""Settings that are those of the run where their flag is not given, and their values without a run."""
 
 OF_TASK = ("reward", "max_tokens")
-"""Those that belong to the run's task, and not to another."""
+"""Settings that belong to the task, so that the run decides them for its own task only."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """A model by the name it loads with; of a run: its folder, its settings, and the step the model is of."""
+class ModelSource:
+    """A model to measure. model: the name it loads with; of a run: its folder, its settings, the model's step."""
 
     model: str
     run: Path | None = None
@@ -32,11 +32,11 @@ class Source:
 
     @property
     def place(self) -> Path | None:
-        """Where a probe of it belongs, so that the run's page shows it; None outside of runs."""
+        """Folder in the run where its page looks for probes of this model; None outside of runs."""
         return None if self.run is None else self.run / probe.FOLDER / f"step-{self.step:06d}"
 
     def complete(self, arguments: argparse.Namespace) -> None:
-        """Fill in the flags that were not given: as in the run, else DEFAULTS."""
+        """Set the flags that were not given: to the run's settings, else to DEFAULTS."""
         other_task = arguments.task is not None
         for name, default in DEFAULTS.items():
             recorded = None if other_task and name in OF_TASK else self.settings.get(name)
@@ -44,7 +44,7 @@ class Source:
                 setattr(arguments, name, default if recorded is None else recorded)
 
 
-def find(model: str, checkpoint: int | None = None) -> Source:
+def find(model: str, checkpoint: int | None = None) -> ModelSource:
     """The model that `--model` and `--checkpoint` name; UserError where the run has none such."""
     folder = Path(model)
     whole = folder.resolve()
@@ -56,21 +56,22 @@ def find(model: str, checkpoint: int | None = None) -> Source:
     if settings is None:
         if checkpoint is not None:
             raise UserError(f"--checkpoint {checkpoint} needs --model with the folder of a run, and {model} is none")
-        return Source(model)
+        return ModelSource(model)
     if checkpoint is not None:
         return _of_checkpoint(folder, folder / "checkpoints" / f"step-{checkpoint:06d}", settings)
     summary = schema.read_summary(folder)
     if summary is None or summary.steps is None:
         raise UserError(f"{folder} has not ended, so it has no last model; {_remedy(folder)}")
-    return Source(str(folder / "model"), folder, summary.steps, settings)
+    return ModelSource(str(folder / "model"), folder, summary.steps, settings)
 
 
-def _of_checkpoint(run: Path, folder: Path, settings: Mapping[str, Any]) -> Source:
+def _of_checkpoint(run: Path, folder: Path, settings: Mapping[str, Any]) -> ModelSource:
+    """The model of the checkpoint in `folder`; UserError where there is no complete one."""
     try:
-        step = int(json.loads((folder / "state.json").read_text())["step"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{folder} is no checkpoint that is there whole; {_remedy(run)}") from None
-    return Source(str(folder / "model"), run, step, settings)
+        state = checkpoints.read_state(folder)
+    except UserError:
+        raise UserError(f"{folder} is no checkpoint that is complete; {_remedy(run)}") from None
+    return ModelSource(str(folder / "model"), run, state.step, settings)
 
 
 def _settings(folder: Path) -> Mapping[str, Any] | None:
@@ -82,6 +83,7 @@ def _settings(folder: Path) -> Mapping[str, Any] | None:
 
 
 def _remedy(run: Path) -> str:
+    """What to do where a run does not have the model that was asked for."""
     steps = sorted(int(f.parent.name.removeprefix("step-")) for f in run.glob("checkpoints/step-*[0-9]/state.json"))
     if steps:
         return f"use --checkpoint with one of {', '.join(map(str, steps))}"
