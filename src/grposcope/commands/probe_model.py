@@ -58,7 +58,7 @@ def find(model: str, checkpoint: int | None = None) -> ModelSource:
             raise UserError(f"--checkpoint {checkpoint} needs --model with the folder of a run, and {model} is none")
         return ModelSource(model)
     if checkpoint is not None:
-        return _of_checkpoint(folder, folder / "checkpoints" / f"step-{checkpoint:06d}", settings)
+        return _of_checkpoint(folder, checkpoints.folder_of(folder, checkpoint), settings)
     summary = schema.read_summary(folder)
     if summary is None or summary.steps is None:
         raise UserError(f"{folder} has not ended, so it has no last model; {_remedy(folder)}")
@@ -84,7 +84,6 @@ def _settings(folder: Path) -> Mapping[str, Any] | None:
 
 def _remedy(run: Path) -> str:
     """What to do where a run does not have the model that was asked for."""
-    steps = sorted(int(f.parent.name.removeprefix("step-")) for f in run.glob("checkpoints/step-*[0-9]/state.json"))
-    if steps:
+    if steps := checkpoints.steps(run):
         return f"use --checkpoint with one of {', '.join(map(str, steps))}"
     return f"it has no checkpoints; finish it with grposcope train --resume {run}"
