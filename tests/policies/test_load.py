@@ -89,8 +89,8 @@ def test_folders_without_a_model(name: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (None, "not in the cache, and the hub was asked in vain"),
-        (503, "the hub was asked in vain .*503"),
+        (None, "not in the cache, and the hub does not answer"),
+        (503, "the hub does not answer .*503"),
         (404, "neither a folder nor a model of the hub"),
     ],
 )

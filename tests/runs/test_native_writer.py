@@ -133,6 +133,7 @@ def test_reopening_takes_back_what_came_after_the_checkpoint(folder: Path) -> No
         record.step({"step": 2})
         record.rollouts(2, [sample()])
         os.write(record._files["steps"], b'{"step": 3, "rew')
+    (folder / "rollouts" / ".step-000003.parquet.99.part").write_text("cut")
     RunWriter.reopen(folder, sizes, 1).close()
     assert [json.loads(line)["step"] for line in (folder / "steps.jsonl").read_text().splitlines()] == [1]
     assert [f.name for f in (folder / "rollouts").iterdir()] == ["step-000001.parquet"]

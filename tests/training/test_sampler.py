@@ -58,9 +58,9 @@ def test_lean_and_cached_decoders_agree(
     family: str, ragged: bool, make_policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = make_policy(family)
-    assert decoding.fits_lean(policy.model)
+    assert decoding.fits_llama_decoder(policy.model)
     lean = draw(policy, Sampling(10), ragged)
-    monkeypatch.setattr(decoding, "fits_lean", lambda model: False)
+    monkeypatch.setattr(decoding, "fits_llama_decoder", lambda model: False)
     cached = draw(policy, Sampling(10), ragged)
     assert torch.equal(lean.tokens, cached.tokens)
     torch.testing.assert_close(lean.logp, cached.logp, atol=2e-5, rtol=1e-4)
@@ -68,7 +68,7 @@ def test_lean_and_cached_decoders_agree(
 
 def test_other_families_run_through_the_cached_decoder(make_policy) -> None:
     policy = make_policy("gpt_neox")
-    assert not decoding.fits_lean(policy.model)
+    assert not decoding.fits_llama_decoder(policy.model)
     out = draw(policy, Sampling(6))
     tokens = out.tokens[0][out.mask[0]].tolist()
     expected = naive_logits(policy, rows(policy, True)[0], tokens).log_softmax(-1)

@@ -45,7 +45,7 @@ class Policy:
 
     @property
     def small(self) -> bool:
-        """Below 10 million parameters, where defaults can be generous."""
+        """Whether the model has fewer than 10 million parameters, so that defaults can be generous."""
         return self.parameters < 10_000_000
 
 
@@ -60,7 +60,7 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
         raise UserError(f"no model in {name}: a model folder holds config.json; check the path")
     try:
         if not Path(source).is_dir():
-            _ask(name)
+            _check_hub(name)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=remote_code)
         model: Any = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, trust_remote_code=remote_code, use_safetensors=True
@@ -117,7 +117,8 @@ def encode(policy: Policy, prompts: Sequence[str], instruction: str = "", room: 
 
 
 def recompute_activations(model: Any) -> None:
-    """Trade time for memory in the backward pass. Models do so in training mode, so dropout is set to 0 first."""
+    """Recompute activations in the backward pass, which saves memory. Models do so in training mode only, so dropout is
+    set to 0 first."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -131,8 +132,8 @@ def _looks_like_path(name: str) -> bool:
     return name.startswith((".", "/", "~")) or Path(name).is_dir()
 
 
-def _ask(name: str) -> None:
-    """Ask the hub once whether it has the model, unless it is cached; OSError where it does not, or does not answer.
+def _check_hub(name: str) -> None:
+    """Ask the hub once whether it has the model, unless that is cached; OSError if it has not, or does not answer.
 
     Loading asks file by file and again for half a minute each, which a mistyped name or a missing network should not
     take.
@@ -140,12 +141,12 @@ def _ask(name: str) -> None:
     if isinstance(try_to_load_from_cache(name, "config.json"), str):
         return
     try:
-        found = HfApi().file_exists(name, "config.json")
+        exists = HfApi().file_exists(name, "config.json")
     except Exception as error:  # of the HTTP library, which differs between versions of the hub's client
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise OSError(f"it is not in the cache, and the hub was asked in vain ({reason})") from error
-    if not found:
-        raise OSError("neither a folder nor a model of the hub that may be seen with your token, if any")
+        raise OSError(f"it is not in the cache, and the hub does not answer ({reason})") from error
+    if not exists:
+        raise OSError("it is neither a folder nor a model of the hub that your token, if any, may see")
 
 
 def _end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:

@@ -15,7 +15,7 @@ PACKAGES = ("grposcope", "torch", "transformers", "tokenizers", "safetensors", "
 
 
 def environment(folder: Path | None = None) -> dict[str, Any]:
-    """What is worth knowing to repeat a run, as plain JSON values.
+    """Versions, machine, command line and git state, as plain JSON values, so that a run can be repeated.
 
     git: commit, branch and whether there are uncommitted changes in `folder` (the current one by
     default); None where it is not in a repository or git is not installed.
@@ -25,14 +25,14 @@ def environment(folder: Path | None = None) -> dict[str, Any]:
         "host": platform.node(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
-        **{name: found for name in PACKAGES if (found := _version(name)) is not None},
+        **{name: installed for name in PACKAGES if (installed := _version(name)) is not None},
         "command": shlex.join(sys.argv),
         "git": git_state(folder or Path.cwd()),
     }
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit, branch and dirtiness of the repository that holds `folder`; None where there is none."""
+    """Commit, branch and whether there are uncommitted changes, of the repository that holds `folder`, if any."""
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None

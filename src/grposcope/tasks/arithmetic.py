@@ -40,12 +40,12 @@ def value(expression: str) -> int | None:
 
 
 def operations(expression: str) -> int:
-    """How many operators the expression holds, a leading sign not counted."""
+    """Number of operators in the expression, without a leading sign."""
     return sum(c in "+-*" for c in expression.removeprefix("-"))
 
 
 def solution(expression: str) -> list[str]:
-    """The expressions that follow when the first operation (products first) is done repeatedly."""
+    """The expressions after each step, when the first operation (products first) is done repeatedly."""
     written = []
     while operations(expression):
         tokens = _TOKEN.findall(expression.removeprefix("-"))
@@ -104,18 +104,18 @@ class Arithmetic(Task):
         """Distinct problems: `size` for training and at most 1,000 held out, fewer if there are no more."""
         wanted = self.size if split == "train" else min(self.size, 1000)
         rng = random.Random(f"{self.name}/{split}")
-        found: dict[str, Problem] = {}
+        distinct: dict[str, Problem] = {}
         misses = 0
-        while len(found) < wanted and misses < 300:
+        while len(distinct) < wanted and misses < 300:
             expression = self._expression(rng)
             prompt = f"{expression}="
             misses += 1
-            if expression and prompt not in found and is_heldout(prompt) == (split == "heldout"):
-                found[prompt] = Problem(prompt, prompt, str(value(expression)))
+            if expression and prompt not in distinct and is_heldout(prompt) == (split == "heldout"):
+                distinct[prompt] = Problem(prompt, prompt, str(value(expression)))
                 misses = 0
-        if not found:
+        if not distinct:
             raise UserError(f"{self.name} has no {split} problems; use more steps, a larger limit or other ops")
-        return tuple(found.values())
+        return tuple(distinct.values())
 
     def reward(self, problem: Problem, completion: str) -> float:
         """1 if the last integer written is the answer, else 0."""
@@ -123,7 +123,7 @@ class Arithmetic(Task):
         return float(bool(numbers) and numbers[-1] == problem.answer)
 
     def steps(self, problem: Problem, completion: str) -> list[Step]:
-        """Each segment between equals signs: same value as the one before, fewer operations."""
+        """A step per segment between equals signs, right if it has the value of the one before and fewer operations."""
         labelled, start, before = [], 0, problem.prompt.rstrip("=")
         for segment in completion.split("="):
             text = segment.strip()

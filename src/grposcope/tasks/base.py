@@ -84,7 +84,7 @@ class Task:
 
 
 def grade(task: Task, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-    """`task.rewards`, checked: the right number of finite values, or a UserError naming the rollout."""
+    """Rewards of the completions, one finite number each; UserError, naming the rollout, if the task gives another."""
     try:
         rewards = list(task.rewards(problems, completions))
     except UserError:
@@ -109,7 +109,7 @@ def grade(task: Task, problems: Sequence[Problem], completions: Sequence[str]) -
 
 
 def _number(value: Any) -> float:
-    """The value as a float; NaN where it is none. Text is none, even where it spells one."""
+    """The value as a float; NaN if it is not a number, and text is not, even if it spells one."""
     try:
         return math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -117,7 +117,7 @@ def _number(value: Any) -> float:
 
 
 def _first_failing(task: Task, problems: Sequence[Problem], completions: Sequence[str]) -> str:
-    """Name the rollout whose grading raises when graded alone, if one does."""
+    """Description of the first rollout whose grading raises when it is graded alone, if one does."""
     for index, (problem, completion) in enumerate(zip(problems, completions, strict=True)):
         try:
             task.rewards([problem], [completion])
@@ -127,7 +127,7 @@ def _first_failing(task: Task, problems: Sequence[Problem], completions: Sequenc
 
 
 def is_heldout(text: str, percent: int = 10) -> bool:
-    """Whether a problem with this text belongs to the held-out split: a hash, so no list is needed."""
+    """Whether a problem with this text belongs to the held-out split, which a hash of the text decides."""
     return _digest(text)[0] * 100 < percent * 256
 
 

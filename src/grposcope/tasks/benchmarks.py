@@ -1,7 +1,7 @@
-r"""Maths benchmarks kept as JSON lines, whose field names differ, read as (prompt, answer).
+r"""Maths benchmarks in files of JSON lines, whose field names differ.
 
-A layout is recognised by the fields of the first line. Known to fit: SVAMP, ASDiv, MAWPS,
-OlympiadBench (answers without proofs), Minerva, AMC, AIME, College Math, MATH and MATH-500. Rows that cannot
+The format is recognised by the fields of the first line: SVAMP, ASDiv, MAWPS,
+OlympiadBench (answers without proofs), Minerva, AMC, AIME, College Math, MATH and MATH-500 are known. Rows that cannot
 be graded are left out and counted in `Benchmark.left_out`, by reason.
 
 A benchmark is there to evaluate: the whole file is held out and there is no training split.
@@ -20,7 +20,7 @@ from typing import Any
 from grposcope.errors import UserError
 from grposcope.tasks import grading
 from grposcope.tasks.base import Problem, Split, Task, needed, split_by_hash
-from grposcope.tasks.jsonl import as_text, read_jsonl
+from grposcope.tasks.jsonl import as_text, read_rows
 
 _UNIT = re.compile(r"\s+\([^()]*\)$")
 _WORD = re.compile(r"[A-Za-z]{3,}")
@@ -28,13 +28,13 @@ _MOST_WORDS = 5
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Which fields make the prompt (joined, where they are there) and how the answer is read.
+class RowFormat:
+    """Which fields of a row make the prompt (joined, as far as they are there), and how the answer is read.
 
-    needed:  fields by which the layout is recognised.
+    needed:  fields by which the format is recognised.
     prompt:  fields of the prompt, in order.
     answer:  field of the answer.
-    read:    from that field's value, as text, to the answer; "" if it holds none.
+    read:    from that field's text to the answer; "" if it holds none.
     """
 
     needed: tuple[str, ...]
@@ -44,7 +44,7 @@ class Layout:
 
 
 def _without_unit(answer: str) -> str:
-    """ASDiv: `9 (apples)` is 9; `-(1/3)` stays."""
+    """The answer without a unit in brackets, as ASDiv has: `9 (apples)` gives 9; `-(1/3)` stays."""
     return _UNIT.sub("", answer)
 
 
@@ -54,22 +54,22 @@ def _after_mark(answer: str) -> str:
 
 
 def _boxed(solution: str) -> str:
-    r"""Minerva and MATH: the last \boxed{} of the solution; decimals such as `-1./3` and NumPy's names mended."""
+    r"""What is in the last \boxed{} of a solution, as in Minerva and MATH, with `-1./3` and NumPy's names mended."""
     _, mark, rest = solution.rpartition("\\boxed{")
     answer = grading.closed(rest) if mark else ""
     return re.sub(r"(\d)\.(?=/)", r"\1", answer).replace("np.", "\\")
 
 
-LAYOUTS = {
-    "svamp": Layout(("Body", "Question", "Answer"), ("Body", "Question"), "Answer"),
-    "asdiv": Layout(("body", "question", "answer"), ("body", "question"), "answer", _without_unit),
-    "mawps": Layout(("input", "target"), ("input",), "target"),
-    "olympiadbench": Layout(("question", "final_answer"), ("context", "question"), "final_answer"),
-    "amc, aime, math-500": Layout(("problem", "answer"), ("problem",), "answer"),
-    "minerva, math": Layout(("problem", "solution"), ("problem",), "solution", _boxed),
-    "college math": Layout(("question", "answer"), ("question",), "answer", _after_mark),
+ROW_FORMATS = {
+    "svamp": RowFormat(("Body", "Question", "Answer"), ("Body", "Question"), "Answer"),
+    "asdiv": RowFormat(("body", "question", "answer"), ("body", "question"), "answer", _without_unit),
+    "mawps": RowFormat(("input", "target"), ("input",), "target"),
+    "olympiadbench": RowFormat(("question", "final_answer"), ("context", "question"), "final_answer"),
+    "amc, aime, math-500": RowFormat(("problem", "answer"), ("problem",), "answer"),
+    "minerva, math": RowFormat(("problem", "solution"), ("problem",), "solution", _boxed),
+    "college math": RowFormat(("question", "answer"), ("question",), "answer", _after_mark),
 }
-"""Layouts by the sets they are for; the first whose fields are all there is taken."""
+"""Benchmarks -> format of their rows; the first whose fields are all there is taken."""
 
 
 class Benchmark(Task):
@@ -96,7 +96,7 @@ class Benchmark(Task):
         self._problems, self.left_out = read(self.path)
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """All problems as held-out ones, or their part of the hash split when the task was asked to train."""
+        """All problems as held-out ones; with `train`, their part of the split by a hash."""
         if self.train:
             return split_by_hash(self._problems, split)
         if split == "train":
@@ -112,12 +112,12 @@ class Benchmark(Task):
 
 def read(path: Path) -> tuple[tuple[Problem, ...], Counter[str]]:
     """The problems of a file, in its order, and the rows left out by reason."""
-    _, head = next(iter(read_jsonl(path)))
-    layout = _recognised(head, path)
+    _, head = next(iter(read_rows(path)))
+    row_format = _recognise(head, path)
     problems, left_out = [], Counter[str]()
-    for number, row in read_jsonl(path, required=layout.needed):
-        prompt = _joined([as_text(row.get(field)) for field in layout.prompt])
-        answer = layout.read(as_text(row[layout.answer])).strip()
+    for number, row in read_rows(path, required=row_format.needed):
+        prompt = _joined([as_text(row.get(field)) for field in row_format.prompt])
+        answer = row_format.read(as_text(row[row_format.answer])).strip()
         reason = _unusable(prompt, answer)
         if reason:
             left_out[reason] += 1
@@ -128,10 +128,10 @@ def read(path: Path) -> tuple[tuple[Problem, ...], Counter[str]]:
     return tuple(problems), left_out
 
 
-def _recognised(row: Mapping[str, Any], path: Path) -> Layout:
-    for layout in LAYOUTS.values():
-        if all(field in row for field in layout.needed):
-            return layout
+def _recognise(row: Mapping[str, Any], path: Path) -> RowFormat:
+    for row_format in ROW_FORMATS.values():
+        if all(field in row for field in row_format.needed):
+            return row_format
     raise UserError(
         f"{path}: the fields {', '.join(row)} fit no benchmark known here; rename them to prompt and answer, "
         f"then use jsonl:{path}"
@@ -139,7 +139,7 @@ def _recognised(row: Mapping[str, Any], path: Path) -> Layout:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """The parts as running text: a comma where a part stops in mid-sentence, as SVAMP's bodies do."""
+    """The parts as one text, with a comma where a part stops in mid-sentence, as those of SVAMP do."""
     text = ""
     for part in filter(None, parts):
         text = f"{text}{',' if text[-1:].isalnum() else ''} {part}" if text else part

@@ -25,7 +25,7 @@ from typing import Any
 from grposcope.errors import UserError
 from grposcope.tasks import grading
 from grposcope.tasks.base import Problem, Split, Task, needed, split_by_hash
-from grposcope.tasks.jsonl import as_text, first, read_jsonl
+from grposcope.tasks.jsonl import as_text, first, read_rows
 
 Reward = Callable[..., Sequence[float]]
 
@@ -54,7 +54,7 @@ class Custom(Task):
             self.instruction = grading.INSTRUCTION
         self._problems = tuple(
             _problem(row, f"{self.path}, line {number}", str(number), graded=reward is None)
-            for number, row in read_jsonl(self.path, required=(PROMPTS,))
+            for number, row in read_rows(self.path, required=(PROMPTS,))
         )
 
     def problems(self, split: Split) -> Sequence[Problem]:
@@ -66,7 +66,7 @@ class Custom(Task):
         return float(self.rewards([problem], [completion])[0])
 
     def rewards(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-        """What the reward function returns for the batch, or the graded answers."""
+        """Rewards of the batch from the reward function; without one, 1 where the answer is right, else 0."""
         if self.function is None:
             return [float(grading.equal(p.answer, c)) for p, c in zip(problems, completions, strict=True)]
         names = dict.fromkeys(name for problem in problems for name in problem.fields)
@@ -87,8 +87,9 @@ def load_reward(spec: str) -> Reward:
     module = _from_file(Path(where).expanduser(), spec) if where.endswith(".py") else _from_name(where, spec)
     function = getattr(module, name, None)
     if function is None:
-        found = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
-        raise UserError(f"reward {spec}: {where} has no {name!r}; its functions are {', '.join(found) or 'none'}")
+        public = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+        functions = ", ".join(key for key, value in public.items() if inspect.isfunction(value))
+        raise UserError(f"reward {spec}: {where} has no {name!r}; its functions are {functions or 'none'}")
     if not callable(function):
         raise UserError(f"reward {spec}: {name!r} is a {type(function).__name__}, not a function; name a function")
     return function
@@ -138,13 +139,13 @@ def _from_file(path: Path, spec: str) -> ModuleType:
     if not path.is_file():
         raise UserError(f"reward {spec}: there is no file {path}; give the path of a Python file")
     name = f"_reward_{path.stem}"
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    if module_spec is None or module_spec.loader is None:
         raise UserError(f"reward {spec}: {path} cannot be imported; give the path of a Python file")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
     try:
-        found.loader.exec_module(module)
+        module_spec.loader.exec_module(module)
     except Exception as error:
         raise _broken(spec, str(path), error) from error
     return module

@@ -86,7 +86,7 @@ def closed(text: str) -> str:
 
 @cache
 def engine() -> ModuleType:
-    """The package math-verify, its own messages kept to errors (it logs whole completions)."""
+    """The package math-verify, which is told to log errors only, since it logs whole completions."""
     try:
         import math_verify
     except ImportError:
@@ -139,7 +139,7 @@ def _limit(seconds: int) -> int | None:
 
 
 def _clean(text: str) -> str:
-    """Without dollar signs that pair up, bold type and closing stop; 4.5e33 as a product with a power."""
+    """The text without dollar signs, bold type and closing stop; 4.5e33 as a product with a power."""
     text = text.strip().strip("*").strip()
     if not _is_words(text):
         text = text.replace("\\$", "").replace("$", "")
@@ -154,12 +154,12 @@ def _is_words(text: str) -> bool:
 
 
 def _stated(completion: str) -> str:
-    """The end of the last line with something on it: what follows "answer is", "answer:" or "="."""
+    """What follows "answer is", "answer:" or "=" in the last line that is not blank, else all of that line."""
     lines = completion[-TAIL:].strip().splitlines()
     return _STATED.split(lines[-1])[-1] if lines else ""
 
 
 def _plain(text: str) -> str:
-    r"""Text for comparison as text: without $, \text{}, bold type, closing stop, case and double spaces."""
+    r"""The text without $, \text{}, bold type, closing stop, upper case and double spaces, to be compared as text."""
     text = re.sub(r"\\text(?:bf|rm)?\{([^{}]*)\}", r"\1", text.replace("$", ""))
     return " ".join(text.strip(" \t\n*").rstrip(".").split()).casefold()

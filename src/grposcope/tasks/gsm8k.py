@@ -15,7 +15,7 @@ from typing import Any
 from grposcope.errors import UserError
 from grposcope.tasks import grading
 from grposcope.tasks.base import Problem, Split, Task, split_by_hash
-from grposcope.tasks.jsonl import read_jsonl
+from grposcope.tasks.jsonl import read_rows
 
 _HUB = ("openai/gsm8k", "main")
 _FILES: dict[Split, str] = {"train": "train", "heldout": "test"}
@@ -58,7 +58,7 @@ class GSM8K(Task):
 
 
 def _from_file(path: Path) -> tuple[Problem, ...]:
-    rows = read_jsonl(path, required=("question", "answer"))
+    rows = read_rows(path, required=("question", "answer"))
     return _problems(((f"line {number}", row) for number, row in rows), str(path))
 
 
@@ -89,4 +89,4 @@ def _from_hub(split: str) -> Iterable[Mapping[str, Any]]:
         return datasets.load_dataset(*_HUB, split=split)
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise UserError(f"gsm8k could not be had from the hub ({reason}); check the connection, {remedy}") from error
+        raise UserError(f"gsm8k could not be loaded from the hub ({reason}); check the connection, {remedy}") from error

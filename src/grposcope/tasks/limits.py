@@ -1,8 +1,7 @@
-"""Keeping the grading of model-written text from running away.
+"""Limits on the grading of model-written text, which may ask a grader for 9^9^9^9.
 
-A rollout may ask a grader for 9^9^9^9. Time limits are signals, which only the main thread of a
-POSIX system can use; elsewhere nothing stops a slow computation, so the obvious ones are refused
-by their looks as well.
+Time limits are signals, which only the main thread of a POSIX system can use. Elsewhere nothing stops a slow
+computation, so text that obviously asks for one is refused before it is graded.
 """
 
 from __future__ import annotations

@@ -32,25 +32,25 @@ from grposcope.tasks.base import Problem, Split, Task, needed, options
 from grposcope.tasks.grading import TAIL, marked
 from grposcope.tasks.limits import runaway, time_limit
 
-_APART = 1_000_000  # between the seeds of the two splits, hence the most problems in one
+_SEED_DISTANCE = 1_000_000  # between the seeds of the two splits, hence the most problems in one
 _FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "sinh", "cosh", "tanh"}
 _FUNCTIONS |= {"exp", "log", "ln", "sqrt", "Abs", "pi"}
 
 
 def _is_sum(text: str) -> bool:
-    """Digits, + - * / and brackets."""
+    """Whether the text holds only digits, + - * / and brackets."""
     return re.fullmatch(r"[\d\s+\-*/().]*", text) is not None
 
 
 def _is_formula(text: str) -> bool:
-    """Likewise with single letters and the usual functions."""
+    """Whether the text holds only digits, operators, brackets, single letters and the usual functions."""
     names = re.findall(r"[^\W\d]\w*", text)
     plain = re.fullmatch(r"[\w\s+\-*/^().,]*", text, re.ASCII) is not None and not re.search(r"\.\s*[A-Za-z_]", text)
     return plain and all(name in _FUNCTIONS or (len(name) == 1 and name.isalpha()) for name in names)
 
 
 def _is_list(text: str) -> bool:
-    """Words, digits, quotes and square brackets: nothing that can be called."""
+    """Whether the text holds only words, digits, quotes and square brackets, so that nothing in it can be called."""
     return re.fullmatch(r"[\w\s,\[\]'\"#-]*", text) is not None
 
 
@@ -96,18 +96,12 @@ class ReasoningGym(Task):
         self, task: str, size: int = 1000, heldout: int = 200, seed: int = 0, graded: bool = False, **config: Any
     ):
         for label, value in (("size", size), ("heldout", heldout)):
-            if not 1 <= value <= _APART:
-                raise UserError(f"reasoning_gym:{task}: {label}={value} is outside 1 … {_APART}")
-        self.task, self.size, self.heldout, self.seed, self.graded, self.config = (
-            task,
-            size,
-            heldout,
-            seed,
-            graded,
-            config,
-        )
+            if not 1 <= value <= _SEED_DISTANCE:
+                raise UserError(f"reasoning_gym:{task}: {label}={value} is outside 1 … {_SEED_DISTANCE}")
+        self.task, self.size, self.heldout, self.seed = task, size, heldout, seed
+        self.graded, self.config = graded, config
         self.name = ",".join([f"reasoning_gym:{task}", *(f"{key}={value}" for key, value in config.items())])
-        self._dataset = _created(task, {**config, "seed": seed, "size": size})
+        self._dataset = _create_dataset(task, {**config, "seed": seed, "size": size})
 
     @cache  # noqa: B019 - a task lives as long as the process
     def problems(self, split: Split) -> Sequence[Problem]:
@@ -115,9 +109,9 @@ class ReasoningGym(Task):
         if split == "train":
             return tuple(_problem(item, f"train-{n}") for n, item in enumerate(self._dataset))
         trained = {problem.prompt for problem in self.problems("train")}
-        other = _created(self.task, {**self.config, "seed": self.seed + _APART, "size": self.heldout})
-        found = (_problem(item, f"heldout-{n}") for n, item in enumerate(other))
-        kept = tuple({p.prompt: p for p in found if p.prompt not in trained}.values())
+        other = _create_dataset(self.task, {**self.config, "seed": self.seed + _SEED_DISTANCE, "size": self.heldout})
+        problems = (_problem(item, f"heldout-{n}") for n, item in enumerate(other))
+        kept = tuple({p.prompt: p for p in problems if p.prompt not in trained}.values())
         if not kept:
             raise UserError(
                 f"{self.name}: all problems occur in training; use a smaller size or a harder configuration"
@@ -160,7 +154,7 @@ def _problem(item: Mapping[str, Any], identity: str) -> Problem:
     return Problem(identity, item["question"], str(item["answer"] if item["answer"] is not None else ""), item)
 
 
-def _created(task: str, config: dict[str, Any]) -> Any:
+def _create_dataset(task: str, config: dict[str, Any]) -> Any:
     """The dataset, or a UserError naming the tasks or fields that come close."""
     gym = _gym()
     known = gym.factory.DATASETS

@@ -1,7 +1,7 @@
 """Token-by-token decoding with a key-value cache: the sampler's inner loop.
 
 Two decoders share one small interface (`logits` after the prompt, then `step` and `keep`):
-`Cached` runs any Hugging Face causal LM through its own forward; `Lean` runs models of the Llama
+`CachedDecoder` runs any Hugging Face causal LM through its own forward; `LlamaDecoder` runs models of the Llama
 shape by the same formulas without that forward's per-call overhead, which on small models is
 most of the time. `decoder` picks the one that fits. Tests hold the two equal.
 
@@ -20,7 +20,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 
 class Decoder(Protocol):
-    """What the sampler needs. Rows are prompt-major, `group` completions per prompt."""
+    """What the sampler needs of a decoder. Rows are prompt-major, `group` completions per prompt."""
 
     logits: Tensor
     """(B, V) logits that follow the prompt."""
@@ -30,16 +30,16 @@ class Decoder(Protocol):
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows only (indices into the current ones)."""
+        """Drop all rows but these (indices into the current ones)."""
         ...
 
 
 def decoder(model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int) -> Decoder:
-    """Read the prompts (P, S), padded on the left, once each, ready for `group` completions of ≤ `steps` tokens."""
-    return (Lean if fits_lean(model) else Cached)(model, ids, mask, group, steps)
+    """A decoder that has read the prompts (P, S), padded on the left, for `group` completions of ≤ `steps` tokens."""
+    return (LlamaDecoder if fits_llama_decoder(model) else CachedDecoder)(model, ids, mask, group, steps)
 
 
-def fits_lean(model: PreTrainedModel) -> bool:
+def fits_llama_decoder(model: PreTrainedModel) -> bool:
     """Whether the model is an unadapted float32 Llama or Qwen2 on the CPU."""
     if type(model).__name__ not in ("LlamaForCausalLM", "Qwen2ForCausalLM") or model.device.type != "cpu":
         return False
@@ -50,7 +50,7 @@ def fits_lean(model: PreTrainedModel) -> bool:
     return plain and model.dtype == torch.float32 and config.hidden_act == "silu" and not windowed
 
 
-class Cached:
+class CachedDecoder:
     """Any Hugging Face causal LM, through its own forward and cache."""
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int):
@@ -87,8 +87,8 @@ class Cached:
         self.positions, self.mask = self.positions[rows], self.mask[rows]
 
 
-class Weights(NamedTuple):
-    """One layer's matrices, joined where they read the same input and with what multiplies them folded in.
+class LayerWeights(NamedTuple):
+    """Matrices of one layer, concatenated where they read the same input, with constant factors folded in.
 
     qkv (and its bias): query, key and value rows, the queries times the attention's scale, all times
     the weight of the norm before them and √(hidden size), which `_unit` leaves out. gate_up: likewise.
@@ -102,8 +102,8 @@ class Weights(NamedTuple):
     down: Tensor
 
 
-class Lean:
-    """Llama-shaped models straight from the weights.
+class LlamaDecoder:
+    """Models of the Llama shape, computed from their weights.
 
     Per layer: RMS norm, q/k/v, rotary positions, attention over the cache (query heads grouped
     on their key-value head), output projection, RMS norm, SwiGLU. Keys and values live in
@@ -115,7 +115,7 @@ class Lean:
         config, self.width = model.config, ids.shape[1]
         self.heads, self.size = config.num_key_value_heads, body.layers[0].self_attn.head_dim
         self.embedding = body.embed_tokens.weight
-        self.layers = [_joined(layer, config.hidden_size**0.5) for layer in body.layers]
+        self.layers = [_fused(layer, config.hidden_size**0.5) for layer in body.layers]
         self.head: Tensor = model.lm_head.weight * (body.norm.weight * config.hidden_size**0.5)
         self.floor = torch.full((1, 1), (config.hidden_size * config.rms_norm_eps) ** 0.5)
         span = torch.arange(self.width + steps + 1)[None]
@@ -183,7 +183,7 @@ class Lean:
         return torch.bmm(scores.softmax(-1), cached[:, :end]).reshape(len(turned), -1)
 
     def _rows(self, x: Tensor) -> Tensor:
-        """(B·H, …) as (B, H, …)."""
+        """A view of x (B·H, …) as (B, H, …)."""
         return x.unflatten(0, (-1, self.heads))
 
     def _unit(self, x: Tensor) -> Tensor:
@@ -191,7 +191,7 @@ class Lean:
         return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self.floor)
 
 
-def _joined(layer: Any, scale: float) -> Weights:
+def _fused(layer: Any, scale: float) -> LayerWeights:
     attention, mlp = layer.self_attn, layer.mlp
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     scales = (attention.scaling, 1.0, 1.0)
@@ -200,7 +200,7 @@ def _joined(layer: Any, scale: float) -> Weights:
     if attention.q_proj.bias is not None:
         bias = torch.cat([p.bias * s for p, s in zip(projections, scales, strict=True)])
     gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
-    return Weights(
+    return LayerWeights(
         qkv=qkv * (layer.input_layernorm.weight * scale),
         bias=bias,
         out=attention.o_proj.weight,

@@ -45,7 +45,7 @@ def token_logprobs(
         use_cache=False,
         logits_to_keep=packed.ids.shape[1] - packed.prompt + 1,
     ).logits
-    # (tokens kept,) only: the padding of short completions costs nothing at the vocabulary
+    # logits of the completions' tokens alone, so that padding costs nothing at the size of the vocabulary
     kept = (logits[packed.line, packed.column] / (temperature or 1.0)).float()
     log_all = kept.log_softmax(-1)
     picked = log_all.gather(-1, tokens[mask][:, None])[:, 0]
@@ -72,7 +72,7 @@ def shares_rows(model: PreTrainedModel) -> bool:
 
 @dataclass(frozen=True)
 class Packed:
-    """Completions laid out in rows of width W; the prompts end at column `prompt`.
+    """Completions placed in rows of width W; the prompts end at column `prompt`.
 
     ids, position (R, W); segment (R, W): 0 on the prompt, 1, 2, … on its completions, -1 on
     padding. line, column: for every completion token, in the order of `tokens[mask]`, where the
@@ -87,7 +87,7 @@ class Packed:
     column: Tensor
 
     def attention(self, dtype: torch.dtype) -> Tensor:
-        """What is added to the attention scores, (R, 1, W, W): 0 where a token may look, else very negative."""
+        """Mask added to the attention scores, (R, 1, W, W): 0 where a token may attend, else a very negative number."""
         query, key = self.segment[:, :, None], self.segment[:, None, :]
         past = torch.ones(self.ids.shape[1], self.ids.shape[1], dtype=torch.bool, device=self.ids.device).tril()
         seen = past & ((key == 0) | (key == query))
@@ -97,7 +97,7 @@ class Packed:
 
 
 def pack(ids: Tensor, prompt_mask: Tensor, tokens: Tensor, mask: Tensor, group: Tensor, room: int) -> Packed:
-    """Lay out b completions (b, T) of the prompts (b, S), rows of at most `room` tokens, one completion at least.
+    """Place b completions (b, T) of the prompts (b, S), rows of at most `room` tokens, one completion at least.
 
     Only neighbours of the same `group` (b,) share a row. A completion's last token is never an
     input, so it takes no place.

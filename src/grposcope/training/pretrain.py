@@ -53,7 +53,7 @@ class Lesson:
 
 
 LESSONS = (Lesson(1000, 3e-3, slip=0.65, stray=0.0), Lesson(150, 1e-3, slip=0.8, stray=0.1))
-"""What makes the model that ships: long enough to learn sums at all, then a more careless pupil."""
+"""Lessons of the model that ships: one long enough to learn sums at all, then one by a more careless pupil."""
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -93,7 +93,7 @@ def model(vocabulary: int, width: int = 160, layers: int = 4) -> LlamaForCausalL
 
 
 def careless(expression: str, lesson: Lesson, rng: random.Random) -> list[str]:
-    """A worked solution by the pupil of the lesson.
+    """A worked solution with the errors of a lesson's pupil.
 
     The pupil goes on from the wrong value, so a step with a slip is wrong and the next may be right
     again. Slips after which a later result would fall below 0 are not made.

@@ -1,4 +1,4 @@
-"""`--probe-every`: geometry of the gradient while training, from the batch at hand.
+"""Geometry of the gradient every few steps while training, from the batch in use.
 
 Measured where a batch is fresh, so that the gradient is the one of the update to come (without KL term and entropy
 bonus). It draws no random number of the run and changes neither weights nor gradients: the run stays
@@ -17,7 +17,7 @@ from grposcope.training.rollouts import Batch
 from grposcope.training.setup import Setup
 
 CHECKED = 10
-"""One probe in so many compares itself with autograd, the first one among them."""
+"""One probe in CHECKED, beginning with the first, compares its gradient with autograd's."""
 
 
 def due(config: TrainConfig, step: int) -> bool:
@@ -30,7 +30,7 @@ def measure(step: int, setup: Setup, batch: Batch, lr: float) -> tuple[dict[str,
     """The metrics `geometry/…` and `seconds_probe` of a batch that is fresh at `step`, and why if they are all NaN."""
     began, why, config = time.perf_counter(), "", setup.config
     try:
-        found = geometry.step_metrics(
+        metrics = geometry.step_metrics(
             setup.policy.model,
             batch.rollouts,
             setup.objective,
@@ -42,5 +42,5 @@ def measure(step: int, setup: Setup, batch: Batch, lr: float) -> tuple[dict[str,
             check=(step - 1) // config.probe_every % CHECKED == 0,
         )
     except UserError as error:
-        found, why = dict.fromkeys(geometry.NAMES, math.nan), str(error)
-    return found | {"seconds_probe": time.perf_counter() - began}, why
+        metrics, why = dict.fromkeys(geometry.NAMES, math.nan), str(error)
+    return metrics | {"seconds_probe": time.perf_counter() - began}, why

@@ -33,7 +33,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Completions:
-    """Sampled tokens (B, T), padded on the right, and what was known when they were drawn.
+    """Sampled tokens (B, T), padded on the right, with their log-probabilities when they were drawn.
 
     mask (B, T) is True up to and including the end token; logp and entropy (B, T) are 0 outside
     it; truncated (B,) marks rows that reached `max_tokens` without an end token.
@@ -112,7 +112,7 @@ def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tup
 
 
 def _cut_tail(probabilities: Tensor, sampling: Sampling) -> Tensor:
-    """Zero what top-k and top-p leave out; the rest is not renormalised."""
+    """The probabilities with those that top-k and top-p leave out set to 0; the rest is not renormalised."""
     vocabulary = probabilities.shape[-1]
     if 0 < sampling.top_k < vocabulary:
         least = probabilities.topk(sampling.top_k, -1).values[:, -1:]

@@ -118,27 +118,27 @@ def columns(lines: Lines) -> dict[str, Floats]:
         data = data.replace(b'"Infinity"', b"Infinity").replace(b'"-Infinity"', b"-Infinity")
     if not data:
         return {}
-    found = json_templates.table(data)
-    return _columns_by_row(lines) if found is None or found.texts else found.columns
+    alike = json_templates.table(data)
+    return _columns_by_row(lines) if alike is None or alike.texts else alike.columns
 
 
 def _columns_by_row(lines: Lines) -> dict[str, Floats]:
-    table = _rows(lines)
-    found: dict[str, Floats] = {}
+    rows = _rows(lines)
+    table: dict[str, Floats] = {}
     other: dict[str, int] = {}
-    for place, (line, row) in enumerate(table):
+    for place, (line, row) in enumerate(rows):
         for name, raw in flat(row).items():
             value = json_number(raw)
             if value is None:
                 other.setdefault(name, line)
                 continue
-            if name not in found:
-                found[name] = np.full(len(table), math.nan)
-            found[name][place] = value
+            if name not in table:
+                table[name] = np.full(len(rows), math.nan)
+            table[name][place] = value
     for name, line in other.items():
-        if name in found:
+        if name in table:
             raise _broken(lines, line, f"{name} is not a number")
-    return found
+    return table
 
 
 def _steps(steps: Lines) -> dict[str, Floats]:

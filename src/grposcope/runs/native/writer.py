@@ -72,6 +72,8 @@ class RunWriter:
                 if int(file.stem.removeprefix("step-")) > step:
                     file.unlink()
             (folder / "summary.json").unlink(missing_ok=True)
+            for file in (*folder.glob(".*.part"), *folder.glob("rollouts/.*.part")):  # of a process that was killed
+                file.unlink()
             return writer
 
     def step(self, row: Mapping[str, Any]) -> None:
