@@ -172,7 +172,7 @@ def screen(run: Run, findings: Sequence[Finding], verdict: Verdict) -> str:
     lines.append("")
     width = max(len(finding.mode) for finding in findings)
     to_log: dict[str, str] = {}
-    for finding in map(describe, findings):
+    for finding in (describe(finding, run.meta.engine) for finding in findings):
         lines.append(f"{MARK[finding.status]} {finding.mode:{width}}  {finding.because}")
         to_log |= finding.to_log
         if finding.status == "flagged":

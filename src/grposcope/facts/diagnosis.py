@@ -76,8 +76,8 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     return Verdict(f"{state}: {learned.clause}", untold=untold)
 
 
-def describe(finding: Finding) -> Description:
-    """A finding in words."""
+def describe(finding: Finding, engine: str = "") -> Description:
+    """A finding in words. engine: the trainer of the run, whose way to log what is missing is named."""
     return Description(
         finding.mode,
         finding.status,
@@ -87,7 +87,7 @@ def describe(finding: Finding) -> Description:
         finding.because,
         tuple(_phrase(evidence) for evidence in finding.evidence),
         finding.advice,
-        {name: how_to_log(name) for name in finding.missing},
+        {name: how_to_log(name, engine) for name in finding.missing},
     )
 
 

@@ -45,23 +45,24 @@ def section_of(runs: Sequence[Run], findings: Sequence[Findings], folded: bool =
         return Section("diagnosis", "Diagnosis", tables=[PageTable("", ("run", "verdict"), rows)], numbers=numbers)
     return Section(
         "diagnosis", "Diagnosis", text=[verdicts[0]], figures=_figures(runs[0], findings[0]),
-        tables=_tables(findings[0], folded), numbers=numbers,
+        tables=_tables(runs[0], findings[0], folded), numbers=numbers,
     )  # fmt: skip
 
 
-def _tables(findings: Findings, folded: bool) -> list[PageTable]:
+def _tables(run: Run, findings: Findings, folded: bool) -> list[PageTable]:
     """One table of all rules; or one of the flagged rules, and a folded one of the rest."""
     if not folded:
-        return [_table("Rules", findings)]
+        return [_table("Rules", run, findings)]
     flagged = [finding for finding in findings if finding.status == "flagged"]
     rest = [finding for finding in findings if finding.status != "flagged"]
-    return [*([_table("Flagged", flagged)] if flagged else []), _table("Rules that are not flagged", rest, folded=True)]
+    top = [_table("Flagged", run, flagged)] if flagged else []
+    return [*top, _table("Rules that are not flagged", run, rest, folded=True)]
 
 
-def _table(title: str, findings: Findings, folded: bool = False) -> PageTable:
+def _table(title: str, run: Run, findings: Findings, folded: bool = False) -> PageTable:
     """A row per rule."""
     rows = []
-    for finding in map(describe, findings):
+    for finding in (describe(finding, run.meta.engine) for finding in findings):
         to_log = [f"to tell, log {name}: {how}" for name, how in finding.to_log.items()]
         rows.append((
             finding.mode,
