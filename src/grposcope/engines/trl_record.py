@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.diagnosis.alarms import Alarm
-from grposcope.files import dumps
+from grposcope.errors import UserError
+from grposcope.files import dumps, json_object
 from grposcope.runs import RunWriter
 from grposcope.runs.environment import environment
 from grposcope.runs.native.schema import LINES, ModelInfo, RunConfig
@@ -107,9 +108,9 @@ def _sizes(folder: Path, step: int) -> tuple[dict[str, int], int]:
 
 def _alarms(folder: Path, step: int) -> list[Alarm]:
     """The alarms that were raised up to `step`; what is no alarm, such as a half-written line, is left out."""
-    found = []
+    alarms = []
     with contextlib.suppress(FileNotFoundError):
         for line in (folder / ALARMS).read_text("utf-8", "replace").split("\n"):
-            with contextlib.suppress(ValueError, TypeError):
-                found.append(Alarm(**json.loads(line)))
-    return [alarm for alarm in found if alarm.step <= step]
+            with contextlib.suppress(UserError, TypeError):
+                alarms.append(Alarm(**json_object(line, str(folder / ALARMS))))
+    return [alarm for alarm in alarms if alarm.step <= step]

@@ -5,7 +5,7 @@ Readers make a Run (`runs.detect.read` finds the one for a path); diagnosis, fac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,23 @@ class Rollout:
     logp: Floats
     entropy: Floats
     weight: Floats | None = None
+
+
+class RolloutFiles(Mapping[int, tuple[Rollout, ...]]):
+    """Step -> rollouts, read from the file of the step when they are asked for."""
+
+    def __init__(self, paths: Mapping[int, Path], load: Callable[[Path, int], tuple[Rollout, ...]]):
+        """load: the rollouts of a step, given its file."""
+        self._paths, self._load = dict(paths), load
+
+    def __getitem__(self, step: int) -> tuple[Rollout, ...]:
+        return self._load(self._paths[step], step)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from grposcope.errors import UserError
 from grposcope.runs.columns import ColumnBuilder, RawLog
 from grposcope.runs.formats import wandb
 from grposcope.runs.formats.console import printed_number
-from grposcope.runs.formats.log_file import LogFile, LogKind, some
+from grposcope.runs.formats.log_file import LogFile, LogKind, first_few
 
 TOGETHER = 2048
 """Number of rows that are converted at a time."""
@@ -51,7 +51,7 @@ def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
             batch = []
     _convert(builder, names, batch)
     if odd:
-        file.notes.append(f"{len(odd)} lines do not have {len(names)} fields and were left out: {some(odd)}")
+        file.notes.append(f"{len(odd)} lines do not have {len(names)} fields and were left out: {first_few(odd)}")
     return RawLog(file.path, builder, notes=file.notes)
 
 

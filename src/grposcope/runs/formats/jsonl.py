@@ -14,7 +14,7 @@ import numpy as np
 
 from grposcope.errors import UserError
 from grposcope.runs.columns import ColumnBuilder, RawLog
-from grposcope.runs.formats.log_file import LogFile, LogKind, json_row, some
+from grposcope.runs.formats.log_file import LogFile, LogKind, first_few, json_row
 
 if TYPE_CHECKING:
     from grposcope.runs.formats.json_templates import Block
@@ -75,9 +75,11 @@ def _converted(
 
 
 def _in_bulk(piece: bytes, unwrap: str) -> Block | None:
-    """The columns of a piece; None if its lines hold more than numbers and short texts, or are not alike."""
-    from grposcope.runs.formats import json_templates  # brings pyarrow
-
+    """The columns of a piece; None if its lines hold more than numbers and short texts, or are not alike enough."""
+    try:
+        from grposcope.runs.formats import json_templates
+    except ModuleNotFoundError:  # without pyarrow, every line is parsed by itself
+        return None
     return json_templates.table(piece, unwrap) if piece.endswith(b"\n") else None
 
 
@@ -100,7 +102,7 @@ def _report(file: LogFile, bad: list[int], good: int) -> None:
     if len(bad) > good:
         raise UserError(f"{file.path}, line {bad[0]}: not a JSON object, as most lines; give a file of JSON lines")
     if bad:
-        file.notes.append(f"{file.path.name}: {len(bad)} lines are no JSON objects and were left out: {some(bad)}")
+        file.notes.append(f"{file.path.name}: {len(bad)} lines are no JSON objects and were left out: {first_few(bad)}")
 
 
 def read_document(file: LogFile, known: Mapping[str, Any]) -> RawLog:

@@ -223,6 +223,6 @@ def json_row(line: bytes) -> dict[str, Any] | None:
         return None
 
 
-def some(numbers: list[int], limit: int = 5) -> str:
+def first_few(numbers: list[int], limit: int = 5) -> str:
     """The first numbers of a list, such as "3, 7, 8, …", for a note."""
     return ", ".join(map(str, numbers[:limit])) + (", …" if len(numbers) > limit else "")

@@ -1,4 +1,4 @@
-"""Parquet files into tables of Arrow; pyarrow is imported when one is read."""
+"""Parquet files into tables of Arrow. pyarrow is imported when a file is read; without it, a message says so."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from grposcope.runs.run import Floats
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
 """First bytes of a Parquet file."""
@@ -20,29 +21,41 @@ MAGIC = b"PAR1"
 
 def column_names(path: Path) -> tuple[str, ...]:
     """Names of the columns of a file; empty where it cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        return tuple(pq.read_schema(path).names)
-    except (OSError, pa.ArrowException):
+        return tuple(_opened(path).schema_arrow.names)
+    except UserError:
         return ()
 
 
 def table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """The columns (all by default) of a small file; UserError where it cannot be read or lacks one of them."""
+    file = _opened(path)
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    lacking = [name for name in columns or () if name not in file.schema_arrow.names]
+    if lacking:
+        raise UserError(f"{path} lacks the column {lacking[0]!r}")
     try:
-        with pq.ParquetFile(pa.BufferReader(path.read_bytes())) as file:  # threads would only cost
-            lacking = [name for name in columns or () if name not in file.schema_arrow.names]
-            if not lacking:
-                return file.read(columns, use_threads=False)
+        return file.read(columns, use_threads=False)  # of a small file, where threads would only cost time
     except (OSError, pa.ArrowException) as error:
-        first = (str(error).splitlines() or ["unknown"])[0]
-        raise UserError(f"{path}: cannot be read ({first}); delete it or copy it again") from None
-    raise UserError(f"{path} lacks the column {lacking[0]!r}")
+        raise _unreadable(path, error) from None
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ModuleNotFoundError:
+        raise UserError(f"{path}: reading Parquet needs pyarrow; pip install pyarrow") from None
+    try:
+        return pq.ParquetFile(pa.BufferReader(path.read_bytes()))
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    first = (str(error).splitlines() or ["unknown"])[0]
+    return UserError(f"{path}: cannot be read ({first}); delete it or copy it again")
 
 
 def number_columns(rows: pa.Table, without: Sequence[str]) -> dict[str, Floats]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +22,10 @@ from grposcope.errors import UserError
 from grposcope.files import MEND, json_number, json_object
 from grposcope.runs import probe
 from grposcope.runs.columns import flat
-from grposcope.runs.formats import json_templates
+from grposcope.runs.formats import json_templates, parquet
 from grposcope.runs.native import schema
 from grposcope.runs.native.schema import LINES, Phase, Summary
-from grposcope.runs.run import Bools, Evaluations, Floats, Groups, Ints, Meta, Rollout, Run
+from grposcope.runs.run import Bools, Evaluations, Floats, Groups, Ints, Meta, Rollout, RolloutFiles, Run
 
 _GROUP_LITERALS = (b'{"step": ', b', "problem": "', b'", "rewards": ', b"}\n")
 
@@ -55,7 +55,7 @@ def read(folder: Path) -> Run:
         table=table.result(),
         groups=groups.result(),
         evaluations=evaluations,
-        rollouts=RolloutFiles(folder / "rollouts"),
+        rollouts=_rollout_files(folder / "rollouts"),
         phase=None if phase is None else vars(phase),
         summary=None if summary is None else summary.content,
         window=config.window,
@@ -275,27 +275,10 @@ def _ragged(parts: list[tuple[list[float], list[bool] | None]]) -> tuple[Floats,
     return rewards, offsets, np.array([value for part in flags for value in part], bool)
 
 
-class RolloutFiles(Mapping[int, tuple[Rollout, ...]]):
-    """Step -> sampled rollouts, read from rollouts/step-NNNNNN.parquet when asked for."""
-
-    def __init__(self, folder: Path):
-        self._files = {int(f.stem.removeprefix("step-")): f for f in sorted(folder.glob("step-*.parquet"))}
-
-    def __getitem__(self, step: int) -> tuple[Rollout, ...]:
-        import pyarrow.parquet
-
-        path = self._files[step]
-        try:
-            rows = pyarrow.parquet.read_table(path).to_pylist()
-        except (OSError, pa.ArrowInvalid) as error:
-            raise UserError(f"{path}: cannot be read ({str(error).splitlines()[0]}); delete it or restore it") from None
-        return tuple(_rollout(row) for row in rows)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
+def _rollout_files(folder: Path) -> RolloutFiles:
+    """The rollouts in rollouts/step-NNNNNN.parquet."""
+    paths = {int(file.stem.removeprefix("step-")): file for file in sorted(folder.glob("step-*.parquet"))}
+    return RolloutFiles(paths, lambda path, _: tuple(map(_rollout, parquet.table(path).to_pylist())))
 
 
 def _rollout(row: Mapping[str, Any]) -> Rollout:

@@ -16,7 +16,7 @@ from typing import Any
 
 from grposcope.runs.columns import ColumnBuilder, RawLog
 from grposcope.runs.formats.console import clean, printed_pairs
-from grposcope.runs.formats.log_file import LogFile, LogKind, some
+from grposcope.runs.formats.log_file import LogFile, LogKind, first_few
 from grposcope.runs.trainers.trainer import Trainer
 
 _TRAIN = re.compile(r"Global step (?P<step>\d{1,15}): \{(?P<rest>.*)")
@@ -42,7 +42,7 @@ def read_console(file: LogFile, known: Mapping[str, Any]) -> RawLog:
             values = {key if key.startswith("eval") else f"eval_{key}": value for key, value in values.items()}
         rows.row(line, {**values, "step": float(match["step"])})
     if cut:
-        file.notes.append(f"{len(cut)} lines are cut off: {some(cut, 8)}; what they would go on with is missing")
+        file.notes.append(f"{len(cut)} lines are cut off: {first_few(cut, 8)}; what they would go on with is missing")
     if others:
         file.notes.append(f"{others} lines of other output were left out")
     return RawLog(file.path, rows, "openrlhf", notes=file.notes)

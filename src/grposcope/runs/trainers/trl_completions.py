@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from grposcope.errors import UserError
 from grposcope.runs.columns import RawLog, log_of_groups
 from grposcope.runs.formats import parquet
 from grposcope.runs.formats.log_file import LogFile, LogKind
-from grposcope.runs.run import Floats, Groups, Rollout
+from grposcope.runs.run import Floats, Groups, Rollout, RolloutFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,10 @@ def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
     """A folder of completions, or one file of them, without metrics: the metrics are made of the groups."""
     place = file.path
     paths = files(place) if place.is_dir() else [place]
-    return log_of_groups(place, "trl", *_groups(paths, known, ()))
+    all_groups, rollouts, notes = _groups(paths, known, ())
+    if not len(all_groups) and notes:
+        raise UserError(notes[0])
+    return log_of_groups(place, "trl", all_groups, rollouts, notes)
 
 
 def groups(
@@ -103,35 +106,25 @@ def problem_name(prompt: Any) -> str:
     return f"{hashlib.sha256(text.encode()).hexdigest()[:8]} {end}"
 
 
-class CompletionTexts(Mapping[int, tuple[Rollout, ...]]):
-    """Step -> rollouts, read from the file of the step when asked for; texts only, without tokens."""
-
-    def __init__(self, paths: dict[int, Path], components: Collection[str] = ()):
-        self._paths, self._components = paths, components
-
-    def __getitem__(self, step: int) -> tuple[Rollout, ...]:
-        table = parquet.table(self._paths[step])
-        rewards = _rewards(table, self._components)[0]
-        prompts, answers = table["prompt"].to_pylist(), table["completion"].to_pylist()
-        rollouts, count, before = [], 0, None
-        for prompt, answer, reward in zip(prompts, answers, rewards, strict=True):
-            count = count + 1 if prompt == before else 0
-            before = prompt
-            text = _text(prompt)
-            none = np.empty(0)
-            rollouts.append(Rollout(text, text, count, _text(answer), float(reward), False, (), none, none))
-        return tuple(rollouts)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._paths)
-
-    def __len__(self) -> int:
-        return len(self._paths)
+def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
+    """The rollouts in a file, texts only, without tokens."""
+    table = parquet.table(path)
+    rewards = _rewards(table, components)[0]
+    rollouts, count, before = [], 0, None
+    for prompt, answer, reward in zip(
+        table["prompt"].to_pylist(), table["completion"].to_pylist(), rewards, strict=True
+    ):
+        count = count + 1 if prompt == before else 0
+        before = prompt
+        text, none = _text(prompt), np.empty(0)
+        rollouts.append(Rollout(text, text, count, _text(answer), float(reward), False, (), none, none))
+    return tuple(rollouts)
 
 
 def _groups(
     paths: list[Path], known: Mapping[str, Any], components: Collection[str]
 ) -> tuple[Groups, Mapping[int, tuple[Rollout, ...]], list[str]]:
+    """As `groups`, of the files; one that cannot be read is left out with a note."""
     names: dict[str, int] = {}
     steps: list[int] = []
     problems: list[int] = []
@@ -146,8 +139,6 @@ def _groups(
         try:
             table = parquet.table(path)
         except UserError as error:
-            if len(paths) == 1:
-                raise
             notes.append(str(error))
             continue
         values, parts = _rewards(table, components)
@@ -188,7 +179,7 @@ def _groups(
         rewards=np.concatenate(rewards) if rewards else np.empty(0),
         offsets=np.append(0, np.cumsum(sizes)).astype(np.int64),
     )
-    return all_groups, CompletionTexts(where, components), notes
+    return all_groups, RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
 
 
 def _agree(rewards: Floats, advantages: Floats) -> bool:

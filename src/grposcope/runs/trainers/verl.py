@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from grposcope.runs.columns import ColumnBuilder, RawLog, log_of_groups
 from grposcope.runs.formats import jsonl
 from grposcope.runs.formats.console import clean, printed_number
 from grposcope.runs.formats.jsonl import objects
-from grposcope.runs.formats.log_file import LogFile, LogKind, some
-from grposcope.runs.run import Groups, Rollout
+from grposcope.runs.formats.log_file import LogFile, LogKind, first_few
+from grposcope.runs.run import Groups, Rollout, RolloutFiles
 from grposcope.runs.trainers.trainer import Trainer
 
 _LINE = re.compile(r"(?:^|[\s)\]])step:\s?(?P<step>\d{1,15}) - (?P<rest>\S.*)")
@@ -74,8 +74,8 @@ def read_console(file: LogFile, known: Mapping[str, Any]) -> RawLog:
         rows.row(line, values)
     if cut_lines:
         file.notes.append(
-            f"{len(cut_lines)} lines are cut off: {some(cut_lines, 8)}; what they would go on with is missing, and "
-            f"{lost} last values were left out as they may lack digits"
+            f"{len(cut_lines)} lines are cut off: {first_few(cut_lines, 8)}; what they would go on with is missing, "
+            f"and {lost} last values were left out as they may lack digits"
         )
     if others:
         file.notes.append(f"{others} lines of other output were left out")
@@ -157,36 +157,24 @@ def read_rollouts(file: LogFile, known: Mapping[str, Any]) -> RawLog:
         rewards=np.array([score for part in parts for score in part], np.float64),
         offsets=np.append(0, np.cumsum([len(part) for part in parts])).astype(np.int64),
     )
-    return log_of_groups(place, "verl", all_groups, RolloutTexts(where), notes)
+    return log_of_groups(place, "verl", all_groups, RolloutFiles(where, _rollouts), notes)
 
 
-class RolloutTexts(Mapping[int, tuple[Rollout, ...]]):
-    """Step -> rollouts, read from the file of the step when asked for; texts only, without tokens."""
-
-    def __init__(self, paths: dict[int, Path]):
-        self._paths = paths
-
-    def __getitem__(self, step: int) -> tuple[Rollout, ...]:
-        counts: dict[str, int] = {}
-        rollouts = []
-        none = np.empty(0)
-        for _, row in objects(LogFile(self._paths[step])):
-            at = row.get("step")
-            if isinstance(at, int) and at != step:
-                continue
-            text, score = str(row.get("input", "")), row.get("score")
-            count = counts[text] = counts.get(text, -1) + 1
-            reward = float(score) if isinstance(score, int | float) else float("nan")
-            rollouts.append(
-                Rollout(_label(text), text, count, str(row.get("output", "")), reward, False, (), none, none)
-            )
-        return tuple(rollouts)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._paths)
-
-    def __len__(self) -> int:
-        return len(self._paths)
+def _rollouts(path: Path, step: int) -> tuple[Rollout, ...]:
+    """The rollouts of a step, texts only, without tokens."""
+    counts: dict[str, int] = {}
+    rollouts = []
+    none = np.empty(0)
+    for _, row in objects(LogFile(path)):
+        at = row.get("step")
+        if isinstance(at, int) and at != step:
+            continue
+        text, score = str(row.get("input", "")), row.get("score")
+        count = counts[text] = counts.get(text, -1) + 1
+        reward = float(score) if isinstance(score, int | float) else float("nan")
+        answer = str(row.get("output", ""))
+        rollouts.append(Rollout(_label(text), text, count, answer, reward, False, (), none, none))
+    return tuple(rollouts)
 
 
 def _label(text: str) -> str:
