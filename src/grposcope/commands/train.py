@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import types
 import typing
 from dataclasses import MISSING, asdict, fields
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import HELP
+from grposcope.errors import UserError
 from grposcope.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -55,7 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     given = {f.name: getattr(arguments, f.name) for f in fields(TrainConfig) if hasattr(arguments, f.name)}
-    result = resume(Path(arguments.resume), given) if arguments.resume else train(TrainConfig(**given))
+    try:
+        result = resume(Path(arguments.resume), given) if arguments.resume else train(TrainConfig(**given))
+    except UserError as error:
+        raise UserError(_with_flags(str(error))) from None
     print(terminal.training(result))
     print(f"\n{_next_commands(result.folder)}")
     print(dumps(_document(result)))
@@ -90,13 +95,24 @@ def _next_commands(folder: Path) -> str:
     return "\n".join(["next:", *(f"  {command:{width}}  {purpose}" for command, purpose in commands.items())])
 
 
+def _with_flags(message: str) -> str:
+    """The message with settings that have an underscore in their name, and so are no words, written as their flags."""
+    names = "|".join(setting.name for setting in fields(TrainConfig) if "_" in setting.name)
+    message = re.sub(rf"(?<![\w/.-])({names})(?![\w/.-])", lambda match: _flag(match[1]), message)
+    return message.replace("choose another folder", "choose another folder with --out")
+
+
+def _flag(setting: str) -> str:
+    return "--" + setting.replace("_", "-")
+
+
 def _add_settings(command: argparse.ArgumentParser) -> None:
     """A flag per field of TrainConfig; a flag that is not given leaves its field alone."""
     groups: dict[str, Any] = {}
     hints = typing.get_type_hints(TrainConfig)
     for setting in fields(TrainConfig):
         group = groups.setdefault(setting.metadata["group"], command.add_argument_group(setting.metadata["group"]))
-        flag, default = "--" + setting.name.replace("_", "-"), setting.default
+        flag, default = _flag(setting.name), setting.default
         text, choices = setting.metadata["help"], setting.metadata["choices"]
         text = text() if callable(text) else text
         if default is False:

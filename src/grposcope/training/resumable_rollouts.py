@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from grposcope.errors import UserError
+from grposcope.files import atomic
 from grposcope.objectives import Objective
 from grposcope.policies import Policy
 from grposcope.records import Rollouts
@@ -91,11 +92,11 @@ def _write(path: Path, settings: Mapping[str, Any], rollouts: Rollouts, texts: l
     """Write one part, atomically."""
     arrays = {f.name: getattr(rollouts, f.name) for f in fields(rollouts)}
     tensors = {name: array.contiguous() for name, array in arrays.items() if array is not None}
-    scratch = path.with_suffix(".part")
+    about = {"given": json.dumps(dict(settings)), "texts": json.dumps(texts)}
     try:
         path.parent.mkdir(exist_ok=True)
-        save_file(tensors, scratch, {"given": json.dumps(dict(settings)), "texts": json.dumps(texts)})
-        scratch.replace(path)
+        with atomic(path) as file:
+            file.write(save(tensors, about))
     except (OSError, SafetensorError) as error:
         raise UserError(f"cannot write {path}: {error}; make room, or choose another folder") from None
 

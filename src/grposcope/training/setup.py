@@ -55,7 +55,7 @@ def prepare(config: TrainConfig) -> Setup:
         )
     train_set, heldout = task.problems("train"), task.problems("heldout")
     policy = policies.load(config.model, getattr(torch, config.dtype), _device(config), config.remote_code)
-    judged = config.eval_problems if config.eval_problems is not None else 200 if policy.small else 8
+    evaluated = config.eval_problems if config.eval_problems is not None else 200 if policy.small else 8
     sampling = Sampling(config.max_tokens or task.max_tokens, config.temperature, config.top_k, config.top_p)
     if sampling.max_tokens >= policy.context:
         raise UserError(
@@ -74,7 +74,7 @@ def prepare(config: TrainConfig) -> Setup:
         config=config,
         task=task,
         train_set=train_set,
-        heldout=heldout[:judged],
+        heldout=heldout[:evaluated],
         policy=policy,
         reference=reference,
         objective=objective,

@@ -30,11 +30,6 @@ from grposcope.runs.run import Bools, Evaluations, Floats, Groups, Ints, Meta, R
 _GROUP_LITERALS = (b'{"step": ', b', "problem": "', b'", "rewards": ', b"}\n")
 
 
-def recognises(folder: Path) -> bool:
-    """Whether this is the folder of a record."""
-    return (folder / "config.json").is_file()
-
-
 def read(folder: Path) -> Run:
     """The run in `folder`; UserError for a newer version and for broken files."""
     config = schema.read_config(folder)
