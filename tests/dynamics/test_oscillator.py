@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from grposcope.dynamics.oscillator import Oscillator, adam_step, curvature_of, size_exponent
+from grposcope.dynamics.oscillator import Oscillator, adam_step, curvature_of
 from grposcope.errors import UserError
 from grposcope.records import Estimate
 
@@ -122,24 +122,6 @@ def test_period_of_an_oscillation() -> None:
     peaks = t[1:-1][(y[1:-1] > y[:-2]) & (y[1:-1] > y[2:])]
     assert np.diff(peaks) == pytest.approx(o.period, rel=1e-4)
     assert BRANCHES["overdamped"].period == math.inf
-
-
-def test_size_exponent() -> None:
-    found = size_exponent([0.5, 1.5, 7.0], [3 * s**0.7 for s in (0.5, 1.5, 7.0)])
-    assert found.value == pytest.approx(0.7)
-    assert found.se == pytest.approx(0, abs=1e-6)
-    assert size_exponent([1.0, 2.0], [1.0, 4.0]).flag
-    assert math.isnan(size_exponent([1.0, 1.0], [1.0, 4.0]).value)
-
-
-def test_size_exponent_standard_error_covers() -> None:
-    random = np.random.default_rng(0)
-    sizes = np.array([0.5, 1, 2, 4, 8, 16])
-    z = []
-    for _ in range(400):
-        found = size_exponent(list(sizes), list(sizes**0.5 * np.exp(0.1 * random.standard_normal(6))))
-        z.append((found.value - 0.5) / found.se)
-    assert np.mean(np.abs(z) < 2.776) == pytest.approx(0.95, abs=0.03)  # t with 4 degrees of freedom
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ DRAWN, TILE = 64, 64
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a batch of R runs did. `steps` (S,) are the recorded steps, 0 first.
+    """Result of a batch of R runs. `steps` (S,) are the recorded steps, 0 first.
 
     value (R, S) is the expected reward Σ π r, averaged over contexts; observed (R, S) the mean reward of the
     rollouts in use after each step (the value itself in exact mode). logits (R, C, K) are the last ones;
@@ -233,7 +233,7 @@ class _Piece:
         # What is kept since the refresh, times η/C: gains and losses per arm apart, since a clip treats them apart.
         self.gain, self.loss = np.zeros((2, *shape))
         self.old: Array | None = np.ones(shape) if s.ratio != "none" else None
-        self.sums_to_zero = s.group is None or s.advantage in count_advantages.SUM_TO_ZERO
+        self.sums_to_zero = s.group is None or count_advantages.FORMULAS[s.advantage].sums_to_zero
         if s.group is not None:
             extra = {"ddof": s.ddof, "eps": s.advantage_eps}
             self.advantage = count_advantages.formula(s.advantage, **{k: v for k, v in extra.items() if v is not None})

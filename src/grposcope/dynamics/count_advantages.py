@@ -1,9 +1,9 @@
-"""The advantage formulas of `grposcope.objectives.advantages`, for groups given as counts of outcomes.
+"""The advantage formulas of `grposcope.objectives.advantages` for groups given as counts of outcomes, without torch.
 
 A group of G rollouts over O outcomes is a vector of counts n (Σn = G) and the values v of the outcomes, so
 means and variances are weighted sums and a rollout's advantage depends on its outcome only. Shapes:
 values and counts broadcast to (C, O, R), contexts × outcomes × runs; results are per outcome. `batch_…` and
-`whitened` pool the contexts of a run. Definitions, ddof, ε and degenerate groups are those of the
+`whitened` pool the contexts of a run. Definitions, ddof, ε and groups of equal values are those of the
 formulas by the same name; tests hold them equal.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -68,44 +69,51 @@ def whitened(values: Array, counts: Array, group: int, ddof: int = 1, eps: float
     return residual * _inverse(np.sqrt(scatter / (size - ddof) if size > ddof else 0 * scatter) + eps)
 
 
-FORMULAS: dict[str, Callable[..., Array]] = {
-    "none": none,
-    "centered": centered,
-    "leave_one_out": leave_one_out,
-    "standardized": standardized,
-    "batch_standardized": batch_standardized,
-    "mean_normalized": mean_normalized,
-    "whitened": whitened,
+@dataclass(frozen=True)
+class Formula:
+    """An advantage formula, and whether its advantages add up to 0 over every group."""
+
+    advantages: Callable[..., Array]
+    sums_to_zero: bool = True
+
+
+FORMULAS: dict[str, Formula] = {
+    "none": Formula(none, sums_to_zero=False),
+    "centered": Formula(centered),
+    "leave_one_out": Formula(leave_one_out),
+    "standardized": Formula(standardized),
+    "batch_standardized": Formula(batch_standardized),
+    "mean_normalized": Formula(mean_normalized),
+    "whitened": Formula(whitened, sums_to_zero=False),
 }
-SUM_TO_ZERO = ("centered", "leave_one_out", "standardized", "batch_standardized", "mean_normalized")
-"""Formulas whose advantages add up to 0 over every group."""
+"""Formulas by the names that `grposcope.objectives.advantages` gives them."""
 
 
 def formula(name: str, **settings: float) -> Callable[[Array, Array, int], Array]:
     """A formula by name, with ddof and eps where it takes them."""
     if name not in FORMULAS:
         raise UserError(f"unknown advantage {name!r}; use one of {', '.join(FORMULAS)}")
-    return partial(FORMULAS[name], **settings)
+    return partial(FORMULAS[name].advantages, **settings)
 
 
 def _less_mean(values: Array, counts: Array, group: int) -> tuple[Array, Array]:
     """v − mean and Σ n (v − mean)² of each group; both exactly 0 where a group has one value only."""
     residual = values - np.einsum("...or,...or->...r", counts, values)[..., None, :] / group
     scatter = np.einsum("...or,...or,...or->...r", counts, residual, residual)[..., None, :]
-    return _without_dust(residual, scatter, group, values)
+    return _without_rounding(residual, scatter, group, values)
 
 
 def _pooled(values: Array, counts: Array, group: int) -> tuple[Array, Array]:
-    """The same with the mean of all contexts of a run."""
+    """v − mean and Σ n (v − mean)² of all contexts of a run together; both exactly 0 where all values are equal."""
     size = group * counts.shape[0]
     residual = values - (counts * values).sum((-3, -2), keepdims=True) / size
-    return _without_dust(residual, (counts * residual * residual).sum((-3, -2), keepdims=True), size, values)
+    return _without_rounding(residual, (counts * residual * residual).sum((-3, -2), keepdims=True), size, values)
 
 
-def _without_dust(residual: Array, scatter: Array, size: int, values: Array) -> tuple[Array, Array]:
-    """Rounding of a mean leaves residuals of some ulps in groups of equal values: those are 0."""
-    dust = (8 * math.ulp(1.0) * float(np.abs(values).max())) ** 2 * size
-    live = scatter > dust
+def _without_rounding(residual: Array, scatter: Array, size: int, values: Array) -> tuple[Array, Array]:
+    """Residuals and scatter set to 0 where they are no more than the rounding of a mean of equal values."""
+    rounding = (8 * math.ulp(1.0) * float(np.abs(values).max())) ** 2 * size
+    live = scatter > rounding
     if not live.all():
         residual *= live
         scatter *= live

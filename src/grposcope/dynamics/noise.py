@@ -1,6 +1,8 @@
 """What sampling noise does to the oscillator: stationary covariance, autocovariance and spectrum.
 
-Our own derivation. At every refresh the force carries one draw of noise with variance q, held for the N
+Derivation of this project; no publication.
+
+At every refresh the force carries one draw of noise with variance q, held for the N
 steps of the cycle. It enters the cycle map M as B = [η(N − S₁)/(1 − β), (1 − β^N)/(1 − β)], so that
 
     Σ = M Σ Mᵀ + q B Bᵀ      (discrete Lyapunov),      N = 1:  Var x = η²q(1 + β) / ((1 − β) ηκ (2(1 + β) − ηκ)).

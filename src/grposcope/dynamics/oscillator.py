@@ -1,6 +1,6 @@
 """The mean field of a run as a damped oscillator: m r̈ + c ṙ + k (r − r∞) = 0, one optimiser step = 1.
 
-Source: arXiv:2606.30789 for the picture; the formulas below are our own derivation. Heavy ball with
+Source: arXiv:2606.30789 for the picture; the formulas below are a derivation of this project. Heavy ball with
 step η, momentum β and curvature κ, x_{n+1} − x_n = β (x_n − x_{n−1}) − ηκ (x − x*), has to first order
 
     m = (1 + β)/2,   c = (1 − β) − ηκτ (lag of τ steps),   k = ηκ,   ζ = c / (2√(mk)).
@@ -16,7 +16,6 @@ the same equation holds for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -80,7 +79,7 @@ class Oscillator:
 
     @property
     def regime(self) -> Literal["overdamped", "critical", "oscillatory", "unstable"]:
-        """Which of the branches holds; critical only where ζ is 1 to the last digits."""
+        """Regime of the solution by ζ; critical only where ζ is 1 to the last digits."""
         ratio = self.damping_ratio
         if ratio < 0:
             return "unstable"
@@ -154,7 +153,8 @@ def adam_step(lr: float, beta1: float, rms_gradient: float, eps: float = 1e-8) -
 def curvature_of(time_constant: Estimate, step: float, momentum: float, interval: int = 1) -> Estimate:
     """κ = (1 − β)/(η(τ + lag)) from the time constant of a run, in the overdamped limit; lag (N − 1)/2.
 
-    It is the curvature along what the reward sees, and as good as the time constant; its flag is kept.
+    It is the curvature along the direction that the reward responds to, as uncertain as the time constant, whose
+    flag is kept.
     """
     check_optimizer(step, momentum, 1.0)
     if not interval >= 1:
@@ -162,20 +162,6 @@ def curvature_of(time_constant: Estimate, step: float, momentum: float, interval
     late = time_constant.value + (interval - 1) / 2
     value = (1 - momentum) / (step * late)
     return Estimate(value, value * time_constant.se / late, time_constant.n, time_constant.flag)
-
-
-def size_exponent(sizes: Sequence[float], time_constants: Sequence[float]) -> Estimate:
-    """γ of τ ∝ size^γ, i.e. κ ∝ size^{−γ}: slope of log τ on log size with its standard error."""
-    x, y = np.log(np.asarray(sizes, dtype=float)), np.log(np.asarray(time_constants, dtype=float))
-    if len(x) < 2 or not np.isfinite([*x, *y]).all() or np.ptp(x) == 0:
-        return Estimate(math.nan, math.nan, len(x), "needs two different positive sizes with positive time constants")
-    centred = x - x.mean()
-    slope = float(centred @ y / (centred @ centred))
-    if len(x) == 2:
-        return Estimate(slope, math.nan, 2, "two sizes: no standard error")
-    residual = y - y.mean() - slope * centred
-    variance = float(residual @ residual) / (len(x) - 2) / float(centred @ centred)
-    return Estimate(slope, math.sqrt(variance), len(x))
 
 
 def check_optimizer(lr: float, momentum: float, curvature: float) -> None:

@@ -1,6 +1,8 @@
 """Rollouts drawn every N optimiser steps, the force frozen in between: the exact map of one cycle.
 
-Our own derivation. Heavy ball v ← βv + F, x ← x + ηv with F = −κx held for N steps gives, with b = β^N and
+Derivation of this project; no publication.
+
+Heavy ball v ← βv + F, x ← x + ηv with F = −κx held for N steps gives, with b = β^N and
 S₁ = β(1 − b)/(1 − β),
 
     [x]     [ 1 − ηκ(N − S₁)/(1 − β)    ηS₁ ] [x]
@@ -35,7 +37,7 @@ Ratio = Literal["none", "unclipped", "clipped"]
 
 @dataclass(frozen=True)
 class Margin:
-    """How far a setting is from instability.
+    """How far an update rule is from instability.
 
     radius: largest |multiplier| of one cycle of `interval` steps. threshold: the largest stable
     interval, ∞ without lag, 0 if none is, NaN with a clip. share: interval/threshold. onset: the

@@ -1,4 +1,6 @@
-"""Did a metric change, by how much and since when: tests that autocorrelated noise does not fool. Ours.
+"""Did a metric change, by how much and since when: tests that hold under autocorrelated noise.
+
+Method of this project; no publication.
 
 The mean curve is continuous and linear between a few knots, close together early on, where training changes
 most; the noise is that of `noise`. A comparison is a linear function of the curve: late − early (did it
@@ -10,7 +12,7 @@ level shift of some duration is evident beyond doubt (SHIFT), the curve has one.
 
 The onset is the posterior of where the likeliest shift, of any duration, begins.
 
-Size and power: docs/diagnosis.md, tests/diagnosis/test_trends.py.
+Size and power: docs/diagnosis.md, tests/timeseries/test_change.py.
 """
 
 from __future__ import annotations
@@ -28,16 +30,16 @@ BLOCKS = 300
 """Longer series are averaged down to at most this many blocks."""
 
 LEAST = 8
-"""Fewer rows than this cannot be tested."""
+"""Rows that a test needs at least."""
 
 SHIFT = 1e-3
 """p-value, times the number of shifts tried, below which the mean curve is given one."""
 
 EDGE = 4
-"""Rows at either end within which there is none."""
+"""Rows at either end within which no level shift begins or ends."""
 
 EARLY, LATE = (0.0, 0.15), (0.8, 1.0)
-"""The shares of the run that are compared."""
+"""Shares of the run that are compared by default."""
 
 
 def block_means(y: Array, most: int = BLOCKS) -> Array:
@@ -51,7 +53,7 @@ def block_means(y: Array, most: int = BLOCKS) -> Array:
 
 
 def knots(n: int) -> tuple[float, ...]:
-    """Where the mean curve may bend: more often the more rows there are."""
+    """Shares of the run at which the mean curve may bend; there are more of them the more rows there are."""
     if n < 40:
         return (0.0, 1.0)
     return (0.0, 0.2, 0.5, 1.0) if n < 90 else (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)

@@ -1,4 +1,6 @@
-"""Level shifts of any duration in autocorrelated noise: from a jump to a ramp over the rest of the series. Ours.
+"""Level shifts of any duration in autocorrelated noise: from a jump to a ramp over the rest of the series.
+
+Method of this project; no publication.
 
 A shift that begins at row s and takes w rows is the mean of the w steps that begin at s, …, s + w − 1. So its inner
 product with a whitened series is a difference of twice summed values, and all candidates of a noise cost O(n).
@@ -20,7 +22,10 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ShiftCandidates:
-    """Candidates: first row (C,), duration in rows (C,), whitened squared length under every noise (M, C)."""
+    """C level shifts to be compared: first row (C,), duration in rows (C,), whitened squared length (M, C) per noise.
+
+    design: the curves that a shift is added to.
+    """
 
     start: Ints
     width: Ints
@@ -55,12 +60,12 @@ def candidates(n: int, edge: int, to_end: bool) -> tuple[Ints, Ints]:
 
 
 def columns(n: int, start: Ints, width: Ints) -> Array:
-    """The shifts as columns (C, n): 0 before, 1 after."""
+    """Columns (C, n) of the shifts: 0 before, 1 after."""
     return np.clip((np.arange(n) - start[:, None] + 1) / width[:, None], 0, 1)
 
 
 def library(design: Design, start: Ints, width: Ints) -> ShiftCandidates:
-    """Candidates made ready for `scan` above the curves of `design`."""
+    """Prepare shifts that are added to the curves of `design` for `scan`."""
     z = dct(columns(len(design.x), start, width), axis=1, norm="ortho")
     squares = design.weights @ (z**2).T
     for weights, inverse, row in zip(design.weights, design.inverse, squares, strict=True):
@@ -70,7 +75,7 @@ def library(design: Design, start: Ints, width: Ints) -> ShiftCandidates:
 
 
 def scan(shifts: ShiftCandidates, y: Array) -> LevelShift:
-    """How likely each shift is in y (n,), noises integrated out; p = 1 for a series that the design fits exactly."""
+    """The likeliest shift of y (n,), the noises integrated out; p = 1 for a series that the design fits exactly."""
     design = shifts.design
     z = dct(y, norm="ortho")
     b = np.einsum("gij,gj->gi", design.inverse, design.weights @ (design.z * z[:, None]))

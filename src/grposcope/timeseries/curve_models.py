@@ -26,8 +26,11 @@ Shape = Callable[[Array, Array], tuple[Array, Array]]
 
 @dataclass(frozen=True)
 class Model:
-    """A family of curves. names: of ψ's numbers; timed: those measured in steps; low, high: their range in shares
-    of the run; starts: values per number from which the search starts."""
+    """A family of curves.
+
+    names: of the numbers in ψ; timed: those that are measured in steps; low, high: their range in shares of the run;
+    starts: values of each number from which the search starts.
+    """
 
     name: str
     shape: Shape | None

@@ -1,6 +1,6 @@
 """What a partial run will do next: mean, predictive interval, where it ends, and whether going on pays.
 
-The mean is that of `trend`, a Bayesian average over levels that go on, wander, or rise ever more slowly, with
+The mean is that of `state_space`, a Bayesian average over levels that go on, wander, or rise ever more slowly, with
 the prior that training raises rewards. A band is the level's posterior, widened for what no member says, plus
 noise drawn from the one-step surprises of the second half of the run, spikes included, so that a skewed reward
 keeps its skew. What no member says: they share their assumptions; few rewards tell little of how far a level
@@ -108,7 +108,7 @@ def forecast(
 
 
 def mean_path(series: RewardCurve, later: Array, prior: state_space.Prior | None = None) -> Array:
-    """Only the mean of `forecast`, at steps `later`."""
+    """The mean of `forecast` at steps `later`, without its intervals."""
     if series.constant:
         return np.full(len(later), series.reward[0])
     believed = prior or state_space.Prior()
@@ -118,7 +118,7 @@ def mean_path(series: RewardCurve, later: Array, prior: state_space.Prior | None
 
 
 def _repeated(series: RewardCurve, later: Array, coverage: float, notes: str) -> Forecast:
-    """All that can be said of a reward that never varied."""
+    """Forecast of a reward that never varied: it repeats the reward."""
     n, reason = len(series.reward), "constant reward"
     same = np.full(len(later), series.reward[0])
     level = Estimate(float(same[0]), math.nan, n, reason)
@@ -160,7 +160,7 @@ def _band(
 
 
 def _spread(weight: Array, mean: Array, variance: Array) -> float:
-    """Standard deviation of the mixture."""
+    """Standard deviation of a mixture of distributions with these weights, means and variances."""
     centre = weight @ mean
     return math.sqrt(float(weight @ (variance + (mean - centre) ** 2)))
 

@@ -1,4 +1,6 @@
-"""Where a metric was over a part of the run: a fact that only measurement noise blurs. Ours.
+"""Where a metric was over a part of the run: a fact that only measurement noise blurs.
+
+Method of this project; no publication.
 
 "Entropy fell below a fifth", "40 % of completions are cut" and "reward stayed where it began" speak of what the
 run did, whatever made it do so. A policy that wandered there is there. So the quantity is the mean over the rows of a
@@ -8,10 +10,9 @@ noise of variance v, half the mean squared difference of successive rows, ½ E(�
 
     se² = ½ mean(Δ²) / rows of the window,   t with about ⅔ (rows − 1) degrees of freedom.
 
-What the run was *drawn to* is another question: `trends` answers it, and needs many more rows where φ is large.
+Where the run was *drawn to* is another question: `change` answers it, and needs many more rows where φ is large.
 
-Conventions: windows are shares of the rows. Degenerate: where successive rows do not differ, the error is 0 and tests
-are decided by the sign.
+Windows are shares of the rows. Where successive rows do not differ, the error is 0 and tests are decided by the sign.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LEAST = 3
 """Rows of the smallest window; a shorter one is widened."""
 
 AROUND = 20
-"""Rows, in and beside the window, that at least the noise is judged by."""
+"""Rows in and around the window from which the noise is judged, at least."""
 
 
 def level(y: Array, span: Span, above: float = 0.0) -> Contrast:

@@ -2,7 +2,7 @@
 
 At 50, 60, 70 and 80 % of the run each model is fitted to what was known and predicts the rest. Errors are divided
 by those of the last-level rule (the mean of the last tenth goes on), so below 1 a model knows more than
-"tomorrow is like today". R² alone favours the flexible model, whatever it does next.
+"the last level goes on". R² alone favours the flexible model, whatever it does next.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ SURE = 3.18
 
 @dataclass(frozen=True)
 class Contender:
-    """One model. fit: on the whole run, None for `forecast`, the average of `forecast.py`. explained: R² over the noise
-    ceiling. held_out: geometric mean over origins of RMSE ÷ that of the last level, with the standard error of its
-    logarithm times it (origins share data: take it as a guide)."""
+    """One ranked model.
+
+    fit: on the whole run, None for `forecast`, the average over state-space models. explained: R² over the noise
+    ceiling. held_out: geometric mean over origins of RMSE ÷ that of the last level; its standard error is a guide only,
+    since origins share data.
+    """
 
     model: str
     fit: Fit | None
@@ -76,7 +79,7 @@ def compare(steps: ArrayLike, reward: ArrayLike) -> Comparison:
 
 
 def held_out_errors(series: RewardCurve) -> dict[str, list[float]]:
-    """RMSE ÷ that of the last level, per model and origin."""
+    """Root mean square error ÷ that of the last level, for each model at each origin."""
     errors: dict[str, list[float]] = {name: [] for name in (*MODELS, "forecast")}
     n = len(series.reward)
     for origin in ORIGINS:

@@ -1,4 +1,6 @@
-"""Noise of a logged metric: an AR(1) wandering plus white measurement noise, integrated over. Ours.
+"""Noise of a logged metric: an AR(1) wandering plus white measurement noise, integrated over.
+
+Method of this project; no publication.
 
 Cov(u_t, u_{t+k}) = σ² (s φ^k + (1 − s) 1{k = 0}), φ in [0, 0.99], s in [0, 1]. The orthonormal cosine
 transform (DCT-II) nearly diagonalises it, and the variance of coefficient j under φ^|k| is exactly
@@ -10,8 +12,8 @@ O(n). Nobody knows (φ, s): every answer is an average over a grid, weighted by 
 flat prior. A test that plugs in one estimate of φ instead rejects too often as φ → 1, and one that assumes a pure AR(1)
 does so when white noise hides the wandering.
 
-Conventions: times are rows, not steps. Degenerate: a residual of 0 (a constant or exactly fitted series) has
-standard error 0, and its tests are decided by the sign.
+Times are rows, not steps. A residual of 0 (a constant or exactly fitted series) has standard error 0, and its tests are
+decided by the sign.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Regression:
-    """Coefficients of a design under every noise of the grid.
+    """Regression coefficients of a design under every noise of the grid.
 
     weight (M,), coefficients (M, K), covariance (M, K, K), df; phi, share: the posterior mean noise.
     """
@@ -145,12 +147,20 @@ def residual_covariance(columns: Array, residual: Array, weight: Array | None = 
     coarse grid; W: robust weights, 1 by default.
     """
     weight = np.ones(len(residual)) if weight is None else weight
-    design, z = Design(columns, coarse=True), dct(residual * weight, norm="ortho")
-    squares = np.maximum(design.solve(z)[1], 1e-300)
-    noises = posterior(design.base - 0.5 * design.df * np.log(squares))
-    spectrum = (noises * squares / design.df) @ (1 / design.weights)
+    variances, z = residual_variances(columns, residual * weight), dct(columns, axis=0, norm="ortho")
     bread = np.linalg.inv(columns.T @ (columns * weight[:, None]))
-    return np.asarray(bread @ (design.z.T @ (spectrum[:, None] * design.z)) @ bread)
+    return np.asarray(bread @ (z.T @ (variances[:, None] * z)) @ bread)
+
+
+def residual_variances(columns: Array, residual: Array) -> Array:
+    """Variances (n,) of the cosine coefficients of the noise that the residual (n,) of a fit of columns (n, K) shows.
+
+    They are averaged over the noises of the coarse grid.
+    """
+    design = Design(columns, coarse=True)
+    squares = np.maximum(design.solve(dct(residual, norm="ortho"))[1], 1e-300)
+    noises = posterior(design.base - 0.5 * design.df * np.log(squares))
+    return np.asarray((noises * squares / design.df) @ (1 / design.weights))
 
 
 def difference_variance(y: Array) -> float:
@@ -167,7 +177,7 @@ def noise_level(y: Array) -> float:
 
 
 def robust_noise_level(y: Array) -> float:
-    """The same from the median difference, which rare jumps do not move; between 5 % and 100 % of `noise_level`."""
+    """`noise_level` from the median difference, which rare jumps do not move; between 5 % and 100 % of it."""
     plain, robust = noise_level(y), robust_spread(np.diff(y)) / math.sqrt(2)
     return min(plain, max(robust, 0.05 * plain))
 
@@ -189,7 +199,11 @@ def autocorrelation(residual: Array) -> float:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Candidate columns, whitened and made orthonormal and orthogonal to the design: (M, C, R, n); log|Gram| (M, C)."""
+    """Candidate columns, whitened under every noise, orthogonal to the design and orthonormal.
+
+    basis (M, C, R, n); size (M, C): log|Gram| of the columns of a candidate; within: whitened and orthonormal
+    design (n, K) for each noise.
+    """
 
     basis: Array
     size: Array
@@ -198,7 +212,11 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Scan:
-    """What each of C candidates explains. p (C,): p-value of its F test, averaged over noises; posterior (C,)."""
+    """What each of C candidates explains.
+
+    p (C,): p-value of its F test, averaged over noises; posterior (C,): its probability, all candidates being equally
+    likely beforehand; noise (M, C): posterior weights of the noises with that candidate in the design.
+    """
 
     p: Array
     posterior: Array
@@ -206,7 +224,7 @@ class Scan:
 
 
 def prepare(design: Design, candidates: Array) -> Candidates:
-    """Candidates (C, R, n): C alternatives of R columns each, made ready for `scan`."""
+    """Prepare candidates (C, R, n), C alternatives of R columns each, for `scan`."""
     c, r, n = candidates.shape
     z = dct(candidates, axis=-1, norm="ortho")
     bases, sizes, within = [], [], []
@@ -224,7 +242,7 @@ def prepare(design: Design, candidates: Array) -> Candidates:
 
 
 def scan(design: Design, columns: Candidates, y: Array) -> Scan:
-    """F test and posterior of every candidate; the noise is judged with that candidate taken out."""
+    """F test and posterior of every candidate; the noise is judged from what that candidate leaves."""
     z = dct(y, norm="ortho")
     white = z * np.sqrt(design.weights)
     white = np.array([row - own @ (own.T @ row) for row, own in zip(white, columns.within, strict=True)])

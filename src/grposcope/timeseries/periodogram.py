@@ -1,14 +1,13 @@
-"""Does a metric swing, and do the swings grow? A line in the spectrum above autocorrelated noise. Ours.
+"""Does a metric swing, and do the swings grow? A line in the spectrum above autocorrelated noise.
+
+Method of this project; no publication.
 
 A damped oscillator near its limit (`dynamics.refresh`: multipliers near the unit circle) shows as
 y_t = smooth + e^{γt} (a cos ωt + b sin ωt) + u_t, that is, as a pair of complex roots e^{γ ± iω}: |root| = e^γ < 1 dies
 out, 1 stays, > 1 grows. The smooth part is a cubic plus saturating exponentials, so that a healthy rise is no
-swing, and a level shift where one is evident (`shifts`), since what is left of one rings. u is the noise of `noise`.
+oscillation, and a level shift where one is evident (`change_points`), since what is left of one rings. u: `noise`.
 Frequencies from CYCLES per series to one in FASTEST rows are tried at half the Fourier spacing, with a steady and a
 growing envelope; the least p-value is multiplied by their number.
-
-Swings may start late or be fast in a long run: besides the whole series (averaged to WINDOW blocks) its second half,
-and, where blocks are longer than a row, the last WINDOW rows are tried; p is multiplied by the number of looks.
 
 |root| comes from a scan over γ at the found ω, with a flat prior: posterior mean and sd per row.
 """
@@ -30,17 +29,17 @@ CYCLES = 3.0
 """Fewer cycles in a window are no oscillation but a bend."""
 
 SHAPES = np.array([0.0, 4.0])
-"""Envelopes tried in the search: steady, and growing by e^4 over the window."""
+"""Envelopes γ × length of the window that are tried: steady, and growing by e⁴."""
 
 SEEN = 1e-3
 """The whole series, which says most about growth, is preferred to its parts where its p-value is below this."""
 
 GROWTH = np.linspace(-8.0, 8.0, 33)
-"""γ × length of the window: from dying out by e^8 to growing by as much."""
+"""Growth γ × length of the window: from dying out by e⁸ to growing by as much."""
 
 
 def oscillation(y: Array) -> Oscillation | None:
-    """The oscillation of finite values y (n,); None if they are too few or constant."""
+    """The strongest oscillation of finite values y (n,) that keeps time; None if they are too few or constant."""
     found = [_look(y, first, last) for first, last in windows(y)]
     if not found:
         return None

@@ -1,29 +1,28 @@
-"""A reward curve made fit for fitting: checked steps, no gaps that are not gaps, and how noisy it is.
+"""Reward curves: checked and cleaned, averaged, and smoothed by local lines.
 
 Rows whose step or reward is not finite are dropped; of repeated steps, which a restarted run leaves, the last
-one counts. Both are said in `notes`. Noise is estimated from differences of neighbours, which a smooth
-curve hardly touches: σ² = E (y_{i+1} − y_i)²/2, biased if the noise is autocorrelated.
+one counts. Both are said in `notes`.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.fft import dct
 from scipy.ndimage import median_filter
 
 from grposcope.errors import UserError
-from grposcope.timeseries.noise import Array, autocorrelation, noise_level, robust_spread
+from grposcope.timeseries.noise import Array, residual_variances, robust_spread
 
 LEAST = 10
-"""Fewer points than this cannot be fitted."""
+"""Points that a fit needs at least."""
 
 
 @dataclass(frozen=True)
 class RewardCurve:
-    """Increasing steps (n,), rewards (n,), and what had to be mended on the way."""
+    """Increasing steps (n,), rewards (n,), and notes on what had to be mended."""
 
     steps: Array
     reward: Array
@@ -68,7 +67,7 @@ def clean(steps: ArrayLike, reward: ArrayLike) -> RewardCurve:
 
 
 def averaged(series: RewardCurve, most: int) -> RewardCurve:
-    """At most `most` points, each the mean of equally many neighbours; the series itself where it is no longer.
+    """At most `most` points, each the mean of equally many neighbours; the curve itself where it has no more points.
 
     What does not divide evenly goes to the first point, so that the last ones, which a forecast starts from, are
     alike. Noise and intervals are then those of such means; `notes` says so.
@@ -99,7 +98,7 @@ def each_batch(series: RewardCurve, interval: int) -> RewardCurve:
 
 
 def without_spikes(reward: Array, window: float, width: float) -> Array:
-    """Rewards held within `width` robust σ of a running median over `window` of the curve.
+    """Rewards clipped to within `width` robust σ of a running median over the share `window` of the curve.
 
     A reward function that pays a rare jackpot moves the mean, but a curve must not chase it.
     """
@@ -124,7 +123,7 @@ def local_lines(curve: RewardCurve, bandwidth: float) -> tuple[Array, Array, Arr
     for_level = weight * (s2[:, None] - s1[:, None] * apart) / spread[:, None]
     for_rate = weight * (s0[:, None] * apart - s1[:, None]) / spread[:, None]
     level, rate = for_level @ curve.reward, for_rate @ curve.reward
-    rho = max(0.0, autocorrelation(curve.reward - level))
-    sigma = noise_level(curve.reward) * math.sqrt((1 + rho) / (1 - rho))
+    variances = residual_variances(np.ones((len(level), 1)), curve.reward - level)
+    error = np.sqrt(dct(for_rate, axis=1, norm="ortho") ** 2 @ variances)
     span = float(curve.steps[-1] - curve.steps[0])
-    return level, rate / span, sigma * np.sqrt(np.sum(for_rate**2, 1)) / span
+    return level, rate / span, error / span

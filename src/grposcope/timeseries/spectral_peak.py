@@ -1,6 +1,8 @@
-"""Does a metric swing without keeping time? A broad peak in the spectrum above autocorrelated noise. Ours.
+"""Does a metric swing without keeping time? A broad peak in the spectrum above autocorrelated noise.
 
-Swings under late feedback have corners and change their period, so no sinusoid follows them for long (`oscillation`).
+Method of this project; no publication.
+
+Swings under late feedback have corners and change their period, so no sinusoid follows them for long (`periodogram`).
 What stays is where their variance lies: around a frequency f₀ and its multiples, with less below, while the spectrum of
 an AR(1) with φ ≥ 0 plus white noise only falls. In the cosine transform, where that noise is nearly diagonal
 (`noise`), coefficient j has j/2 cycles per window, and swings whose period spreads by a share q of itself add
@@ -21,7 +23,7 @@ The swings themselves are the Wiener filter of the coefficients; whether they gr
 their energies e_i, one per period. What is left of a level shift rings, but near the shift alone: besides that line the
 energies must be spread over (Σ e)² / Σ e² ≥ CYCLES periods.
 
-Degenerate: a series that the trend fits exactly has p = 1.
+A series that the trend fits exactly has p = 1.
 """
 
 from __future__ import annotations
@@ -139,7 +141,7 @@ def _peak(n: int, centre: float, spread: float, harmonics: int) -> Array:
 
 
 def oscillation(y: Array) -> Oscillation | None:
-    """The swings of finite values y (n,), of any shape and changing period; None if they are too few or constant.
+    """The oscillation of finite values y (n,), of any shape and changing period; None if they are too few or constant.
 
     period, share: posterior means. amplitude: of the last two periods. root, growing, fading: from the energy of
     successive periods.

@@ -1,4 +1,6 @@
-"""Where a noisy reward is and where it drifts: a Bayesian average over small state-space models. Ours.
+"""Where a noisy reward is and where it drifts: a Bayesian average over small state-space models.
+
+Method of this project; no publication.
 
 y_t = l_t + ε_t, l_t = l_{t−1} + b Δf_t + w_t: a level that follows a shape f with an unknown total rise b and
 wanders a little besides. With u the share of the observed run, the shapes are u^p, growth that slows but does
@@ -7,6 +9,10 @@ the noise σ, b ~ N(gain, spread²): a run that optimises its reward is expected
 it has been going. One more family has b = 0, a run that does not learn. The variance of w is q Δ(u^0.3/0.3), so
 a run changes less as it ages. Every member is a Kalman filter over (l, b) with σ² concentrated out, weighted by
 its likelihood times its prior.
+
+The noise is not that of `noise`: there the wandering is an AR(1), which returns to a mean curve that is fitted
+separately, and a forecast from it would return too. Here the level itself wanders without a mean to return to, ever
+more slowly, and is forecast.
 
 The constants are few and were chosen on the scale of noise units; `experiments/dynamics_forecast.py` chooses
 them again with each run left out.
@@ -29,7 +35,7 @@ AGE = 0.3
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed of a run before seeing it; rises in units of its noise σ.
+    """Prior beliefs about a run; rises are in units of its noise σ.
 
     powers, decays: the shapes u^p and 1 − e^{−u/τ}. roughness: variances q of the wandering, in σ² per unit of
     the slowing clock. gain: mean of the rise b per hundred rewards, of which `most` hundreds count. spreads: standard
