@@ -261,13 +261,23 @@ def test_group_lists_are_checked(text: str) -> None:
         plan._groups(text)
 
 
-def test_planning_needs_no_torch(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("error")
+def test_probes_with_few_live_groups_give_no_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Many bootstrap draws have no gradient at all."""
+    rewards = np.zeros((12, 6))
+    rewards[0, 0] = rewards[1, :3] = 1
+    make_probe(tmp_path, rewards=rewards, truncated=np.zeros((12, 6), bool))
+    text, _ = call(capsys, tmp_path)
+    assert "Cannot tell the best group size" in text
+
+
+def test_planning_needs_neither_torch_nor_pyarrow_nor_distributions(tmp_path: Path) -> None:
     make_probe(tmp_path)
     code = (
         "import argparse, sys; from grposcope.commands import plan; top = argparse.ArgumentParser(); "
         f"plan.add(top.add_subparsers()); a = top.parse_args(['plan', {str(tmp_path)!r}]); a.run(a); "
-        "sys.exit('torch' in sys.modules)"
+        "sys.exit(bool({'torch', 'pyarrow', 'scipy.stats'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert math.isfinite(json.loads(done.stdout.splitlines()[-1])["moments"]["delta"]["value"])

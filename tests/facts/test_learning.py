@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from grposcope.facts.learning import change, interval, of_curves, of_reward, wilson
+from grposcope.facts.intervals import interval, wilson
+from grposcope.facts.learning import change, of_curves, of_reward
 from grposcope.records import Estimate
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from grposcope.facts.learning import Z
+from grposcope.facts.intervals import Z
 from grposcope.formatting import percent
 from grposcope.records import Estimate
 from grposcope.runs.run import Groups, Ints, Run

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from grposcope.facts.learning import Z, interval
+from grposcope.facts.intervals import Z, interval
 from grposcope.formatting import number, percent, span, visible
 from grposcope.records import Estimate
 from grposcope.runs.probe import ProbeRecord

@@ -10,7 +10,7 @@ import numpy as np
 
 from grposcope.facts import geometry, group_size, learning, timing
 from grposcope.facts.group_size import GroupSize
-from grposcope.facts.learning import shown_interval
+from grposcope.facts.intervals import shown_interval
 from grposcope.formatting import duration, listed, number, percent, span, visible
 from grposcope.runs.probe import ProbeRecord
 from grposcope.runs.run import Run, labels

@@ -3,10 +3,7 @@
 The answer rests on the held-out accuracy (pass@1) where a run was evaluated twice or more, and otherwise on the
 training reward.
 
-A held-out accuracy is a mean over n problems of values in [0, 1]. Its interval is the normal one, value ± 1.96 se,
-cut to [0, 1]. With fewer than 30 problems, or a standard error of 0 (all problems alike), that interval is too short,
-and Wilson's interval for n Bernoulli trials (Wilson 1927, doi:10.2307/2276774) takes its place: it is wide enough,
-since no mean of values in [0, 1] varies more than a mean of zeros and ones.
+Intervals of held-out accuracies are those of `facts.intervals`.
 
 The difference of two evaluations has the standard error √(se₁² + se₂²) of independent ones. Where both used the same
 problems, as in `grposcope train`, their errors mostly go the same way and this error is too large: a change called
@@ -27,18 +24,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from grposcope.diagnosis.quantities import LEAST, Quantities
+from grposcope.facts.intervals import ENOUGH, Z, interval, shown_interval, trusted
 from grposcope.formatting import number, percent
 from grposcope.records import Estimate
 from grposcope.runs.run import Evaluations, Run
 from grposcope.timeseries import change as trend
 from grposcope.timeseries import level
 from grposcope.timeseries.change import EARLY, LATE
-
-Z = 1.959963984540054
-"""Quantile of the normal distribution for a 95 % interval."""
-
-ENOUGH = 30
-"""Problems below which the normal interval is not trusted."""
 
 SIGNIFICANT = 0.05
 """One-sided p-value below which the training reward rose or fell."""
@@ -143,34 +135,6 @@ def evaluations(run: Run) -> tuple[tuple[int, Estimate], ...]:
 def at(rows: Evaluations, i: int) -> Estimate:
     """The value of one row of a table of evaluations."""
     return Estimate(float(rows.value[i]), float(rows.se[i]), int(rows.n[i]), rows.flag[i])
-
-
-def trusted(accuracy: Estimate) -> bool:
-    """Whether the normal interval of this accuracy can be relied on."""
-    return accuracy.n >= ENOUGH and math.isfinite(accuracy.se) and accuracy.se > 0
-
-
-def interval(accuracy: Estimate) -> tuple[float, float]:
-    """95 % interval of a mean over n problems of values in [0, 1]; NaN without problems."""
-    if accuracy.n < 1 or not math.isfinite(accuracy.value):
-        return math.nan, math.nan
-    if trusted(accuracy):
-        low, high = accuracy.interval(Z)
-        return max(low, 0.0), min(high, 1.0)
-    return wilson(accuracy.value, accuracy.n)
-
-
-def shown_interval(accuracy: Estimate, digits: int = 1) -> str:
-    """The 95 % interval of an accuracy in per cent."""
-    low, high = interval(accuracy)
-    return f"{percent(low, digits)} to {percent(high, digits)}"
-
-
-def wilson(share: float, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval for a share of n independent trials."""
-    spread = Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
-    centre, scale = share + Z**2 / (2 * n), 1 + Z**2 / n
-    return max((centre - spread) / scale, 0.0), min((centre + spread) / scale, 1.0)
 
 
 def change(first: Estimate, last: Estimate) -> Change:

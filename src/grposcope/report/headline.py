@@ -7,7 +7,7 @@ from typing import Any
 
 from grposcope.facts import headline as facts
 from grposcope.facts import learning, timing
-from grposcope.facts.learning import shown_interval
+from grposcope.facts.intervals import shown_interval
 from grposcope.formatting import duration, percent
 from grposcope.records import Estimate
 from grposcope.report.elements import PageTable, Section

@@ -22,7 +22,8 @@ from grposcope.diagnosis.alarms import Alarm, Alarms
 from grposcope.diagnosis.quantities import Quantities
 from grposcope.errors import UserError
 from grposcope.facts.diagnosis import alarm_line, flagged_modes, verdict
-from grposcope.facts.learning import interval, of_curves
+from grposcope.facts.intervals import interval
+from grposcope.facts.learning import of_curves
 from grposcope.files import json_number
 from grposcope.formatting import duration, number, percent, visible
 from grposcope.records import Estimate

@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 
 from grposcope.facts.dead_groups import Windows
-from grposcope.facts.learning import interval
+from grposcope.facts.intervals import interval
 from grposcope.formatting import percent
 from grposcope.report.charts import base
 from grposcope.report.charts.thinning import columns, rounded, span

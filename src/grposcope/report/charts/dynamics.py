@@ -13,7 +13,7 @@ import numpy as np
 from grposcope.dynamics import fit, refresh
 from grposcope.dynamics.stability import UpdateRule
 from grposcope.facts.forecast_summary import ForecastSummary
-from grposcope.facts.learning import Z
+from grposcope.facts.intervals import Z
 from grposcope.formatting import number
 from grposcope.report.charts import base
 from grposcope.report.charts.thinning import extremes, joined, rounded

@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 
 from grposcope.facts.geometry import ranged
-from grposcope.facts.learning import Z
+from grposcope.facts.intervals import Z
 from grposcope.formatting import number, percent, visible
 from grposcope.records import Estimate
 from grposcope.report.charts import base

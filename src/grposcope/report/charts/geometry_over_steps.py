@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import altair as alt
 
 from grposcope.facts import geometry
-from grposcope.facts.learning import Z
+from grposcope.facts.intervals import Z
 from grposcope.formatting import number, percent
 from grposcope.records import Estimate
 from grposcope.report.charts import base

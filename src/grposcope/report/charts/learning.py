@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 
 from grposcope.facts import learning
-from grposcope.facts.learning import interval, shown_interval
+from grposcope.facts.intervals import interval, shown_interval
 from grposcope.report.charts import base
 from grposcope.report.charts.curves import curve
 from grposcope.report.charts.thinning import extremes, joined, rounded

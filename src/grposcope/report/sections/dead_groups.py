@@ -8,7 +8,7 @@ from typing import Any
 
 from grposcope.facts import dead_groups as facts
 from grposcope.facts.dead_groups import Windows
-from grposcope.facts.learning import Z
+from grposcope.facts.intervals import Z
 from grposcope.facts.metrics import outline
 from grposcope.formatting import percent
 from grposcope.report.charts import dead_groups as charts

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from grposcope.facts import learning
-from grposcope.facts.learning import change, interval
+from grposcope.facts.intervals import interval
+from grposcope.facts.learning import change
 from grposcope.facts.metrics import outline
 from grposcope.formatting import number
 from grposcope.report.charts import learning as charts
