@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -17,26 +16,6 @@ P = np.exp(LOGITS) / np.exp(LOGITS).sum()
 SCORES = np.eye(3) - P  # ∇ log softmax, a row per arm
 NORMS = (SCORES**2).sum(1)
 V, G = P @ REWARDS, (P * REWARDS) @ SCORES
-
-
-def draws(size: int) -> list[tuple[float, np.ndarray, np.ndarray]]:
-    """Every outcome of `size` pulls: probability, rewards, Gram matrix."""
-    out = []
-    for arms in itertools.product(range(3), repeat=size):
-        s = SCORES[list(arms)]
-        out.append((float(np.prod(P[list(arms)])), REWARDS[list(arms)], s @ s.T))
-    return out
-
-
-@pytest.mark.parametrize("size", [3, 4])
-def test_products_of_expectations_are_unbiased(size: int) -> None:
-    outcomes = draws(size)
-    second = sum(p * baseline.second_moment(r, np.diag(k)) for p, r, k in outcomes)
-    norm = sum(p * baseline.gradient_norm(r, k) for p, r, k in outcomes)
-    gap = sum(p * baseline.covariance(r, np.diag(k)) for p, r, k in outcomes)
-    assert second == pytest.approx(P @ ((REWARDS - V) ** 2 * NORMS))
-    assert norm == pytest.approx(G @ G)
-    assert gap == pytest.approx(P @ (REWARDS * NORMS) - V * (P @ NORMS))
 
 
 def test_the_best_constant_has_least_variance_and_the_excess_is_what_is_claimed() -> None:

@@ -14,8 +14,7 @@ prompt, over prompts when pooled. Of a single prompt, rewards that are all equal
 do fewer than four rollouts. In the average over prompts they count: their sample covariance is 0, and without
 them Cov would be too large by 1/P(rewards differ).
 
-`ustat.moments` estimates ‖g‖² and Σ₁ = E[(r − V)² k] − ‖g‖² as well, without the assumption E s = 0 that is made
-here. The two agree in expectation; with E s = 0 the ones here vary less and need one rollout fewer.
+The estimates of ‖g‖² and E[(r − V)² k] are those of `ustat.moments` that assume E s = 0.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from numpy.typing import NDArray
 
 from grposcope.records import Estimate
 from grposcope.ustat import resampling
+from grposcope.ustat.moments import centered_second_moment, covariance, squared_gradient
 
 Array = NDArray[np.float64]
 
@@ -115,33 +115,11 @@ def pooled(rewards: Array, gram: Array) -> tuple[Baseline, tuple[Baseline, ...]]
     ), each
 
 
-def covariance(rewards: Array, norms: Array) -> float:
-    """Unbiased sample covariance of rewards and squared score norms, (G,) each."""
-    return float(((rewards - rewards.mean()) * (norms - norms.mean())).sum() / (len(rewards) - 1))
-
-
-def gradient_norm(rewards: Array, gram: Array) -> float:
-    """Unbiased ‖g‖², g = E[r s], if E s = 0: from pairs i ≠ j, less the mean reward of all others (G ≥ 3)."""
-    size, total = len(rewards), rewards.sum()
-    others = (total - rewards[:, None] - rewards[None]) / (size - 2)
-    terms = (rewards[:, None] - others) * (rewards[None] - others) * gram
-    return float((terms.sum() - np.diag(terms).sum()) / (size * (size - 1)))
-
-
-def second_moment(rewards: Array, norms: Array) -> float:
-    """Unbiased E[(r − V)² k] = E[r²k] − 2 V E[rk] + V² E[k], each product over distinct rollouts (G ≥ 3)."""
-    n, r, k = len(rewards), rewards, norms
-    pairs = r.sum() * (r * k).sum() - (r * r * k).sum()  # Σ_{i≠j} r_i r_j k_j
-    # Σ over distinct i, j, l of r_i r_j k_l = all − those where two or three places agree
-    triples = r.sum() ** 2 * k.sum() - 2 * pairs - (r * r).sum() * k.sum()
-    return float((r * r * k).sum() / n - 2 * pairs / (n * (n - 1)) + triples / (n * (n - 1) * (n - 2)))
-
-
 def variance_at_best(rewards: Array, gram: Array, gap: Estimate) -> float:
     """tr Var((r − b*) s) = E[(r − V)² k] − Cov²/E[k] − ‖g‖²; an estimate, which can fall below 0."""
     norms = np.diag(gram)
     excess = (gap.value**2 - gap.se**2) * float(norms.mean())
-    return second_moment(rewards, norms) - excess - gradient_norm(rewards, gram)
+    return centered_second_moment(rewards, norms) - excess - squared_gradient(rewards, gram)
 
 
 def _known_or(value: float, estimate: Estimate) -> Estimate:

@@ -283,3 +283,48 @@ def test_bad_arrays_are_refused(change, message: str) -> None:  # type: ignore[n
     scores, rewards = probe(0, 2, 4)
     with pytest.raises(UserError, match=message):
         moments.from_gram(*change(gram_of(scores), rewards))
+
+
+ARMS = np.array([1.0, 0.0, 0.4])
+CHANCES = np.exp([0.3, -0.8, 1.1]) / np.exp([0.3, -0.8, 1.1]).sum()
+SCORES = np.eye(3) - CHANCES  # ∇ log softmax, a row per arm of a bandit
+
+
+def draws(size: int) -> list[tuple[float, NDArray, NDArray]]:
+    """Every outcome of `size` pulls of the bandit: probability, rewards, Gram matrix."""
+    outcomes = []
+    for arms in itertools.product(range(3), repeat=size):
+        s = SCORES[list(arms)]
+        outcomes.append((float(np.prod(CHANCES[list(arms)])), ARMS[list(arms)], s @ s.T))
+    return outcomes
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_estimates_for_scores_of_mean_zero_are_unbiased(size: int) -> None:
+    norms, value, gradient = (SCORES**2).sum(1), CHANCES @ ARMS, (CHANCES * ARMS) @ SCORES
+    outcomes = draws(size)
+    second = sum(p * moments.centered_second_moment(r, np.diag(k)) for p, r, k in outcomes)
+    square = sum(p * moments.squared_gradient(r, k) for p, r, k in outcomes)
+    gap = sum(p * moments.covariance(r, np.diag(k)) for p, r, k in outcomes)
+    assert second == pytest.approx(CHANCES @ ((ARMS - value) ** 2 * norms))
+    assert square == pytest.approx(gradient @ gradient)
+    assert gap == pytest.approx(CHANCES @ (ARMS * norms) - value * (CHANCES @ norms))
+
+
+def test_the_covariance_of_one_prompt_is_that_of_all_prompts_at_once() -> None:
+    scores, rewards = probe(11, 4, 6)
+    found = moments.from_gram(gram_of(scores), rewards).per_prompt
+    for p in range(4):
+        assert moments.covariance(rewards[p], (scores[p] ** 2).sum(-1)) == exact(found.tilt[p])
+
+
+def test_with_and_without_the_assumption_of_mean_zero_the_same_is_estimated() -> None:
+    """‖g‖² and Σ₁ over every outcome of four pulls: `none` and 4 ζ₁ assume nothing of E s."""
+    with_it = without_it = np.zeros(2)
+    for p, rewards, gram in draws(4):
+        found = moments._per_prompt(gram[None], rewards[None], np.ones((1, 4), bool))
+        square = moments.squared_gradient(rewards, gram)
+        sigma1 = moments.centered_second_moment(rewards, np.diag(gram)) - square
+        with_it = with_it + p * np.array([square, sigma1])
+        without_it = without_it + p * np.array([found.none[0], found.sigma1[0]])
+    assert with_it == exact(without_it)
