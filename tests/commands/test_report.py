@@ -71,7 +71,7 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
         ([newer], "record of format 99"),
         ([folder, "--out", tmp_path / "file" / "page.html"], "cannot write .*choose another --out"),
         ([folder, "--out", "/proc/page.html"], "cannot write /proc/page.html"),
-        ([folder, "--figures", "/proc/pictures"], "cannot write to /proc/pictures"),
+        ([folder, "--figures", "/proc/pictures"], "cannot write to /proc/pictures.*; choose another --figures"),
     ):
         with pytest.raises(UserError, match=words) as error:
             call(*arguments)

@@ -62,11 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
     print(_text(summary))
     content = numbers(summary)
     if arguments.figures:
-        from grposcope.report.charts import base
+        from grposcope.commands.report import write_figures
         from grposcope.report.sections.dynamics import rendered
 
-        figures = rendered({path.stem: summary}, {}, {}).figures
-        written = base.export(figures, Path(arguments.figures), arguments.format)
+        written = write_figures(rendered({path.stem: summary}, {}, {}).figures, arguments)
         content["figures"] = [str(file) for file in written]
         print(f"{len(written)} figures in {arguments.figures}")
     print(dumps(content))

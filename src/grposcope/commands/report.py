@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
+    from grposcope.report.elements import Figure
     from grposcope.report.page import Document
 
 EXAMPLES = """\
@@ -50,7 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.files import dumps
     from grposcope.formatting import visible
     from grposcope.report import page
-    from grposcope.report.charts import base
     from grposcope.runs import read
 
     runs = [read(path) for path in arguments.runs]
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     for text in content.top.text:
         print(visible(text, 1000))
     if arguments.figures:
-        written = base.export(content.figures, Path(arguments.figures), arguments.format)
+        written = write_figures(content.figures, arguments)
         said["figures"] = [str(path) for path in written]
         print(f"{len(written)} figures in {arguments.figures}")
     if arguments.json:
@@ -82,6 +83,16 @@ def write_page(content: Document, path: Path, flag: str) -> int:
         return page.write(content, path)
     except UserError as error:
         raise UserError(f"{error}; choose another {flag}") from None
+
+
+def write_figures(figures: Sequence[Figure], arguments: argparse.Namespace, kind: str = "") -> list[Path]:
+    """Write figures as `kind` (else as --format says) into the folder of --figures; UserError where that fails."""
+    from grposcope.report.charts import base
+
+    try:
+        return base.export(figures, Path(arguments.figures), kind or arguments.format)
+    except UserError as error:
+        raise UserError(f"{error}; choose another --figures") from None
 
 
 def default_page(run: Path) -> Path:

@@ -95,10 +95,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(_map(step * given["curvature"], momentum, interval))
     print(_text(check, margin, source))
     if arguments.figures:
-        from grposcope.report.charts.base import export
+        from grposcope.commands.report import write_figures
         from grposcope.report.charts.dynamics import stability_map
 
-        (file,) = export([stability_map([rule], ["this setting"])], Path(arguments.figures), "png")
+        (file,) = write_figures([stability_map([rule], ["this setting"])], arguments, "png")
         print(f"stability map: {file}")
     print(dumps({"verdict": check.verdict, **asdict(margin), "threshold_range": check.between, "step": step,
                  "momentum": momentum, "curvature": given["curvature"], "curvature_se": error,

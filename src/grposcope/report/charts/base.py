@@ -1,7 +1,8 @@
 """What all charts share: the theme, the encodings of steps, shares and runs, the hover layer, and export to files.
 
-A chart is made of Altair layers over named data sets, whose columns travel in the `Figure` beside the specification,
-so that Altair checks the specification without walking through the data.
+A chart is a list of Altair layers over named data sets; the columns of those travel in the `Figure`, next to the
+specification, and Altair never sees them. Specifications are validated against the schema of Vega-Lite by the tests
+alone, because validation takes longer than everything else about a chart.
 """
 
 from __future__ import annotations
@@ -155,5 +156,5 @@ def export(figures: Sequence[Figure], folder: Path, kind: str) -> list[Path]:
                 path.write_text(vl_convert.vegalite_to_svg(chart))
             written.append(path)
     except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}; choose another folder for the figures") from None
+        raise UserError(f"cannot write to {folder}: {error.strerror}") from None
     return written
