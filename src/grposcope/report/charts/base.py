@@ -86,7 +86,7 @@ def steps(field: str = "step") -> alt.X:
 @cache
 def share(field: str) -> alt.Y:
     """Vertical encoding of a share, in percent from 0 to 100."""
-    return alt.Y(f"{field}:Q", axis=alt.Axis(format="~%", title=None), scale=alt.Scale(domain=[0, 1]))
+    return alt.Y(f"{field}:Q", axis=alt.Axis(format="~%"), scale=alt.Scale(domain=[0, 1]))
 
 
 def colour(index: int) -> str:

@@ -40,7 +40,7 @@ def curve(
     x, colours = base.steps(), base.run_colours(runs)
     y = alt.Y(
         "mean:Q",
-        axis=alt.Axis(title=None, format=form or alt.Undefined),
+        axis=alt.Axis(format=form or alt.Undefined),
         scale=alt.Scale(**(scale | {"domain": list(domain)} if domain else scale)),
     )
     thick = base.dataset("thick").encode(x, y, colours)

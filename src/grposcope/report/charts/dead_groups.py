@@ -73,7 +73,7 @@ def successes(windows: Windows) -> Figure:
     ticks = list(range(0, group + 1, max(1, group // 4)))
     y = alt.Y(
         "low:Q",
-        axis=alt.Axis(values=ticks, title=None, grid=False),
+        axis=alt.Axis(values=ticks, grid=False),
         scale=alt.Scale(domain=[-0.5, group + 0.5], nice=False),
     )
     darkness = alt.Opacity("share:Q", legend=None, scale=alt.Scale(domain=[0, float(shares.max())], range=[0.03, 1]))

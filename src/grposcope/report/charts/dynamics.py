@@ -41,7 +41,7 @@ def fan(outlooks: Sequence[ForecastSummary], names: Sequence[str]) -> Figure:
     """Rewards, what is expected next with its 50 and 90 % intervals; of a single run the fitted models too."""
     shares = all(float(o.series.reward.min()) >= 0 and float(o.series.reward.max()) <= 1 for o in outlooks)
     x, colours = base.steps(), base.colours("run", base.palette(names))
-    y = alt.Y("value:Q", axis=alt.Axis(title=None, format=".3~g"), scale=alt.Scale(zero=shares, nice=True))
+    y = alt.Y("value:Q", axis=alt.Axis(format=".3~g"), scale=alt.Scale(zero=shares, nice=True))
     ahead = base.dataset("ahead").encode(x, y, colours)
     layers = [
         ahead.mark_area(opacity=0.16).encode(alt.Y("low:Q"), alt.Y2("high")),

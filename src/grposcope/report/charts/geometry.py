@@ -69,7 +69,7 @@ def spectra(probe: ProbeRecord) -> Figure | None:
     )
     y = alt.Y(
         "share:Q",
-        axis=alt.Axis(title=None, values=[0.001, 0.01, 0.1, 1], format="~g"),
+        axis=alt.Axis(values=[0.001, 0.01, 0.1, 1], format="~g"),
         scale=alt.Scale(type="log", domain=[LEAST, 1]),
     )
     colours = base.colours("projection", base.palette(_roles(measured)), alt.Legend(symbolType="stroke", columns=4))
@@ -112,7 +112,7 @@ def ranks(probe: ProbeRecord) -> Figure | None:
     blocks = list(dict.fromkeys(data["block"]))
     least, largest = min(data["rank"]), max(data["rank"])
     x = alt.X("block:O", sort=blocks, axis=alt.Axis(title="block", grid=False, labelAngle=0, labelFlush=False))
-    y = alt.Y("projection:N", sort=_roles(measured), axis=alt.Axis(title=None, grid=False))
+    y = alt.Y("projection:N", sort=_roles(measured), axis=alt.Axis(grid=False))
     darkness = alt.Opacity("rank:Q", legend=None, scale=alt.Scale(domain=[1, largest], range=[0.06, 0.75], clamp=True))
     tips = [
         alt.Tooltip("layer:N"),
@@ -147,7 +147,7 @@ def compared_ranks(probes: Sequence[tuple[str, ProbeRecord]], order: Sequence[st
     if not rows:
         return None
     x = alt.X("block:Q", axis=alt.Axis(title="block", format="d", tickMinStep=1))
-    y = alt.Y("rank:Q", axis=alt.Axis(title=None), scale=alt.Scale(zero=False))
+    y = alt.Y("rank:Q", scale=alt.Scale(zero=False))
     shades = base.palette([label for label, _ in probes], order)
     points = base.dataset("blocks").encode(x, y, base.colours("run", shades))
     tips = [
@@ -182,7 +182,7 @@ def weightings(probe: ProbeRecord) -> Figure | None:
         axis=alt.Axis(title="rank", format="~g", grid=True, tickCount=5),
         scale=alt.Scale(type="log", base=2, nice=False),
     )
-    y = alt.Y("setting:N", sort=[visible(name) for name in names], axis=alt.Axis(title=None, grid=True, labelLimit=110))
+    y = alt.Y("setting:N", sort=[visible(name) for name in names], axis=alt.Axis(grid=True, labelLimit=110))
     colours = base.colours("definition", base.palette(list(DEFINITIONS.values())), alt.Legend(columns=2))
     points = base.dataset("ranks").encode(x, y, colours)
     tips = [alt.Tooltip("setting:N"), alt.Tooltip("definition:N"), alt.Tooltip("shown:N", title="rank (95%)")]
@@ -256,7 +256,7 @@ def baseline(probe: ProbeRecord) -> Figure | None:
         axis=alt.Axis(title="prompts, by gap", labels=False),
         scale=alt.Scale(domain=[0.3, len(gaps) + 0.7], nice=False),
     )
-    y = alt.Y("gap:Q", axis=alt.Axis(title=None))
+    y = alt.Y("gap:Q")
     tips = [
         alt.Tooltip("prompt:N"),
         alt.Tooltip("shown:N", title="b* − mean"),

@@ -137,7 +137,7 @@ def _curve(chart: Chart, runs: Sequence[Run]) -> Figure | None:
     legend = alt.Legend(symbolType="stroke", columns=3) if len(kinds) > 1 and not many else None
     y = alt.Y(
         "value:Q",
-        axis=alt.Axis(title=None, format="~%" if chart.share else alt.Undefined),
+        axis=alt.Axis(format="~%" if chart.share else alt.Undefined),
         scale=alt.Scale(zero=chart.share),
     )
     points = base.dataset("points").encode(base.steps(), y, base.colours("line", base.palette(kinds, order), legend))

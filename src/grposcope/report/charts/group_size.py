@@ -47,7 +47,7 @@ def curve(plans: Mapping[str, Plan], order: Sequence[str]) -> Figure | None:
     most = max(1.25, *(value for row in rows for value in (row[2], row[4]) if value is not None))
     y = alt.Y(
         "needed:Q",
-        axis=alt.Axis(title=None, format=".2~g", tickCount=5),
+        axis=alt.Axis(format=".2~g", tickCount=5),
         scale=alt.Scale(type="log", base=2, domain=[1, most], nice=False),
     )
     colours = base.colours("run", base.palette(list(plans), order))
@@ -94,7 +94,7 @@ def budget(moments: Moments, groups: Sequence[int]) -> Figure | None:
         "totals": columns(("group", "low", "high"), totals),
     }
     x = alt.X("group:O", sort=[str(group) for group in splits], axis=alt.Axis(title="G", labelAngle=0))
-    y = alt.Y("height:Q", stack="zero", axis=alt.Axis(title=None), scale=alt.Scale(zero=True))
+    y = alt.Y("height:Q", stack="zero", scale=alt.Scale(zero=True))
     colours = base.colours("part", PARTS, alt.Legend(symbolType="square", columns=1))
     tips = [alt.Tooltip("group:N", title="G"), alt.Tooltip("part:N"), alt.Tooltip("share:N")]
     bars = base.dataset("parts").mark_bar(opacity=0.85).encode(x, y, colours, alt.Order("order:Q"), tooltip=tips)
@@ -122,7 +122,7 @@ def efficiency(ratios: Mapping[str, Mapping[int, tuple[float, float, float]]], o
     if not rows:
         return None
     data = {"ratios": columns(("run", "group", "ratio", "low", "high", "shown"), rows)}
-    y = alt.Y("ratio:Q", axis=alt.Axis(title=None, format="~g"), scale=alt.Scale(zero=False))
+    y = alt.Y("ratio:Q", axis=alt.Axis(format="~g"), scale=alt.Scale(zero=False))
     points = base.dataset("ratios").encode(_groups("group"), y, base.colours("run", base.palette(list(ratios), order)))
     tips = [
         alt.Tooltip("run:N", title="probe"),
@@ -149,7 +149,7 @@ def blocks(whole: Plan, by_block: Mapping[str, Plan]) -> Figure | None:
     data = {"blocks": columns(("block", *OPTIMUM[1:]), [(name, *_optimum(plan)) for name, plan in known.items()])}
     ticks = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64]
     x = _groups("best", alt.Axis(title="G*", grid=True, format="d", values=ticks, labelOverlap="greedy"))
-    y = alt.Y("block:N", sort=list(known), axis=alt.Axis(title=None, grid=False))
+    y = alt.Y("block:N", sort=list(known), axis=alt.Axis(grid=False))
     shade = alt.when(alt.datum.block == "all").then(alt.value("var(--run-2)")).otherwise(alt.value("var(--run-1)"))
     optima = base.dataset("blocks").encode(x, y, color=shade)
     tips = [alt.Tooltip("block:N"), alt.Tooltip("shown:N", title="G* (95%)")]
@@ -177,7 +177,7 @@ def over_steps(course: Mapping[str, Sequence[tuple[int, Plan]]]) -> Figure | Non
     if len(rows) < 2:
         return None
     data = {"course": columns((*OPTIMUM, "step"), rows)}
-    y = alt.Y("best:Q", axis=alt.Axis(title=None, format="~g"), scale=alt.Scale(type="log", base=2, nice=False))
+    y = alt.Y("best:Q", axis=alt.Axis(format="~g"), scale=alt.Scale(type="log", base=2, nice=False))
     shades = base.palette(list(dict.fromkeys(data["course"]["run"])), list(course))
     points = base.dataset("course").encode(base.steps(), y, base.colours("run", shades))
     tips = [alt.Tooltip("run:N"), alt.Tooltip("step:N"), alt.Tooltip("shown:N", title="G* (95%)")]

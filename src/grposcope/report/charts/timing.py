@@ -37,7 +37,7 @@ def stack(run: Run, parts: Mapping[str, Floats]) -> Figure:
         alt.Tooltip("seconds:Q", format=".3~g", title="seconds per step"),
     ]
     colours = base.colours("phase", {name: SHADES[name] for name in parts}, alt.Legend(symbolType="square"))
-    y = alt.Y("low:Q", axis=alt.Axis(title=None), scale=alt.Scale(zero=True))
+    y = alt.Y("low:Q", scale=alt.Scale(zero=True))
     bars = base.dataset("windows").mark_rect(opacity=0.85)
     bars = bars.encode(base.steps("from"), y, colours, alt.X2("to"), alt.Y2("high"), tooltip=tips)
     text = "Seconds per optimiser step" + (f", mean of {size:,} steps." if size > 1 else ".")
