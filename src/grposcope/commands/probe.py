@@ -175,8 +175,7 @@ def _text(record: ProbeRecord) -> str:
     from grposcope.formatting import number
 
     lines = [
-        f"{geometry.subject(record)}, {geometry.solved(record)}; {record.tokens} tokens, "
-        f"{record.truncated:.0%} of completions cut short",
+        f"{geometry.about(record)} {record.tokens} tokens, {record.truncated:.0%} of completions cut short.",
         f"self-check: the layers' gradients differ from autograd's by {record.self_check:.1e}",
         "",
         f"ranks of the gradients of {len(record.layers)} matrices, their mean; stable rank of the rollouts and tokens",

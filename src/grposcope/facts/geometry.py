@@ -44,6 +44,19 @@ def solved(record: ProbeRecord) -> str:
     return f"mean reward {number(record.solved)}"
 
 
+def about(record: ProbeRecord) -> str:
+    """What was probed, how much of it was solved, and under which objective."""
+    return f"{subject(record)}, {solved(record)}; objective {visible(record.recipe)}. In brackets: 95% intervals."
+
+
+def brief(record: ProbeRecord) -> str:
+    """A probe in one sentence, to compare it with others."""
+    return (
+        f"{subject(record)}. Stable rank {ranged(record.rank('stable'))}; the top 5% of tokens hold "
+        f"{percent(record.token_sparsity['top_5'])}; baseline: {visible(record.baseline.verdict, 400)}."
+    )
+
+
 def caveats(record: ProbeRecord) -> list[str]:
     """What was not measured, a sentence each."""
     said = []

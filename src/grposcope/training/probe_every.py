@@ -1,7 +1,7 @@
 """Geometry of the gradient every few steps while training, from the batch in use.
 
-Measured where a batch is fresh, so that the gradient is the one of the update to come (without KL term and entropy
-bonus). It draws no random number of the run and changes neither weights nor gradients: the run stays
+A batch is measured while it is fresh, so that the gradient is the one of the coming update (without KL term and
+entropy bonus). A probe draws no random number of the run and changes neither weights nor gradients: the run stays
 the same bit for bit.
 """
 
@@ -27,7 +27,7 @@ def due(config: TrainConfig, step: int) -> bool:
 
 
 def measure(step: int, setup: Setup, batch: Batch, lr: float) -> tuple[dict[str, float], str]:
-    """The metrics `geometry/…` and `seconds_probe` of a batch that is fresh at `step`, and why if they are all NaN."""
+    """The metrics `geometry/…` and `seconds_probe` of a fresh batch; and the reason where they are all NaN, else ""."""
     began, why, config = time.perf_counter(), "", setup.config
     try:
         metrics = geometry.step_metrics(

@@ -45,13 +45,14 @@ def section(runs: Sequence[Run]) -> Section | None:
             sizes = token_sizes(record)
         except UserError as error:
             sizes, notes = (np.empty(0), np.empty(0)), [f"{error}."]
-        text += [*([f"{label}:"] if len(runs) > 1 else []), *verdicts(record), *notes]
+        said = [geometry.about(record), *(fact.sentence for fact in geometry.facts(record)), *geometry.caveats(record)]
+        text += [*([f"{label}:"] if len(runs) > 1 else []), *said, *notes]
         parts = (("score norm²", sizes[0] ** 2), ("credit |w| × score norm", sizes[1]))
         drawn += [charts.spectra(record), charts.ranks(record), charts.weightings(record),
                   charts.tokens(parts, "How few tokens carry it", _TOKENS), charts.baseline(record)]  # fmt: skip
         tables += [t for t in (_weightings(record), _layers(record), _statistics(record)) if t is not None]
     else:
-        text += [f"{label}: {geometry.subject(record)}. {_brief(record)}" for label, _, record in probes]
+        text += [f"{label}: {geometry.brief(record)}" for label, _, record in probes]
         tables.append(_compared(probes))
         drawn.append(charts.compared_ranks([(label, record) for label, _, record in probes], labels(runs)))
         drawn.append(_compared_tokens(probes, labels(runs)))
@@ -69,28 +70,11 @@ _TOKENS = (
 )
 
 
-def verdicts(record: ProbeRecord) -> list[str]:
-    """What a probe measured, a paragraph each; "cannot tell" with the reason where it did not."""
-    about = (
-        f"{geometry.subject(record)}, {geometry.solved(record)}; objective {visible(record.recipe)}. In brackets: "
-        "95% intervals."
-    )
-    return [about, *(fact.sentence for fact in geometry.facts(record)), *geometry.caveats(record)]
-
-
 def token_sizes(record: ProbeRecord) -> tuple[Floats, Floats]:
     """Score norms and |weight| × score norm of all tokens, (tokens,) each; empty without tokens.jsonl."""
     rows = record.read_rollouts()
     norms, masses = (np.array([v for row in rows for v in getattr(row, name)], float) for name in ("norm", "mass"))
     return norms[np.isfinite(norms)], masses[np.isfinite(masses)]
-
-
-def _brief(record: ProbeRecord) -> str:
-    verdict = visible(record.baseline.verdict, 400)
-    return (
-        f"Stable rank {ranged(record.rank('stable'))}; the top 5% of tokens hold "
-        f"{percent(record.token_sparsity['top_5'])}; baseline: {verdict}."
-    )
 
 
 def _weightings(record: ProbeRecord) -> PageTable | None:
