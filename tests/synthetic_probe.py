@@ -1,4 +1,4 @@
-"""Made-up probes in the format that `grposcope probe --out` writes, from scores that are known.
+"""Synthetic probes in the format that `grposcope probe --out` writes, from scores that are known.
 
 Gram, rewards, dead groups and tokens belong to each other; ranks and sparsity are plausible numbers.
 """
@@ -47,7 +47,7 @@ def make(
 ) -> Path:
     """Write a probe into `folder` and return it.
 
-    texts: completions; gradients: names of its settings; content: entries of probe.json to change.
+    texts: completions; gradients: names of its weightings; content: entries of probe.json to change.
     """
     rng = np.random.default_rng(seed)
     names = layer_names(blocks)

@@ -51,7 +51,7 @@ def test_results_come_in_order_in_this_thread_though_the_first_is_done_last() ->
 
 
 def test_when_too_many_wait_one_is_done_here() -> None:
-    """The others do not begin before this thread has worked."""
+    """The background threads wait until this thread has processed a parameter."""
     here, where, worked = threading.current_thread(), {}, threading.Event()
 
     def work(one: Score) -> str:

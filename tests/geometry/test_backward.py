@@ -19,7 +19,7 @@ from grposcope.records import Rollouts
 def scores(
     model: Any, rollouts: Rollouts, weights: Tensor | None = None, temperature: float = 1.0
 ) -> dict[str, Tensor]:
-    """All S (B, R, C), oriented like the parameters."""
+    """Per-rollout gradients S (B, R, C) of every parameter, oriented like it."""
     found: dict[str, Tensor] = {}
 
     def keep(score: Score) -> None:
@@ -53,7 +53,7 @@ def test_scores_are_those_of_a_backward_per_rollout(family: str, weighted: bool)
 
 
 def test_scores_are_those_of_torch_func() -> None:
-    """Per-example gradients by vmap over a linear network, the independent way to the same numbers."""
+    """`torch.func.grad` of each rollout, an independent way to the same numbers."""
     model, rollouts = build("llama"), batch()
     names = [n for n, _ in model.named_parameters()]
 
@@ -272,7 +272,7 @@ def test_gradients_that_were_there_stay() -> None:
 
 @pytest.mark.parametrize("rollouts", [4, 40])
 def test_products_in_float32_pieces_are_near_those_in_float64(rollouts: int) -> None:
-    """Relative to the norms, 1e-6: a float32 product of 5,000 entries alone may be off by 5,000 · 6e-8 = 3e-4."""
+    """Errors stay below 1e-6 of the norms; one float32 product of 5,000 entries may be off by 5,000 · 6e-8 = 3e-4."""
     block = torch.randn(rollouts, 7, 733, generator=torch.Generator().manual_seed(0))
     flat = block.double().flatten(1)
     exact = flat @ flat.mT

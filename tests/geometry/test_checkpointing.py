@@ -1,4 +1,4 @@
-"""Activations made again in the backward pass: the same numbers, from what was kept of the linear layers."""
+"""Activations recomputed in the backward pass: the same numbers, with the outputs of linear layers kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grposcope.geometry.score import Score
 
 
 def scores(model: Any) -> dict[str, Tensor]:
-    """All S by parameter."""
+    """Per-rollout gradients S (B, R, C) of every parameter."""
     found: dict[str, Tensor] = {}
 
     def keep(score: Score) -> None:
@@ -34,7 +34,7 @@ def test_blocks_are_found_and_give_the_same_scores(family: str, monkeypatch: pyt
         torch.testing.assert_close(again[name], stack)
 
 
-def test_linear_layers_are_not_multiplied_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_of_linear_layers_are_not_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     model, counts, real = build("llama"), [0], hooks._product
 
     def counted(*arguments: Any) -> Tensor:
@@ -47,7 +47,7 @@ def test_linear_layers_are_not_multiplied_again(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])  # without and with biases
-def test_a_layer_used_twice_in_a_block_is_done_again(family: str) -> None:
+def test_a_layer_used_twice_in_a_block_is_recomputed(family: str) -> None:
     model, rollouts = build(family), batch()
     attention = model.model.layers[0].self_attn
     attention.o_proj = attention.q_proj
@@ -57,7 +57,7 @@ def test_a_layer_used_twice_in_a_block_is_done_again(family: str) -> None:
             torch.testing.assert_close(found[name][row].reshape(gradient.shape), gradient, msg=name)
 
 
-def test_an_output_that_was_written_over_is_made_again() -> None:
+def test_an_output_that_was_overwritten_is_recomputed() -> None:
     class Doubled(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.mul_(2)
@@ -120,7 +120,7 @@ def test_blocks_whose_input_has_no_gradient_are_measured(frozen: str) -> None:
 
 
 def test_a_gradient_that_comes_in_by_name_is_not_lost() -> None:
-    """A block of which an argument with a gradient is named is checkpointed in the way that knows it."""
+    """A block with a gradient in a keyword argument is checkpointed without reentrance, which supports it."""
 
     def forward(x: Tensor, *, y: Tensor) -> Tensor:
         return x * y

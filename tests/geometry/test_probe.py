@@ -1,4 +1,4 @@
-"""The whole probe: its numbers against a backward per rollout, both tiers, settings, bad input, interruption."""
+"""The whole probe: its numbers against a backward per rollout, both tiers, weightings, bad input, interruption."""
 
 from __future__ import annotations
 

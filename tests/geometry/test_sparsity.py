@@ -1,4 +1,4 @@
-"""Sparsity measures in closed form, updates that bfloat16 shows."""
+"""Sparsity measures in closed form, sampled measures within their errors, updates that change a bfloat16 weight."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_standard_errors_of_a_sample_are_as_large_as_its_errors(monkeypatch: pyt
 
 
 def test_a_sample_meets_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every 128th entry of a matrix with 576 columns is of nine columns; what those hold must not stand for all."""
+    """Every 128th entry of a matrix with 576 columns lies in nine columns; a sample must not come from those alone."""
     monkeypatch.setattr(sparsity, "SAMPLE", 16384)
     gradient = torch.ones(128 * 16384 // 576, 576)
     gradient[:, ::64] = 10.0

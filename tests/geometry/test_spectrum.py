@@ -128,7 +128,7 @@ def test_bounds_enclose_every_spectrum_with_those_leading_values(values: list[fl
 
 
 def test_the_rest_is_spread_over_values_known_too_low() -> None:
-    """Ritz values 1 and 0.1 of a spectrum 1, 0.4, 0.4, 0.4: the upper bounds must not take 0.1 at its word."""
+    """Ritz values 1 and 0.1 of a spectrum 1, 0.4, 0.4, 0.4: the upper bounds must allow for the error of the second."""
     true = np.array([1.0, 0.4, 0.4, 0.4])
     found = spectrum.bounds(np.array([1.0, 0.1]), np.array([0.0, 0.3]), 4, float(np.linalg.norm(true)))
     for name in ("participation", "entropy_sq"):
