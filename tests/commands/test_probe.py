@@ -17,7 +17,7 @@ from grposcope.commands import probe, probe_model
 from grposcope.errors import UserError
 from grposcope.geometry import spectrum
 from grposcope.geometry.layers import LayerMeasurements, Measurement
-from grposcope.objectives import recipes
+from grposcope.objectives import advantages, recipes
 from grposcope.runs import read
 from grposcope.runs.probe import read_gram
 from grposcope.tasks.base import grade
@@ -110,6 +110,19 @@ def test_out_and_the_task_can_be_others(run: Path, tmp_path: Path) -> None:
     source.complete(given)
     assert (given.task, given.reward, given.max_tokens, given.temperature) == ("arithmetic", None, None, 1.0)
     assert probe._folder(str(tmp_path / "else"), source.place) == tmp_path / "else"
+
+
+def test_the_advantage_is_that_of_the_run_unless_another_recipe_is_asked_for(run: Path) -> None:
+    source = probe_model.find(str(run))
+    source = dataclasses.replace(source, settings={**source.settings, "advantage": "leave_one_out"})
+    given, other, own = (
+        arguments("--model", str(run), *flags) for flags in ((), ("--recipe", "grpo"), ("--advantage", "none"))
+    )
+    for one in (given, other, own):
+        source.complete(one)
+    assert (given.advantage, other.advantage, own.advantage) == ("leave_one_out", None, "none")
+    assert probe._objective(given).advantage is advantages.leave_one_out
+    assert probe._objective(other) is recipes.GRPO
 
 
 def test_models_that_a_run_does_not_have(run: Path, tmp_path: Path) -> None:

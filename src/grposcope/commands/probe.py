@@ -14,6 +14,7 @@ from grposcope.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.geometry.probe import Probe
+    from grposcope.objectives import Objective
     from grposcope.policies import Policy
     from grposcope.runs.probe import ProbeRecord
     from grposcope.training.resumable_rollouts import DrawnRollouts
@@ -34,7 +35,7 @@ RANKS = ("stable", "participation", "entropy_sq", "energy_90", "energy_99", "thr
 def add(commands: Any) -> None:
     """Add the command to the subparsers of `grposcope`."""
     from grposcope.credit import SOURCES
-    from grposcope.objectives import recipes
+    from grposcope.objectives import advantages, recipes
 
     command = commands.add_parser(
         "probe",
@@ -59,6 +60,9 @@ def add(commands: Any) -> None:
     gradient.add_argument(
         "--recipe", choices=tuple(recipes.ALL), help="the objective (default: that of the run, else grpo)"
     )
+    gradient.add_argument("--advantage", choices=tuple(advantages.ALL),
+                          help="what a rollout's reward is compared with (default: that of the run, else the "
+                               "recipe's)")  # fmt: skip
     gradient.add_argument("--also", default="", metavar="TEXT", help="further recipes, with commas between them")
     gradient.add_argument("--credit", choices=tuple(SOURCES),
                           help="credit per rollout, or per verified step (default: that of the run, else "
@@ -109,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         measured = probe.probe(
             model,
             drawn.rollouts,
-            recipes.ALL[arguments.recipe].at_length(limit),
+            _objective(arguments).at_length(limit),
             credit=arguments.credit,
             temperature=arguments.temperature,
             tier=arguments.tier,
@@ -228,12 +232,21 @@ def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
     return sweep, also
 
 
+def _objective(arguments: argparse.Namespace) -> Objective:
+    """The recipe, with the advantage asked for."""
+    from grposcope.objectives import advantages, recipes
+
+    recipe = recipes.ALL[arguments.recipe]
+    if arguments.advantage is None:
+        return recipe
+    return replace(recipe, advantage=advantages.ALL[arguments.advantage].function)
+
+
 def _draw(arguments: argparse.Namespace, model: str, folder: Path | None) -> tuple[Policy, int, DrawnRollouts]:
     """The policy, its longest completion, and graded rollouts."""
     import torch
 
     from grposcope import policies, tasks
-    from grposcope.objectives import recipes
     from grposcope.training import resumable_rollouts
     from grposcope.training.sampler import Sampling
 
@@ -253,7 +266,7 @@ def _draw(arguments: argparse.Namespace, model: str, folder: Path | None) -> tup
     drawn = resumable_rollouts.draw(
         policy,
         task,
-        replace(recipes.ALL[arguments.recipe], resample_dead=False, overlong=0.0),
+        replace(_objective(arguments), resample_dead=False, overlong=0.0),
         Sampling(limit, arguments.temperature),
         (arguments.prompts, arguments.group),
         arguments.seed,

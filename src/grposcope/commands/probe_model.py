@@ -14,11 +14,14 @@ from grposcope.runs.native import schema
 from grposcope.training import checkpoint as checkpoints
 
 DEFAULTS: Mapping[str, Any] = {"task": "arithmetic", "reward": None, "max_tokens": None, "temperature": 1.0,
-                               "recipe": "grpo", "credit": "outcome"}  # fmt: skip
+                               "recipe": "grpo", "advantage": None, "credit": "outcome"}  # fmt: skip
 """Settings that are those of the run where their flag is not given, and their values without a run."""
 
 OF_TASK = ("reward", "max_tokens")
 """Settings that belong to the task, so that the run decides them for its own task only."""
+
+OF_RECIPE = ("advantage",)
+"""Settings that belong to the recipe, so that the run decides them for its own recipe only."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,9 @@ class ModelSource:
 
     def complete(self, arguments: argparse.Namespace) -> None:
         """Set the flags that were not given: to the run's settings, else to DEFAULTS."""
-        other_task = arguments.task is not None
+        others = (OF_TASK if arguments.task is not None else ()) + (OF_RECIPE if arguments.recipe is not None else ())
         for name, default in DEFAULTS.items():
-            recorded = None if other_task and name in OF_TASK else self.settings.get(name)
+            recorded = None if name in others else self.settings.get(name)
             if getattr(arguments, name) is None:
                 setattr(arguments, name, default if recorded is None else recorded)
 

@@ -1,4 +1,4 @@
-"""Where a run's metrics go as they are made, beside its record: TensorBoard, Weights & Biases, trackio, the terminal.
+"""Where metrics go as they are made, in addition to the record: TensorBoard, Weights & Biases, trackio, the terminal.
 
 A logger is a function in LOGGERS that opens it; each uses its own library, imported only when asked for.
 """

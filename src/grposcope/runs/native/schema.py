@@ -85,11 +85,11 @@ class RunConfig:
             return value if isinstance(value, kind) and not isinstance(value, bool) and value else default
 
         model, window = part("model", dict, {}), part("window", int, 1)
-        own = {f.name for f in fields(RunConfig)}
+        known = {f.name for f in fields(RunConfig)}
         return RunConfig(
             settings=part("settings", dict, {}),
             model=ModelInfo(str(model.get("name") or ""), str(model.get("class") or ""), model.get("parameters")),
-            resolved={name: value for name, value in document.items() if name not in own},
+            resolved={name: value for name, value in document.items() if name not in known},
             environment=part("environment", dict, {}),
             started=part("started", str, ""),
             engine=part("engine", str, "grposcope"),
@@ -101,7 +101,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class StepRow:
-    """A line of steps.jsonl but for its time; docs/record.md has units and definitions, NaN is a number that is not.
+    """A line of steps.jsonl but for its time. docs/record.md has units and definitions; NaN where there is no value.
 
     reward to truncated, and tokens, are of the batch of rollouts in use; kl to rollouts_trained of the update.
     """
