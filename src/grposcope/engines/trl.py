@@ -1,13 +1,13 @@
-"""One line in TRL: a callback that records a run of GRPOTrainer in our format, judges it as it goes, and may stop it.
+"""A callback for TRL that records a run of GRPOTrainer in our format, diagnoses it as it goes, and may stop it.
 
     from grposcope.engines.trl import GRPOscopeCallback
 
     trainer = GRPOTrainer(…, callbacks=[GRPOscopeCallback()])
 
 The record is OUTPUT_DIR/grposcope, readable during and after the run: `grposcope watch`, `report`, `diagnose`. Only the
-main process writes. A failure of the callback is said once and never ends the training. Judging costs time, so it is
-kept to a share of it (BUDGET); what the record proves at once, a loss that is not finite, does not wait.
-TRL shows a callback means only; single rewards are taken from the files that log_completions=True writes.
+main process writes. A failure of the callback is reported once and never ends the training. The time for diagnosis is
+kept to a share of the run's (BUDGET), except that a loss that is not finite is diagnosed at once. TRL shows a callback
+only means; single rewards are taken from the files that log_completions=True writes.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from grposcope.runs.trainers import trl_completions
 from grposcope.runs.trainers.trl import COMPONENT, TRL
 
 BUDGET = 0.005
-"""Share of the run's time that judging it may take, at most."""
+"""Largest share of the run's time that its diagnosis may take."""
 
 FIRST = 0.2
-"""Seconds that the first look is taken to cost, so that it is not made before it fits the budget."""
+"""Seconds that the first diagnosis is assumed to cost, so that it waits until it fits the budget."""
 
 URGENT = ("loss", "policy_loss", "grad_norm", "reward")
-"""Metrics that are judged at once when they stop being finite."""
+"""Metrics that are diagnosed at once when they stop being finite."""
 
 LINE = 1000
-"""Characters of a verdict or an alarm on the terminal, at most."""
+"""Largest number of characters of a verdict or an alarm on the terminal."""
 
 logger = logging.getLogger("grposcope")
 
 
 def _harmless(event: Callable[..., None]) -> Callable[..., None]:
-    """An event of the main process whose failure is said once, ends the record, and leaves the training alone."""
+    """Wrap an event of the main process: its failure is reported once and ends the record, never the training."""
 
     @functools.wraps(event)
     def guarded(self: GRPOscopeCallback, args: Any, state: Any, control: Any, **more: Any) -> None:
@@ -74,11 +74,11 @@ def _harmless(event: Callable[..., None]) -> Callable[..., None]:
 
 
 class GRPOscopeCallback(TrainerCallback):
-    """Records, judges, warns once per onset, and stops the run at the modes of `stop_on`.
+    """Records the run, diagnoses it, warns once per onset of a failure, and stops it at the modes of `stop_on`.
 
     folder: of the record, OUTPUT_DIR/grposcope by default. stop_on: modes of docs/diagnosis.md, such as
     ("non-finite", "kl blow-up"), or ("flagged",) for any failure. webhook: URL that gets a JSON document per alarm.
-    UserError for a mode or URL that is none. seconds: what the callback has cost so far.
+    UserError for an unknown mode or an invalid URL. seconds: time that the callback has taken so far.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class GRPOscopeCallback(TrainerCallback):
 
     @_harmless
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Open the record: a new one, or the one of a run that is resumed, cut back to its checkpoint."""
+        """Open a new record, or that of a run that is resumed, cut back to its checkpoint."""
         folder = self.folder or Path(args.output_dir) / "grposcope"
         self._settings = trl_record.settings(args, state)
         self._names: dict[tuple[str, ...], list[str]] = {}
@@ -146,7 +146,7 @@ class GRPOscopeCallback(TrainerCallback):
 
     @_harmless
     def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Write what the last step logged, and judge the run if it is time."""
+        """Write what the last step logged, and diagnose the run if it is due."""
         self._flush(args, state)
 
     @_harmless
@@ -156,14 +156,14 @@ class GRPOscopeCallback(TrainerCallback):
 
     @_harmless
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Have the record on the disk, as the checkpoint is."""
+        """Flush the record to the disk, since the checkpoint is there too."""
         self._flush(args, state)
         if self._record is not None:
             self._record.sync()
 
     @_harmless
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Judge the whole run, close the record, and print the verdict."""
+        """Diagnose the whole run, close the record, and print the verdict."""
         if self._record is None:
             return
         self._flush(args, state, judge=False)
@@ -187,7 +187,7 @@ class GRPOscopeCallback(TrainerCallback):
                 _say(f"grposcope: {line}")
 
     def _flush(self, args: Any, state: Any, judge: bool = True) -> None:
-        """Write the row that waits, and its groups; then judge, if it is time."""
+        """Write the pending row and its groups; then diagnose the run, if that is due."""
         row, self._row = self._row, {}
         if self._record is None or not row or row["step"] <= self._written:
             return
@@ -206,7 +206,7 @@ class GRPOscopeCallback(TrainerCallback):
             self._pace.spent(time.perf_counter() - began)
 
     def _name(self, values: Mapping[str, float]) -> list[str]:
-        """Learn our names of TRL's keys; version and settings decide where a key has had several meanings."""
+        """Our names of TRL's keys, by version and settings where a key has had several meanings; cached."""
         columns = {key: np.array([value]) for key, value in values.items()}
         defined, _ = TRL.definitions(columns, self._settings, self._settings["window"])
         names = self._names[tuple(values)] = [defined.get(key, key) for key in values]
@@ -243,7 +243,7 @@ class GRPOscopeCallback(TrainerCallback):
             self._record.evaluation({"step": step, **row})
 
     def _judge(self) -> Run:
-        """Diagnose the record, and say what is new; the run as it was read."""
+        """Diagnose the record and raise new alarms; returns the run as it was read."""
         assert self._record is not None
         run = read(self._record.folder)
         for alarm in self._alarms.look(run):
@@ -263,7 +263,7 @@ def _is_not_finite(value: Any) -> bool:
 
 
 def _say(line: str, level: int = logging.INFO) -> None:
-    """To the log, and to the terminal above the progress bar unless the log is shown there already."""
+    """Write a line to the log, and to the terminal above the progress bar unless the log is shown there."""
     handlers, place = [], logger
     while place is not None:
         handlers += place.handlers
@@ -281,12 +281,12 @@ def _say(line: str, level: int = logging.INFO) -> None:
 
 
 def _anywhere(here: bool, args: Any) -> bool:
-    """Whether it is so in any of the processes that train together; all of them have to ask."""
+    """Whether `here` is true in any of the processes that train together; all of them have to call this."""
     import torch
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return here
-    said = torch.tensor([float(here)], device=args.device)
-    dist.all_reduce(said, op=dist.ReduceOp.MAX)
-    return bool(said.item())
+    anywhere = torch.tensor([float(here)], device=args.device)
+    dist.all_reduce(anywhere, op=dist.ReduceOp.MAX)
+    return bool(anywhere.item())

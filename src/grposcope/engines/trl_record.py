@@ -1,7 +1,7 @@
-"""The record of a run of TRL: what it says of the run, and how it begins, goes on after a resume, or makes room.
+"""The record of a TRL run: its configuration, its beginning, and its continuation after a resume.
 
-A run that is resumed from checkpoint-N has its record cut back to step N, since TRL does the later steps again. A run
-that begins in a folder with the record of an earlier one has that renamed to grposcope-1, -2, …: nothing is deleted.
+When a run is resumed from checkpoint-N, its record is cut back to step N, since TRL repeats the later steps. When a run
+begins in a folder with the record of an earlier run, that record is renamed to grposcope-1, -2, …: nothing is deleted.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from grposcope.runs.native.schema import LINES, ModelInfo, RunConfig
 from grposcope.runs.trainers.trl import TRL
 
 ALARMS = "alarms.jsonl"
-"""File of the record with the alarms, a line each."""
+"""Name of the file with the alarms, a line each."""
 
 _STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
 def settings(args: Any, state: Any) -> dict[str, Any]:
-    """The trainer's settings under our names, and `window`, the steps that each row is the mean over."""
+    """Settings of the trainer under our names, and `window`, the number of steps that each row is the mean over."""
     every = args.logging_steps if isinstance(args.logging_steps, int) and args.logging_steps >= 1 else 1
     known: dict[str, Any] = {"trainer": "rloo" if "RLOO" in type(args).__name__ else "grpo", "window": every}
     with contextlib.suppress(PackageNotFoundError):
@@ -42,13 +42,13 @@ def settings(args: Any, state: Any) -> dict[str, Any]:
 
 
 def begin(folder: Path, args: Any, known: Mapping[str, Any], model: Any) -> tuple[RunWriter, str]:
-    """The record of a new run, and what became of an earlier one, if there was one."""
-    said = _set_aside(folder)
-    return RunWriter.create(folder, _about(args, known, model)), said
+    """The record of a new run, and a sentence on where the record of an earlier run is now, if there was one."""
+    renamed = _rename_earlier(folder)
+    return RunWriter.create(folder, _configuration(args, known, model)), renamed
 
 
 def go_on(folder: Path, step: int) -> tuple[RunWriter, list[Alarm], int]:
-    """The record of a run that is resumed at `step`, cut back to it; its alarms and its rows up to then."""
+    """The record of a run that is resumed at `step`, cut back to it; its alarms and its number of rows up to then."""
     sizes, rows = _sizes(folder, step)
     raised = _alarms(folder, step)
     record = RunWriter.reopen(folder, sizes, step)
@@ -66,8 +66,8 @@ def _line(alarm: Alarm) -> str:
     return dumps(asdict(alarm)) + "\n"
 
 
-def _about(args: Any, known: Mapping[str, Any], model: Any) -> RunConfig:
-    """What config.json holds; TRL replaces tokens in its arguments by their names."""
+def _configuration(args: Any, known: Mapping[str, Any], model: Any) -> RunConfig:
+    """The content of config.json. (TRL itself replaces access tokens in its arguments by their names.)"""
     logged = {key: value for key, value in args.to_dict().items() if value is not None}
     name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
     groups = "from completions/" if args.log_completions else "not recorded: log_completions is off"
@@ -83,7 +83,7 @@ def _about(args: Any, known: Mapping[str, Any], model: Any) -> RunConfig:
     )
 
 
-def _set_aside(folder: Path) -> str:
+def _rename_earlier(folder: Path) -> str:
     """Rename the record of an earlier run; a sentence about it, empty if there is none."""
     if not (folder / "config.json").exists():
         return ""
@@ -93,7 +93,7 @@ def _set_aside(folder: Path) -> str:
 
 
 def _sizes(folder: Path, step: int) -> tuple[dict[str, int], int]:
-    """Bytes of each file of lines up to the last complete line of `step`; rows of steps.jsonl until there."""
+    """Size in bytes of each file up to its last complete line of `step`, and the number of rows of steps.jsonl."""
     sizes, rows = dict.fromkeys(LINES, 0), 0
     for name in LINES:
         with contextlib.suppress(FileNotFoundError), (folder / f"{name}.jsonl").open("rb") as file:
@@ -107,7 +107,7 @@ def _sizes(folder: Path, step: int) -> tuple[dict[str, int], int]:
 
 
 def _alarms(folder: Path, step: int) -> list[Alarm]:
-    """The alarms that were raised up to `step`; what is no alarm, such as a half-written line, is left out."""
+    """The alarms that were raised up to `step`; lines that hold no alarm, such as a half-written one, are left out."""
     alarms = []
     with contextlib.suppress(FileNotFoundError):
         for line in (folder / ALARMS).read_text("utf-8", "replace").split("\n"):

@@ -120,8 +120,8 @@ _GEOMETRY = (
            "probe in ten", "down"),
     Metric("seconds_probe", "Probe", "s", "time to measure the geometry; only on steps where it was", "down"),
 )  # fmt: skip
-"""What `--probe-every` adds: the policy gradient of the recipe without KL term and entropy bonus, on a few prompts
-that have one. Absent on other steps, NaN where nothing can be said."""
+"""Metrics of steps whose geometry was probed: the policy gradient of the recipe, without KL and entropy terms, on a few
+prompts that have one. Absent on other steps; NaN where the gradient is zero or the quantity is not defined."""
 
 _LOGGED = (
     Metric("reward_std_batch", "Reward spread of the batch", "",

@@ -31,15 +31,15 @@ from grposcope.runs.columns import leaves
 from grposcope.runs.run import Bools, Floats, Ints
 
 TEMPLATES = 8
-"""Templates in one piece beyond which parsing line by line is no slower."""
+"""Number of templates in one piece beyond which parsing line by line is as fast."""
 
 WORDS = {
     b"null": math.nan, b"NaN": math.nan, b"Infinity": math.inf, b"-Infinity": -math.inf, b"true": 1.0, b"false": 0.0,
 }  # fmt: skip
-"""Values that are no digits."""
+"""Numbers that are not written in digits."""
 
 LONGEST = 200
-"""Bytes of a text beyond which a line is better parsed: that is fast for long texts."""
+"""Length in bytes of a text beyond which its line is parsed by itself, which is fast for long texts."""
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"(?P<key>\s*:)?|-?\d[\d.eE+-]*|-?Infinity|NaN|null|true|false')
 
@@ -48,10 +48,10 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Template:
-    """What lines of a template share.
+    """What the lines of one template have in common, K values each.
 
-    names (K,): keys of the values. literals (K + 1,): what stands around them. quotes (K,): those in a value, 0 for
-    numbers.
+    names (K,): keys of the values. literals (K + 1,): the text around the values. quotes (K,): number of quotes in a
+    value, 0 for numbers.
     """
 
     names: tuple[str, ...]
@@ -61,7 +61,7 @@ class Template:
 
 @dataclass(frozen=True)
 class Block:
-    """N lines as columns: numbers (N,), NaN where a line has none, and texts, N of them, None where it has none."""
+    """N lines as columns: numbers (N,), NaN where a line has none, and lists of N texts, None where it has none."""
 
     columns: dict[str, Floats]
     texts: dict[str, list[str | None]]
@@ -69,10 +69,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Marks:
-    """Where lines and quotes are in a text of whole lines.
+    """Positions of N lines and Q double quotes in a text.
 
-    starts, ends (N,): of the lines, an end being the newline. quotes (Q,); before (N,): those ahead of a line; inside
-    (N,): those in it.
+    starts, ends (N,): first byte and newline of each line. quotes (Q,): positions of the quotes. before (N,): number of
+    quotes ahead of a line. inside (N,): number of quotes in a line.
     """
 
     starts: Ints
@@ -83,7 +83,7 @@ class Marks:
 
 
 def marks(text: Bytes) -> Marks:
-    """The lines and double quotes of a text whose last line has its newline too."""
+    """Positions of the lines and quotes of a text whose last line ends with a newline, too."""
     ends, quotes = np.flatnonzero(text == ord("\n")), np.flatnonzero(text == ord('"'))
     starts = np.append(0, ends[:-1] + 1)
     before = np.searchsorted(quotes, starts)
@@ -91,7 +91,7 @@ def marks(text: Bytes) -> Marks:
 
 
 def table(data: bytes, unwrap: str = "") -> Block | None:
-    """The lines of `data`, each with its newline; None if there is more than numbers and short texts in them.
+    """Columns of the lines of `data`, each with its newline; None if they hold more than numbers and short texts.
 
     Nested objects become keys joined by "/"; fields of the object `unwrap` have no prefix.
     """
@@ -130,7 +130,7 @@ def table(data: bytes, unwrap: str = "") -> Block | None:
 
 
 def learn(line: bytes, unwrap: str = "") -> Template | None:
-    """The template of a line, its newline included; None if it is no object of numbers and short texts."""
+    """The template of a line with its newline; None if it is not an object of numbers and short texts."""
     try:
         row = json.loads(line.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError):
@@ -153,7 +153,7 @@ def learn(line: bytes, unwrap: str = "") -> Template | None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object without a key that occurs twice, so that its values are in the order of the text."""
+    """The pairs as a dict; ValueError if a key occurs twice, which would change the order of the values."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key occurs twice")
@@ -161,7 +161,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def edges(literals: tuple[bytes, ...], quotes: tuple[int, ...], seen: Marks, rows: Ints) -> Ints:
-    """Where literals and values must begin in turn, and the end of the last literal, in the lines `rows`: (N, 2K + 2).
+    """Positions (N, 2K + 2) in the lines `rows` (N,) where literals and values must begin in turn, and the end.
 
     quotes (K,): how many a value has; how many the last one has does not matter. All literals but the last have some.
     """
@@ -177,7 +177,7 @@ def edges(literals: tuple[bytes, ...], quotes: tuple[int, ...], seen: Marks, row
 
 
 def fit(data: bytes, places: Ints, literals: tuple[bytes, ...]) -> Bools:
-    """Which lines (N,) have all `literals` where their edges (N, 2K + 2) say, and something in between."""
+    """Whether each line (N,) has all `literals` at the positions `places` (N, 2K + 2), with something between them."""
     there: Bools = np.asarray((places[:, 2::2] > places[:, 1:-1:2]).all(1))
     if not there.any():
         return there
@@ -189,18 +189,18 @@ def fit(data: bytes, places: Ints, literals: tuple[bytes, ...]) -> Bools:
 
 
 def pieces(data: bytes, places: Ints, kind: Any = None, valid: pa.Buffer | None = None) -> pa.Array:
-    """What lies between successive edges (N, 2K + 2), all in one array; between two rows it means nothing."""
+    """The bytes between successive positions (N, 2K + 2) as one flat array; entries between rows are arbitrary."""
     offsets = pa.py_buffer(np.ascontiguousarray(places))
     return pa.Array.from_buffers(kind or pa.large_binary(), places.size - 1, [valid, offsets, pa.py_buffer(data)])
 
 
 def taken(cut: pa.Array, which: Ints) -> pa.Array:
-    """The pieces `which`, in that order; pa.array of an array of NumPy would import pandas."""
+    """The entries `which` of an array, in that order. (pa.array of a NumPy array would import pandas.)"""
     return cut.take(pa.Array.from_buffers(pa.int64(), which.size, [None, pa.py_buffer(np.ascontiguousarray(which))]))
 
 
 def _numbers(text: Bytes, data: bytes, places: Ints, which: Bools, bent: Ints) -> Floats | None:
-    """The values `which` (K,) between literals as a table; None if one is no number. bent: points before an e."""
+    """The values `which` (K,) as numbers; None if one is not a number. bent: positions of points before an e."""
     begins, ends = places[:, 1:-1:2][:, which], places[:, 2::2][:, which]
     second = begins + (text[begins] == ord("-"))
     lead = text[second]
@@ -226,7 +226,7 @@ def _numbers(text: Bytes, data: bytes, places: Ints, which: Bools, bent: Ints) -
 
 
 def _add_texts(block: Block, template: Template, data: bytes, places: Ints, rows: Ints, count: int) -> bool:
-    """Add the texts of some rows, those of numbers such as "NaN" as such; False if one is no JSON."""
+    """Add the texts of `rows` to a block, texts such as "NaN" as numbers; False if one is not JSON."""
     for k in np.flatnonzero(template.quotes):
         name, first = template.names[k], np.arange(0, places.size, places.shape[1])
         coded = taken(pieces(data, places), first + 2 * k + 1).dictionary_encode()
@@ -248,14 +248,14 @@ def _add_texts(block: Block, template: Template, data: bytes, places: Ints, rows
 
 
 def _text(value: bytes) -> Any:
-    """A value that ought to be a text; ValueError where it is no JSON."""
+    """The text that a value spells; ValueError where it is not JSON."""
     inner = value[1:-1].decode("utf-8", "replace")
     simple = len(value) > 1 and value[0] == value[-1] == ord('"') and inner.isprintable()
     return inner if simple and not ('"' in inner or "\\" in inner) else json.loads(value.decode("utf-8", "replace"))
 
 
 def _cast(data: bytes, places: Ints, chosen: Bools) -> Floats:
-    """The chosen pieces (N, 2K + 2) as numbers, the others as anything."""
+    """The chosen entries (N, 2K + 2) as numbers; the other entries are arbitrary."""
     valid = pa.py_buffer(np.packbits(chosen, bitorder="little"))
     texts = pieces(data, places, pa.large_string(), valid)
     values = np.frombuffer(texts.cast(pa.float64()).buffers()[1], np.float64, len(texts))
@@ -263,7 +263,7 @@ def _cast(data: bytes, places: Ints, chosen: Bools) -> Floats:
 
 
 def _any_inside(points: Ints, begins: Ints, ends: Ints) -> bool:
-    """Whether any of the points lies between a beginning and its end; all in the order of the text."""
+    """Whether any of the `points` lies between a beginning and its end; all arguments ascend."""
     if not len(points):
         return False
     return bool((np.searchsorted(begins.ravel(), points) > np.searchsorted(ends.ravel(), points)).any())

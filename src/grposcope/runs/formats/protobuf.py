@@ -1,4 +1,4 @@
-"""The wire format of Protocol Buffers, enough to read single fields without their schema.
+"""The wire format of Protocol Buffers, as far as single fields can be read without a schema.
 
 A message is a sequence of (field number, wire type, value): 0 varint, 1 eight bytes, 2 bytes with
 their length, 5 four bytes. https://protobuf.dev/programming-guides/encoding/
@@ -13,7 +13,7 @@ Value = int | bytes
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Value]]:
-    """(field number, value) in order: int for varints, bytes for all others. ValueError where it is no message."""
+    """(field number, value) in order: int for varints, bytes for all others. ValueError where it is not a message."""
     at, end = 0, len(message)
     while at < end:
         key, at = _varint(message, at)
@@ -35,19 +35,19 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def child(value: Value) -> bytes:
-    """A field as the bytes it must be; ValueError for a varint."""
+    """The bytes of a field; ValueError for a varint."""
     if isinstance(value, int):
         raise ValueError("a number where a message should be")
     return value
 
 
 def text(value: Value) -> str:
-    """A field as text."""
+    """The text of a field, decoded as UTF-8."""
     return child(value).decode("utf-8", "replace")
 
 
 def floats(value: Value, form: str) -> list[float]:
-    """Numbers of one struct format ("f" or "d"), packed or single."""
+    """The numbers of a field, one or packed, in the struct format "f" or "d"; ValueError where one is cut off."""
     data = child(value)
     size = struct.calcsize(form)
     if len(data) % size:
