@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from grposcope.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.dynamics.refresh import Margin
+    from grposcope.dynamics.stability import UpdateRule
     from grposcope.facts.stability import Stability
 
 EXAMPLES = """\
@@ -53,46 +55,39 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Judge the setting and print; the last line is JSON."""
-    from dataclasses import asdict
-
-    from grposcope.dynamics.stability import UpdateRule, effective_step
+    from grposcope.dynamics import stability
     from grposcope.facts.stability import of_rule
     from grposcope.files import dumps
     from grposcope.records import Estimate
 
-    given = {name: getattr(arguments, name) for name in ("lr", "momentum", "curvature", "interval", "optimizer",
-             "rms_gradient")}  # fmt: skip
-    error, source = arguments.curvature_se, "given"
     if arguments.run_path:
-        found, error, source = _from_run(Path(arguments.run_path), arguments.measure)
-        given = {name: value if value is not None else found.get(name) for name, value in given.items()}
-        if arguments.curvature is not None:
-            error, source = arguments.curvature_se, "given"
+        rule, source = _from_run(Path(arguments.run_path), arguments.measure)
     elif arguments.measure:
         raise UserError("--measure needs a run to measure: name its folder with --run")
-    if given["lr"] is None:
+    elif arguments.lr is None:
         raise UserError("say the learning rate with --lr, or name a run folder with --run")
-    momentum, interval = given["momentum"] or 0.0, 1 if given["interval"] is None else given["interval"]
-    optimizer = "sgd" if given["optimizer"] is None else given["optimizer"]
-    rms_gradient = math.nan if given["rms_gradient"] is None else given["rms_gradient"]
+    else:
+        rule, source = stability.UpdateRule(arguments.lr, momentum=0.0, interval=1, optimizer="sgd"), "given"
+    given = {name: getattr(arguments, name) for name in ("lr", "momentum", "interval", "optimizer", "rms_gradient")}
+    rule = replace(rule, **{name: value for name, value in given.items() if value is not None})
+    if arguments.curvature is not None:
+        source, rule = "given", replace(rule, curvature=Estimate(arguments.curvature, arguments.curvature_se, 1))
     try:
-        step = effective_step(optimizer, given["lr"], momentum, rms_gradient)
+        rule = replace(rule, step=stability.effective_step(rule.optimizer, rule.lr, rule.momentum, rule.rms_gradient))
     except UserError as unknown:
         raise UserError(f"{unknown}; say it with --optimizer and --rms-gradient") from None
-    if given["curvature"] is None:
+    if not math.isfinite(rule.curvature.value):
         if not arguments.run_path:
             raise UserError("say the curvature with --curvature, or name a run folder with --run")
         print(f"cannot tell: {source}")
-        print(dumps({"verdict": "cannot tell", "reason": source, "step": step, "momentum": momentum,
-                     "interval": interval}))  # fmt: skip
+        print(dumps({"verdict": "cannot tell", "reason": source, "step": rule.step, "momentum": rule.momentum,
+                     "interval": rule.interval}))  # fmt: skip
         return 0
-    rule = UpdateRule(given["lr"], momentum, interval, optimizer, step=step,
-                      curvature=Estimate(given["curvature"], error, 1))  # fmt: skip
     check = of_rule(rule, arguments.ratio)
     margin = check.margin
     assert margin is not None
     if margin.threshold and math.isfinite(margin.threshold):
-        print(_map(step * given["curvature"], momentum, interval))
+        print(_map(rule.step * rule.curvature.value, rule.momentum, rule.interval))
     print(_text(check, margin, source))
     if arguments.figures:
         from grposcope.commands.report import write_figures
@@ -100,8 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         (file,) = write_figures([stability_map([rule], ["this setting"])], arguments, "png")
         print(f"stability map: {file}")
-    print(dumps({"verdict": check.verdict, **asdict(margin), "threshold_range": check.between, "step": step,
-                 "momentum": momentum, "curvature": given["curvature"], "curvature_se": error,
+    print(dumps({"verdict": check.verdict, **asdict(margin), "threshold_range": check.between, "step": rule.step,
+                 "momentum": rule.momentum, "curvature": rule.curvature.value, "curvature_se": rule.curvature.se,
                  "source": source}))  # fmt: skip
     return 0
 
@@ -142,8 +137,8 @@ def _map(pull: float, momentum: float, interval: int) -> str:
     return plot_text(f"stability map at momentum {momentum:g}: log10 N against log10 ηκ", "log10 ηκ")
 
 
-def _from_run(path: Path, measure: bool) -> tuple[dict[str, Any], float, str]:
-    """Settings of a run and κ, measured or from its reward's time constant; without κ, with the reason, if none."""
+def _from_run(path: Path, measure: bool) -> tuple[UpdateRule, str]:
+    """Update rule of a run, κ measured or from its reward's time constant, and where κ comes from or why it is NaN."""
     from grposcope.dynamics.stability import update_rule, with_curvature
     from grposcope.facts.forecast_summary import POINTS
     from grposcope.runs import read
@@ -151,37 +146,25 @@ def _from_run(path: Path, measure: bool) -> tuple[dict[str, Any], float, str]:
     from grposcope.timeseries.reward_curve import averaged, clean, each_batch
 
     run = read(path)
-    found = update_rule(run)
+    rule = update_rule(run)
     if measure:
-        return _measured(path, run.config.get("settings", {}), found)
+        return _measured(path, run.config.get("settings", {}), rule)
     if "reward" not in run.table:
         raise UserError(f"{path} records no reward; give --curvature, and the settings without --run")
-    series = each_batch(clean(run.table["step"], run.table["reward"]), found.interval)
-    found = with_curvature(found, fit_series(averaged(series, POINTS), "exponential"))
-    given: dict[str, Any] = {"lr": found.lr, "momentum": found.momentum, "interval": found.interval,
-                             "optimizer": found.optimizer}  # fmt: skip
-    if math.isfinite(found.rms_gradient):
-        given["rms_gradient"] = found.rms_gradient
-    if found.missing:
-        return given, math.nan, f"{found.missing}; measure κ and give --curvature"
-    given["curvature"] = found.curvature.value
-    return (
-        given,
-        found.curvature.se,
-        "from the time constant of the reward: an upper bound, as directions it does not see may be stiffer",
-    )
+    curve = each_batch(clean(run.table["step"], run.table["reward"]), rule.interval)
+    rule = with_curvature(rule, fit_series(averaged(curve, POINTS), "exponential"))
+    if rule.missing:
+        return rule, f"{rule.missing}; measure κ and give --curvature"
+    return rule, "from the time constant of the reward: an upper bound, as directions it does not see may be stiffer"
 
 
-def _measured(path: Path, settings: dict[str, Any], found: Any) -> tuple[dict[str, Any], float, str]:
-    """Settings of a run and the part of κ that waits for a refresh, measured along the stiffest direction."""
+def _measured(path: Path, settings: dict[str, Any], rule: UpdateRule) -> tuple[UpdateRule, str]:
+    """The rule with the part of κ that waits for a refresh, measured along the stiffest direction."""
     from grposcope.training import run_curvature
 
-    given = {name: getattr(found, name) for name in ("lr", "momentum", "interval", "optimizer")}
-    if math.isfinite(found.rms_gradient):
-        given["rms_gradient"] = found.rms_gradient
     _, along = run_curvature.of_run(path, settings)
     stale = along.stale
-    told = f"measured along the stiffest direction; the part that follows every step is {along.current}"
+    source = f"measured along the stiffest direction; the part that follows every step is {along.current}"
     if not stale.value > 2 * stale.se:
-        return given, math.nan, f"the part of κ that waits for a refresh, {stale}, does not stand out from 0; {told}"
-    return {**given, "curvature": stale.value}, stale.se, told
+        return rule, f"the part of κ that waits for a refresh, {stale}, does not stand out from 0; {source}"
+    return replace(rule, curvature=stale), source

@@ -130,8 +130,8 @@ class Bandit:
         blocks = -self.hessian(self.fixed_point() if logits is None else logits)
         values = []
         for block in blocks:
-            found = np.linalg.eigvalsh((block + block.T) / 2)
-            values.append(np.delete(found, np.abs(found).argmin()))
+            eigenvalues = np.linalg.eigvalsh((block + block.T) / 2)
+            values.append(np.delete(eigenvalues, np.abs(eigenvalues).argmin()))
         return np.sort(np.concatenate(values))[::-1]
 
     def simulate(

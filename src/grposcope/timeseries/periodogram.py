@@ -15,6 +15,7 @@ growing envelope; the least p-value is multiplied by their number.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -40,11 +41,11 @@ GROWTH = np.linspace(-8.0, 8.0, 33)
 
 def oscillation(y: Array) -> Oscillation | None:
     """The strongest oscillation of finite values y (n,) that keeps time; None if they are too few or constant."""
-    found = [_look(y, first, last) for first, last in windows(y)]
-    if not found:
+    looks = [_look(y, first, last) for first, last in windows(y)]
+    if not looks:
         return None
-    best = found[0] if found[0].p < SEEN else min(found, key=lambda s: s.p)
-    return Oscillation(**{**vars(best), "p": min(1.0, best.p * len(found))})
+    best = looks[0] if looks[0].p < SEEN else min(looks, key=lambda look: look.p)
+    return replace(best, p=min(1.0, best.p * len(looks)))
 
 
 def _look(y: Array, first: int, last: int) -> Oscillation:

@@ -6,7 +6,7 @@ phases. A change point's interval holds every position whose log-likelihood is w
 likelihood at 95 %).
 
 By simulation (40 runs a cell), noise of autocorrelation φ = 0.9, or one third AR(1) with φ = 0.95, is given two or more
-pieces in 2 to 12 % of runs of 200 or 300 rewards; least squares with the lag-one autocorrelation did so in 35 to 72 %.
+pieces in 2 to 13 % of runs of 200 or 300 rewards; least squares with the lag-one autocorrelation did so in 35 to 73 %.
 """
 
 from __future__ import annotations

@@ -146,11 +146,11 @@ def oscillation(y: Array) -> Oscillation | None:
     period, share: posterior means. amplitude: of the last two periods. root, growing, fading: from the energy of
     successive periods.
     """
-    found = [_look(y, first, last) for first, last in windows(y)]
-    if not found:
+    looks = [_look(y, first, last) for first, last in windows(y)]
+    if not looks:
         return None
-    best = min(found, key=lambda s: s.p)
-    return replace(best, p=min(1.0, best.p * len(found)))
+    best = min(looks, key=lambda look: look.p)
+    return replace(best, p=min(1.0, best.p * len(looks)))
 
 
 def _look(y: Array, first: int, last: int) -> Oscillation:
