@@ -1,1 +1,1 @@
-"""Charts: functions from data to a Vega-Lite figure."""
+"""Charts: functions from data to a `Figure`, a file per topic. The theme is `base.THEME`."""

@@ -22,7 +22,7 @@ KINDS = {
 
 
 def predicted(windows: Windows) -> Figure:
-    """Observed share with intervals, the prediction, and the floor for prompts that are all alike."""
+    """Observed share of dead groups, the share predicted for prompts of unequal and of equal difficulty, and bands."""
     rows = []
     for kind, (function, _, _) in KINDS.items():
         for first, last, counts in zip(windows.first, windows.last, windows.counts, strict=True):

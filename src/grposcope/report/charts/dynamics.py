@@ -37,9 +37,9 @@ FLOOR = 0.7
 HEIGHT = 260
 
 
-def fan(outlooks: Sequence[ForecastSummary], names: Sequence[str]) -> Figure:
-    """Rewards, what is expected next with its 50 and 90 % intervals; of a single run the fitted models too."""
-    shares = all(float(o.series.reward.min()) >= 0 and float(o.series.reward.max()) <= 1 for o in outlooks)
+def fan(summaries: Sequence[ForecastSummary], names: Sequence[str]) -> Figure:
+    """Rewards and their forecast with two intervals; for a single run also the fitted models and the change points."""
+    shares = all(float(o.series.reward.min()) >= 0 and float(o.series.reward.max()) <= 1 for o in summaries)
     x, colours = base.steps(), base.colours("run", base.palette(names))
     y = alt.Y("value:Q", axis=alt.Axis(format=".3~g"), scale=alt.Scale(zero=shares, nice=True))
     ahead = base.dataset("ahead").encode(x, y, colours)
@@ -49,46 +49,46 @@ def fan(outlooks: Sequence[ForecastSummary], names: Sequence[str]) -> Figure:
         base.dataset("seen").mark_line(strokeWidth=1.2, opacity=0.75).encode(x, y, colours),
     ]
     data: dict[str, Mapping[str, Sequence[Any]]] = {
-        "seen": joined([_line(o.series.steps, o.series.reward) for o in outlooks], names),
-        "ahead": joined([_ahead(o) for o in outlooks], names),
+        "seen": joined([_line(o.series.steps, o.series.reward) for o in summaries], names),
+        "ahead": joined([_ahead(o) for o in summaries], names),
     }
-    if any(len(o.truth[0]) for o in outlooks):
-        data["later"] = joined([_line(*o.truth) for o in outlooks], names)
+    if any(len(o.truth[0]) for o in summaries):
+        data["later"] = joined([_line(*o.truth) for o in summaries], names)
         later = base.dataset("later").mark_line(strokeWidth=1, color="var(--muted)")
         layers.append(later.encode(x, y, alt.Detail("run:N")))
-    if len(outlooks) == 1 and outlooks[0].phases[1:]:
-        data["changes"] = _changes(outlooks[0])
+    if len(summaries) == 1 and summaries[0].phases[1:]:
+        data["changes"] = _changes(summaries[0])
         tips = [alt.Tooltip("phase:N", title="from here on"), alt.Tooltip("from:N"), alt.Tooltip("to:N")]
         change = base.dataset("changes").encode(x, tooltip=tips)
         layers.append(change.mark_rect(color="var(--rest)", opacity=0.16).encode(base.steps("from"), alt.X2("to")))
         layers.append(change.mark_rule(color="var(--muted)", strokeDash=[2, 3]))
-    if len(outlooks) == 1 and (models := _models(outlooks[0])):
+    if len(summaries) == 1 and (models := _models(summaries[0])):
         data["models"] = models
         drawn = [name for name, model in MODELS.items() if model.shape is not None]
         shades = {name: base.colour(i) for i, name in enumerate(drawn, 1)}
         line = base.dataset("models").mark_line(strokeWidth=1.6, strokeDash=[5, 3])
         layers.append(line.encode(x, y, base.colours("model", shades, alt.Legend(symbolType="stroke", columns=4))))
     tips = [
-        *([alt.Tooltip("run:N")] if len(outlooks) > 1 else []),
+        *([alt.Tooltip("run:N")] if len(summaries) > 1 else []),
         alt.Tooltip("step:Q", format=",.0f"),
         *(alt.Tooltip(f"{part}:Q", format=".3~g") for part in ("value", "low", "high")),
     ]
     layers += [ahead.mark_line(strokeWidth=2.5), base.on_hover(ahead.encode(tooltip=tips))]
-    return base.figure("forecast", "Where the reward is going", layers, data, caption=_explained(outlooks),
+    return base.figure("forecast", "Where the reward is going", layers, data, caption=_explained(summaries),
                        height=HEIGHT, wide=True, resolve={"scale": {"color": "independent"}})  # fmt: skip
 
 
-def portrait(outlook: ForecastSummary) -> Figure | None:
+def portrait(summary: ForecastSummary) -> Figure | None:
     """The smoothed reward against its rate, with the flow of the fitted oscillator; None where nothing rises."""
-    inertial = outlook.compared["inertial"].fit if outlook.compared is not None else None
+    inertial = summary.compared["inertial"].fit if summary.compared is not None else None
     if inertial is None or inertial.flag.startswith(("no rise", "constant")):
         return None
-    level, rate, error = local_lines(outlook.series, SMOOTH)
+    level, rate, error = local_lines(summary.series, SMOOTH)
     noise = float(np.median(Z * error))
-    fitted = inertial.predict(outlook.series.steps)
-    fitted_rate = np.gradient(fitted, outlook.series.steps)
+    fitted = inertial.predict(summary.series.steps)
+    fitted_rate = np.gradient(fitted, summary.series.steps)
     every = max(1, len(level) // 100)
-    step = rounded(outlook.series.steps[::every], 6)
+    step = rounded(summary.series.steps[::every], 6)
     data = {
         "path": {"value": rounded(level[::every]), "rate": rounded(rate[::every]), "step": step},
         "model": {"value": rounded(fitted[::every]), "rate": rounded(fitted_rate[::every]), "step": step},
@@ -118,7 +118,7 @@ def portrait(outlook: ForecastSummary) -> Figure | None:
         "saturates; one that turns around a point oscillates."
     )
     if inertial.parameters["plateau"].flag:
-        text += f" The fitted end is not to be relied on: {inertial.parameters['plateau'].flag}."
+        text += f" The fitted plateau is unreliable: {inertial.parameters['plateau'].flag}."
     return base.figure("portrait", "Phase portrait", layers, data, caption=text, height=HEIGHT)
 
 
@@ -190,17 +190,17 @@ def _line(steps: Floats, values: Floats) -> dict[str, list[Any]]:
     return {"step": rounded(steps[kept], 9), "value": rounded(values[kept])}
 
 
-def _ahead(outlook: ForecastSummary) -> dict[str, list[Any]]:
-    ahead = outlook.ahead
+def _ahead(summary: ForecastSummary) -> dict[str, list[Any]]:
+    ahead = summary.ahead
     kept = np.unique(np.linspace(0, len(ahead.steps) - 1, AHEAD).astype(int))
     parts = {"value": ahead.mean, "low": ahead.low, "high": ahead.high, "inner low": ahead.inner_low,
              "inner high": ahead.inner_high}  # fmt: skip
     return {"step": rounded(ahead.steps[kept], 9), **{name: rounded(values[kept]) for name, values in parts.items()}}
 
 
-def _changes(outlook: ForecastSummary) -> dict[str, list[Any]]:
+def _changes(summary: ForecastSummary) -> dict[str, list[Any]]:
     """Steps at which a phase begins, with the interval of each."""
-    phases = outlook.phases[1:]
+    phases = summary.phases[1:]
     return {
         "step": rounded([phase.begin for phase in phases], 9),
         "from": rounded([phase.begins_between[0] for phase in phases], 9),
@@ -209,34 +209,34 @@ def _changes(outlook: ForecastSummary) -> dict[str, list[Any]]:
     }
 
 
-def _models(outlook: ForecastSummary) -> dict[str, list[Any]]:
+def _models(summary: ForecastSummary) -> dict[str, list[Any]]:
     """The fitted curves, with the name of the model; empty where none was fitted."""
-    if outlook.compared is None or outlook.series.constant:
+    if summary.compared is None or summary.series.constant:
         return {}
-    steps = np.linspace(outlook.series.steps[0], outlook.series.steps[-1], 80)
-    fits = {name: outlook.compared[name].fit for name, model in MODELS.items() if model.shape is not None}
+    steps = np.linspace(summary.series.steps[0], summary.series.steps[-1], 80)
+    fits = {name: summary.compared[name].fit for name, model in MODELS.items() if model.shape is not None}
     parts = {name: {"step": rounded(steps, 9), "value": rounded(f.predict(steps))} for name, f in fits.items() if f}
     return joined(list(parts.values()), list(parts), key="model")
 
 
-def _explained(outlooks: Sequence[ForecastSummary]) -> str:
-    coverage = outlooks[0].ahead.coverage
+def _explained(summaries: Sequence[ForecastSummary]) -> str:
+    coverage = summaries[0].ahead.coverage
     text = (
         f"Right of the curve: the expected reward, and the intervals that hold {coverage:.0%} and half of single "
         "rewards, noise included."
     )
-    if len(outlooks) == 1 and outlooks[0].compared is not None:
+    if len(summaries) == 1 and summaries[0].compared is not None:
         text += " Dashed: fitted models over what was seen; further on most of them are worse than the last level."
-    if len(outlooks) == 1 and len(outlooks[0].phases) > 1:
+    if len(summaries) == 1 and len(summaries[0].phases) > 1:
         text += " Dotted: where a phase begins, with its 95% interval."
-    if any(len(o.truth[0]) for o in outlooks):
+    if any(len(o.truth[0]) for o in summaries):
         text += " Grey: the rewards that came later, hidden from the fits."
-    notes = dict.fromkeys(note for o in outlooks for note in o.series.notes)
+    notes = dict.fromkeys(note for o in summaries for note in o.series.notes)
     return " ".join([text, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
 
 
 def _flow(inertial: fit.Fit, level: Floats, rate: Floats) -> dict[str, list[Any]]:
-    """Short lines along (ṙ, −(c ṙ + k (r − r∞))/m) of the fitted oscillator, all of one length on the chart."""
+    """Short lines in the direction (ṙ, −(c ṙ + k (r − r∞))/m) in which the fitted oscillator moves, of equal length."""
     tau, zeta = inertial.parameters["time_constant"].value, inertial.parameters["damping_ratio"].value
     damping, square = 4 * zeta**2 / tau, 4 * zeta**2 / tau**2
     wide, tall = float(np.ptp(level)) or 1.0, float(np.ptp(rate)) or 1.0

@@ -1,4 +1,7 @@
-"""Geometry over training, from the probes of several steps of a run; `curves.geometry` has that of training itself."""
+"""Charts of what probes measured at several steps of a run.
+
+What a run measured of its own batches while training is in the section `curves.geometry`.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ CHARTS = (
             "participation": lambda probe: _rollout_rank(probe, "participation"),
             "entropy": lambda probe: _rollout_rank(probe, "entropy_sq"),
         },
-        "The same of the matrix with a row per rollout, its score times its weight.",
+        "The same definitions for the matrix that has a row per rollout, its score times its weight.",
     ),
     Chart(
         "dead", "Dead groups of the probes",

@@ -195,7 +195,7 @@ OPTIMUM = ("run", "best", "from", "to", "shown")
 
 
 def _optimum(plan: Plan) -> tuple[float | None, float | None, float | None, str]:
-    """G* with its interval, cut to what is drawn, and in words."""
+    """G* and the ends of its interval, each at most FARTHEST, and all three as text."""
     best, (low, high) = plan.continuous.value, plan.interval
     drawn = rounded(min(value, FARTHEST) if not math.isnan(value) else math.nan for value in (best, low, high))
     return drawn[0], drawn[1], drawn[2], f"{number(best)} ({number(low)} to {number(high)})"
@@ -208,7 +208,7 @@ def _groups(field: str, axis: alt.Axis | None = None) -> alt.X:
 
 
 def _band(layer: alt.Chart, data: Mapping[str, Sequence[float | None]]) -> list[alt.Chart]:
-    """The area between the columns low and high; none where nothing is known of them."""
+    """The area between the columns low and high; none if both hold no number."""
     if all(value is None for value in (*data["low"], *data["high"])):
         return []
     return [layer.mark_area(opacity=0.16).encode(alt.Y("low:Q"), alt.Y2("high"))]

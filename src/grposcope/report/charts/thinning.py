@@ -67,7 +67,7 @@ def averages(step: Floats, values: Floats, size: int) -> dict[str, list[Any]]:
 
 
 def span(first: float, last: float) -> str:
-    """A range of steps as text, such as 1,001-2,000; one number if it is a single step."""
+    """Text of a range of steps, such as 1,001-2,000, or of a single step."""
     return f"{int(first):,}" if first == last else f"{int(first):,}-{int(last):,}"
 
 
