@@ -59,3 +59,32 @@ def test_imports_point_down(file: Path) -> None:
 @pytest.mark.parametrize("file", [f for f in FILES if room(f) in TORCHLESS], ids=lambda f: str(f.relative_to(SOURCE)))
 def test_rooms_without_torch(file: Path) -> None:
     assert not [name for name in imported(file) if name.split(".")[0] in ("torch", "transformers")]
+
+
+def modules() -> dict[str, Path]:
+    """File of every module by its dotted name."""
+    named = {}
+    for file in FILES:
+        parts = ("grposcope", *file.relative_to(SOURCE).with_suffix("").parts)
+        named[".".join(parts).removesuffix(".__init__")] = file
+    return named
+
+
+def dependencies() -> dict[str, set[str]]:
+    """Modules of ours that each module imports, wherever in it the import stands."""
+    files = modules()
+
+    def owner(name: str) -> str:
+        while name and name not in files:
+            name = name.rpartition(".")[0]
+        return name
+
+    return {module: {owner(name) for name in imported(file)} - {"", module} for module, file in files.items()}
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """Modules can be put in an order in which each imports earlier ones only."""
+    waiting = dependencies()
+    while ready := {module for module, needed in waiting.items() if not needed & waiting.keys()}:
+        waiting = {module: needed for module, needed in waiting.items() if module not in ready}
+    assert not waiting, "these import each other, or what does: " + ", ".join(sorted(waiting))
