@@ -68,9 +68,9 @@ def public(module: ModuleType) -> list[object]:
 
 
 def signature(value: object) -> str:
-    """A name with its parameters; exceptions and protocols have none worth showing."""
+    """A name with its parameters; exceptions, mappings and protocols have none worth showing."""
     name = getattr(value, "__name__", "?")
-    if inspect.isclass(value) and (issubclass(value, Exception) or getattr(value, "_is_protocol", False)):
+    if inspect.isclass(value) and (issubclass(value, Exception | dict) or getattr(value, "_is_protocol", False)):
         return name
     parameters = [p.name for p in inspect.signature(value).parameters.values()]  # type: ignore[arg-type]
     return f"{name}({', '.join(parameters)})"

@@ -36,7 +36,7 @@ def test_from_rollouts_to_the_page(tmp_path: Path) -> None:
     assert rollouts.rewards.shape == (P, G)
     assert rollouts.tokens.shape == rollouts.mask.shape  # (B, T), B = P · G
 
-    # 2. Credit: the advantage that each token carries, (B, T). Outcome credit gives every token its rollout's advantage.
+    # 2. Credit: the advantage that each token carries, (B, T). Outcome credit spreads each rollout's over its tokens.
     advantage = recipe.advantage(rollouts.rewards)  # (P, G), leave-one-out: sums to 0 in every group
     per_token = credit.per_token("outcome", recipe, rollouts)
     torch.testing.assert_close(per_token, (advantage.reshape(-1, 1) * rollouts.mask).float())
@@ -57,7 +57,7 @@ def test_from_rollouts_to_the_page(tmp_path: Path) -> None:
     u = (weights.sum(-1) / rollouts.lengths).double().numpy()  # RLOO weighs all tokens of a rollout alike
     np.testing.assert_allclose(u @ gram @ u, autograd, rtol=1e-4)
 
-    # 5. The Gram matrix and the rewards hold all moments of the gradient, and these say how many rollouts a prompt is worth.
+    # 5. The Gram matrix and the rewards hold all moments of the gradient; these say what a further rollout is worth.
     measured = moments.from_gram(gram, rollouts.rewards.numpy())
     plan = planning.optimal_group(measured)
     assert plan.integer >= 2
@@ -65,10 +65,10 @@ def test_from_rollouts_to_the_page(tmp_path: Path) -> None:
 
     # 6. A probe is kept as a typed record, and what is said of it is a fact: a number and its sentence, made once.
     kept = record.record(probed, model="tiny", task="arithmetic", seed=0)
-    texts = [[policy.tokenizer.decode([i]) for i in ids[m]] for ids, m in zip(rollouts.tokens, rollouts.mask, strict=True)]
-    probe_folder.write(
-        tmp_path, kept, record.gram(probed), record.rollouts(probed, batch.problems, batch.texts, texts)
-    )
+    texts = [
+        [policy.tokenizer.decode([i]) for i in ids[m]] for ids, m in zip(rollouts.tokens, rollouts.mask, strict=True)
+    ]
+    probe_folder.write(tmp_path, kept, record.gram(probed), record.rollouts(probed, batch.problems, batch.texts, texts))
     opened = read(tmp_path)
     facts = geometry_facts.facts(opened.probes[-1])
     assert facts == geometry_facts.facts(kept)
