@@ -38,8 +38,8 @@ def test_probed_steps_are_drawn_and_others_are_no_gaps(run: Run) -> None:
     assert "10 steps of one" in section.text[0]
     assert section.text[1] == "Dead groups of the batch: 0.25 at every step."
     found = section.numbers["one"]["geometry/layer_stable"]
-    assert (found["steps"], found["not_finite"]) == (10, 1)
-    assert found["largest"] == pytest.approx(4.7)
+    assert (found.steps, found.not_finite) == (10, 1)
+    assert found.largest == pytest.approx(4.7)
 
 
 def test_they_are_in_their_own_section_alone(run: Run) -> None:

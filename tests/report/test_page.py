@@ -85,7 +85,7 @@ def test_the_charts_script_is_kept_if_it_can_be(tmp_path: Path, monkeypatch: pyt
     for home in ("cache", "cache", "file/under"):
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home))
-        assert page.charts.__wrapped__() == "a='<\\/script><\\!--'\n"
+        assert page.chart_script.__wrapped__() == "a='<\\/script><\\!--'\n"
     assert len(made) == 2
     assert len(list((tmp_path / "cache" / "grposcope").iterdir())) == 1
 

@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from grposcope.facts import geometry, group_size, learning, timing
 from grposcope.facts.group_size import GroupSize
 from grposcope.facts.intervals import shown_interval
+from grposcope.facts.metrics import outline
 from grposcope.formatting import duration, listed, number, percent, span, visible
 from grposcope.runs.probe import ProbeRecord
 from grposcope.runs.run import Run, labels
@@ -98,22 +97,15 @@ def is_probe(run: Run) -> bool:
     return not run.steps and bool(run.probes)
 
 
-def ends(run: Run, metric: str) -> tuple[float, float]:
-    """Means of a metric over the first and the last tenth of the steps; NaN where it is not finite there."""
-    values = run.table[metric]
-    tenth = max(1, len(values) // 10)
-    first, last = (part[np.isfinite(part)] for part in (values[:tenth], values[-tenth:]))
-    return (float(first.mean()) if len(first) else math.nan, float(last.mean()) if len(last) else math.nan)
-
-
 def _of_steps(run: Run, learned: learning.Learning) -> list[KeyNumber]:
     numbers = []
     if learned.evaluations:
         step, last = learned.evaluations[-1]
         numbers.append(KeyNumber("held-out pass@1", percent(last.value, 1), f"{shown_interval(last)}, step {step:,}"))
     if "dead_fraction" in run.table and run.steps:
-        before, after = ends(run, "dead_fraction")
-        numbers.append(KeyNumber("dead groups, last tenth", percent(after), f"{percent(before)} in the first tenth"))
+        dead = outline(run.table["dead_fraction"])
+        before = f"{percent(dead.first_tenth.value)} in the first tenth"
+        numbers.append(KeyNumber("dead groups, last tenth", percent(dead.last_tenth.value), before))
     planned = run.setting("steps")
     of = f"of {planned:,} planned" if isinstance(planned, int) and planned != run.steps else "as planned"
     numbers.append(KeyNumber("optimiser steps", f"{run.steps:,}", of if planned else ""))

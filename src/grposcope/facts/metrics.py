@@ -1,9 +1,9 @@
-"""Numbers that summarise the column of a metric."""
+"""Numbers that summarise the course of a metric over a run."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,21 +11,34 @@ from grposcope.records import Estimate
 from grposcope.runs.run import Floats
 
 
-def outline(values: Floats) -> dict[str, Any]:
-    """Mean of the first and of the last tenth of a column, its extremes, and the number of steps that are not finite.
+@dataclass(frozen=True)
+class Outline:
+    """Course of a metric: means of the first and the last tenth of the steps, extremes, and counts.
 
-    The means have a standard error that ignores the correlation between steps, and say so in their flag.
+    The means have a standard error that ignores the correlation between steps, and say so in their flag. Where no
+    value is finite they and the extremes are NaN. not_finite: steps whose value is NaN or infinite.
     """
+
+    first_tenth: Estimate
+    last_tenth: Estimate
+    least: float
+    largest: float
+    steps: int
+    not_finite: int
+
+
+def outline(values: Floats) -> Outline:
+    """Outline of the column of a metric, with a value (n,) per step."""
     tenth = max(1, len(values) // 10)
     finite = values[np.isfinite(values)]
-    return {
-        "first_tenth": _mean(values[:tenth]),
-        "last_tenth": _mean(values[-tenth:]),
-        "least": float(finite.min()) if len(finite) else math.nan,
-        "largest": float(finite.max()) if len(finite) else math.nan,
-        "steps": len(values),
-        "not_finite": len(values) - len(finite),
-    }
+    return Outline(
+        _mean(values[:tenth]),
+        _mean(values[-tenth:]),
+        least=float(finite.min()) if len(finite) else math.nan,
+        largest=float(finite.max()) if len(finite) else math.nan,
+        steps=len(values),
+        not_finite=len(values) - len(finite),
+    )
 
 
 def _mean(values: Floats) -> Estimate:

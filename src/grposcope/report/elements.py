@@ -1,4 +1,4 @@
-"""What a page is built from: figures, tables and tiles, gathered in sections. Plain data, no drawing."""
+"""Elements of a page as plain data: figures and tables, gathered in sections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from grposcope.facts.headline import KeyNumber
 
 Columns = Mapping[str, Sequence[Any]]
-"""A data set of a figure: column name -> values, all of one length; None where there is none."""
+"""A data set of a figure: column name -> values, all of one length; None where a value is absent."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class PageTable:
-    """Rows of text; the first column names the row. folded: shown when asked for."""
+    """A table of text, whose first column names the row. folded: hidden until the reader opens it."""
 
     title: str
     header: Sequence[str]
@@ -44,8 +44,8 @@ class PageTable:
 class Section:
     """A part of the page.
 
-    text: paragraphs. numbers: what `--json` prints of it. widget: the name of a script in assets/
-    that draws `data`, if the section needs more than figures and tables.
+    text: paragraphs. tiles: numbers that are shown large. numbers: the content of the section in JSON. widget: name of
+    a script in assets/ that draws `data`, for a section that needs more than figures and tables.
     """
 
     name: str

@@ -8,6 +8,7 @@ from typing import Any
 from grposcope.facts import headline as facts
 from grposcope.facts import learning, timing
 from grposcope.facts.intervals import shown_interval
+from grposcope.facts.metrics import outline
 from grposcope.formatting import duration, percent
 from grposcope.records import Estimate
 from grposcope.report.elements import PageTable, Section
@@ -38,7 +39,7 @@ def _table(runs: Sequence[Run]) -> PageTable:
             compared = (_with_interval(first), _with_interval(last), changed)
         dead = "not recorded"
         if "dead_fraction" in run.table and run.steps:
-            dead = percent(facts.ends(run, "dead_fraction")[1])
+            dead = percent(outline(run.table["dead_fraction"]).last_tenth.value)
         rows.append((label, run.meta.status, f"{run.steps:,}", *compared, dead, duration(timing.of_run(run).total)))
     header = ("run", "status", "steps", "held-out first", "held-out last", "change", "dead groups at the end", "time")
     text = "Held-out pass@1 with 95% intervals. Dead groups: mean of the last tenth of the steps."

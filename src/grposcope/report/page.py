@@ -1,9 +1,9 @@
 """One self-contained HTML file about one or several runs.
 
-Everything that a run says (names, settings, prompts, completions) is data: JSON in a script block of
-type application/json, with <, >, &, U+2028 and U+2029 written as \\uXXXX, and put on the page as text
-by assets/page.js. Only the scripts of this package run: the Content-Security-Policy names their
-hashes, allows no connection, and Vega evaluates its expressions with an interpreter, without eval.
+Everything that a run says (names, settings, prompts, completions) is data: JSON in a script block of type
+application/json, with <, >, &, U+2028 and U+2029 written as \\uXXXX, which assets/page.js puts on the page as text.
+Only the scripts of this package run: the Content-Security-Policy names their hashes and allows no connection, and
+Vega evaluates its expressions with an interpreter, without eval.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from grposcope.runs.run import Run, labels
 
 @dataclass(frozen=True)
 class Document:
-    """What a page says: its headline and sections, and the names of the runs."""
+    """Content of a page: the names of the runs, the headline and the sections."""
 
     names: tuple[str, ...]
     top: Section
@@ -42,7 +42,7 @@ class Document:
 
     @property
     def figures(self) -> list[Figure]:
-        """All charts, in order."""
+        """All charts in the order of the page."""
         return [figure for section in self.sections for figure in section.figures]
 
     @property
@@ -52,16 +52,16 @@ class Document:
 
 
 def document(runs: Sequence[Run]) -> Document:
-    """All sections that have something to say about these runs."""
-    found = [build(runs) for build in SECTIONS]
-    return Document(tuple(labels(runs)), headline(runs), tuple(section for section in found if section is not None))
+    """Content of the page about these runs: the headline, and every section that has something to show."""
+    sections = [build(runs) for build in SECTIONS]
+    return Document(tuple(labels(runs)), headline(runs), tuple(one for one in sections if one is not None))
 
 
 def html(content: Document) -> str:
-    """The page."""
+    """The page as HTML."""
     assets = files("grposcope.report") / "assets"
     widgets = sorted({section.widget for section in content.sections if section.widget})
-    scripts = [charts(), *(_script((assets / f"{name}.js").read_text()) for name in (*widgets, "page"))]
+    scripts = [chart_script(), *(_script((assets / f"{name}.js").read_text()) for name in (*widgets, "page"))]
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     parts = {
         "POLICY": f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
@@ -89,7 +89,7 @@ def write(content: Document, path: Path) -> int:
 
 
 def escaped(content: Any) -> str:
-    """JSON that can stand in a script block whatever it holds."""
+    """The content as JSON that is safe inside a script block."""
     text = dumps(content)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -97,8 +97,8 @@ def escaped(content: Any) -> str:
 
 
 @cache
-def charts() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert; kept in the user's cache, as it takes seconds."""
+def chart_script() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, made by vl-convert in seconds and kept in the user's cache."""
     import vl_convert
 
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -129,7 +129,7 @@ def _shown(section: Section) -> dict[str, Any]:
 
 
 def _script(text: str) -> str:
-    """A script that may stand between <script> and </script>: nothing in it ends the block."""
+    """The script without anything that would end a <script> block."""
     return text.replace("\r", "").replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 

@@ -1,4 +1,4 @@
-"""The sections of a page, in order. Each is a function of the runs; None where it has nothing to show."""
+"""The sections of a page: to add one, write a file with a function of the runs and name the function in SECTIONS."""
 
 from collections.abc import Callable, Sequence
 
@@ -34,3 +34,4 @@ SECTIONS: tuple[Callable[[Sequence[Run]], Section | None], ...] = (
     curves.other,
     run_settings.section,
 )
+"""Sections in the order of the page. Each returns None where it has nothing to show about these runs."""
