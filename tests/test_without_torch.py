@@ -1,4 +1,4 @@
-"""Logs and probes are read, judged and drawn without torch; a curve of JSON lines is fitted without pyarrow."""
+"""Logs and probes are read, judged and drawn without torch; JSON lines also without pyarrow."""
 
 from __future__ import annotations
 
@@ -80,5 +80,6 @@ def test_a_probe_is_read_without_torch(tmp_path: Path) -> None:
     call("report", probe, "--json")
 
 
-def test_a_curve_of_json_lines_needs_no_pyarrow(log: Path) -> None:
-    call("fit", log, absent=(*TRAINING, "pyarrow"))
+@pytest.mark.parametrize("command", [["diagnose"], ["watch", "--once"], ["report", "--json"], ["fit"]], ids=" ".join)
+def test_json_lines_need_no_pyarrow(command: list[str], log: Path) -> None:
+    call(*command, log, absent=(*TRAINING, "pyarrow"))

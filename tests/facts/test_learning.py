@@ -104,7 +104,7 @@ def test_few_steps_cannot_tell(n: int) -> None:
     learning = of_reward(np.linspace(0, 1, n), n)
     assert learning.verdict == "unknown"
     assert f"over {n} step" in learning.sentence
-    assert f"but {n} step{'s are' if n > 1 else ' is'} too few to tell a change from noise" in learning.sentence
+    assert f"but {n} reward{'s are' if n > 1 else ' is'} too few to tell a change from noise" in learning.sentence
 
 
 def test_without_reward_nothing_is_claimed() -> None:

@@ -112,7 +112,7 @@ def of_reward(reward: ArrayLike, steps: int) -> Learning:
         return Learning("nothing", (), nothing, nothing, nothing, "unknown", nothing.flag, sentence)
     if n < LEAST:
         first, last = (float(values[level.rows(n, span, least=1)].mean()) for span in (EARLY, LATE))
-        flag = f"{n} step{' is' if n == 1 else 's are'} too few"
+        flag = f"{n} reward{' is' if n == 1 else 's are'} too few"
         early, late, difference = (Estimate(v, math.nan, n, flag) for v in (first, last, last - first))
         verdict: Direction = "unknown"
     else:
