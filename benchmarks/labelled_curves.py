@@ -1,9 +1,9 @@
-"""Runs whose failure is known: mean curves of every metric and mode, and autocorrelated noise on them.
+"""Simulated runs whose failure is known: mean curves of every metric for each mode, plus autocorrelated noise.
 
 A run has ROWS steps of smooth curves plus AR(1) noise of the same marginal spread for every φ, independent between
 metrics; shares stay in [0, 1], positive quantities get noise by a factor, and the noise of a
 share s is in proportion to √(s (1 − s)). The failures are of one chosen size each: detection says nothing of smaller
-ones. `labelled_files` writes them as logs, `labelled_suite` has them diagnosed.
+failures. `labelled_files` writes them as logs, `labelled_suite` diagnoses them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPREAD = 3.0
 
 @dataclass
 class Curves:
-    """Mean curves (n,) of a run before noise; evaluation None: there is none. parts: reward components."""
+    """Mean curves (n,) of a run before noise; evaluation: None if there is none. parts: reward components."""
 
     reward: Array
     evaluation: Array | None
@@ -63,7 +63,7 @@ def healthy(u: Array) -> Curves:
 
 
 def plateau(u: Array) -> Curves:
-    """The same, over after a fifth of the run."""
+    """As healthy, but the rise ends after a fifth of the run."""
     c = healthy(u)
     c.reward = 0.25 + 0.45 * saturating(u, 0.07)
     c.evaluation, c.dead = 0.9 * c.reward, dead_groups(c.reward)
@@ -72,7 +72,7 @@ def plateau(u: Array) -> Curves:
 
 
 def flat(u: Array) -> Curves:
-    """Nothing happens."""
+    """All curves are constant."""
     one = np.ones_like(u)
     c = healthy(u)
     c.reward, c.evaluation, c.dead = 0.4 * one, 0.35 * one, dead_groups(0.4 * one)
@@ -81,7 +81,7 @@ def flat(u: Array) -> Curves:
 
 
 def starved(u: Array) -> Curves:
-    """Hardly ever a reward."""
+    """Rollouts are hardly ever rewarded."""
     c = flat(u)
     one = np.ones_like(u)
     c.reward, c.evaluation, c.dead, c.gradient = 0.004 * one, 0.004 * one, 0.985 * one, 0.01 * one
@@ -89,7 +89,7 @@ def starved(u: Array) -> Curves:
 
 
 def saturated(u: Array) -> Curves:
-    """Everything solved before half-time."""
+    """Every prompt is solved before the middle of the run."""
     c = healthy(u)
     c.reward = 0.4 + 0.585 * saturating(u, 0.12)
     c.evaluation, c.dead = 0.9 * c.reward, 0.2 + 0.785 * saturating(u, 0.15)
@@ -98,7 +98,7 @@ def saturated(u: Array) -> Curves:
 
 
 def collapse(u: Array) -> Curves:
-    """Entropy to almost nothing, reward stuck half-way."""
+    """Entropy falls to almost 0 and the reward stops half-way."""
     c = healthy(u)
     c.reward = 0.25 + 0.3 * saturating(u, 0.12)
     c.evaluation, c.dead = 0.9 * c.reward, np.minimum(dead_groups(c.reward) + 0.4 * u, 0.8)
@@ -107,7 +107,7 @@ def collapse(u: Array) -> Curves:
 
 
 def hacked(u: Array) -> Curves:
-    """Reward to 0.9 while held-out accuracy, after a good start, falls."""
+    """Reward rises to 0.9 while held-out accuracy falls after a good start."""
     c = healthy(u)
     c.reward = 0.3 + 0.6 * saturating(u, 0.5)
     c.evaluation = 0.3 + 0.1 * np.minimum(u / 0.2, 1) - 0.18 * np.maximum(u - 0.2, 0) / 0.8
@@ -125,7 +125,7 @@ def hacked_unseen(u: Array) -> Curves:
 
 
 def long_winded(u: Array) -> Curves:
-    """Completions four times as long and cut, for little reward; no held-out evaluation."""
+    """Completions grow fourfold and are cut, for little reward; there is no held-out evaluation."""
     c = healthy(u)
     c.reward, c.evaluation = 0.35 + 0.05 * u, None
     c.dead, c.length, c.truncated = dead_groups(c.reward), 300 * np.exp(1.4 * u), 0.03 + 0.8 * u**2
@@ -133,7 +133,7 @@ def long_winded(u: Array) -> Curves:
 
 
 def stub(u: Array) -> Curves:
-    """Completions from 600 to 12 tokens within a twenty-fifth of the run, and half the reward goes with them."""
+    """Completions shrink from 600 to 12 tokens within a twenty-fifth of the run, and the reward halves."""
     c = healthy(u)
     gone = np.clip((u - 0.55) / 0.04, 0, 1)
     c.length, c.reward = 600 * (12 / 600) ** gone, 0.25 + 0.3 * saturating(u, 0.5) - 0.25 * gone
@@ -142,7 +142,7 @@ def stub(u: Array) -> Curves:
 
 
 def kl_blow_up(u: Array) -> Curves:
-    """KL to 6 nats in the last third, and the reward falls with it."""
+    """KL grows to 6 nats in the last third, and the reward falls."""
     c = healthy(u)
     late = np.clip((u - 0.65) / 0.35, 0, None)
     c.kl = 0.02 + 0.05 * u + 6 * (np.expm1(3 * late) / np.expm1(3))
@@ -152,7 +152,7 @@ def kl_blow_up(u: Array) -> Curves:
 
 
 def oscillating(u: Array) -> Curves:
-    """Five swings of ±0.1."""
+    """The reward makes five swings of ±0.1."""
     c = healthy(u)
     c.reward = 0.3 + 0.25 * saturating(u, 0.4) + 0.1 * np.sin(2 * np.pi * 5 * u)
     c.evaluation, c.dead = 0.9 * c.reward, dead_groups(c.reward)
@@ -160,7 +160,7 @@ def oscillating(u: Array) -> Curves:
 
 
 def growing(u: Array) -> Curves:
-    """Six swings from ±0.01 to ±0.2."""
+    """The reward makes six swings that grow from ±0.01 to ±0.2."""
     c = healthy(u)
     c.reward = 0.35 + 0.15 * saturating(u, 0.4) + 0.2 * np.exp(3 * (u - 1)) * np.sin(2 * np.pi * 6 * u)
     c.evaluation, c.dead = 0.9 * c.reward, dead_groups(c.reward)
@@ -187,12 +187,12 @@ SCENARIOS: dict[str, tuple[Callable[[Array], Curves], str]] = {
 """Name -> its curves, and the mode that is right for it."""
 
 NULLS = ("healthy", "healthy-plateau", "flat null")
-"""Where any flag is a false alarm, but for "no learning" on the last."""
+"""Scenarios in which any flag is a false alarm, except "no learning" on the last."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A run: a table of columns (n,) under our names, and held-out scores (E,) with their steps, empty if none.
+    """A run: columns (n,) under the names of `runs.metrics`, and held-out scores (E,) with their steps, empty if none.
 
     binary: whether single rewards are 0 or 1.
     """

@@ -1,4 +1,4 @@
-"""Writes a made-up run as the files of a trainer: exactly the shapes, names and quirks that stand on users' disks.
+"""Write a simulated run as the files of a trainer, with the shapes, names and quirks found on users' disks.
 
 trl: checkpoint-N/trainer_state.json of TRL 1.16, evaluations as rows that share a step. trl groups: the same without
 frac_reward_zero_std and with completions/*.parquet, so that dead groups must be counted. verl: the JSONL
@@ -25,7 +25,7 @@ Row = dict[str, float]
 
 
 def rows(made: Made) -> Iterator[tuple[int, Row, float | None]]:
-    """Step, metrics under our names, and the held-out score of that step if there is one."""
+    """Step, metrics under the names of `runs.metrics`, and the held-out score of that step if there is one."""
     scores = dict(zip(made.at.tolist(), made.scores.tolist(), strict=True))
     for i, step in enumerate(made.table["step"].astype(int).tolist()):
         yield step, {name: float(column[i]) for name, column in made.table.items()}, scores.get(step)
@@ -112,7 +112,7 @@ def _verl(made: Made, seed: int) -> Iterator[tuple[int, Row]]:
 
 
 def verl(folder: Path, made: Made, seed: int) -> Path:
-    """The file logger."""
+    """Lines of verl's file logger."""
     path = folder / "experiment.jsonl"
     lines = (json.dumps({"step": step, "data": row}, separators=(",", ":")) for step, row in _verl(made, seed))
     path.write_text("\n".join(lines) + "\n")
@@ -120,7 +120,7 @@ def verl(folder: Path, made: Made, seed: int) -> Path:
 
 
 def verl_console(folder: Path, made: Made, seed: int) -> Path:
-    """What is printed, with Ray's coloured prefixes, numpy's floats and lines of other output between."""
+    """Lines that verl prints, with Ray's coloured prefixes, numpy's floats and other output in between."""
     path = folder / "train.log"
     lines = ["Training from scratch"]
     for step, row in _verl(made, seed):
@@ -134,7 +134,7 @@ def verl_console(folder: Path, made: Made, seed: int) -> Path:
 
 
 def openrlhf(folder: Path, made: Made, seed: int) -> Path:
-    """What is printed: dicts of Python behind Ray's prefixes."""
+    """Lines that OpenRLHF prints: Python dicts behind Ray's prefixes."""
     path = folder / "console.log"
     lines, stamp = [], "(PPOTrainer pid=71) INFO 2026-11-01 10:00:00,000 ppo_trainer.py"
     for step, row, score in rows(made):
@@ -173,5 +173,5 @@ GROUPED = ("healthy", "healthy-plateau", "flat null", "starved", "saturated")
 
 
 def given(made: Made) -> dict[str, Any]:
-    """What a user gives by flag, since logs do not say it."""
+    """Settings that a user gives by flag, since logs do not say them."""
     return {"group": GROUP, **({"rewards": "binary"} if made.binary else {})}

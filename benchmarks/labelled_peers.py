@@ -1,4 +1,4 @@
-"""rldoctor, rlprobe and rlwatch on the runs of `labelled_curves`: what they warn of, beside our verdicts.
+"""rldoctor, rlprobe and rlwatch on the runs of `labelled_curves`: what they warn of, next to the verdicts here.
 
     PYTHONPATH=FOLDER python benchmarks/labelled_peers.py --seeds 10000 20 --phi 0.3 0.9 --out RESULTS.json
 

@@ -1,11 +1,11 @@
-"""Can a flat reward be told from one that changes by a tenth of its range? Against rows, change and autocorrelation.
+"""Can a flat reward be told from one that changes a little? Over rows, size of the change and autocorrelation.
 
     python benchmarks/labelled_power.py [--repeats 100]
 
 Two questions about a reward that lies at 0.4 ± 0.03 (AR(1)) and changes by D over the run, margin 0.1:
-"path": every fifth of what the run did lies within the margin of its beginning (`levels`, what the rule asks);
-"mean": so does the mean that the process has (`trends`, wandering counted as noise). Shares of runs for which the
-answer is yes at p < 0.004, the level that Holm leaves to one of twelve rules. The last line is JSON.
+"path": every fifth of what the run did lies within the margin of its beginning (`timeseries.level`, the rule's test);
+"mean": so does the mean of the process (`timeseries.change`, where wandering counts as noise). Shares of runs for which
+the answer is yes at p < 0.004, the level that Holm leaves to one of twelve rules. The last line is JSON.
 """
 
 from __future__ import annotations

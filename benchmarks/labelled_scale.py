@@ -2,7 +2,7 @@
 
     python benchmarks/labelled_scale.py [--rows 1000 10000 100000] [--repeats 5]
 
-Every repeat is a fresh process that reads the file and diagnoses the run; given are medians of CPU seconds
+Every repeat is a fresh process that reads the file and diagnoses the run. Printed are medians of CPU seconds
 and seconds on the clock of reading and of diagnosing, first call included, without the imports, and the largest peak
 memory of the process. `exponent`: slope of log CPU seconds over log rows between the two longest. The last line is
 JSON.

@@ -85,7 +85,7 @@ def percent(count: int, of: int) -> str:
 
 
 def tables(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Print detection by scenario and form, false alarms by rule and form; the same as a document."""
+    """Print detection by scenario and form and false alarms by rule and form, and return them as a document."""
     found = {d["phi"]: d for d in documents}
     phis = sorted(found)
     result: dict[str, Any] = {"detection": {}, "single": {}, "flagged": {}, "any": {}, "headlines": {}}

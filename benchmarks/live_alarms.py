@@ -1,12 +1,12 @@
-"""How often watching a run from its 30th row on raises an alarm that is none, and how soon one that is.
+"""How often watching a run from its 30th row on raises a false alarm, and how soon a true one.
 
     python benchmarks/live_alarms.py measure --phi 0.3 --seeds 10000 20 --out RESULTS/0.3.json
     python benchmarks/live_alarms.py table RESULTS/*.json
 
-Runs of `labelled_curves` grow from 30 to ROWS rows and are looked at whenever they have grown by a tenth, as
+Runs of `labelled_curves` grow from 30 to ROWS rows and are diagnosed whenever they have grown by a tenth, as
 `grposcope watch` and the TRL callback do. Three ways to choose the level of a look are compared on the same runs:
 always α = 0.05; the k-th at α / (k (k + 1)), as `diagnosis.alarms` does; and one look at the end, for reference.
-Minor modes (no learning, zero loss) count in none. Rates have 95 % Wilson intervals. The last line is JSON.
+Minor modes (no learning, zero loss) are not counted. Rates have 95 % Wilson intervals. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Looks = list[tuple[int, dict[str, float]]]
 
 
 def prefix(made: Made, rows: int) -> Run:
-    """The run when it had so many rows."""
+    """The run as it was after its first `rows` rows."""
     count = int((made.at <= rows).sum())
     held = Evaluations(
         made.at[:count], ("accuracy",) * count, made.scores[:count], np.full(count, math.nan),
@@ -61,7 +61,7 @@ def prefix(made: Made, rows: int) -> Run:
 
 
 def looks(made: Made) -> Looks:
-    """What each look sees."""
+    """The looks at a run, up to its last row."""
     found, rows = [], LEAST
     while True:
         findings = diagnose(prefix(made, rows))
@@ -86,7 +86,7 @@ def raised(seen: Looks, way: str) -> dict[str, int]:
 
 
 def measure(phi: float, seeds: range, out: Path) -> dict[str, Any]:
-    """All looks of all runs of one φ; what `out` already has is kept."""
+    """Diagnose all runs of one φ at every look; results that `out` already has are kept."""
     document: dict[str, Any] = {"phi": phi, "seeds": [seeds.start, len(seeds)], "runs": {}}
     if out.exists():
         document = json.loads(out.read_text())
@@ -99,7 +99,7 @@ def measure(phi: float, seeds: range, out: Path) -> dict[str, Any]:
 
 
 def table(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Print the rates; the same as a document."""
+    """Print the rates, and return them as a document."""
     documents = sorted(documents, key=lambda d: d["phi"])
     result: dict[str, Any] = {"false": {}, "found": {}}
     print(f"any alarm on {', '.join(NULLS)}, grown to {ROWS} rows, % [95 % interval]\n")

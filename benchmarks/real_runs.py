@@ -1,4 +1,4 @@
-"""Verdicts on real runs beside what their outcome is known to be: a table for docs/real_runs.md.
+"""Verdicts on real runs next to what their curves show: the table of docs/real_runs.md.
 
     python benchmarks/real_runs.py [--runs ../shared/data/runs] [--markdown FILE]
 
@@ -70,7 +70,7 @@ OUTCOMES = {
         "weak; 29 rows after restarts", (UNTOLD, NOTHING)
     ),
 }  # fmt: skip
-"""File -> what is known of it."""
+"""File -> what it shows, and which verdicts agree."""
 
 
 def judged(path: Path, known: Known) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def table(found: dict[str, dict[str, Any]]) -> str:
 
 def main() -> None:
     """Judge all, print the table."""
-    parser = argparse.ArgumentParser(description="Verdicts on real runs beside their known outcomes.")
+    parser = argparse.ArgumentParser(description="Verdicts on real runs next to their known outcomes.")
     parser.add_argument("--runs", type=Path, default=Path("../shared/data/runs"), help="folder with the logs")
     parser.add_argument("--markdown", type=Path, help="write the table to this file, too")
     given = parser.parse_args()

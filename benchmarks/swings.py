@@ -1,11 +1,12 @@
-"""Size and power of the rule `oscillation`: its two looks at noise, and at swings that keep time or do not.
+"""Size and power of the rule `oscillation`: its two tests on noise, and on swings of steady or changing period.
 
     python benchmarks/swings.py size [--repeats 1000]     noise of both kinds, no swings
     python benchmarks/swings.py power [--repeats 60]      waves of three shapes, each period drawn anew
 
 Noise is AR(1), or half AR(1) and half white. Swings have variance 1, a mean period of 8 to 20 rows, and each period is
 drawn with a log-normal spread; noise has the standard deviation NOISE. Found: p < LEVEL, about what Holm's
-method leaves to one of twelve rules at 5 %. `size` is what `cycles.BOUND` rests on. The last line is JSON.
+method leaves to one of twelve rules at 5 %. `size` is the basis of
+`timeseries.spectral_peak.BOUND`. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def wave(rng: np.random.Generator, n: int, shape: str, spread: float) -> Array:
 
 
 def looks(y: Array) -> tuple[float, float, float]:
-    """p of the sinusoid, of swings of any shape, and of both together; 1 where they explain little or fade."""
+    """P-values of the sinusoid, of swings of any shape, and of both together; 1 where swings explain little or fade."""
     first, second = periodogram.oscillation(y), spectral_peak.oscillation(y)
     assert first is not None
     assert second is not None
@@ -51,7 +52,7 @@ def looks(y: Array) -> tuple[float, float, float]:
 
 
 def size(repeats: int) -> dict[str, list[float]]:
-    """Shares of p < 0.05 and p < 0.01 on noise."""
+    """Print and return the shares of p < 0.05 and p < 0.01 on noise."""
     print(
         "| rows | φ | AR(1) share | sinusoid 5 %, 1 % | any shape 5 %, 1 % | both 5 %, 1 % |\n|---|---|---|---|---|---|"
     )
@@ -72,7 +73,7 @@ def size(repeats: int) -> dict[str, list[float]]:
 
 
 def power(repeats: int) -> dict[str, list[float]]:
-    """Shares found of swings."""
+    """Print and return the shares of swings that are found."""
     print("| rows | shape | spread of periods | φ | sinusoid | any shape | both |\n|---|---|---|---|---|---|---|")
     found = {}
     for n in (100, 200):

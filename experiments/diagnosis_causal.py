@@ -3,14 +3,14 @@
 Claim    `grposcope diagnose` names the failure that was caused, and nothing in runs without one.
 Command  python experiments/diagnosis_causal.py --modes hacking            trains what is missing, then the tables;
                                                                            a run cut short: delete its folder
-         … --report                                                        the tables from what there is
+         … --report                                                        the tables of the runs that are there
          … --pilot hacking                                                 one run (seed 100), with its evidence
 Method   `tiny` on sums, 8 prompts × 8 rollouts, 100 optimiser steps, evaluated every 10; one thing is done to cause one
          failure (`CAUSES`). Whether it then occurred is judged by a criterion that the diagnosis does not use: true
-         accuracy of sampled completions, spread of what is written, reversals of the held-out score, weights.
-         The settings were chosen by pilot runs on other seeds by that criterion. What was diagnosed of pilots and of
-         earlier runs did play a part for oscillation (side failures; more swings than five) and plateau (stubs).
-         A run is kept on disk and diagnosed afresh each time; where a cause took no effect, the run is listed apart.
+         accuracy of sampled completions, spread of the completions, reversals of the held-out score, weights.
+         The settings were chosen by pilot runs on other seeds by that criterion. The diagnosis of pilots and of
+         earlier runs played a part for oscillation (side failures; more swings than five) and plateau (stubs).
+         A run is kept on disk and diagnosed afresh each time; a run in which a cause had no effect is not counted.
 Verdict  detected: the mode is flagged after Holm's correction; named: it is the first of the flagged. Holds if
          detection and naming are both at least 95 % over the runs whose failure occurred, and at most 7 % of the
          controls have any flag. Intervals are Wilson's, 95 %.
