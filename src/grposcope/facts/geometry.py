@@ -71,7 +71,7 @@ def caveats(record: ProbeRecord) -> list[str]:
 
 
 def rank(record: ProbeRecord) -> Fact:
-    """Stable rank of the weight matrices' gradients, beside other definitions and the control without reward."""
+    """Stable rank of the weight matrices' gradients, next to other definitions and to the control without reward."""
     stable = record.rank("stable")
     if not math.isfinite(stable.value):
         return Fact("rank", stable, f"Rank: cannot tell ({stable.flag or 'not finite'}).")
@@ -113,10 +113,12 @@ def class_means(record: ProbeRecord) -> Fact:
 
 
 def dead_groups(record: ProbeRecord) -> Fact:
-    """Dead groups beside the share if all prompts were equally hard."""
-    seen, alike = record.groups.dead, record.groups.dead_if_alike
-    low, high = interval(seen)
-    text = f"Dead groups: {percent(seen.value)} ({span(low, high, percent)}) of {seen.n} groups had equal rewards"
+    """Observed share of dead groups, next to the share expected if all prompts were equally hard."""
+    observed, alike = record.groups.dead, record.groups.dead_if_alike
+    low, high = interval(observed)
+    text = (
+        f"Dead groups: {percent(observed.value)} ({span(low, high, percent)}) of {observed.n} groups had equal rewards"
+    )
     if not math.isfinite(alike):
         text += "; what to expect cannot be told, since rewards are not 0 and 1."
     else:
@@ -124,8 +126,8 @@ def dead_groups(record: ProbeRecord) -> Fact:
         if low <= alike <= high:
             text += ", which is within the interval."
         else:
-            text += f": {'more' if seen.value > alike else 'fewer'} than if all prompts were equally hard."
-    return Fact("dead_groups", seen, text)
+            text += f": {'more' if observed.value > alike else 'fewer'} than if all prompts were equally hard."
+    return Fact("dead_groups", observed, text)
 
 
 def tokens(record: ProbeRecord) -> Fact:
