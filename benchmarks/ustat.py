@@ -1,13 +1,13 @@
-"""Speed of `ustat.moments.from_gram` and of `grposcope plan`, beside their slow twins, in turn in one process.
+"""Speed of `ustat.moments.from_gram` and of `grposcope plan` against slow reference code, in turn in one process.
 
     python benchmarks/ustat.py
 
     from_gram at P = 64, G = 16 with 1,000 bootstrap draws                            goal: ≤ 1 s on one core
-    16 prompts at G = 12 against loops over pairs, triples and quadruples (the tests' twin)   goal: ≥ 100 ×
+    16 prompts at G = 12 against loops over pairs, triples and quadruples (tests/reference)   goal: ≥ 100 ×
     plan on a probe of 64 × 16, from shell to answer                                  goal: ≤ 2 s
 
-Beside `plan` stands what starting Python and importing numpy takes. Wall and CPU time, medians over rounds: on a
-machine shared with others the CPU time is the one to hold against a goal. The last line is JSON.
+The time to start Python and import numpy is printed next to that of `plan`. Wall and CPU times are medians over
+rounds; on a shared machine the CPU time is the one to compare with a goal. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def cells(group: int, arguments: argparse.Namespace, tools: tuple) -> list[dict]
 
 
 def compared(cell: dict, probe: moments.Moments) -> dict:
-    """One cell: what was measured beside what this probe predicts."""
+    """One cell: the measured error and the one that this probe predicts."""
     group, prompts = cell["group"], cell["budget"] // cell["group"]
     predicted, oracle = mse.leave_one_out(probe, prompts, group), mse.oracle(probe, prompts, group)
     low, high = probe.interval(lambda s: (mse.second_moment(s, group) - s.mean2) / prompts)

@@ -54,7 +54,7 @@ def errors() -> list[dict]:
             exact = policy.mse(estimator, prompts, group)
             kind = "binary" if binary else "graded"
             rows.append({"rewards": kind, "G": group, "P": prompts, "gradient": name, "predicted": formulas[name],
-                         "enumerated": exact, "apart": abs(formulas[name] - exact)})  # fmt: skip
+                         "enumerated": exact, "difference": abs(formulas[name] - exact)})  # fmt: skip
     return rows
 
 
@@ -82,14 +82,14 @@ def bias() -> dict[str, float]:
 def main() -> None:
     """Print both tables and the verdict."""
     rows, off = errors(), bias()
-    print("| rewards | G | P | gradient | predicted MSE | enumerated MSE | apart |\n|---|---|---|---|---|---|---|")
+    print("| rewards | G | P | gradient | predicted MSE | enumerated MSE | difference |\n|---|---|---|---|---|---|---|")
     for r in rows:
         print(f"| {r['rewards']} | {r['G']} | {r['P']} | {r['gradient']} | {r['predicted']:.12f} | "
-              f"{r['enumerated']:.12f} | {r['apart']:.1e} |")  # fmt: skip
+              f"{r['enumerated']:.12f} | {r['difference']:.1e} |")  # fmt: skip
     print("\n| estimate | expectation over all probes − exact value |\n|---|---|")
     for name, value in off.items():
         print(f"| {name} | {value:.1e} |")
-    worst = max(r["apart"] for r in rows)
+    worst = max(r["difference"] for r in rows)
     biased = max(map(abs, off.values()))
     holds = bool(worst < LIMIT and biased < LIMIT)
     print(f"\nverdict: {'holds' if holds else 'does not hold'}; worst error {worst:.1e}, worst bias {biased:.1e}")

@@ -18,5 +18,5 @@ def test_every_formula_is_an_equality() -> None:
     spec.loader.exec_module(experiment)
     rows = experiment.errors()
     assert {(r["G"], r["P"]) for r in rows} == {(g, p) for g in (2, 3, 4, 8) for p in (1, 2, 4)}
-    assert max(r["apart"] for r in rows) < 1e-10
+    assert max(r["difference"] for r in rows) < 1e-10
     assert max(map(abs, experiment.bias().values())) < 1e-10
