@@ -40,10 +40,10 @@ def printed_number(text: str) -> float | None:
 
 def printed_pairs(text: str) -> dict[str, float | str]:
     """Pairs 'key': value of a printed Python dict; strings that are numbers become numbers. Nothing is evaluated."""
-    found: dict[str, float | str] = {}
+    values: dict[str, float | str] = {}
     for match in _PAIR.finditer(text):
         raw = match["value"]
         inner = raw[1:-1] if raw[0] in "'\"" else raw
         value = printed_number(inner)
-        found[match["key"]] = inner if value is None else value
-    return found
+        values[match["key"]] = inner if value is None else value
+    return values

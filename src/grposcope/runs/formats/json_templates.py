@@ -154,10 +154,10 @@ def learn(line: bytes, unwrap: str = "") -> Template | None:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The pairs as a dict; ValueError if a key occurs twice, which would change the order of the values."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise ValueError("a key occurs twice")
-    return found
+    return unique
 
 
 def edges(literals: tuple[bytes, ...], quotes: tuple[int, ...], seen: Marks, rows: Ints) -> Ints:
@@ -166,14 +166,14 @@ def edges(literals: tuple[bytes, ...], quotes: tuple[int, ...], seen: Marks, row
     quotes (K,): how many a value has; how many the last one has does not matter. All literals but the last have some.
     """
     _, *middle, last = literals
-    found = np.empty((len(rows), 2 * len(literals)), np.int64)
+    positions = np.empty((len(rows), 2 * len(literals)), np.int64)
     passed = [literal.count(b'"') + inside for literal, inside in zip(literals, quotes, strict=False)]
     which = np.cumsum(passed, dtype=np.int64)[:-1]
-    found[:, 0] = seen.starts[rows]
-    found[:, 2:-2:2] = seen.quotes[seen.before[rows, None] + which] - [m.index(b'"') for m in middle]
-    found[:, -2] = seen.ends[rows] + 1 - len(last)
-    found[:, 1::2] = found[:, ::2] + [len(literal) for literal in literals]
-    return found
+    positions[:, 0] = seen.starts[rows]
+    positions[:, 2:-2:2] = seen.quotes[seen.before[rows, None] + which] - [m.index(b'"') for m in middle]
+    positions[:, -2] = seen.ends[rows] + 1 - len(last)
+    positions[:, 1::2] = positions[:, ::2] + [len(literal) for literal in literals]
+    return positions
 
 
 def fit(data: bytes, places: Ints, literals: tuple[bytes, ...]) -> Bools:
@@ -183,8 +183,8 @@ def fit(data: bytes, places: Ints, literals: tuple[bytes, ...]) -> Bools:
         return there
     cut = pieces(data, places[there])
     every = np.arange(len(cut) + 1).reshape(-1, places.shape[1])[:, ::2]
-    found = np.frombuffer(taken(cut, every).buffers()[2], np.uint8)
-    there[there] = (found.reshape(len(every), -1) == np.frombuffer(b"".join(literals), np.uint8)).all(1)
+    present = np.frombuffer(taken(cut, every).buffers()[2], np.uint8)
+    there[there] = (present.reshape(len(every), -1) == np.frombuffer(b"".join(literals), np.uint8)).all(1)
     return there
 
 
@@ -212,7 +212,7 @@ def _numbers(text: Bytes, data: bytes, places: Ints, which: Bools, bent: Ints) -
     columns = 2 * np.flatnonzero(which) + 1
     chosen[:, columns] = plain
     try:
-        found = _cast(data, places, chosen)
+        values = _cast(data, places, chosen)
     except pa.ArrowInvalid:
         return None
     if not plain.all():
@@ -221,8 +221,8 @@ def _numbers(text: Bytes, data: bytes, places: Ints, which: Bools, bent: Ints) -
         known = [WORDS.get(word) for word in words.dictionary.to_pylist()]
         if None in known:
             return None
-        found[chosen] = np.array(known, np.float64)[words.indices.to_numpy()]
-    return found[:, columns]
+        values[chosen] = np.array(known, np.float64)[words.indices.to_numpy()]
+    return values[:, columns]
 
 
 def _add_texts(block: Block, template: Template, data: bytes, places: Ints, rows: Ints, count: int) -> bool:
