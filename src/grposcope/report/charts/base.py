@@ -110,6 +110,11 @@ def run_colours(runs: Sequence[Run]) -> alt.Color:
     return colours("run", palette(labels(runs)))
 
 
+def tooltips(**titles: str) -> list[alt.Tooltip]:
+    """Tooltip of columns that are shown as they are, each with its title."""
+    return [alt.Tooltip(f"{field}:N", title=title) for field, title in titles.items()]
+
+
 def on_hover(layer: alt.Chart) -> alt.Chart:
     """The points of a layer, each shown, with its tooltip, while the pointer is near its horizontal place."""
     near, opacity = _near()

@@ -46,7 +46,7 @@ def curve(
     thick = base.dataset("thick").encode(x, y, colours)
     layers: list[alt.Chart] = []
     data = {"thick": joined([thinning.averages(run.table["step"], run.table[name], size) for run in have], names)}
-    tips = [alt.Tooltip("run:N")] if len(runs) > 1 else []
+    tips = base.tooltips(run="run") if len(runs) > 1 else []
     shown: dict[str, Any] = {"format": form or ".3~g"}
     if size == 1:
         tips += [alt.Tooltip("steps:N", title="step"), alt.Tooltip("mean:Q", title=metric(name).title, **shown)]
@@ -60,11 +60,11 @@ def curve(
     if gaps["step"]:
         data["gaps"] = gaps
         mark = base.dataset("gaps").mark_tick(color="var(--alarm)", thickness=1.5, height=9, orient="vertical")
-        layers.append(mark.encode(x, alt.YValue(0), tooltip=[alt.Tooltip("step:N"), alt.Tooltip("value:N")]))
+        layers.append(mark.encode(x, alt.YValue(0), tooltip=base.tooltips(step="step", value="value")))
     if onsets:
         data["onset"] = {"step": [float(step) for step in onsets.values()], "mode": list(onsets)}
         rule = base.dataset("onset").mark_rule(color="var(--alarm)", strokeDash=[4, 3], strokeWidth=1.5)
-        layers.append(rule.encode(x, tooltip=[alt.Tooltip("mode:N", title="since"), alt.Tooltip("step:N")]))
+        layers.append(rule.encode(x, tooltip=base.tooltips(mode="since", step="step")))
     unit = metric(name).unit.replace("share", "")
     return base.figure(name, metric(name).title, layers, data, unit=unit, caption=_caption(name, have))
 

@@ -74,12 +74,7 @@ def spectra(probe: ProbeRecord) -> Figure | None:
     )
     colours = base.colours("projection", base.palette(_roles(measured)), alt.Legend(symbolType="stroke", columns=4))
     values = base.dataset("values").encode(x, y, colours)
-    tips = [
-        alt.Tooltip("layer:N"),
-        alt.Tooltip("k:N"),
-        alt.Tooltip("share:N", title="σ_k / σ₁"),
-        alt.Tooltip("rank:N", title="stable rank"),
-    ]
+    tips = base.tooltips(layer="layer", k="k", share="σ_k / σ₁", rank="stable rank")
     drawn = [
         values.mark_line(strokeWidth=1.3, opacity=0.65).encode(alt.Detail("layer:N")),
         values.mark_point(filled=True, size=90, opacity=0).encode(tooltip=tips),
@@ -114,11 +109,7 @@ def ranks(probe: ProbeRecord) -> Figure | None:
     x = alt.X("block:O", sort=blocks, axis=alt.Axis(title="block", grid=False, labelAngle=0, labelFlush=False))
     y = alt.Y("projection:N", sort=_roles(measured), axis=alt.Axis(grid=False))
     darkness = alt.Opacity("rank:Q", legend=None, scale=alt.Scale(domain=[1, largest], range=[0.06, 0.75], clamp=True))
-    tips = [
-        alt.Tooltip("layer:N"),
-        alt.Tooltip("rank:N", title="stable rank"),
-        alt.Tooltip("others:N", title="other ranks"),
-    ]
+    tips = base.tooltips(layer="layer", rank="stable rank", others="other ranks")
     cells = base.dataset("cells").encode(x, y)
     drawn = [cells.mark_rect(color="var(--run-1)").encode(darkness, tooltip=tips)]
     if len(blocks) <= 12:
@@ -225,7 +216,7 @@ def tokens(sizes: Sequence[tuple[str, Floats]], title: str, text: str, order: Se
     points = base.dataset("tokens").encode(
         x, base.share("held"), base.colours("kind", base.palette(kinds, order), legend)
     )
-    tips = [alt.Tooltip("kind:N", title="of"), alt.Tooltip("shown:N", title="held")]
+    tips = base.tooltips(kind="of", shown="held")
     drawn = [points.mark_line(strokeWidth=2), base.on_hover(points.encode(tooltip=tips))]
     return base.figure("geometry_tokens", title, drawn, data, caption=text)
 
@@ -257,12 +248,7 @@ def baseline(probe: ProbeRecord) -> Figure | None:
         scale=alt.Scale(domain=[0.3, len(gaps) + 0.7], nice=False),
     )
     y = alt.Y("gap:Q")
-    tips = [
-        alt.Tooltip("prompt:N"),
-        alt.Tooltip("shown:N", title="b* − mean"),
-        alt.Tooltip("mean:N", title="group mean"),
-        alt.Tooltip("best:N", title="b*"),
-    ]
+    tips = base.tooltips(prompt="prompt", shown="b* − mean", mean="group mean", best="b*")
     band, zero = base.dataset("pooled").encode(y), base.dataset("zero").encode(y)
     prompts = base.dataset("prompts").encode(x, y)
     drawn = [

@@ -53,12 +53,7 @@ def curve(plans: Mapping[str, Plan], order: Sequence[str]) -> Figure | None:
     colours = base.colours("run", base.palette(list(plans), order))
     optima = base.dataset("optima").encode(_groups("best"), colours)
     needed = base.dataset("curve").encode(_groups("group"), y, colours)
-    tips = [
-        alt.Tooltip("run:N", title="probe"),
-        alt.Tooltip("group:N", title="G"),
-        alt.Tooltip("shown:N", title="rollouts"),
-        alt.Tooltip("interval:N", title="95%"),
-    ]
+    tips = base.tooltips(run="probe", group="G", shown="rollouts", interval="95%")
     layers = [
         optima.mark_rect(opacity=0.14).encode(_groups("from"), alt.X2("to")),
         optima.mark_rule(strokeWidth=1.5, strokeDash=[5, 3]),
@@ -96,7 +91,7 @@ def budget(moments: Moments, groups: Sequence[int]) -> Figure | None:
     x = alt.X("group:O", sort=[str(group) for group in splits], axis=alt.Axis(title="G", labelAngle=0))
     y = alt.Y("height:Q", stack="zero", scale=alt.Scale(zero=True))
     colours = base.colours("part", PARTS, alt.Legend(symbolType="square", columns=1))
-    tips = [alt.Tooltip("group:N", title="G"), alt.Tooltip("part:N"), alt.Tooltip("share:N")]
+    tips = base.tooltips(group="G", part="part", share="share")
     bars = base.dataset("parts").mark_bar(opacity=0.85).encode(x, y, colours, alt.Order("order:Q"), tooltip=tips)
     ends = (
         base.dataset("totals").mark_rule(color="var(--ink)", strokeWidth=1.2).encode(x, alt.Y("low:Q"), alt.Y2("high"))
@@ -124,11 +119,7 @@ def efficiency(ratios: Mapping[str, Mapping[int, tuple[float, float, float]]], o
     data = {"ratios": columns(("run", "group", "ratio", "low", "high", "shown"), rows)}
     y = alt.Y("ratio:Q", axis=alt.Axis(format="~g"), scale=alt.Scale(zero=False))
     points = base.dataset("ratios").encode(_groups("group"), y, base.colours("run", base.palette(list(ratios), order)))
-    tips = [
-        alt.Tooltip("run:N", title="probe"),
-        alt.Tooltip("group:N", title="G"),
-        alt.Tooltip("shown:N", title="ratio"),
-    ]
+    tips = base.tooltips(run="probe", group="G", shown="ratio")
     layers = [
         *_band(points, data["ratios"]),
         points.mark_line(strokeWidth=2),
