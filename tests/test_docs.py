@@ -7,6 +7,7 @@ import inspect
 import re
 import shlex
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
 
 import pytest
@@ -14,6 +15,12 @@ import pytest
 from grposcope.cli import parser
 
 ROOT = Path(__file__).parents[1]
+PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+HOMES = ("", "src", "src/grposcope", "benchmarks", "experiments", "tests")
+"""Folders that a path in the docs may start from."""
+EXAMPLES = {"rewards.py", "path/to/file.py"}
+"""Files of the reader's own that the docs take as examples."""
+ROOMS = "|".join(path.parent.name for path in (ROOT / "src" / "grposcope").glob("*/__init__.py"))
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +61,29 @@ def test_commands_of_the_pages_parse(page: str) -> None:
         parser().parse_args(shlex.split(line, comments=True)[1:])
     targets = set(re.findall(r"\bmake ([a-z-]+)", text))
     assert targets <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+
+
+@pytest.mark.parametrize("page", [*PAGES, "README.md", "CONTRIBUTING.md"])
+def test_files_named_in_the_docs_exist(page: str) -> None:
+    text = next(path for path in (ROOT / page, ROOT / "docs" / page) if path.exists()).read_text()
+    files = set(re.findall(r"(?<![\w./-])\w[\w./-]*\.py\b", text)) - EXAMPLES
+    assert not [name for name in files if not any((ROOT / home / name).exists() for home in HOMES)]
+
+
+@pytest.mark.parametrize("page", [*PAGES, "README.md", "CONTRIBUTING.md"])
+def test_modules_named_in_the_docs_exist(page: str) -> None:
+    text = next(path for path in (ROOT / page, ROOT / "docs" / page) if path.exists()).read_text()
+    spans = " ".join(re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S)))
+    names = set(re.findall(rf"(?<![\w./-])(?:grposcope|{ROOMS})(?:\.[A-Za-z_]\w*)+", spans))
+    for module, imported in re.findall(r"^from (grposcope[\w.]*) import ([\w, ]+)", text, re.M):
+        names |= {f"{module}.{name.split()[0]}" for name in imported.split(",")}
+    assert not [name for name in names if not name.endswith((".md", ".py")) and not _exists(name)]
+
+
+def _exists(name: str) -> bool:
+    """Whether `name`, with or without the leading "grposcope.", is a module of the package or an attribute of one."""
+    try:
+        resolve_name(f"grposcope.{name.removeprefix('grposcope.')}")
+    except (AttributeError, ImportError):
+        return False
+    return True
