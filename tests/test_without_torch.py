@@ -83,3 +83,14 @@ def test_a_probe_is_read_without_torch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", [["diagnose"], ["watch", "--once"], ["report", "--json"], ["fit"]], ids=" ".join)
 def test_json_lines_need_no_pyarrow(command: list[str], log: Path) -> None:
     call(*command, log, absent=(*TRAINING, "pyarrow"))
+
+
+@pytest.mark.parametrize("command", [["diagnose"], ["watch", "--once"], ["report", "--json"], ["fit"]], ids=" ".join)
+def test_logs_are_judged_without_the_slow_parts_of_scipy(command: list[str], log: Path) -> None:
+    """Importing `scipy.stats` takes a third of a second and `scipy.optimize` a quarter: more than the diagnosis."""
+    code = (
+        "import sys; from grposcope.cli import main; status = main(sys.argv[1:]); "
+        "sys.exit(status or ', '.join({'scipy.stats', 'scipy.optimize', 'scipy.signal'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *command, str(log)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

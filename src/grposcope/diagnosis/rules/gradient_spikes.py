@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import stats
 from scipy.ndimage import median_filter
+from scipy.special import betainc, stdtr
 
 from grposcope.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, cannot_tell
 from grposcope.diagnosis.quantities import LEAST, Quantities
@@ -67,8 +67,8 @@ def _spikes(norms: Array) -> tuple[float, Array, np.ndarray]:
     order = np.argsort(-deviation)
     if deviation[order[1]] < math.log(SPIKE):
         return 1.0, np.empty(0), np.empty(0, np.int64)
-    tail = stats.t.sf(deviation[order] / scale, TAILS)
-    p = float(stats.binom.sf(1, len(logs), tail[1]))
+    tail = stdtr(TAILS, -deviation[order] / scale)
+    p = float(betainc(2, len(logs) - 1, tail[1]))  # of the binomial distribution
     rows = order[(deviation[order] > math.log(SPIKE)) & (tail <= max(tail[1], 1e-4))]
     return p, np.exp(deviation[rows]), rows
 
