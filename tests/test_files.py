@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grposcope.errors import UserError
-from grposcope.files import atomic_folder, dumps, finite_or_named, json_lines, json_number, json_object
+from grposcope.files import atomic_folder, dumps, finite_or_named, json_lines, json_number, json_object, typed
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text().filter(lambda text: text not in ("NaN",)),
@@ -112,3 +115,53 @@ def test_of_two_that_make_the_same_folder_the_first_to_end_wins(tmp_path: Path) 
         (late / "a").write_text("late")
     assert (tmp_path / "model" / "a").read_text() == "early"
     assert [f.name for f in tmp_path.iterdir()] == ["model"]
+
+
+class Shares(dict[str, float]):
+    """Mapping of a type of its own."""
+
+
+@dataclass(frozen=True)
+class Inner:
+    """Dataclass with fields that have no default."""
+
+    value: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Dataclass with a field of every kind that `typed` knows."""
+
+    name: str = "?"
+    whole: int | None = None
+    number: float = 0.5
+    yes: bool = True
+    inner: Inner = Inner(0.0, 0)
+    listed: tuple[float, ...] = ()
+    pairs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    sizes: Mapping[int, Inner] = field(default_factory=dict)
+    shares: Shares | None = None
+    renamed: str = field(default="", metadata={"key": "class"})
+
+
+def test_a_dataclass_comes_back_from_its_json() -> None:
+    outer = Outer("a", 3, math.inf, False, Inner(-math.inf, 2), (1.5, -math.inf), {"b": (1, 2)},
+                  {4: Inner(1.0, 1)}, Shares(c=0.25))  # fmt: skip
+    again = typed(Outer, json.loads(dumps(outer)))
+    assert again == outer
+    assert isinstance(again.shares, Shares)
+    assert typed(Outer, {"class": "d"}).renamed == "d"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"name": 3, "whole": 1.5, "number": "many", "yes": 1, "inner": {"value": 1.0}, "listed": [1, "a"]},
+        {"name": None, "whole": True, "yes": None, "inner": 2.0, "listed": 3, "pairs": [1], "shares": "b"},
+        {"pairs": {"b": 1, "c": ["x", 2]}, "sizes": {"four": {"value": 1, "n": 1}}, "unknown": 1},
+    ],
+)
+def test_what_is_absent_or_of_another_type_has_its_default(content: dict[str, Any]) -> None:
+    assert typed(Outer, content) == Outer()

@@ -94,3 +94,8 @@ def test_logs_are_judged_without_the_slow_parts_of_scipy(command: list[str], log
     )
     done = subprocess.run([sys.executable, "-c", code, *command, str(log)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", [["diagnose"], ["fit"]], ids=" ".join)
+def test_a_record_is_read_alike_without_pyarrow(command: list[str], run: Path) -> None:
+    assert call(*command, run, absent=(*TRAINING, "pyarrow")) == call(*command, run)

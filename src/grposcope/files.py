@@ -10,13 +10,17 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import Field, asdict, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from types import UnionType
+from typing import IO, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from grposcope.errors import UserError
 from grposcope.formatting import HIDDEN
+
+T = TypeVar("T")
 
 NAMED: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Strings that stand for the numbers JSON does not have: `dumps` writes them, `finite_or_named` reads them back."""
@@ -38,7 +42,7 @@ def dumps(content: Any, indent: int | None = None) -> str:
         text = json.dumps(_plain(content), ensure_ascii=False, allow_nan=False, indent=indent)
     if text.isascii() and "\x7f" not in text:  # nearly always, and much faster to see
         return text
-    return HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 @contextmanager
@@ -172,6 +176,56 @@ def json_number(value: Any) -> float | None:
     if value is None:
         return math.nan
     return _WORDS.get(value) if isinstance(value, str) else None
+
+
+def typed(kind: type[T], content: Mapping[str, Any]) -> T:
+    """JSON object as the dataclass `kind`; a field that is absent or of another type has its default.
+
+    Fields are bool, int, str, float (read by `json_number`), Any, dataclasses, tuple[V, ...], mappings, or one of these
+    or None. Entries of a mapping that are of another type are left out. Raises TypeError where a field without default
+    is absent or of another type.
+    """
+    values: dict[str, Any] = {}
+    for name, (key, hint) in _json_fields(kind).items():  # type: ignore[arg-type]
+        if key in content:
+            with suppress(TypeError, ValueError):
+                values[name] = _as_type(hint, content[key])
+    return kind(**values)
+
+
+def json_key(field: Field[Any]) -> str:
+    """Name in JSON of a dataclass field: `metadata["key"]` where it differs from the name of the field."""
+    return str(field.metadata.get("key", field.name))
+
+
+@cache
+def _json_fields(kind: Any) -> Mapping[str, tuple[str, Any]]:
+    """Key in JSON and type of each field of a dataclass, by name."""
+    hints = get_type_hints(kind)
+    return {field.name: (json_key(field), hints[field.name]) for field in fields(kind)}
+
+
+def _as_type(kind: Any, value: Any) -> Any:
+    """A JSON value as a value of the type `kind`; TypeError or ValueError where it is of another type."""
+    if isinstance(kind, UnionType):
+        return None if value is None else _as_type(get_args(kind)[0], value)
+    if kind is Any or (kind in (bool, int, str) and type(value) is kind):
+        return value
+    if kind is float and (number := json_number(value)) is not None:
+        return number
+    if is_dataclass(kind) and isinstance(value, Mapping):
+        return typed(kind, value)  # type: ignore[arg-type]
+    generic = next(iter(getattr(kind, "__orig_bases__", ())), kind)  # of class Measures(dict[str, float]), the dict
+    if get_origin(generic) is tuple and isinstance(value, list):
+        return tuple(_as_type(get_args(generic)[0], entry) for entry in value)
+    if get_origin(generic) in (dict, Mapping) and isinstance(value, Mapping):
+        key_type, entry_type = get_args(generic)
+        entries: dict[Any, Any] = {}
+        for key, entry in value.items():
+            with suppress(TypeError, ValueError):
+                entries[key_type(key)] = _as_type(entry_type, entry)
+        return entries if generic is kind else kind(entries)
+    raise TypeError(f"{type(value).__name__} is no {kind}")
 
 
 def finite_or_named(content: Any) -> Any:

@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from grposcope.diagnosis import diagnose
 from grposcope.errors import UserError
 from grposcope.runs import Run, metrics, read
 from grposcope.runs.columns import ColumnBuilder, RawLog
-from grposcope.runs.formats import FORMATS
+from grposcope.runs.formats import FORMATS, parquet
 from grposcope.runs.formats.log_file import LogFile, LogKind
 from grposcope.runs.run import Sparse, Texts
 from grposcope.runs.trainers import TRAINERS, how_to_log
@@ -657,3 +658,9 @@ def test_a_new_format_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     np.testing.assert_array_equal(run.table["reward"], table[:, 1])
     assert run.table["length"][0] == 30.0
     assert {finding.status for finding in diagnose(run)} == {"ok", "cannot tell"}
+
+
+def test_parquet_without_pyarrow_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UserError, match="needs pyarrow"):
+        parquet.table(tmp_path / "completions_1.parquet")

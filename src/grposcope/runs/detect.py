@@ -17,6 +17,7 @@ from grposcope.errors import UserError
 from grposcope.runs import probe
 from grposcope.runs.formats import FORMATS, parquet
 from grposcope.runs.formats.log_file import LogFile, LogKind
+from grposcope.runs.native import reader
 from grposcope.runs.normalize import normalize
 from grposcope.runs.run import Meta, Run, no_evaluations, no_groups
 from grposcope.runs.trainers import TRAINERS
@@ -53,7 +54,7 @@ def _of_probe(folder: Path) -> Run:
 
 def _folder(folder: Path, known: Mapping[str, Any]) -> Run:
     if _has_config(folder) and _is_native(folder):
-        return _native(folder)
+        return reader.read(folder)
     if probe.recognises(folder):
         return _of_probe(folder)
     for kind in (*_of_trainers(), *FORMATS.values()):
@@ -73,12 +74,6 @@ def _is_native(folder: Path) -> bool:
     except ValueError:
         return True
     return isinstance(config, dict) and "format" in config
-
-
-def _native(folder: Path) -> Run:
-    from grposcope.runs.native import reader  # brings pyarrow
-
-    return reader.read(folder)
 
 
 def _only_log(folder: Path, known: Mapping[str, Any]) -> Run:
@@ -107,7 +102,7 @@ def _only_log(folder: Path, known: Mapping[str, Any]) -> Run:
     if runs:
         raise UserError(f"{folder}: a folder of {len(runs)} runs ({', '.join(runs[:5])}); give one of them")
     if _has_config(folder):
-        return _native(folder)  # says that its config.json is another program's
+        return reader.read(folder)  # says that its config.json is another program's
     hint = f" ({reasons[0]})" if reasons else ""
     raise UserError(
         f"{folder} is no run: it is a folder without config.json, and without a log that can be read{hint}; give the "

@@ -23,16 +23,16 @@ import math
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.errors import UserError
-from grposcope.files import atomic, dumps, json_lines, json_number, write_json
+from grposcope.files import atomic, dumps, json_key, json_lines, json_number, typed, write_json
 from grposcope.records import Estimate
 
 FORMAT = 1
@@ -46,7 +46,6 @@ REMEDY = "make it again with `grposcope probe`"
 NOT_MEASURED = Estimate(math.nan, math.nan, 0, "not measured")
 
 Floats = NDArray[np.float64]
-V = TypeVar("V")
 
 
 class Measures(dict[str, float]):
@@ -142,11 +141,11 @@ class SpectrumRecord:
     values that were computed. bounds: lowest and highest value of each rank; None where all values were computed.
     """
 
-    values: tuple[float, ...]
-    size: int
-    frobenius: float
-    left_out: float
-    ranks: Measures
+    values: tuple[float, ...] = ()
+    size: int = 0
+    frobenius: float = math.nan
+    left_out: float = math.nan
+    ranks: Measures = field(default_factory=Measures)
     bounds: Mapping[str, tuple[float, float]] | None = None
 
 
@@ -154,17 +153,17 @@ class SpectrumRecord:
 class LayerRecord:
     """One weight matrix. depth: the number of its block, None outside of blocks. spectra: by weighting."""
 
-    name: str
-    role: str
-    depth: int | None
-    shape: tuple[int, ...]
-    score_norm: float
-    spectra: Mapping[str, SpectrumRecord]
+    name: str = "?"
+    role: str = "?"
+    depth: int | None = None
+    shape: tuple[int, ...] = ()
+    score_norm: float = math.nan
+    spectra: Mapping[str, SpectrumRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ProbeRecord:
-    """What one probe measured, as probe.json holds it. What is absent there is NaN, None or empty here.
+    """Content of probe.json, what one probe measured; a quantity that the file lacks is NaN, None or empty.
 
     folder: where it was read from. step: the optimiser step of the model. recipe: the weighting that sparsity, credit
     and class means are those of. complete: False where the backward pass was interrupted. truncated: share of
@@ -174,10 +173,10 @@ class ProbeRecord:
     order of the backward pass. baselines: of each prompt. statistics: further ones, by name (`geometry.statistics`).
     """
 
+    format: int = FORMAT
     model: str = ""
     task: str = ""
     seed: int | None = None
-    step: int | None = None
     recipe: str = ""
     tier: str = ""
     complete: bool = True
@@ -190,18 +189,18 @@ class ProbeRecord:
     self_check: float = math.nan
     left_out: tuple[str, ...] = ()
     share_left_out: float = math.nan
+    step: int | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
-    weightings: Mapping[str, WeightingRanks] = field(default_factory=dict)
-    groups: DeadGroupShares = field(default_factory=DeadGroupShares)
-    class_means: ClassMeanShares = field(default_factory=ClassMeanShares)
-    baseline: BaselineRecord = field(default_factory=BaselineRecord)
-    credit: CreditShares = field(default_factory=CreditShares)
+    weightings: Mapping[str, WeightingRanks] = field(default_factory=dict, metadata={"key": "settings"})
+    groups: DeadGroupShares = DeadGroupShares()
+    class_means: ClassMeanShares = field(default=ClassMeanShares(), metadata={"key": "two_classes"})
+    baseline: BaselineRecord = BaselineRecord()
+    credit: CreditShares = CreditShares()
     token_sparsity: Measures = field(default_factory=Measures)
     parameter_sparsity: Estimates = field(default_factory=Estimates)
     statistics: Mapping[str, Estimates] = field(default_factory=dict)
     layers: tuple[LayerRecord, ...] = ()
     baselines: tuple[BaselineRecord, ...] = ()
-    format: int = FORMAT
     folder: Path | None = None
 
     def rank(self, definition: str, weighting: str = "") -> Estimate:
@@ -211,10 +210,10 @@ class ProbeRecord:
 
     def scalars(self) -> dict[str, str | int | float]:
         """The entries that are single values and known."""
-        names = ("format", "model", "task", "seed", "recipe", "tier", "complete", "prompts", "group", "rollouts",
-                 "tokens", "truncated", "solved", "self_check", "share_left_out", "step")  # fmt: skip
-        values = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in values.items() if value not in (None, "") and value == value}
+        return {
+            name: value for name, value in vars(self).items()
+            if isinstance(value, str | int | float) and value != "" and value == value
+        }  # fmt: skip
 
     def read_gram(self, layers: bool = False) -> ProbeGram:
         """The Gram matrix in the probe's folder, those of single layers if asked for; UserError as `read_gram`."""
@@ -236,17 +235,8 @@ class ProbeRecord:
 
     def summary(self) -> dict[str, Any]:
         """The content of probe.json without single layers and prompts: what the commands print as JSON."""
-        names = ("recipe", "tier", "complete", "prompts", "group", "rollouts", "tokens", "truncated", "solved",
-                 "self_check", "left_out", "share_left_out", "skipped", "groups", "baseline", "credit",
-                 "token_sparsity", "parameter_sparsity", "statistics")  # fmt: skip
-        about = {"format": self.format, "model": self.model, "task": self.task, "seed": self.seed}
-        return {
-            **about,
-            **({} if self.step is None else {"step": self.step}),
-            **{name: getattr(self, name) for name in names},
-            "settings": self.weightings,
-            "two_classes": self.class_means,
-        }
+        apart = {"layers", "baselines", "folder", *(["step"] if self.step is None else [])}
+        return {json_key(entry): getattr(self, entry.name) for entry in fields(self) if entry.name not in apart}
 
 
 def recognises(folder: Path) -> bool:
@@ -272,7 +262,9 @@ def read(folder: Path) -> ProbeRecord:
         raise UserError(f"{path}: not written by grposcope probe; give another folder")
     if version > FORMAT:
         raise UserError(f"{path} is of format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope")
-    return _record(folder, _Content(content))
+    record = replace(typed(ProbeRecord, content), folder=folder)
+    named = re.fullmatch(r"step-(\d+)", folder.name)
+    return replace(record, step=int(named[1])) if record.step is None and named else record
 
 
 def write(folder: Path, record: ProbeRecord, gram: ProbeGram, rollouts: Sequence[ProbeRollout]) -> dict[str, Path]:
@@ -284,7 +276,7 @@ def write(folder: Path, record: ProbeRecord, gram: ProbeGram, rollouts: Sequence
             file.writelines(f"{dumps(vars(rollout))}\n".encode() for rollout in rollouts)
         where = folder if record.complete else folder / "partial"
         paths["gram"] = write_gram(where, gram.gram, gram.rewards, gram.truncated, gram.layers, gram.layer_names)
-        baselines = [{"prompt": number, **vars(one)} for number, one in enumerate(record.baselines)]
+        baselines = [{"prompt": number, **vars(baseline)} for number, baseline in enumerate(record.baselines)]
         # probe.json comes last, so that a reader who finds it finds the other files
         write_json(paths["probe"], record.summary() | {"layers": record.layers, "baselines": baselines})
     except OSError as error:
@@ -294,131 +286,6 @@ def write(folder: Path, record: ProbeRecord, gram: ProbeGram, rollouts: Sequence
     if record.complete:
         shutil.rmtree(folder / "partial", ignore_errors=True)
     return paths
-
-
-class _Content:
-    """A JSON object, read by name with a type; what is absent or of another type counts as not measured."""
-
-    def __init__(self, content: Any):
-        self.content: Mapping[str, Any] = content if isinstance(content, Mapping) else {}
-
-    def text(self, name: str, default: str = "") -> str:
-        """A text."""
-        value = self.content.get(name)
-        return value if isinstance(value, str) else default
-
-    def integer(self, name: str) -> int | None:
-        """A whole number, or None."""
-        value = self.content.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-    def number(self, name: str) -> float:
-        """A number, or NaN."""
-        return _number(self.content.get(name))
-
-    def estimate(self, name: str) -> Estimate:
-        """An estimate; a bare number has no standard error."""
-        return _estimate(self.content.get(name))
-
-    def inner(self, name: str) -> _Content:
-        """The object with this name."""
-        return _Content(self.content.get(name))
-
-    def each(self, kind: Callable[[Any], V]) -> dict[str, V]:
-        """Every entry of the object, made into one kind."""
-        return {str(name): kind(value) for name, value in self.content.items()}
-
-    def objects(self, name: str) -> list[_Content]:
-        """The entries of a list of objects."""
-        value = self.content.get(name)
-        return [_Content(one) for one in value] if isinstance(value, list) else []
-
-
-def _number(value: Any) -> float:
-    """A number of JSON, the names of those that JSON lacks included; NaN for anything else."""
-    number = json_number(value)
-    return math.nan if number is None else number
-
-
-def _estimate(value: Any) -> Estimate:
-    if isinstance(value, Mapping) and {"value", "se", "n", "flag"} <= value.keys():
-        return Estimate(_number(value["value"]), _number(value["se"]), int(value["n"]), str(value["flag"]))
-    return Estimate(_number(value), math.nan, 0) if isinstance(value, int | float) else NOT_MEASURED
-
-
-def _record(folder: Path, content: _Content) -> ProbeRecord:
-    named = re.fullmatch(r"step-(\d+)", folder.name)
-    step = content.integer("step")
-    left_out, shares = content.content.get("left_out"), content.inner("two_classes")
-    dead, credit = content.inner("groups"), content.inner("credit")
-    whole = ("seed", "prompts", "group", "rollouts", "tokens")
-    return ProbeRecord(
-        **{name: content.text(name) for name in ("model", "task", "recipe", "tier")},  # type: ignore[arg-type]
-        **{name: content.integer(name) for name in whole},  # type: ignore[arg-type]
-        **{name: content.number(name) for name in ("truncated", "solved", "self_check", "share_left_out")},  # type: ignore[arg-type]
-        step=int(named[1]) if step is None and named else step,
-        complete=content.content.get("complete") is not False,
-        left_out=tuple(map(str, left_out)) if isinstance(left_out, list) else (),
-        skipped=content.inner("skipped").each(str),
-        weightings=content.inner("settings").each(_weighting),
-        groups=DeadGroupShares(
-            dead.estimate("dead"),
-            dead.number("dead_if_alike"),
-            {int(size): one for size, one in dead.inner("dead_at").each(_estimate).items() if size.isdecimal()},
-        ),
-        class_means=ClassMeanShares(*(shares.estimate(name) for name in ("plain", "reduced", "distinct"))),
-        baseline=_baseline(content.inner("baseline")),
-        credit=CreditShares(*(credit.number(name) for name in ("cancelled", "shared", "common"))),
-        token_sparsity=Measures(content.inner("token_sparsity").each(_number)),
-        parameter_sparsity=Estimates(content.inner("parameter_sparsity").each(_estimate)),
-        statistics=content.inner("statistics").each(lambda one: Estimates(_Content(one).each(_estimate))),
-        layers=tuple(map(_layer, content.objects("layers"))),
-        baselines=tuple(map(_baseline, content.objects("baselines"))),
-        format=content.integer("format") or FORMAT,
-        folder=folder,
-    )
-
-
-def _weighting(value: Any) -> WeightingRanks:
-    content = _Content(value)
-    token = content.content.get("token")
-    return WeightingRanks(
-        Estimates(content.inner("layer").each(_estimate)),
-        Measures(content.inner("rollout").each(_number)),
-        None if token is None else Measures(_Content(token).each(_number)),
-    )
-
-
-def _baseline(content: _Content) -> BaselineRecord:
-    mean, optimal, covariance = (content.estimate(name) for name in ("mean", "optimal", "covariance"))
-    excess_mean, excess_none = content.estimate("excess_mean"), content.estimate("excess_none")
-    verdict = content.text("verdict", BaselineRecord.verdict)
-    return BaselineRecord(mean, optimal, covariance, excess_mean, excess_none, verdict)
-
-
-def _layer(content: _Content) -> LayerRecord:
-    shape = content.content.get("shape")
-    return LayerRecord(
-        name=content.text("name", "?"),
-        role=content.text("role", "?"),
-        depth=content.integer("depth"),
-        shape=tuple(map(int, shape)) if isinstance(shape, list) else (),
-        score_norm=content.number("score_norm"),
-        spectra=content.inner("spectra").each(_spectrum),
-    )
-
-
-def _spectrum(value: Any) -> SpectrumRecord:
-    content = _Content(value)
-    values, bounds = content.content.get("values"), content.content.get("bounds")
-    return SpectrumRecord(
-        values=tuple(map(_number, values)) if isinstance(values, list) else (),
-        size=content.integer("size") or 0,
-        frobenius=content.number("frobenius"),
-        left_out=content.number("left_out"),
-        ranks=Measures(content.inner("ranks").each(_number)),
-        bounds=None if bounds is None else _Content(bounds).each(lambda pair: (_number(pair[0]), _number(pair[1]))),
-    )
 
 
 # tokens.jsonl
@@ -460,21 +327,18 @@ def read_rollouts(folder: Path) -> tuple[ProbeRollout, ...]:
 
 def _rollout(row: Mapping[str, Any]) -> ProbeRollout:
     tokens = tuple(map(str, row["tokens"]))
-    columns = {name: row[name] for name in ("weight", "norm", "mass", "net", "sharers")}
-    for name, column in columns.items():
-        if not isinstance(column, list) or any(json_number(value) is None for value in column):
+    columns: dict[str, Any] = {}
+    for name in ("weight", "norm", "mass", "net", "sharers"):
+        numbers = [json_number(value) for value in row[name]] if isinstance(row[name], list) else [None]
+        if None in numbers:
             raise ValueError(f"{name} must be a list of numbers")
-        if len(column) != len(tokens):
-            raise ValueError(f"{len(tokens)} tokens but {len(column)} entries of {name}")
-    return ProbeRollout(
-        problem=str(row["problem"]),
-        prompt=str(row["prompt"]),
-        completion=str(row["completion"]),
-        reward=_number(row["reward"]),
-        tokens=tokens,
-        **{name: tuple(map(_number, columns[name])) for name in ("weight", "norm", "mass", "net")},
-        sharers=tuple(map(int, columns["sharers"])),
-    )
+        if len(numbers) != len(tokens):
+            raise ValueError(f"{len(tokens)} tokens but {len(numbers)} entries of {name}")
+        columns[name] = tuple(numbers)
+    columns["sharers"] = tuple(map(int, columns["sharers"]))
+    texts: dict[str, Any] = {name: str(row[name]) for name in ("problem", "prompt", "completion")}
+    reward = json_number(row["reward"])
+    return ProbeRollout(**texts, reward=math.nan if reward is None else reward, tokens=tokens, **columns)
 
 
 # gram.npz
@@ -491,7 +355,7 @@ class ProbeGram:
     layer_names: tuple[str, ...] = ()
 
     def without_truncated(self) -> ProbeGram:
-        """The same probe as if its truncated rollouts had not been drawn: groups become unequal."""
+        """Gram matrix as if the truncated rollouts had not been drawn; their rewards become NaN."""
         out = self.truncated.reshape(-1)
         gram = np.where(out[:, None] | out[None, :], 0.0, self.gram)
         layers = None if self.layers is None else np.where(out[:, None] | out[None, :], 0.0, self.layers)

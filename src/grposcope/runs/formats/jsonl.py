@@ -66,7 +66,7 @@ def _converted(
     """(first line, piece, its columns) in order, the next piece converted meanwhile (compiled code, in parallel)."""
     waiting: deque[tuple[int, bytes, Future[Block | None]]] = deque()
     for number, piece in pieces:
-        waiting.append((number, piece, threads.submit(_in_bulk, piece, unwrap)))
+        waiting.append((number, piece, threads.submit(in_bulk, piece, unwrap)))
         if len(waiting) > 1:
             first, data, done = waiting.popleft()
             yield first, data, done.result()
@@ -74,7 +74,7 @@ def _converted(
         yield first, data, done.result()
 
 
-def _in_bulk(piece: bytes, unwrap: str) -> Block | None:
+def in_bulk(piece: bytes, unwrap: str = "") -> Block | None:
     """The columns of a piece; None if its lines hold more than numbers and short texts, or are not alike enough."""
     try:
         from grposcope.runs.formats import json_templates

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from grposcope.errors import UserError
 from grposcope.files import MEND, json_number, json_object
 from grposcope.runs import probe
 from grposcope.runs.columns import flat
-from grposcope.runs.formats import json_templates, parquet
+from grposcope.runs.formats import jsonl, parquet
 from grposcope.runs.native import schema
 from grposcope.runs.native.schema import LINES, Phase, Summary
 from grposcope.runs.run import Bools, Evaluations, Floats, Groups, Ints, Meta, Rollout, RolloutFiles, Run
@@ -113,7 +112,7 @@ def columns(lines: Lines) -> dict[str, Floats]:
         data = data.replace(b'"Infinity"', b"Infinity").replace(b'"-Infinity"', b"-Infinity")
     if not data:
         return {}
-    alike = json_templates.table(data)
+    alike = jsonl.in_bulk(data)
     return _columns_by_row(lines) if alike is None or alike.texts else alike.columns
 
 
@@ -186,6 +185,10 @@ def groups_alike(data: bytes) -> Groups | None:
     """Groups of lines as our writer writes them; None if there are others, such as ids with quotes in them."""
     if not data or b"\\" in data:
         return None
+    try:
+        from grposcope.runs.formats import json_templates
+    except ModuleNotFoundError:  # without pyarrow, every line is parsed by itself
+        return None
     seen = json_templates.marks(np.frombuffer(data, np.uint8))
     if not np.isin(seen.inside, (8, 10)).all():
         return None
@@ -195,12 +198,12 @@ def groups_alike(data: bytes) -> Groups | None:
     cut, first = json_templates.pieces(data, places), np.arange(0, places.size, places.shape[1])
     steps, ids, tails = (json_templates.taken(cut, first + k) for k in (1, 3, 5))
     try:
-        step = steps.cast(pa.large_string()).cast(pa.int64()).to_numpy()
+        step = steps.cast("large_string").cast("int64").to_numpy()
         names, patterns = ids.dictionary_encode(), tails.dictionary_encode()
         problems = tuple(name.decode() for name in names.dictionary.to_pylist())
         rows = [json.loads(b'{"rewards": ' + tail + b"}") for tail in patterns.dictionary.to_pylist()]
         kinds = _ragged([_rewards(row) for row in rows])
-    except (ValueError, TypeError):  # pa.ArrowInvalid among them
+    except (ValueError, TypeError):  # ArrowInvalid is a ValueError
         return None
     rewards, offsets, truncated = _repeated(*kinds, patterns.indices.to_numpy().astype(np.int64))
     return Groups(

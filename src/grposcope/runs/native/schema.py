@@ -1,4 +1,4 @@
-"""What the record of a run holds: its version, and its small documents as types. docs/record.md describes all files.
+"""Schema of the record of a run: its version, and its small documents as types. docs/record.md describes all files.
 
     config.json     settings, what they resolved to, environment   written once               RunConfig
     steps.jsonl     a line per optimiser step                       appended                   StepRow
@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from grposcope.errors import UserError
+from grposcope.files import typed
 
 FORMAT = 2
 """Version of the record, kept in config.json. 2 added rollouts/, phase.json and `truncated` of groups."""
@@ -36,13 +37,13 @@ class ModelInfo:
     """The model of a run: its name, the class it has in transformers, and its number of parameters, if recorded."""
 
     name: str = ""
-    architecture: str = ""
+    architecture: str = field(default="", metadata={"key": "class"})
     parameters: int | None = None
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What config.json holds.
+    """Content of config.json.
 
     settings: as given to the trainer, by name; `training.config.TrainConfig` defines those of `grposcope train`.
     resolved: what they came to, by name: task, objective, sampling, lr; of another trainer's run also what else it
@@ -78,25 +79,11 @@ class RunConfig:
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> RunConfig:
-        """From the JSON object; a field that is absent or of another type has its default."""
-
-        def part(name: str, kind: type, default: Any) -> Any:
-            value = document.get(name)
-            return value if isinstance(value, kind) and not isinstance(value, bool) and value else default
-
-        model, window = part("model", dict, {}), part("window", int, 1)
+        """The content of a config.json; a field that is absent or of another type has its default."""
         known = {f.name for f in fields(RunConfig)}
-        return RunConfig(
-            settings=part("settings", dict, {}),
-            model=ModelInfo(str(model.get("name") or ""), str(model.get("class") or ""), model.get("parameters")),
-            resolved={name: value for name, value in document.items() if name not in known},
-            environment=part("environment", dict, {}),
-            started=part("started", str, ""),
-            engine=part("engine", str, "grposcope"),
-            name=part("name", str, ""),
-            window=max(window, 1),
-            format=part("format", int, FORMAT),
-        )
+        rest = {name: value for name, value in document.items() if name not in known}
+        config = typed(RunConfig, {**document, "resolved": rest})
+        return replace(config, window=max(config.window, 1))
 
 
 @dataclass(frozen=True)
@@ -130,7 +117,7 @@ class StepRow:
 
 @dataclass(frozen=True)
 class Phase:
-    """What a run last said it was doing, at which of how many steps, when (seconds since 1970), in which process."""
+    """Content of phase.json: what a run is doing, at which of how many steps, when (Unix time, s), in which process."""
 
     step: int = 0
     steps: int | None = None
@@ -141,7 +128,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run came to: steps done, whether Ctrl-C ended it, and all that summary.json holds."""
+    """Outcome of a run: steps done, whether Ctrl-C ended it, and all of summary.json."""
 
     steps: int | None
     interrupted: bool
@@ -180,8 +167,7 @@ def read_phase(folder: Path) -> Phase | None:
     content = _object(folder / "phase.json")
     if content is None or not isinstance(content.get("phase"), str):
         return None
-    known = {f.name: content[f.name] for f in fields(Phase) if f.name in content}
-    return Phase(**known)
+    return typed(Phase, content)
 
 
 def read_summary(folder: Path) -> Summary | None:
