@@ -7,7 +7,8 @@ import pytest
 from scipy.fft import dct
 from scipy.linalg import null_space
 
-from grposcope.timeseries import oscillation, periodogram, spectral_peak
+from grposcope.timeseries import periodogram, spectral_peak
+from grposcope.timeseries.noise import Design
 from synthetic_series import ar1
 
 
@@ -20,10 +21,11 @@ def drifting(rng: np.random.Generator, n: int, period: float, spread: float) -> 
 
 def test_residual_likelihood_is_that_of_dense_matrices() -> None:
     rng, n = np.random.default_rng(0), 30
-    trend, _ = np.linalg.qr(oscillation.trend_columns(n))
+    trend, _ = np.linalg.qr(periodogram.trend_columns(n))
     variances = rng.uniform(0.2, 5, (3, n))
     y = rng.normal(size=n)
-    found = spectral_peak.prepared(trend, variances).likelihood(dct(y, norm="ortho"))
+    design = Design(trend, variances=variances)
+    fast = design.log_likelihood(design.squares(dct(y, norm="ortho")))
     transform, apart = dct(np.eye(n), axis=0, norm="ortho"), null_space(trend.T)
     rest = apart.T @ y
     dense = []
@@ -31,7 +33,8 @@ def test_residual_likelihood_is_that_of_dense_matrices() -> None:
         covariance = apart.T @ transform.T @ np.diag(row) @ transform @ apart
         square = rest @ np.linalg.solve(covariance, rest)
         dense.append(-0.5 * np.linalg.slogdet(covariance)[1] - 0.5 * len(rest) * np.log(square))
-    np.testing.assert_allclose(np.diff(found), np.diff(dense), rtol=1e-9)
+    np.testing.assert_allclose(np.diff(fast), np.diff(dense), rtol=1e-9)
+    np.testing.assert_allclose(design.squares(dct(y, norm="ortho")), design.solve(dct(y, norm="ortho"))[1], rtol=1e-9)
 
 
 def test_models_share_out_the_variance() -> None:
@@ -39,7 +42,7 @@ def test_models_share_out_the_variance() -> None:
     np.testing.assert_allclose((1 / models.swings.weights).mean(1), 1, rtol=0.05)
     np.testing.assert_allclose((models.passed / models.swings.weights).mean(1), models.share, rtol=1e-9)
     assert models.cycles.min() == spectral_peak.CYCLES
-    assert 90 / models.cycles.max() >= oscillation.FASTEST
+    assert 90 / models.cycles.max() >= periodogram.FASTEST
     slow = models.passed[:, 1 : int(spectral_peak.CYCLES)]  # up to half of the lowest frequency
     assert slow.max() < 0.5 < models.passed.max()
 

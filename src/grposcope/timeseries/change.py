@@ -99,11 +99,6 @@ class MeanCurve:
         """Mean over `last` minus `ratio` × mean over `first`, minus a constant."""
         return self.regression.test(self.window(last) - ratio * self.window(first), minus)
 
-    @property
-    def phi(self) -> float:
-        """Autocorrelation of the noise at lag 1 between rows (or blocks), s φ."""
-        return self.regression.phi * self.regression.share
-
 
 def fit(y: Array) -> MeanCurve:
     """The mean curve of finite values y (n,); UserError for fewer than LEAST."""

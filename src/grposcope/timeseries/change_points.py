@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct, idct
-from scipy.special import fdtrc
+from scipy.special import fdtrc, logsumexp
 
 from grposcope.timeseries.noise import Array, Design, posterior
 
@@ -78,9 +78,8 @@ def scan(shifts: ShiftCandidates, y: Array) -> LevelShift:
     """The likeliest shift of y (n,), the noises integrated out; p = 1 for a series that the design fits exactly."""
     design = shifts.design
     z = dct(y, norm="ortho")
-    b = np.einsum("gij,gj->gi", design.inverse, design.weights @ (design.z * z[:, None]))
+    b, total = design.solve(z)
     rest = z - b @ design.z.T
-    total = (design.weights * rest**2).sum(1)
     if (total <= 1e-12 * (design.weights * z**2).sum(1)).any():
         flat = np.full(len(shifts.start), 1 / len(shifts.start))
         return LevelShift(1.0, int(shifts.start[0]), int(shifts.width[0]), flat)
@@ -92,8 +91,7 @@ def scan(shifts: ShiftCandidates, y: Array) -> LevelShift:
     left = np.maximum(total[:, None] - explained, 1e-12 * total[:, None])
     df = design.df - 1
     evidence = design.base[:, None] - 0.5 * np.log(shifts.squares) - 0.5 * df * np.log(left)
-    top = evidence.max(0)
-    marginal = top + np.log(np.exp(evidence - top).sum(0))
+    marginal = logsumexp(evidence, axis=0)
     best = int(np.argmax(marginal))
     noise = posterior(evidence[:, best])
     p = float(noise @ fdtrc(1, df, explained[:, best] / (left[:, best] / df)))

@@ -25,7 +25,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
-from scipy.special import fdtrc, stdtr
+from scipy.special import fdtrc, logsumexp, stdtr
 
 Array = NDArray[np.float64]
 
@@ -74,15 +74,13 @@ class Contrast:
 class Regression:
     """Regression coefficients of a design under every noise of the grid.
 
-    weight (M,), coefficients (M, K), covariance (M, K, K), df; phi, share: the posterior mean noise.
+    weight (M,): posterior of the noises; coefficients (M, K), covariance (M, K, K); df: degrees of freedom.
     """
 
     weight: Array
     coefficients: Array
     covariance: Array
     df: int
-    phi: float
-    share: float
 
     def test(self, combination: Array, minus: float = 0.0) -> Contrast:
         """Test `combination` (K,) of the coefficients less a constant, p-values averaged over the noises."""
@@ -102,23 +100,36 @@ class Regression:
 
 
 class Design:
-    """A design X (n, K) prepared for every noise of the grid; `regress` is then cheap."""
+    """A design X (n, K) prepared for every noise; `regress` is then cheap.
 
-    def __init__(self, x: Array, coarse: bool = False):
-        n, self.width = x.shape
-        variances, self.noises = cosine_variances(n, coarse)
+    The noises are given by the variances (M, n) of their cosine coefficients; by default they are those of the grid.
+    """
+
+    def __init__(self, x: Array, coarse: bool = False, variances: Array | None = None):
+        n, width = x.shape
+        variances = cosine_variances(n, coarse)[0] if variances is None else variances
         self.x = x
         self.z = dct(x, axis=0, norm="ortho")
         self.weights = 1 / variances
-        gram = np.einsum("gn,ni,nj->gij", self.weights, self.z, self.z, optimize=True)
+        products = (self.z[:, :, None] * self.z[:, None, :]).reshape(n, -1)
+        gram = (self.weights @ products).reshape(-1, width, width)
         self.inverse = np.linalg.inv(gram)
         self.base = -0.5 * np.log(variances).sum(1) - 0.5 * np.linalg.slogdet(gram)[1]
-        self.df = n - self.width
+        self.df = n - width
 
     def solve(self, z: Array) -> tuple[Array, Array]:
         """Coefficients (M, K) and weighted residual sum of squares (M,) for cosine coefficients z (n,) of a series."""
         b = np.einsum("gij,gj->gi", self.inverse, self.weights @ (self.z * z[:, None]))
         return b, (self.weights * (z - b @ self.z.T) ** 2).sum(1)
+
+    def squares(self, z: Array) -> Array:
+        """The sums of squares (M,) of `solve`, faster for many noises; an exact fit loses them to rounding."""
+        fitted = self.weights @ (z[:, None] * self.z)
+        return np.asarray(self.weights @ z**2 - ((self.inverse @ fitted[:, :, None])[:, :, 0] * fitted).sum(1))
+
+    def log_likelihood(self, squares: Array) -> Array:
+        """Residual (REML) log-likelihood (M,) up to a constant, from weighted residual sums of squares (M,)."""
+        return np.asarray(self.base - 0.5 * self.df * np.log(squares))
 
     def regress(self, y: Array) -> Regression:
         """Fit y (n,); exact fits have covariance 0 and equal weights."""
@@ -128,10 +139,9 @@ class Design:
             squares = np.zeros(len(b))
             weight = np.full(len(b), 1 / len(b))
         else:
-            weight = posterior(self.base - 0.5 * self.df * np.log(squares))
+            weight = posterior(self.log_likelihood(squares))
         covariance = self.inverse * (squares / self.df)[:, None, None]
-        phi, share = weight @ self.noises
-        return Regression(weight, b, covariance, self.df, float(phi), float(share))
+        return Regression(weight, b, covariance, self.df)
 
 
 def posterior(log_likelihood: Array) -> Array:
@@ -159,8 +169,8 @@ def residual_variances(columns: Array, residual: Array) -> Array:
     """
     design = Design(columns, coarse=True)
     squares = np.maximum(design.solve(dct(residual, norm="ortho"))[1], 1e-300)
-    noises = posterior(design.base - 0.5 * design.df * np.log(squares))
-    return np.asarray((noises * squares / design.df) @ (1 / design.weights))
+    weight = posterior(design.log_likelihood(squares))
+    return np.asarray((weight * squares / design.df) @ (1 / design.weights))
 
 
 def difference_variance(y: Array) -> float:
@@ -212,15 +222,14 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Scan:
-    """What each of C candidates explains.
+    """F tests and posterior of C candidates.
 
     p (C,): p-value of its F test, averaged over noises; posterior (C,): its probability, all candidates being equally
-    likely beforehand; noise (M, C): posterior weights of the noises with that candidate in the design.
+    likely beforehand.
     """
 
     p: Array
     posterior: Array
-    noise: Array
 
 
 def prepare(design: Design, candidates: Array) -> Candidates:
@@ -253,11 +262,8 @@ def scan(design: Design, columns: Candidates, y: Array) -> Scan:
     df = design.df - r
     if (total <= 1e-12 * (z**2).sum()).any():
         flat = np.full(explained.shape[1], 1.0)
-        return Scan(flat, flat / len(flat), np.full(explained.shape, 1 / len(explained)))
+        return Scan(flat, flat / len(flat))
     left = np.maximum(total - explained, 1e-12 * total)
     evidence = design.base[:, None] - 0.5 * columns.size - 0.5 * df * np.log(left)
-    noise = posterior(evidence)
-    p = (noise * fdtrc(r, df, (explained / r) / (left / df))).sum(0)
-    top = evidence.max(0)
-    marginal = top + np.log(np.exp(evidence - top).sum(0))
-    return Scan(p, posterior(marginal), noise)
+    p = (posterior(evidence) * fdtrc(r, df, (explained / r) / (left / df))).sum(0)
+    return Scan(p, posterior(logsumexp(evidence, axis=0)))

@@ -1,4 +1,4 @@
-"""Does a metric swing, and do the swings grow? A line in the spectrum above autocorrelated noise.
+"""Oscillation of a metric, and whether it grows: a line in the spectrum above autocorrelated noise.
 
 Method of this project; no publication.
 
@@ -10,12 +10,17 @@ Frequencies from CYCLES per series to one in FASTEST rows are tried at half the 
 growing envelope; the least p-value is multiplied by their number.
 
 |root| comes from a scan over γ at the found ω, with a flat prior: posterior mean and sd per row.
+
+Oscillations may start late, or be fast in a long run. So besides the whole series (averaged to WINDOW blocks) its
+second half is searched, and, where blocks are longer than a row, its last WINDOW rows; p-values are multiplied by the
+number of windows. `spectral_peak`, the detector of swings whose period changes, searches the same windows.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -24,7 +29,15 @@ from grposcope.records import Estimate
 from grposcope.timeseries import change_points
 from grposcope.timeseries.change import EDGE, SHIFT, block_means
 from grposcope.timeseries.noise import Array, Candidates, Design, prepare, scan
-from grposcope.timeseries.oscillation import FASTEST, WINDOW, Oscillation, trend_columns, windows
+
+WINDOW = 200
+"""Rows or blocks that are searched together."""
+
+LEAST = 40
+"""Least number of rows: a shorter series is not searched."""
+
+FASTEST = 6.0
+"""Shortest period, in rows or blocks."""
 
 CYCLES = 3.0
 """Fewer cycles in a window are no oscillation but a bend."""
@@ -39,19 +52,72 @@ GROWTH = np.linspace(-8.0, 8.0, 33)
 """Growth γ × length of the window: from dying out by e⁸ to growing by as much."""
 
 
-def oscillation(y: Array) -> Oscillation | None:
-    """The strongest oscillation of finite values y (n,) that keeps time; None if they are too few or constant."""
-    looks = [_look(y, first, last) for first, last in windows(y)]
+@dataclass(frozen=True)
+class Oscillation:
+    """The strongest oscillation of a series.
+
+    p: probability that noise alone shows one as strong. period in rows; amplitude at the end of the window, in the
+    metric's unit; share of the detrended variance that it explains. root: modulus of the multiplier per row with
+    its standard error; growing: p-value of "it does not grow" (γ ≤ 0), fading: of "it does not fade".
+    first, last: rows of the window in which it was found.
+    """
+
+    p: float
+    period: float
+    amplitude: float
+    share: float
+    root: Estimate
+    growing: float
+    fading: float
+    first: int
+    last: int
+
+    @staticmethod
+    def none(n: int, first: int, last: int, reason: str) -> Oscillation:
+        """No oscillation, p = 1, in a window of n rows or blocks that holds nothing to judge by."""
+        return Oscillation(1.0, math.nan, 0.0, 0.0, Estimate(math.nan, math.nan, n, reason), 1.0, 1.0, first, last)
+
+
+def windows(y: Array) -> list[tuple[int, int]]:
+    """First row and end of each window: all rows, the second half, the last WINDOW; none if too few or constant."""
+    n = len(y)
+    if n < LEAST or np.ptp(y) == 0:
+        return []
+    spans = [(0, n)]
+    if n >= 2 * LEAST:
+        spans.append((n // 2, n))
+    if n > WINDOW:
+        spans.append((n - WINDOW, n))
+    return spans
+
+
+def trend_columns(n: int) -> Array:
+    """Columns (n, 7) of the smooth trend that is no oscillation: a cubic and saturating exponentials."""
+    share = (np.arange(n) + 0.5) / n
+    powers = [share**k for k in range(4)]
+    return np.array(powers + [np.exp(-share / tau) for tau in (0.03, 0.1, 0.3)]).T
+
+
+def strongest(looks: Sequence[Oscillation], sure: float = 0.0) -> Oscillation | None:
+    """The oscillation with the least p-value, times the number of windows looked at; None without windows.
+
+    sure: p-value below which the first one, that of the whole series, is preferred.
+    """
     if not looks:
         return None
-    best = looks[0] if looks[0].p < SEEN else min(looks, key=lambda look: look.p)
+    best = looks[0] if looks[0].p < sure else min(looks, key=lambda look: look.p)
     return replace(best, p=min(1.0, best.p * len(looks)))
+
+
+def oscillation(y: Array) -> Oscillation | None:
+    """The strongest oscillation of finite values y (n,) that keeps time; None if they are too few or constant."""
+    return strongest([_look(y, first, last) for first, last in windows(y)], SEEN)
 
 
 def _look(y: Array, first: int, last: int) -> Oscillation:
     part = block_means(y[first:last], WINDOW)
     part = part - part.mean()
-    n, per = len(part), (last - first) / len(block_means(y[first:last], WINDOW))
+    n, per = len(part), (last - first) / len(part)
     if np.ptp(part) == 0:
         return Oscillation.none(n, first, last - 1, "constant")
     shift = _shift(part)
@@ -121,5 +187,6 @@ def _size(part: Array, design: Design, cycles: float, gamma: float) -> tuple[flo
     own = waves - design.x @ (design.x.T @ waves)
     weights = np.linalg.lstsq(own, rest, rcond=None)[0]
     left = rest - own @ weights
-    end = math.exp(min(gamma, 0.0)) if gamma < 0 else 1.0
-    return float(np.hypot(*weights)) * end, float(1 - (left @ left) / max(float(rest @ rest), 1e-300))
+    return float(np.hypot(*weights)) * math.exp(min(gamma, 0.0)), float(
+        1 - (left @ left) / max(float(rest @ rest), 1e-300)
+    )

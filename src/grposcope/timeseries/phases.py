@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.fft import dct
+from scipy.special import logsumexp
 
 from grposcope.records import Estimate
 from grposcope.timeseries.noise import EXACT, Array, Design, cosine_variances
@@ -96,8 +97,8 @@ def _log_likelihoods(columns: Array, y: Array, choices: list[tuple[int, ...]]) -
         solved = np.linalg.solve(gram[:, chosen[:, :, None], chosen[:, None, :]], right[..., None])[..., 0]
         squares = np.maximum(total[:, None] - (solved * right).sum(-1), EXACT * total[:, None])
         values = -0.5 * np.log(variances).sum(1)[:, None] - 0.5 * n * np.log(squares)
-        top = values.max(0)
-        likelihood |= dict(zip(some, (top + np.log(np.exp(values - top).mean(0))).tolist(), strict=True))
+        averaged = logsumexp(values, axis=0) - math.log(len(values))
+        likelihood |= dict(zip(some, averaged.tolist(), strict=True))
     return likelihood
 
 

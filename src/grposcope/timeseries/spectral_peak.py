@@ -1,4 +1,4 @@
-"""Does a metric swing without keeping time? A broad peak in the spectrum above autocorrelated noise.
+"""Swings of a metric whose period changes: a broad peak in the spectrum above autocorrelated noise.
 
 Method of this project; no publication.
 
@@ -29,7 +29,7 @@ A series that the trend fits exactly has p = 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -38,8 +38,8 @@ from scipy.special import logsumexp, stdtr
 
 from grposcope.records import Estimate
 from grposcope.timeseries.change import block_means
-from grposcope.timeseries.noise import EXACT, Array, cosine_variances
-from grposcope.timeseries.oscillation import FASTEST, WINDOW, Oscillation, trend_columns, windows
+from grposcope.timeseries.noise import EXACT, Array, Design, cosine_variances
+from grposcope.timeseries.periodogram import FASTEST, WINDOW, Oscillation, strongest, trend_columns, windows
 
 BOUND = 2.0
 """n × κ, where P(E ≥ κ/α) ≤ α under every noise."""
@@ -61,43 +61,14 @@ SHARES = (0.3, 0.6, 0.9)
 
 
 @dataclass(frozen=True)
-class Spectra:
-    """M models of n coefficients around a trend of K columns, ready for the residual likelihood.
-
-    trend (n, K): cosine transform of the columns, Z. weights (M, n): 1 / variances; inverse (M, K, K) of Z' W Z;
-    base (M,): what does not depend on the data.
-    """
-
-    trend: Array
-    weights: Array
-    inverse: Array
-    base: Array
-
-    def likelihood(self, z: Array) -> Array:
-        """log L (M,) of coefficients z (n,), but for a constant that all models share."""
-        fitted = self.weights @ (z[:, None] * self.trend)
-        squares = self.weights @ z**2 - ((self.inverse @ fitted[:, :, None])[:, :, 0] * fitted).sum(1)
-        return np.asarray(self.base - 0.5 * (len(z) - self.trend.shape[1]) * np.log(squares))
-
-
-def prepared(trend: Array, variances: Array) -> Spectra:
-    """Models with variances (M, n) of the cosine coefficients around a trend (n, K), given in rows."""
-    z, weights = dct(trend, axis=0, norm="ortho"), 1 / variances
-    n, width = z.shape
-    gram = (weights @ (z[:, :, None] * z[:, None, :]).reshape(n, -1)).reshape(-1, width, width)
-    base = -0.5 * np.log(variances).sum(1) - 0.5 * np.linalg.slogdet(gram)[1]
-    return Spectra(z, weights, np.linalg.inv(gram), base)
-
-
-@dataclass(frozen=True)
 class Grid:
     """The models of a window: noise alone, and with swings of `cycles` (M,) per window and `share` (M,).
 
     passed (M, n): the share of a coefficient's variance that swings.
     """
 
-    noise: Spectra
-    swings: Spectra
+    noise: Design
+    swings: Design
     cycles: Array
     share: Array
     passed: Array
@@ -117,7 +88,8 @@ def grid(n: int) -> Grid:
     shares = np.broadcast_to(share[..., 0], variances.shape[:-1]).ravel()
     trend, _ = np.linalg.qr(trend_columns(n))
     passed = (swings / variances).reshape(-1, n)
-    return Grid(prepared(trend, falling), prepared(trend, variances.reshape(-1, n)), cycles, shares, passed)
+    noise, with_swings = Design(trend, variances=falling), Design(trend, variances=variances.reshape(-1, n))
+    return Grid(noise, with_swings, cycles, shares, passed)
 
 
 def _noises(n: int) -> Array:
@@ -146,11 +118,7 @@ def oscillation(y: Array) -> Oscillation | None:
     period, share: posterior means. amplitude: of the last two periods. root, growing, fading: from the energy of
     successive periods.
     """
-    looks = [_look(y, first, last) for first, last in windows(y)]
-    if not looks:
-        return None
-    best = min(looks, key=lambda look: look.p)
-    return replace(best, p=min(1.0, best.p * len(looks)))
+    return strongest([_look(y, first, last) for first, last in windows(y)])
 
 
 def _look(y: Array, first: int, last: int) -> Oscillation:
@@ -158,13 +126,13 @@ def _look(y: Array, first: int, last: int) -> Oscillation:
     n = len(part)
     per = (last - first) / n
     models, z = grid(n), dct(part - part.mean(), norm="ortho")
-    rest = z - models.noise.trend @ (models.noise.trend.T @ z)
+    rest = z - models.noise.z @ (models.noise.z.T @ z)
     if rest @ rest <= EXACT * (z @ z):
         return Oscillation.none(n, first, last - 1, "no noise")
-    likelihood = models.swings.likelihood(z)
+    likelihood, of_noise = (design.log_likelihood(design.squares(z)) for design in (models.swings, models.noise))
     whole = logsumexp(likelihood)
     weight = np.exp(likelihood - whole)
-    evidence = whole - math.log(len(weight)) - models.noise.likelihood(z).max()
+    evidence = whole - math.log(len(weight)) - of_noise.max()
     p = min(1.0, math.exp(math.log(BOUND / n) - evidence))
     period = n / math.exp(float(weight @ np.log(models.cycles)))
     course = _course(idct((weight @ models.passed) * rest, norm="ortho"), period)
@@ -178,8 +146,10 @@ def _look(y: Array, first: int, last: int) -> Oscillation:
 
 @dataclass(frozen=True)
 class Course:
-    """How swings go on: amplitude of the last two periods; γ per row or block; p-values of "it does not grow" and "it
-    does not fade"; spread: the number of periods that share the energy, growth aside.
+    """Course of the swings over their periods.
+
+    amplitude: of the last two periods. gamma: γ per row or block. growing, fading: p-values of "they do not grow" and
+    of "they do not fade". spread: the number of periods that share the energy, growth aside.
     """
 
     amplitude: float

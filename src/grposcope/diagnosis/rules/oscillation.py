@@ -13,8 +13,7 @@ import numpy as np
 from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell
 from grposcope.diagnosis.quantities import Quantities
 from grposcope.timeseries import periodogram, spectral_peak
-from grposcope.timeseries.oscillation import Oscillation
-from grposcope.timeseries.periodogram import SEEN
+from grposcope.timeseries.periodogram import SEEN, Oscillation
 
 SHARE = 0.2
 """An oscillation that explains a smaller share of the detrended variance is not flagged."""
