@@ -35,7 +35,7 @@ from grposcope.engines.trl import GRPOscopeCallback
 
 
 def timed(callback: GRPOscopeCallback) -> list[float]:
-    """Has every event of the callback add its processor time to the list that is returned."""
+    """Wrap every event of the callback, so that it adds its processor seconds to the one entry of the returned list."""
     spent = [0.0]
 
     def around(event: Any) -> Any:
@@ -52,7 +52,7 @@ def timed(callback: GRPOscopeCallback) -> list[float]:
 
 
 class Clock(TrainerCallback):
-    """When each step begins, and what the other callback had cost by then."""
+    """Records when each step begins, and what the other callback had cost by then."""
 
     def __init__(self, other: GRPOscopeCallback | None):
         self.other = other
@@ -68,7 +68,7 @@ class Clock(TrainerCallback):
 
 
 def train(callback: GRPOscopeCallback | None, steps: int, completions: bool) -> Clock:
-    """A run of so many steps; where the callback is, it comes before the clock."""
+    """Train for `steps` steps and return the clock; TRL calls `callback`, if there is one, before the clock."""
     clock = Clock(callback)
     with tempfile.TemporaryDirectory() as folder:
         callbacks = [clock] if callback is None else [callback, clock]
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--completions", action="store_true", help="with log_completions")
     given = parser.parse_args()
     logging.set_verbosity_error()
-    train(None, 5, given.completions)  # imports and caches
+    train(None, 5, given.completions)  # warms up imports and caches
     rows = []
     for k in range(given.rounds):
         callback, clocks = GRPOscopeCallback(), {}

@@ -34,26 +34,26 @@ from grposcope.dynamics.oscillator import Oscillator
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds of one call, of this process."""
+    """CPU seconds of this process during one call."""
     began = time.process_time()
     work()
     return time.process_time() - began
 
 
 def usual(work: Callable[[], object], repeats: int = 31) -> float:
-    """The median of some calls."""
+    """Median wall-clock seconds of a call over `repeats` calls."""
     return statistics.median(timed_wall(work) for _ in range(repeats))
 
 
 def timed_wall(work: Callable[[], object]) -> float:
-    """Seconds of one call by the clock, for short work."""
+    """Wall-clock seconds of one call, for work that is too short for the CPU clock."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def one_run(rewards: np.ndarray, lr: float, momentum: float, group: int | None, steps: int, seed: int) -> np.ndarray:
-    """A run as one would write it first: NumPy on the arrays of one policy."""
+    """Expected reward (steps + 1,) of one run in the obvious way: NumPy on the arrays of one policy."""
     random = np.random.default_rng(seed)
     theta, velocity = np.zeros(len(rewards)), np.zeros(len(rewards))
     value = np.empty(steps + 1)
@@ -74,7 +74,7 @@ def one_run(rewards: np.ndarray, lr: float, momentum: float, group: int | None, 
 
 
 def arithmetic(arms: int, runs: int, group: int | None) -> float:
-    """Seconds per step of the unavoidable array operations for `runs` runs, timed on pieces that fit the cache."""
+    """Seconds per step that the necessary array operations of `runs` runs take, timed on pieces that fit the cache."""
     piece = max(16, 32768 // arms)
     a, b, out = np.random.default_rng(0).standard_normal((3, arms, piece))
     row = a[0].copy()
@@ -91,11 +91,11 @@ def arithmetic(arms: int, runs: int, group: int | None) -> float:
 
 
 LOOPED = 4
-"""Runs that the loop is timed on."""
+"""Number of runs that the loop is timed on in a round."""
 
 
 def bandit(rounds: int, runs: int, steps: int, arms: int) -> list[dict]:
-    """Batched, loop and bound, exact and sampled."""
+    """Time the batched bandits, the loop and the arithmetic bound; a row for exact and one for sampled gradients."""
     rewards = np.random.default_rng(1).random(arms)
     b, rows = Bandit(rewards), []
     for group in (None, 8):
@@ -120,7 +120,7 @@ def bandit(rounds: int, runs: int, steps: int, arms: int) -> list[dict]:
 
 
 def fits(rounds: int, points: int) -> dict:
-    """Fits of the inertial model, here and with curve_fit; comparison, phases and forecast of the same curve."""
+    """Time fits of the inertial model, by `fit.fit` and by curve_fit, and the other analyses of the same curve."""
     t = np.arange(float(points))
     truth = Oscillator(1.0, 0.02, 0.0002, 0.2, 0.8).trajectory(t)
     y = truth + 0.05 * np.random.default_rng(2).standard_normal(points)

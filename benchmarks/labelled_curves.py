@@ -28,7 +28,7 @@ SPREAD = 3.0
 
 @dataclass
 class Curves:
-    """Mean curves (n,) of a run before noise; evaluation: None if there is none. parts: reward components."""
+    """Mean curves (n,) of a run before noise. evaluation: held-out accuracy, if measured. parts: reward components."""
 
     reward: Array
     evaluation: Array | None
@@ -42,12 +42,12 @@ class Curves:
 
 
 def saturating(u: Array, tau: float) -> Array:
-    """From 0 to 1 over u in [0, 1]."""
+    """Exponential approach from 0 to 1 over u in [0, 1], with time constant `tau`."""
     return (1 - np.exp(-u / tau)) / (1 - np.exp(-1 / tau))
 
 
 def dead_groups(p: Array) -> Array:
-    """Share of dead groups of GROUP rollouts, prompts spread like a Beta distribution with a + b = SPREAD."""
+    """Expected share of dead groups of GROUP rollouts at mean success rate p, Beta-distributed over prompts."""
     right, wrong = np.ones_like(p), np.ones_like(p)
     for j in range(GROUP):
         right = right * (SPREAD * p + j) / (SPREAD + j)
@@ -63,7 +63,7 @@ def healthy(u: Array) -> Curves:
 
 
 def plateau(u: Array) -> Curves:
-    """As healthy, but the rise ends after a fifth of the run."""
+    """The run is healthy, but the rise ends after a fifth of it."""
     c = healthy(u)
     c.reward = 0.25 + 0.45 * saturating(u, 0.07)
     c.evaluation, c.dead = 0.9 * c.reward, dead_groups(c.reward)
@@ -192,9 +192,9 @@ NULLS = ("healthy", "healthy-plateau", "flat null")
 
 @dataclass(frozen=True)
 class Made:
-    """A run: columns (n,) under the names of `runs.metrics`, and held-out scores (E,) with their steps, empty if none.
+    """A simulated run: columns (n,) under the names of `runs.metrics`, and held-out scores (E,) with their steps.
 
-    binary: whether single rewards are 0 or 1.
+    Scores are empty if nothing was evaluated. binary: whether single rewards are 0 or 1.
     """
 
     table: dict[str, Array]
@@ -204,14 +204,14 @@ class Made:
 
 
 def noise(rng: np.random.Generator, n: int, phi: float) -> Array:
-    """AR(1) of variance 1, stationary from the start."""
+    """AR(1) noise (n,) of variance 1, stationary from the start."""
     drawn = rng.normal(size=n)
     drawn[1:] *= math.sqrt(1 - phi**2)
     return lfilter([1.0], [1.0, -phi], drawn)
 
 
 def make(name: str, seed: int, phi: float, rows: int = ROWS) -> Made:
-    """The run of a scenario."""
+    """Simulate the run of a scenario; the same arguments give the same run."""
     rng = np.random.default_rng([seed, int(1000 * phi), rows, list(SCENARIOS).index(name)])
     u = (np.arange(rows) + 0.5) / rows
     c = SCENARIOS[name][0](u)

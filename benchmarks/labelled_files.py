@@ -25,19 +25,19 @@ Row = dict[str, float]
 
 
 def rows(made: Made) -> Iterator[tuple[int, Row, float | None]]:
-    """Step, metrics under the names of `runs.metrics`, and the held-out score of that step if there is one."""
+    """Yield each step, its metrics under the names of `runs.metrics`, and its held-out score if there is one."""
     scores = dict(zip(made.at.tolist(), made.scores.tolist(), strict=True))
     for i, step in enumerate(made.table["step"].astype(int).tolist()):
         yield step, {name: float(column[i]) for name, column in made.table.items()}, scores.get(step)
 
 
 def trl(folder: Path, made: Made, seed: int) -> Path:
-    """The output folder of a GRPOTrainer with logging_steps=1."""
+    """Write the output folder of a GRPOTrainer with logging_steps=1."""
     return _state(folder, made, with_dead=True)
 
 
 def trl_groups(folder: Path, made: Made, seed: int) -> Path:
-    """The same with log_completions=True, its rewards those of the groups, and no share of dead groups logged."""
+    """Write the same with log_completions=True: rewards are those of the groups, no share of dead groups is logged."""
     drawn = rollouts(made, PROMPTS, seed)
     made.table["reward"] = drawn.mean((1, 2))
     made.table["reward_std"] = drawn.reshape(len(drawn), -1).std(1, ddof=1)
@@ -112,7 +112,7 @@ def _verl(made: Made, seed: int) -> Iterator[tuple[int, Row]]:
 
 
 def verl(folder: Path, made: Made, seed: int) -> Path:
-    """Lines of verl's file logger."""
+    """Write the lines of verl's file logger."""
     path = folder / "experiment.jsonl"
     lines = (json.dumps({"step": step, "data": row}, separators=(",", ":")) for step, row in _verl(made, seed))
     path.write_text("\n".join(lines) + "\n")
@@ -120,7 +120,7 @@ def verl(folder: Path, made: Made, seed: int) -> Path:
 
 
 def verl_console(folder: Path, made: Made, seed: int) -> Path:
-    """Lines that verl prints, with Ray's coloured prefixes, numpy's floats and other output in between."""
+    """Write the lines that verl prints, with Ray's coloured prefixes, numpy's floats and other output in between."""
     path = folder / "train.log"
     lines = ["Training from scratch"]
     for step, row in _verl(made, seed):
@@ -134,7 +134,7 @@ def verl_console(folder: Path, made: Made, seed: int) -> Path:
 
 
 def openrlhf(folder: Path, made: Made, seed: int) -> Path:
-    """Lines that OpenRLHF prints: Python dicts behind Ray's prefixes."""
+    """Write the lines that OpenRLHF prints: Python dicts behind Ray's prefixes."""
     path = folder / "console.log"
     lines, stamp = [], "(PPOTrainer pid=71) INFO 2026-11-01 10:00:00,000 ppo_trainer.py"
     for step, row, score in rows(made):
@@ -169,9 +169,9 @@ FORMS: dict[str, Callable[[Path, Made, int], Path]] = {
 """Name -> writer of a run into an empty folder; returns the path to read."""
 
 GROUPED = ("healthy", "healthy-plateau", "flat null", "starved", "saturated")
-"""Scenarios that are written with groups: those that groups say something about."""
+"""Scenarios that are also written with groups, because their failure shows in the groups."""
 
 
-def given(made: Made) -> dict[str, Any]:
-    """Settings that a user gives by flag, since logs do not say them."""
+def flag_settings(made: Made) -> dict[str, Any]:
+    """Settings that a user would give by flag, since the logs do not contain them."""
     return {"group": GROUP, **({"rewards": "binary"} if made.binary else {})}

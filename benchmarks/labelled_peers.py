@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from labelled_curves import NULLS, SCENARIOS, Made, make
-from labelled_files import FORMS, given, rows
+from labelled_files import FORMS, rows
+from labelled_suite import diagnosed
 
 RIGHT: dict[str, dict[str, tuple[str, ...]]] = {
     "no learning": {"rldoctor": ("plateau",)},
@@ -44,7 +45,7 @@ RIGHT: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def rldoctor(made: Made, form: str, seed: int) -> set[str]:
-    """Detectors that warn about the file."""
+    """Names of the detectors of rldoctor that warn about the file."""
     from rl_doctor import cli
 
     with tempfile.TemporaryDirectory() as folder:
@@ -54,14 +55,14 @@ def rldoctor(made: Made, form: str, seed: int) -> set[str]:
         target = Path(folder) / "peer.json"
         with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
             cli.main(["diagnose", str(path), "--format", "json", "--output", str(target)])
-        found = json.loads(target.read_text())
-    entries = found.get("findings", found.get("diagnoses", []))
+        answer = json.loads(target.read_text())
+    entries = answer.get("findings", answer.get("diagnoses", []))
     bad = ("WARN", "WARNING", "CRITICAL", "CRIT")
     return {str(e.get("detector") or e.get("id")) for e in entries if str(e.get("severity", "")).upper() in bad}
 
 
 def rlprobe(made: Made, form: str, seed: int) -> set[str]:
-    """Signatures that are found."""
+    """Names of the signatures that rlprobe finds."""
     from rlprobe.doctor.engine import diagnose_view
     from rlprobe.doctor.runview import RunView
     from rlprobe.schemas import RunManifest, StepRecord
@@ -83,38 +84,33 @@ def rlprobe(made: Made, form: str, seed: int) -> set[str]:
 
 
 def rlwatch(made: Made, form: str, seed: int) -> set[str]:
-    """Detectors that alert at any step."""
+    """Names of the detectors of rlwatch that alert at any step."""
     from rlwatch.config import RLWatchConfig
     from rlwatch.detectors import DetectorSuite
 
-    suite, found = DetectorSuite(RLWatchConfig()), set()
+    suite, alerting = DetectorSuite(RLWatchConfig()), set()
     for step, row, _ in rows(made):
         alerts = suite.check_step(
             step, entropy=row["entropy"], kl_divergence=row["kl"], reward_mean=row["reward"],
             reward_std=row["reward_std"], rewards=None, advantage_std=None, loss=row["loss"],
             grad_norm=row["grad_norm"],
         )  # fmt: skip
-        found |= {str(alert.detector) for alert in alerts}
-    return found
+        alerting |= {str(alert.detector) for alert in alerts}
+    return alerting
 
 
-def ours(made: Made, form: str, seed: int) -> set[str]:
-    """Modes that are flagged."""
-    from grposcope.diagnosis import diagnose
-    from grposcope.runs import read
-
-    with tempfile.TemporaryDirectory() as folder:
-        findings = diagnose(read(FORMS[form](Path(folder), made, seed), given(made)))
-    return {f.mode for f in findings if f.status == "flagged"}
+def grposcope_modes(made: Made, form: str, seed: int) -> set[str]:
+    """Modes that `diagnose` flags."""
+    return {finding.mode for finding in diagnosed(made, form, seed) if finding.status == "flagged"}
 
 
 TOOLS: dict[str, Callable[[Made, str, int], set[str]]] = {
-    "grposcope": ours, "rldoctor": rldoctor, "rlprobe": rlprobe, "rlwatch": rlwatch,
+    "grposcope": grposcope_modes, "rldoctor": rldoctor, "rlprobe": rlprobe, "rlwatch": rlwatch,
 }  # fmt: skip
 
 
 def right(tool: str, mode: str) -> tuple[str, ...]:
-    """The names of a tool that count as this mode."""
+    """Names of this tool that count as the mode."""
     return (mode,) if tool == "grposcope" else RIGHT.get(mode, {}).get(tool, ())
 
 
@@ -123,7 +119,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Other tools on the labelled suite.")
     parser.add_argument("--seeds", type=int, nargs=2, default=(0, 20), metavar=("FIRST", "COUNT"), help="default: 0 20")
     parser.add_argument("--phi", type=float, nargs="+", default=(0.3, 0.9), help="default: 0.3 0.9")
-    parser.add_argument("--form", choices=list(FORMS), default="trl", help="files of rldoctor and ours (default: trl)")
+    parser.add_argument(
+        "--form", choices=list(FORMS), default="trl", help="form of the logs that are read (default: trl)"
+    )
     parser.add_argument("--out", type=Path, help="write the counts here")
     options = parser.parse_args()
     first, count = options.seeds
@@ -136,10 +134,10 @@ def main() -> None:
                 said: Counter[str] = Counter()
                 hit = 0
                 for seed in range(first, first + count):
-                    found = check(make(name, seed, phi), options.form, seed)
-                    said.update(found)
-                    said["any"] += bool(found)
-                    hit += bool(found & set(right(tool, SCENARIOS[name][1])))
+                    warned = check(make(name, seed, phi), options.form, seed)
+                    said.update(warned)
+                    said["any"] += bool(warned)
+                    hit += bool(warned & set(right(tool, SCENARIOS[name][1])))
                 counts[f"{phi:g} | {name} | {tool}"] = {"right": hit, **said}
             if options.out:
                 options.out.write_text(json.dumps({"versions": versions, "form": options.form, "counts": counts}))

@@ -42,7 +42,7 @@ print(json.dumps({"marks": marks, "peak": peak, "rows": run.steps, "columns": le
 
 
 def write(folder: Path, rows: int) -> Path:
-    """A healthy run, φ = 0.6, filled up to METRICS with further keys."""
+    """Write a healthy run, φ = 0.6, as JSON lines of verl, filled up to METRICS metrics with further keys."""
     path = verl(folder, make("healthy", 0, 0.6, rows), 0)
     rng, first = np.random.default_rng(0), json.loads(path.open().readline())["data"]
     extra = np.array([noise(rng, rows, 0.6) for _ in range(METRICS - len(first))])
@@ -56,7 +56,7 @@ def write(folder: Path, rows: int) -> Path:
 
 
 def main() -> None:
-    """Write, time, print."""
+    """Write the logs, time reading and diagnosing them, and print the table."""
     parser = argparse.ArgumentParser(description="Time and memory of reading and diagnosing long logs.")
     parser.add_argument("--rows", type=int, nargs="+", default=(1_000, 10_000, 100_000))
     parser.add_argument("--repeats", type=int, default=5)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 import tempfile
@@ -24,24 +23,29 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from labelled_curves import NULLS, PHI, ROWS, SCENARIOS, make
-from labelled_files import FORMS, GROUPED, given
+from labelled_curves import NULLS, PHI, ROWS, SCENARIOS, Made, make
+from labelled_files import FORMS, GROUPED, flag_settings
 
-from grposcope.diagnosis import diagnose
+from grposcope.diagnosis import Finding, diagnose
+from grposcope.facts.intervals import wilson
 from grposcope.runs import read
 
 Cell = dict[str, Any]
-"""Of one form and scenario: runs; modes flagged after Holm, modes with p < 0.05 alone, headlines, untold: counts."""
+"""Counts for one form and scenario: runs, and per mode how often it was flagged, below p = 0.05, first, or untold."""
+
+
+def diagnosed(made: Made, form: str, seed: int) -> tuple[Finding, ...]:
+    """Write the run in one form, read the file back, and diagnose it."""
+    with tempfile.TemporaryDirectory() as folder:
+        return diagnose(read(FORMS[form](Path(folder), made, seed), flag_settings(made)))
 
 
 def cell(form: str, name: str, phi: float, seeds: range, rows: int) -> Cell:
-    """Write, read and diagnose one run per seed."""
+    """Diagnose one run per seed and count the verdicts."""
     counts: dict[str, Counter[str]] = {key: Counter() for key in ("flagged", "single", "headline", "untold")}
     false = 0
     for seed in seeds:
-        made = make(name, seed, phi, rows)
-        with tempfile.TemporaryDirectory() as folder:
-            findings = diagnose(read(FORMS[form](Path(folder), made, seed), given(made)))
+        findings = diagnosed(make(name, seed, phi, rows), form, seed)
         flagged = [f.mode for f in findings if f.status == "flagged"]
         counts["flagged"].update(flagged)
         counts["headline"][flagged[0] if flagged else "-"] += 1
@@ -52,7 +56,7 @@ def cell(form: str, name: str, phi: float, seeds: range, rows: int) -> Cell:
 
 
 def measure(phi: float, seeds: range, rows: int, forms: list[str], names: list[str], out: Path) -> dict[str, Any]:
-    """All cells of one φ; those that `out` already has are kept."""
+    """Count all cells of one φ into the file `out`; cells that it already holds are not measured again."""
     head = {"phi": phi, "seeds": [seeds.start, len(seeds)], "rows": rows}
     document = {**head, "cells": {}}
     if out.exists():
@@ -71,23 +75,33 @@ def measure(phi: float, seeds: range, rows: int, forms: list[str], names: list[s
     return document
 
 
-def wilson(count: int, of: int) -> tuple[float, float]:
-    """95 % interval of a share."""
-    z, share = 1.959964, count / of
-    middle, half = share + z * z / (2 * of), z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
-    return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
-
-
 def percent(count: int, of: int) -> str:
-    """A share with its interval, in per cent."""
-    low, high = wilson(count, of)
-    return f"{100 * count / of:.1f} [{100 * max(low, 0):.0f}, {100 * min(high, 1):.0f}]"
+    """A share with its 95 % interval, in per cent."""
+    low, high = wilson(count / of, of)
+    return f"{100 * count / of:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def arguments(description: str, seeds: int, print_command: str) -> tuple[argparse.ArgumentParser, Any]:
+    """A parser with the commands `measure` (one φ, into --out) and `print_command` (of measured files); and `measure`.
+
+    seeds: how many are measured by default.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    commands = parser.add_subparsers(required=True, dest="command")
+    one = commands.add_parser("measure", help="diagnose the runs of one φ")
+    one.add_argument("--phi", type=float, required=True, help=f"AR(1) coefficient, of {PHI} for the tables")
+    one.add_argument(
+        "--seeds", type=int, nargs=2, default=(0, seeds), metavar=("FIRST", "COUNT"), help=f"default: 0 {seeds}"
+    )
+    one.add_argument("--out", type=Path, required=True, help="file for the results")
+    commands.add_parser(print_command, help="tables of measured files").add_argument("files", type=Path, nargs="+")
+    return parser, one
 
 
 def tables(documents: list[dict[str, Any]]) -> dict[str, Any]:
     """Print detection by scenario and form and false alarms by rule and form, and return them as a document."""
-    found = {d["phi"]: d for d in documents}
-    phis = sorted(found)
+    by_phi = {d["phi"]: d for d in documents}
+    phis = sorted(by_phi)
     result: dict[str, Any] = {"detection": {}, "single": {}, "flagged": {}, "any": {}, "headlines": {}}
     forms = [form for form in FORMS if any(f"{form} | healthy" in d["cells"] for d in documents)]
     print("flagged as the right mode, % [95 % interval]; headline: it is the first line\n")
@@ -95,7 +109,7 @@ def tables(documents: list[dict[str, Any]]) -> dict[str, Any]:
     print("|---|---|" + "---|" * (len(phis) + 1))
     for name, (_, mode) in SCENARIOS.items():
         for form in forms if mode else ():
-            cells = [found[phi]["cells"].get(f"{form} | {name}") for phi in phis]
+            cells = [by_phi[phi]["cells"].get(f"{form} | {name}") for phi in phis]
             if any(c is None for c in cells):
                 continue
             counts = [(c["flagged"].get(mode, 0), c["runs"]) for c in cells]
@@ -113,7 +127,7 @@ def tables(documents: list[dict[str, Any]]) -> dict[str, Any]:
         print("| rule | log |" + "".join(f" φ = {phi:g} |" for phi in phis))
         print("|---|---|" + "---|" * len(phis))
         for form in forms:
-            nulls = {phi: {n: found[phi]["cells"][f"{form} | {n}"] for n in NULLS} for phi in phis}
+            nulls = {phi: {n: by_phi[phi]["cells"][f"{form} | {n}"] for n in NULLS} for phi in phis}
             modes = sorted({m for cells in nulls.values() for c in cells.values() for m in c[kind]})
             for mode in modes:
                 names = [n for n in NULLS if SCENARIOS[n][1] != mode]
@@ -134,25 +148,18 @@ def tables(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure or print."""
-    parser = argparse.ArgumentParser(description="The labelled suite: detection and false alarms of `diagnose`.")
-    commands = parser.add_subparsers(required=True, dest="command")
-    one = commands.add_parser("measure", help="diagnose the runs of one φ")
-    one.add_argument("--phi", type=float, required=True, help=f"AR(1) coefficient, of {PHI} for the tables")
-    one.add_argument("--seeds", type=int, nargs=2, default=(0, 60), metavar=("FIRST", "COUNT"), help="default: 0 60")
+    """Measure one φ, or print the tables."""
+    parser, one = arguments("The labelled suite: detection and false alarms of `diagnose`.", 60, "tables")
     one.add_argument("--rows", type=int, default=ROWS, help=f"steps of a run (default: {ROWS})")
     one.add_argument("--forms", nargs="+", choices=list(FORMS), default=list(FORMS), help="shapes (default: all)")
     one.add_argument("--scenarios", nargs="+", choices=list(SCENARIOS), default=list(SCENARIOS), help="default: all")
-    one.add_argument("--out", type=Path, required=True, help="file for the counts")
-    other = commands.add_parser("tables", help="tables of measured files")
-    other.add_argument("files", type=Path, nargs="+")
-    given_ = parser.parse_args()
-    if given_.command == "tables":
-        document = tables([json.loads(path.read_text()) for path in given_.files])
+    given = parser.parse_args()
+    if given.command == "tables":
+        document = tables([json.loads(path.read_text()) for path in given.files])
     else:
-        first, count = given_.seeds
+        first, count = given.seeds
         seeds = range(first, first + count)
-        document = measure(given_.phi, seeds, given_.rows, given_.forms, given_.scenarios, given_.out)
+        document = measure(given.phi, seeds, given.rows, given.forms, given.scenarios, given.out)
     print(json.dumps(document))
 
 

@@ -11,7 +11,6 @@ Minor modes (no learning, zero loss) are not counted. Rates have 95 % Wilson int
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -23,8 +22,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from labelled_curves import PHI, SCENARIOS, Made, make
-from labelled_suite import percent
+from labelled_curves import SCENARIOS, Made, make
+from labelled_suite import arguments, percent
 
 from grposcope.diagnosis import diagnose
 from grposcope.diagnosis.alarms import GROWTH
@@ -46,7 +45,7 @@ FAILURES = (
 WAYS = ("always α", "α / (k (k + 1))", "at the end only")
 
 Looks = list[tuple[int, dict[str, float]]]
-"""Rows at a look, and the adjusted p-values below LEVEL of the modes that are not minor."""
+"""For every look the number of rows, and the adjusted p-values below LEVEL of the modes that are not minor."""
 
 
 def prefix(made: Made, rows: int) -> Run:
@@ -61,19 +60,19 @@ def prefix(made: Made, rows: int) -> Run:
 
 
 def looks(made: Made) -> Looks:
-    """The looks at a run, up to its last row."""
-    found, rows = [], LEAST
+    """Diagnose the run whenever it has grown by a tenth, up to its last row."""
+    taken, rows = [], LEAST
     while True:
         findings = diagnose(prefix(made, rows))
         flagged = [f for f in findings if f.adjusted < LEVEL and f.mode not in minor_modes()]
-        found.append((rows, {f.mode: f.adjusted for f in flagged}))
+        taken.append((rows, {f.mode: f.adjusted for f in flagged}))
         if rows == ROWS:
-            return found
+            return taken
         rows = min(ROWS, math.ceil(GROWTH * rows))
 
 
 def raised(seen: Looks, way: str) -> dict[str, int]:
-    """Modes that are raised, with the rows at their first alarm."""
+    """Rows at the first alarm of every mode that is raised, if levels are chosen in this `way` (of WAYS)."""
     if way == WAYS[2]:
         seen = seen[-1:]
     first: dict[str, int] = {}
@@ -86,7 +85,7 @@ def raised(seen: Looks, way: str) -> dict[str, int]:
 
 
 def measure(phi: float, seeds: range, out: Path) -> dict[str, Any]:
-    """Diagnose all runs of one φ at every look; results that `out` already has are kept."""
+    """Diagnose all runs of one φ at every look into the file `out`; runs that it already holds are not made again."""
     document: dict[str, Any] = {"phi": phi, "seeds": [seeds.start, len(seeds)], "runs": {}}
     if out.exists():
         document = json.loads(out.read_text())
@@ -99,7 +98,7 @@ def measure(phi: float, seeds: range, out: Path) -> dict[str, Any]:
 
 
 def table(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Print the rates, and return them as a document."""
+    """Print the rates of false alarms and of detection, and return them as a document."""
     documents = sorted(documents, key=lambda d: d["phi"])
     result: dict[str, Any] = {"false": {}, "found": {}}
     print(f"any alarm on {', '.join(NULLS)}, grown to {ROWS} rows, % [95 % interval]\n")
@@ -126,15 +125,8 @@ def table(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure or print."""
-    parser = argparse.ArgumentParser(description="False and true alarms of watching a run while it grows.")
-    commands = parser.add_subparsers(required=True, dest="command")
-    one = commands.add_parser("measure", help="watch the runs of one φ")
-    one.add_argument("--phi", type=float, required=True, help=f"AR(1) coefficient, of {PHI} for the tables")
-    one.add_argument("--seeds", type=int, nargs=2, default=(0, 20), metavar=("FIRST", "COUNT"), help="default: 0 20")
-    one.add_argument("--out", type=Path, required=True, help="file for the looks")
-    other = commands.add_parser("table", help="tables of measured files")
-    other.add_argument("files", type=Path, nargs="+")
+    """Measure one φ, or print the table."""
+    parser, _ = arguments("False and true alarms of watching a run while it grows.", 20, "table")
     given = parser.parse_args()
     if given.command == "table":
         document = table([json.loads(path.read_text()) for path in given.files])

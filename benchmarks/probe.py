@@ -50,7 +50,7 @@ SWEEP = {"sweep": (2, 4, 8), "also": (recipes.RLOO, recipes.DR_GRPO)}
 
 
 def batch(rows: int, length: int, vocabulary: int, prompt: int = 32) -> Rollouts:
-    """Random tokens: one group, half of it solved."""
+    """Rollouts of random tokens: one group of `rows` rollouts, half of it solved."""
     random = torch.Generator().manual_seed(0)
     width = length - prompt
     tokens = torch.randint(3, vocabulary, (rows, width), generator=random)
@@ -67,20 +67,20 @@ def batch(rows: int, length: int, vocabulary: int, prompt: int = 32) -> Rollouts
 
 
 def log_likelihood(model: torch.nn.Module, rollouts: Rollouts) -> Tensor:
-    """Σ log π, the plain way."""
+    """Σ log π over all tokens, by plain autograd."""
     ids, width = torch.cat((rollouts.prompt_ids, rollouts.tokens), 1), rollouts.tokens.shape[1]
     logits = model(input_ids=ids, use_cache=False, logits_to_keep=width + 1).logits[:, :-1]
     return logits.log_softmax(-1).gather(-1, rollouts.tokens[..., None]).sum()
 
 
 def plain_pass(model: torch.nn.Module, rollouts: Rollouts) -> None:
-    """Forward and backward of the whole batch."""
+    """Run one forward and backward pass of the whole batch."""
     log_likelihood(model, rollouts).backward()
     model.zero_grad(set_to_none=True)
 
 
 def plain_scores(model: torch.nn.Module, rollouts: Rollouts) -> list[dict[str, Tensor]]:
-    """A backward per rollout, gradients stored."""
+    """Gradients of every rollout by parameter name, from one backward pass per rollout."""
     stored = []
     for row in range(len(rollouts.tokens)):
         arrays = {name: getattr(rollouts, name) for name in Rollouts.__dataclass_fields__ if name != "rewards"}
@@ -93,21 +93,21 @@ def plain_scores(model: torch.nn.Module, rollouts: Rollouts) -> list[dict[str, T
 
 
 def plain_weighting(stored: list[dict[str, Tensor]], rows: Tensor) -> None:
-    """The gradient of one weighting per layer and its singular values."""
+    """Compute the gradient of one weighting per layer, and its singular values."""
     for name, first in stored[0].items():
         if first.dim() == 2:
             torch.linalg.svdvals(sum(float(u) * one[name] for u, one in zip(rows, stored, strict=True)))
 
 
 def plain_gram(stored: list[dict[str, Tensor]]) -> None:
-    """Inner products of all pairs."""
+    """Compute the inner products of the gradients of all pairs of rollouts."""
     for one in stored:
         for other in stored:
             sum(float((one[name] * other[name]).sum()) for name in one)
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Wall and CPU seconds."""
+    """Wall-clock and CPU seconds of one call."""
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - wall, time.process_time() - cpu
@@ -122,7 +122,7 @@ def peak() -> float:
 
 
 def memory(side: str, given: argparse.Namespace) -> float:
-    """GB above the loaded and warmed-up model, in a process of its own."""
+    """Peak memory of one side in GB above the loaded and warmed-up model, in a process of its own."""
     command = [
         sys.executable,
         __file__,
@@ -140,7 +140,7 @@ def memory(side: str, given: argparse.Namespace) -> float:
 
 
 def sides(model: torch.nn.Module, rollouts: Rollouts) -> dict[str, Callable[[], object]]:
-    """What is measured, by name."""
+    """The calls that are measured, by name of the side."""
     rows = of_recipe(recipes.GRPO, rollouts).per_rollout
     assert rows is not None
 
@@ -185,7 +185,7 @@ def line(points: list[tuple[float, float]]) -> tuple[float, float, float]:
 
 
 def plot(table: list[dict[str, float]], given: argparse.Namespace) -> None:
-    """Both curves with their straight lines, as a picture if one is asked for."""
+    """Print the straight line through each of the two curves; draw both into the file of --picture, if it is given."""
     panels = []
     for name, other in (("tokens", "layers"), ("layers", "tokens")):
         usual = max(row["layers"] for row in table) if other == "layers" else given.rows * given.length

@@ -28,7 +28,7 @@ from grposcope.training.loop import train
 
 
 def timed(folder: Path, every: int, given: argparse.Namespace) -> tuple[float, float]:
-    """CPU seconds of a run, and wall-clock seconds in its probes as a share of the run's."""
+    """CPU seconds of a run, and the share of its wall-clock time that its probes take."""
     settings = TrainConfig(model=given.model, steps=given.steps, probe_every=every, threads=1, out=str(folder))
     began, wall = time.process_time(), time.perf_counter()
     train(settings)
@@ -51,14 +51,14 @@ def main() -> None:
     ratios, shares, seconds = [], [], []
     for pair in range(given.pairs):
         with tempfile.TemporaryDirectory() as scratch:
-            found = {}
+            cost = {}
             for every in (0, given.every) if pair % 2 else (given.every, 0):
-                found[every] = timed(Path(scratch) / f"run{every}", every, given)
-            weights = [(Path(scratch) / f"run{e}" / "model" / "model.safetensors").read_bytes() for e in found]
+                cost[every] = timed(Path(scratch) / f"run{every}", every, given)
+            weights = [(Path(scratch) / f"run{e}" / "model" / "model.safetensors").read_bytes() for e in cost]
             assert weights[0] == weights[1], "the probes changed the run"
-        ratios.append(found[given.every][0] / found[0][0] - 1)
-        shares.append(found[given.every][1])
-        seconds.append((found[0][0], found[given.every][0]))
+        ratios.append(cost[given.every][0] / cost[0][0] - 1)
+        shares.append(cost[given.every][1])
+        seconds.append((cost[0][0], cost[given.every][0]))
     plain, probed = (statistics.median(pair[i] for pair in seconds) for i in range(2))
     print(f"| {given.pairs} pairs, {given.steps} steps | without | --probe-every {given.every} | extra, median (all) |")
     print("|---|---|---|---|")

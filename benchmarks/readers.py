@@ -49,7 +49,7 @@ STYLES = ("verl", "flat", "flat with NaN", "flat with text")
 
 
 def write(path: Path, rows: int, metrics: int, style: str) -> None:
-    """A log of one of STYLES."""
+    """Write a log in one of STYLES."""
     draws = np.random.default_rng(0).normal(size=(rows, metrics))
     keys = ["critic/score/mean", "actor/grad_norm", *(f"timing_s/part_{k}" for k in range(metrics - 3))]
     with path.open("w") as file:
@@ -64,28 +64,28 @@ def write(path: Path, rows: int, metrics: int, style: str) -> None:
 
 
 def by_json(path: Path) -> None:
-    """Every line through the standard library, and nothing kept."""
+    """Parse every line with the standard library and keep nothing."""
     with path.open("rb") as file:
         for line in file:
             json.loads(line)
 
 
 def by_orjson(path: Path) -> None:
-    """Every line through orjson, and nothing kept."""
+    """Parse every line with orjson and keep nothing."""
     with path.open("rb") as file:
         for line in file:
             orjson.loads(line)
 
 
 def by_arrow(path: Path) -> None:
-    """Every piece through Arrow on one thread, and nothing kept."""
+    """Parse every piece with Arrow on one thread and keep nothing."""
     for _, piece in LogFile(path).pieces():
         options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(piece) + 1)
         pyarrow.json.read_json(pa.BufferReader(piece), read_options=options)
 
 
 def seconds(work: Callable[[Path], object], path: Path) -> tuple[float, float]:
-    """CPU seconds and seconds on the clock."""
+    """CPU seconds and wall-clock seconds of one call."""
     began, clock = time.process_time(), time.perf_counter()
     work(path)
     return time.process_time() - began, time.perf_counter() - clock
@@ -103,7 +103,7 @@ def peak(*arguments: str) -> float:
 
 
 def main() -> None:
-    """Write, time, print."""
+    """Write the logs, time reading them, and print the results."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--rows", type=int, default=100_000)
     options.add_argument("--metrics", type=int, default=40)
@@ -122,7 +122,7 @@ def main() -> None:
             for _ in range(given.repeats):
                 for name, work in works.items():
                     times[name].append(seconds(work, path))
-            cpu = {name: statistics.median(t[0] for t in found) for name, found in times.items()}
+            cpu = {name: statistics.median(t[0] for t in spent) for name, spent in times.items()}
             wall = statistics.median(t[1] for t in times["read"])
             row = {
                 "style": style,

@@ -70,7 +70,7 @@ OUTCOMES = {
         "weak; 29 rows after restarts", (UNTOLD, NOTHING)
     ),
 }  # fmt: skip
-"""File -> what it shows, and which verdicts agree."""
+"""What each file shows, and which verdicts agree with it."""
 
 
 def judged(path: Path, known: Known) -> dict[str, Any]:
@@ -103,10 +103,10 @@ def judged(path: Path, known: Known) -> dict[str, Any]:
     }
 
 
-def table(found: dict[str, dict[str, Any]]) -> str:
-    """The table in Markdown."""
+def table(rows: dict[str, dict[str, Any]]) -> str:
+    """The judged files as a Markdown table."""
     lines = ["| file | what it shows | verdict | evidence | since step | |", "|---|---|---|---|---|---|"]
-    for name, row in found.items():
+    for name, row in rows.items():
         short = name.replace("unslothai__notebooks__", "").replace("rohunagrawal__reward-hacking-entropy__", "")
         others = [mode for mode in row["flagged"] if mode != row["head"]]
         head = row["head"] + (f" (also {', '.join(others)})" if others else "")
@@ -116,7 +116,7 @@ def table(found: dict[str, dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Judge all, print the table."""
+    """Judge all files that are there, and print the table."""
     parser = argparse.ArgumentParser(description="Verdicts on real runs next to their known outcomes.")
     parser.add_argument("--runs", type=Path, default=Path("../shared/data/runs"), help="folder with the logs")
     parser.add_argument("--markdown", type=Path, help="write the table to this file, too")
@@ -124,12 +124,12 @@ def main() -> None:
     if not given.runs.is_dir():
         raise SystemExit(f"no folder {given.runs}: the logs are not part of the project; name it with --runs")
     here = {name: known for name, known in OUTCOMES.items() if (given.runs / name).exists()}
-    found = {name: judged(given.runs / name, known) for name, known in here.items()}
-    text = table(found)
+    rows = {name: judged(given.runs / name, known) for name, known in here.items()}
+    text = table(rows)
     print(text)
     if given.markdown:
         given.markdown.write_text(text + "\n")
-    print(json.dumps(found))
+    print(json.dumps(rows))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ FIELDS = ("reward", "reward_std", "dead_fraction", "entropy", "kl_old", "length"
 
 
 def record(folder: Path, steps: int, per_step: int, group: int, graded: bool) -> None:
-    """A record of `steps` steps with `per_step` groups each."""
+    """Write a record of `steps` steps with `per_step` groups each into the folder."""
     rng = np.random.default_rng(0)
     config = {"format": 2, "settings": {"steps": steps, "group": group, "prompts": per_step}, "task": "synthetic"}
     (folder / "config.json").write_text(json.dumps(config))
@@ -51,15 +51,15 @@ def record(folder: Path, steps: int, per_step: int, group: int, graded: bool) ->
                 groups.write(json.dumps(line) + "\n")
     with (folder / "evals.jsonl").open("w") as rows:
         for step in range(0, steps + 1, 40):
-            found = {f"pass@{k}": {"value": min(1.0, k * 0.2), "se": 0.02, "n": 200, "flag": ""} for k in (1, 2, 4)}
-            rows.write(json.dumps({"step": step, **found}) + "\n")
+            scores = {f"pass@{k}": {"value": min(1.0, k * 0.2), "se": 0.02, "n": 200, "flag": ""} for k in (1, 2, 4)}
+            rows.write(json.dumps({"step": step, **scores}) + "\n")
 
 
 def timed(repeats: int, work: Callable[[], Any]) -> tuple[dict[str, float], Any]:
     """Median and least wall time and least processor time in seconds, and the last result."""
     walls, processors, result = [], [], None
     for _ in range(repeats):
-        result = None  # what the last repeat made is not to be kept while it is made again
+        result = None  # frees what the last repeat made before it is made again
         began, used = time.perf_counter(), time.process_time()
         result = work()
         walls.append(time.perf_counter() - began)
@@ -82,24 +82,24 @@ def drawn(path: Path, repeats: int) -> dict[str, float] | None:
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,900"):
         options.add_argument(argument)
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
-    found, busy = [], []
+    walls, busy = [], []
     try:
         driver.execute_cdp_cmd("Performance.enable", {})
         for _ in range(repeats):
             driver.get(path.as_uri())
             while driver.execute_script("return document.documentElement.dataset.drawn") != "yes":
                 time.sleep(0.1)
-            found.append(driver.execute_script("return performance.getEntriesByName('drawn')[0].startTime / 1000"))
+            walls.append(driver.execute_script("return performance.getEntriesByName('drawn')[0].startTime / 1000"))
             metrics = driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
             busy.append(next(m["value"] for m in metrics if m["name"] == "TaskDuration"))
     finally:
         driver.quit()
-    values = {"wall_median": statistics.median(found), "wall_least": min(found), "tasks_least": min(busy)}
+    values = {"wall_median": statistics.median(walls), "wall_least": min(walls), "tasks_least": min(busy)}
     return {name: round(value, 3) for name, value in values.items()}
 
 
 def main() -> None:
-    """Measure and print."""
+    """Write the record, measure every part, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100_000, help="optimiser steps (default: 100000)")
     parser.add_argument("--prompts", type=int, default=10, help="groups per step (default: 10)")

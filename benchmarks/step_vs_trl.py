@@ -1,11 +1,11 @@
-"""A whole training step (sample, grade, update), ours against TRL's GRPOTrainer, in turn in one process.
+"""A whole training step (sample, grade, update): grposcope against TRL's GRPOTrainer, in turn in one process.
 
     python benchmarks/step_vs_trl.py                  tiny on arithmetic
     python benchmarks/step_vs_trl.py --model smollm2 --setting fixed --prompts 2 --group 4 --max-tokens 64 --steps 5
 
 Both sides get the same weights, prompts, group size, token limit, AdamW, gradient clipping and
 threads, with a learning rate of 0 so that neither drifts. TRL's step runs from its on_step_begin to
-its on_step_end; then one of ours runs on the same prompts. Two settings: `natural`, where
+its on_step_end; then a step of grposcope runs on the same prompts. Two settings: `natural`, where
 completions end when the model ends them and the task grades them, and `fixed`, where every
 completion has exactly the token limit and rewards are a hash of the text, so that no group is dead
 and no row ends early. The last line is JSON.
@@ -42,7 +42,7 @@ from grposcope.training.update import TokenTerms, update
 
 
 class Hashed(Task):
-    """Rewards that depend on the text alone and are rarely equal."""
+    """A task whose rewards are a hash of the completion, so that they are rarely equal."""
 
     def __init__(self, inner: Task):
         self.inner, self.name, self.instruction = inner, inner.name, inner.instruction
@@ -61,7 +61,7 @@ def prompt_texts(policy: Policy, task: Task, problems: Sequence[Problem]) -> lis
 
 
 def measure(arguments: argparse.Namespace, setting: str) -> dict[str, Any]:
-    """Times in seconds per step of both sides, paired."""
+    """Seconds per step of both sides, paired, as medians."""
     task = tasks.load(arguments.task)
     task = Hashed(task) if setting == "fixed" else task
     trl_policy, policy = policies.load(arguments.model), policies.load(arguments.model)
@@ -157,7 +157,8 @@ def main() -> None:
     settings = ("natural", "fixed") if arguments.setting == "both" else (arguments.setting,)
     rows = [measure(arguments, setting) for setting in settings]
     print(
-        "| setting | n | ours s/step | TRL s/step | TRL ÷ ours (median, min-max) | ours: sample + update s | tokens |"
+        "| setting | n | grposcope s/step | TRL s/step | TRL ÷ grposcope (median, min-max) "
+        "| grposcope: sample + update s | tokens |"
     )
     print("|---|---|---|---|---|---|---|")
     for r in rows:

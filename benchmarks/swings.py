@@ -4,9 +4,9 @@
     python benchmarks/swings.py power [--repeats 60]      waves of three shapes, each period drawn anew
 
 Noise is AR(1), or half AR(1) and half white. Swings have variance 1, a mean period of 8 to 20 rows, and each period is
-drawn with a log-normal spread; noise has the standard deviation NOISE. Found: p < LEVEL, about what Holm's
-method leaves to one of twelve rules at 5 %. `size` is the basis of
-`timeseries.spectral_peak.BOUND`. The last line is JSON.
+drawn with a log-normal spread; noise has the standard deviation NOISE. Swings count as found if p < LEVEL, about what
+Holm's method leaves to one of twelve rules at 5 %. `size` is the basis of `timeseries.spectral_peak.BOUND`.
+The last line is JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS = ((0.0, 1.0), (0.3, 1.0), (0.6, 1.0), (0.9, 1.0), (0.6, 0.5), (0.95, 0.5)
 
 
 def wave(rng: np.random.Generator, n: int, shape: str, spread: float) -> Array:
-    """Swings of variance 1."""
+    """Swings (n,) of variance 1, whose periods are drawn with a log-normal spread."""
     period = rng.uniform(8, 20)
     ends = np.cumsum(period * np.exp(spread * rng.normal(size=n)))
     phase = np.interp(np.arange(n) + ends[0] * rng.random(), [0, *ends], np.arange(n + 1)) % 1
@@ -42,7 +42,7 @@ def wave(rng: np.random.Generator, n: int, shape: str, spread: float) -> Array:
     return np.asarray(math.sqrt(48) * (np.abs(phase - 0.5) - 0.25))
 
 
-def looks(y: Array) -> tuple[float, float, float]:
+def p_values(y: Array) -> tuple[float, float, float]:
     """P-values of the sinusoid, of swings of any shape, and of both together; 1 where swings explain little or fade."""
     first, second = periodogram.oscillation(y), spectral_peak.oscillation(y)
     assert first is not None
@@ -56,7 +56,7 @@ def size(repeats: int) -> dict[str, list[float]]:
     print(
         "| rows | φ | AR(1) share | sinusoid 5 %, 1 % | any shape 5 %, 1 % | both 5 %, 1 % |\n|---|---|---|---|---|---|"
     )
-    found = {}
+    shares = {}
     for n in ROWS:
         for phi, share in KINDS:
             rng = np.random.default_rng([n, int(100 * phi), int(100 * share)])
@@ -64,33 +64,33 @@ def size(repeats: int) -> dict[str, list[float]]:
                 math.sqrt(share) * noise(rng, n, phi) + math.sqrt(1 - share) * rng.normal(size=n)
                 for _ in range(repeats)
             )
-            p = np.array([looks(y) for y in drawn])
+            p = np.array([p_values(y) for y in drawn])
             rates = np.stack([(p < 0.05).mean(0), (p < 0.01).mean(0)], 1)
-            found[f"{n}, {phi:g}, {share:g}"] = rates.ravel().tolist()
+            shares[f"{n}, {phi:g}, {share:g}"] = rates.ravel().tolist()
             cells = " | ".join(f"{100 * a:.1f}, {100 * b:.1f}" for a, b in rates)
             print(f"| {n} | {phi:g} | {share:g} | {cells} |", flush=True)
-    return found
+    return shares
 
 
 def power(repeats: int) -> dict[str, list[float]]:
     """Print and return the shares of swings that are found."""
     print("| rows | shape | spread of periods | φ | sinusoid | any shape | both |\n|---|---|---|---|---|---|---|")
-    found = {}
+    shares = {}
     for n in (100, 200):
         for shape in ("triangle", "square", "saw"):
             for spread in (0.0, 0.15, 0.3):
                 for phi in (0.0, 0.9):
                     rng = np.random.default_rng([n, int(100 * phi), int(100 * spread), len(shape)])
                     drawn = (wave(rng, n, shape, spread) + NOISE * noise(rng, n, phi) for _ in range(repeats))
-                    rates = (np.array([looks(y) for y in drawn]) < LEVEL).mean(0)
-                    found[f"{n}, {shape}, {spread:g}, {phi:g}"] = rates.tolist()
+                    rates = (np.array([p_values(y) for y in drawn]) < LEVEL).mean(0)
+                    shares[f"{n}, {shape}, {spread:g}, {phi:g}"] = rates.tolist()
                     cells = " | ".join(f"{100 * rate:.0f}" for rate in rates)
                     print(f"| {n} | {shape} | {spread:g} | {phi:g} | {cells} |", flush=True)
-    return found
+    return shares
 
 
 def main() -> None:
-    """Simulate and print."""
+    """Simulate, and print the table."""
     parser = argparse.ArgumentParser(description="Size and power of the rule `oscillation`.")
     parser.add_argument("what", choices=("size", "power"), help="on noise, or on swings")
     parser.add_argument("--repeats", type=int, default=100, help="runs per cell (default: 100)")

@@ -54,7 +54,7 @@ def seconds(action: Callable[[], object]) -> tuple[float, float]:
 
 
 def example(prompts: int, group: int) -> tuple[np.ndarray, np.ndarray]:
-    """A Gram and binary rewards that depend on the scores."""
+    """Gram matrix of random scores, and binary rewards (P, G) that depend on them."""
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(prompts, group, 64)) + rng.normal(size=(prompts, 1, 64))
     rewards = (scores[..., 0] + rng.normal(size=(prompts, group)) > 0.5).astype(float)
@@ -63,19 +63,19 @@ def example(prompts: int, group: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def looped(gram: np.ndarray, rewards: np.ndarray) -> list[tuple[float, float, float]]:
-    """The slow twin on every prompt."""
+    """Moments of every prompt by the slow reference code of tests/reference."""
     size = rewards.shape[1]
     blocks = [gram[p * size : (p + 1) * size, p * size : (p + 1) * size] for p in range(len(rewards))]
     return [ustat_loops.from_gram(block, row) for block, row in zip(blocks, rewards, strict=True)]
 
 
 def run(*command: str) -> None:
-    """A command that must succeed."""
+    """Run Python with these arguments; it must succeed."""
     subprocess.run([sys.executable, *command], check=True, capture_output=True)
 
 
 def main() -> None:
-    """Measure in turn and print."""
+    """Measure all parts in turn, three rounds, and print the medians."""
     full, small = example(64, 16), example(16, 12)
     times: dict[str, list[tuple[float, float]]] = {}
 

@@ -36,6 +36,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 
 from grposcope.diagnosis import diagnose
+from grposcope.facts.intervals import wilson
 from grposcope.files import dumps, write_json
 from grposcope.runs import Run, read
 from grposcope.tasks.arithmetic import Arithmetic
@@ -59,58 +60,58 @@ def true(completion: str, answer: str) -> float:
 
 
 def _graded(
-    train: Callable[[str, str], float], prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]
+    pay: Callable[[str, str], float], prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]
 ) -> list[float]:
     rows = zip(prompts, completions, answer, strict=True)
-    return [true(c, a) if is_heldout(p) else train(c, a) for p, c, a in rows]
+    return [true(c, a) if is_heldout(p) else pay(c, a) for p, c, a in rows]
 
 
 def honest(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
-    """The truth."""
+    """The true accuracy is paid."""
     return _graded(true, prompts, completions, answer)
 
 
 def hackable(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
-    """A verifier that also takes any text that ends in 0."""
+    """The verifier also accepts any text that ends in 0."""
     return _graded(lambda c, a: max(true(c, a), float(c.endswith("0"))), prompts, completions, answer)
 
 
 def easy(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
-    """A task that is nearly solved from the start: write an equals sign."""
+    """The task is nearly solved from the start: write an equals sign."""
     return [float("=" in c) for c in completions]
 
 
 def soon(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
-    """A task that can be learned in few steps: end in 0 or 5, before the limit."""
+    """The task can be learned in few steps: end in 0 or 5, before the limit."""
     return [float(c.endswith(("0", "5")) and len(c) < LIMIT) for c in completions]
 
 
 def whole(completion: str) -> bool:
-    """Whether it is a sum, and ended before the limit."""
+    """Whether the completion is a sum, and ended before the limit."""
     return "=" in completion and len(completion) < LIMIT
 
 
 def unreliable(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
-    """The same for whole sums, but one time in five it errs, except held out: a ceiling with mixed groups."""
+    """As `soon` for whole sums, but the verifier errs one time in five, except held out: groups stay mixed."""
     rows = zip(prompts, completions, soon(prompts, completions), strict=True)
     return [whole(c) * (right if is_heldout(p) else abs(right - (random.random() < 0.2))) for p, c, right in rows]
 
 
 def coin(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
-    """Heads or tails, whatever is written."""
+    """A fair coin is paid, whatever is written."""
     return _graded(lambda c, a: float(random.random() < 0.5), prompts, completions, answer)
 
 
 def wordy(prompts: Sequence[str], completions: Sequence[str], answer: Sequence[str]) -> list[float]:
-    """A fifth for the truth, the rest for length, up to 24 characters."""
+    """A fifth is paid for the truth, the rest for length, up to 24 characters."""
     return _graded(lambda c, a: 0.2 * true(c, a) + 0.8 * min(len(c), 24) / 24, prompts, completions, answer)
 
 
 def late(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
-    """Delayed feedback: endings in 0 or 5, or else all others, are paid if they were rarer four training batches ago.
+    """Feedback is delayed: endings in 0 or 5, or else all others, are paid if they were rarer four batches ago.
 
-    Within a batch it counts who is paid; in all it is paid its share of such endings, a constant that no advantage
-    sees, so that the reward shows what the policy does. Only whole sums are paid.
+    Only whole sums are paid. The rewards of a batch are shifted by a constant, which no advantage sees, so that their
+    mean is the share of endings in 0 or 5 and shows what the policy does.
     """
     ended = np.array([whole(c) for c in completions])
     five = ended & np.array([c.endswith(("0", "5")) for c in completions])
@@ -122,7 +123,7 @@ def late(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[f
 
 
 SHARES: list[float] = []
-"""Of endings in 0 or 5, a batch each; the trainer loads this file anew for every run."""
+"""Share of endings in 0 or 5 of every batch so far; the trainer loads this file anew for every run."""
 
 
 # Causes, and how one sees that they took effect
@@ -138,7 +139,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Cause:
-    """mode: what should be diagnosed. settings: of TrainConfig. occurred: the criterion, in words as well."""
+    """A cause of a failure. mode: what should be diagnosed. settings: of TrainConfig. criterion: `effect` in words."""
 
     mode: str
     what: str
@@ -150,7 +151,7 @@ class Cause:
 
 
 def ends(values: Sequence[float], share: float = 0.2) -> tuple[float, float]:
-    """Means of the first and last share of the values."""
+    """Means of the first and of the last `share` of the values."""
     n = max(1, round(share * len(values)))
     return float(np.mean(values[:n])), float(np.mean(values[-n:]))
 
@@ -168,7 +169,7 @@ def written(run: Run) -> list[float]:
 
 
 def reversals(values: Sequence[float], least: float) -> int:
-    """Turning points of a zigzag whose every leg is at least this long."""
+    """Number of turning points of the zigzag whose legs are at least `least` long."""
     count, direction, low, high = 0, 0, values[0], values[0]
     for value in values:
         low, high = min(low, value), max(high, value)
@@ -281,7 +282,7 @@ SAME = {"oscillation": ("oscillation", "growing oscillation")}
 
 
 def make(name: str, seed: int, out: Path) -> Path:
-    """Train the run unless its folder is there, so that several processes can share `out`; the folder."""
+    """Train the run unless its folder exists, so that several processes can share `out`; returns the folder."""
     cause, place = CAUSES[name], out / name.replace(" ", "-")
     folder = place / f"seed-{seed}"
     place.mkdir(parents=True, exist_ok=True)
@@ -330,34 +331,25 @@ def judged(name: str, folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def wilson(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval of a share."""
-    if not of:
-        return math.nan, math.nan
-    p, d = count / of, 1 + z * z / of
-    middle, half = (p + z * z / (2 * of)) / d, z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of)) / d
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def share(rows: Sequence[bool]) -> str:
-    """A count, its share and interval as text."""
+    """The number of rows that are true of how many, with the 95 % interval of the share, as text."""
     if not rows:
         return "-"
-    low, high = wilson(sum(rows), len(rows))
+    low, high = wilson(sum(rows) / len(rows), len(rows))
     return f"{sum(rows)}/{len(rows)} ({low:.0%} to {high:.0%})"
 
 
 def report(out: Path) -> dict[str, Any]:
-    """Print the tables of all runs on disk; the same as numbers."""
+    """Print the tables of all runs on disk, and return their verdicts."""
     place = {name.replace(" ", "-"): name for name in CAUSES}
     files = [f for f in sorted(out.glob("*/seed-*/summary.json")) if f.parts[-3] in place]
-    found = [judged(place[f.parts[-3]], f.parent) for f in files]
-    found = [row for row in found if row["seed"] < 100]  # pilots have seed 100 and above
-    modes = list(dict.fromkeys([NONE, *(c.mode for c in CAUSES.values()), *(row["main"] for row in found)]))
-    modes = [mode for mode in modes if any(row["main"] == mode for row in found)]
+    verdicts = [judged(place[f.parts[-3]], f.parent) for f in files]
+    verdicts = [row for row in verdicts if row["seed"] < 100]  # pilots have seed 100 and above
+    modes = list(dict.fromkeys([NONE, *(c.mode for c in CAUSES.values()), *(row["main"] for row in verdicts)]))
+    modes = [mode for mode in modes if any(row["main"] == mode for row in verdicts)]
     print("| caused | runs | occurred | detected | named | diagnosed first |\n|---|---|---|---|---|---|")
     for name, cause in CAUSES.items():
-        rows = [row for row in found if row["cause"] == name]
+        rows = [row for row in verdicts if row["cause"] == name]
         real = [row for row in rows if row["effect"]["occurred"]]
         if not rows:
             continue
@@ -365,17 +357,17 @@ def report(out: Path) -> dict[str, Any]:
         detected = "-" if cause.mode == NONE else share([row["detected"] for row in real])
         cells = (name, len(rows), len(real), detected, share([row["named"] for row in real]), mains)
         print(f"| {' | '.join(map(str, cells))} |")
-    real = [row for row in found if row["effect"]["occurred"]]
+    real = [row for row in verdicts if row["effect"]["occurred"]]
     failing, fine = ([row for row in real if (row["mode"] == NONE) is none] for none in (False, True))
     print(f"\ndetected {share([r['detected'] for r in failing])}, named {share([r['named'] for r in failing])}, "
           f"controls with any flag {share([bool(r['flagged']) for r in fine])}")  # fmt: skip
-    for row in found:
+    for row in verdicts:
         if not row["effect"]["occurred"]:
             print(f"took no effect: {row['cause']}, seed {row['seed']}: {_numbers(row['effect'])}; {row['main']}")
         elif not row["named"]:
             print(f"{row['cause']}, seed {row['seed']}: flagged {row['flagged']}; wanted {row['wanted']}; "
                   f"{_numbers(row['effect'])}")  # fmt: skip
-    return {"runs": found}
+    return {"runs": verdicts}
 
 
 def _numbers(effect: dict[str, Any]) -> str:

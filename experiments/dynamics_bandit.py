@@ -27,7 +27,7 @@ def stiff_direction(b: Bandit) -> np.ndarray:
 
 
 def tuned(arms: int, kl: float, curvature: float | None = None, seed: int = 0) -> Bandit:
-    """A bandit with `arms` random arms; with `curvature`, its rewards and KL scaled so that κ is exactly that."""
+    """A bandit with `arms` random rewards; with `curvature`, rewards and KL are scaled so that κ is exactly that."""
     rewards = np.random.default_rng(seed).random(arms)
     if curvature is not None:  # at a fixed ratio r/λ the policy stays and κ is proportional to λ
         scale = curvature / Bandit(rewards, kl=kl).stiffness()[0]
@@ -36,7 +36,7 @@ def tuned(arms: int, kl: float, curvature: float | None = None, seed: int = 0) -
 
 
 def transition() -> tuple[list[dict], bool]:
-    """Distance to the closed form for shrinking steps, and overshoot against the damping ratio."""
+    """Distance to the closed form for shrinking steps at each damping ratio; whether it falls with 1 − β."""
     b = tuned(4, 0.3)
     kappa, direction = float(b.stiffness()[0]), stiff_direction(b)
     rows = []
@@ -60,7 +60,7 @@ def transition() -> tuple[list[dict], bool]:
 
 
 def first_unstable(b: Bandit, lr: float, momentum: float, ratio: str, most: int, cycles: int = 240) -> float:
-    """The smallest interval whose runs leave the fixed point, by running: coarse, then every interval in between."""
+    """The smallest interval whose runs leave the fixed point, found by running a coarse grid and then a finer one."""
 
     def unstable(intervals: np.ndarray) -> np.ndarray:
         steps = cycles * int(intervals.max())
@@ -85,7 +85,7 @@ def first_unstable(b: Bandit, lr: float, momentum: float, ratio: str, most: int,
 
 
 def thresholds() -> tuple[list[dict], bool]:
-    """Measured first unstable interval against the cycle map and the lag rule."""
+    """First unstable interval: measured, by the cycle map, and by the lag rule; whether the map is always right."""
     cases = [(4, 0.4, 0.0959, beta, lr) for beta, lr in ((0.0, 0.1), (0.0, 0.5), (0.9, 0.1), (0.9, 0.5))]
     cases += [(4, 0.3, None, 0.5, 1.0), (16, 0.3, None, 0.0, 1.5), (16, 0.3, None, 0.9, 0.4), (8, 0.8, None, 0.7, 0.3),
               (8, 0.8, None, 0.9, 0.05), (16, 1.5, None, 0.95, 0.02), (2, 0.5, None, 0.9, 0.3)]  # fmt: skip
@@ -106,8 +106,8 @@ def thresholds() -> tuple[list[dict], bool]:
     return rows, all(r["measured"] == r["predicted"] for r in rows)
 
 
-def temperature(runs: int) -> tuple[list[dict], dict]:
-    """Stationary variance of the logits and the mean trajectory against G."""
+def temperature(runs: int) -> list[dict]:
+    """Stationary variance of the logits, and distance of the mean trajectory from that at the largest G, against G."""
     b = Bandit([0.2, 0.5, 0.8, 0.4], kl=0.4)
     groups, rows, means = (2, 4, 8, 16, 32, 64), [], {}
     for name in ("leave_one_out", "standardized"):
@@ -134,11 +134,11 @@ def temperature(runs: int) -> tuple[list[dict], dict]:
              if k == name and g != groups[-1]}  # fmt: skip
         rows.append({"advantage": name, "exponent": slope, "se": cov[0, 0] ** 0.5, "exponent G ≥ 8": slope_tail,
                      "se G ≥ 8": cov_tail[0, 0] ** 0.5, "largest |z| of the mean against G = 64": z})  # fmt: skip
-    return rows, {}
+    return rows
 
 
 def table(rows: list[dict]) -> str:
-    """Rows as Markdown, a table per set of columns."""
+    """The rows as Markdown, with a new table wherever the columns change."""
     lines: list[str] = []
     header: list[str] | None = None
     for row in rows:
@@ -162,7 +162,7 @@ def main() -> None:
     share = [r["measured"] / r["lag rule"] for r in measured]
     print(f"verdict: {'holds' if equal else 'does not hold'}: equal to the step in {len(measured)} settings; "
           f"measured ÷ lag rule {min(share):.2f} to {max(share):.2f}\n")  # fmt: skip
-    noisy, _ = temperature(arguments.runs)
+    noisy = temperature(arguments.runs)
     print("Noise around the plateau, and the mean, against G", table(noisy), sep="\n")
     print(json.dumps({"closed_form": closed, "thresholds": measured, "temperature": noisy}, default=float))
 

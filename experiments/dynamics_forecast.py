@@ -42,10 +42,13 @@ KINDS = ("logistic", "late take-off", "plateau", "straight", "nothing but noise"
 
 
 def load(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Steps and rewards by run name, of every log in the folder that has at least LEAST of them; a run twice once."""
+    """Steps and rewards by run name, of every log in the folder that has at least LEAST rewards."""
     runs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for path in sorted(folder.rglob("*")):
-        if not path.is_file() or path.suffix in (".md", ".wandb"):  # .wandb: the same run as a .log beside it
+        if not path.is_file() or path.suffix in (
+            ".md",
+            ".wandb",
+        ):  # a .wandb file holds the same run as the .log in its folder
             continue
         try:
             table = read(path).table
@@ -88,13 +91,13 @@ def rmse(a: np.ndarray | float, b: np.ndarray) -> float:
 
 
 def table(header: list[str], rows: list[list[object]]) -> str:
-    """Markdown."""
+    """The rows as a Markdown table."""
     cells = [[f"{v:.2f}" if isinstance(v, float) else str(v) for v in row] for row in rows]
     return "\n".join("| " + " | ".join(r) + " |" for r in [header, ["---"] * len(header), *cells])
 
 
 def explained(runs: dict) -> list[list[object]]:
-    """R² of every model next to the noise ceiling."""
+    """R² of every model next to the noise ceiling, a row per run."""
     rows = []
     for name, (t, y) in runs.items():
         fits = [fit.fit(t, y, model) for model in PLAIN]
@@ -105,24 +108,24 @@ def explained(runs: dict) -> list[list[object]]:
 
 
 def forecasts(runs: dict, models: bool = True) -> list[dict]:
-    """Error ÷ that of the last level, of the forecast and of the plain fits, and coverage, from each origin."""
+    """Errors of the forecast and of the plain fits ÷ the error of the last level, and coverage, by run and origin."""
     rows = []
     for name, (t, y) in runs.items():
         for origin in ORIGINS:
             n = round(origin * len(t))
             if n < 10:
                 continue
-            seen = fit.forecast(t[:n], y[:n], t[n:])
+            predicted = fit.forecast(t[:n], y[:n], t[n:])
             base = rmse(last_level(y[:n]), y[n:])
-            missed = np.maximum(seen.low - y[n:], 0) + np.maximum(y[n:] - seen.high, 0)
+            missed = np.maximum(predicted.low - y[n:], 0) + np.maximum(y[n:] - predicted.high, 0)
             plain = {m: rmse(fit.fit(t[:n], y[:n], m).predict(t[n:]), y[n:]) / base
                      for m in (PLAIN if models else ())}  # fmt: skip
-            rows.append({"run": name, "origin": origin, "points": n, "forecast": rmse(seen.mean, y[n:]) / base,
+            rows.append({"run": name, "origin": origin, "points": n, "forecast": rmse(predicted.mean, y[n:]) / base,
                          "future mean (oracle)": rmse(float(y[n:].mean()), y[n:]) / base, **plain,
-                         "coverage": float(((seen.low <= y[n:]) & (y[n:] <= seen.high)).mean()),
-                         "score": float(np.mean(seen.high - seen.low + 20 * missed)) / base,
-                         "change": bool(y[n:][-max(3, len(y) // 10):].mean() > seen.level.value),
-                         "verdict": seen.verdict})  # fmt: skip
+                         "coverage": float(((predicted.low <= y[n:]) & (y[n:] <= predicted.high)).mean()),
+                         "score": float(np.mean(predicted.high - predicted.low + 20 * missed)) / base,
+                         "change": bool(y[n:][-max(3, len(y) // 10):].mean() > predicted.level.value),
+                         "verdict": predicted.verdict})  # fmt: skip
     return rows
 
 
@@ -144,7 +147,7 @@ def left_out(runs: dict) -> tuple[float, float, list[float]]:
 
 
 def summary(rows: list[dict], column: str) -> str:
-    """Geometric mean with a standard error over runs, and the worst."""
+    """The geometric mean of a column with its standard error over runs, and the worst value, as text."""
     by_run: dict[str, list[float]] = {}
     for row in rows:
         by_run.setdefault(row["run"], []).append(np.log(row[column]))
@@ -188,12 +191,12 @@ def main() -> None:
             print(f"  {verdict}: {len(later)} times, later above the level in {sum(later)}")
     print("\nsimulated curves, 30 to 60 and 120 to 300 points")
     for kind, curves in simulated().items():
-        told = []
+        parts = []
         for lengths in ((30, 60), (120, 300)):
             part = forecasts({k: v for k, v in curves.items() if len(v[0]) in lengths}, models=False)
             ratio = np.exp(np.mean([np.log(row["forecast"]) for row in part]))
-            told.append(f"{ratio:.3f}, coverage {np.mean([row['coverage'] for row in part]):.3f}")
-        print(f"  {kind}: " + "; ".join(told))
+            parts.append(f"{ratio:.3f}, coverage {np.mean([row['coverage'] for row in part]):.3f}")
+        print(f"  {kind}: " + "; ".join(parts))
     honest, worst, each = left_out(long)
     print(f"constants chosen without the run: geometric mean {honest:.3f}, worst {worst:.2f}; "
           f"the {len(each)} settings give {min(each):.3f} to {max(each):.3f}")  # fmt: skip

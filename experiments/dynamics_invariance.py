@@ -48,7 +48,7 @@ BIN, SMALL = 10, 0.02
 
 
 def network(size: str, folder: Path) -> str:
-    """The model folder of a size, warmed up as `tiny` was if it is not there; `tiny` is the largest."""
+    """The model folder of a size, which is made and warmed up as `tiny` was unless it exists; `tiny` is the largest."""
     width, layers = SIZES[size]
     if (width, layers) == (160, 4):
         return "tiny"
@@ -60,7 +60,7 @@ def network(size: str, folder: Path) -> str:
 
 
 def one(size: str, group: int, seed: int, given: argparse.Namespace) -> None:
-    """Train once and leave the rewards by step and the right answers of every late group."""
+    """Train unless the run's file exists, and write rewards by step and the right answers of every late group."""
     path = given.out / f"{SIZES[size][1]}x{SIZES[size][0]}-g{group}-s{seed}.json"
     if path.exists():
         return
@@ -96,29 +96,29 @@ def collapse(curves: np.ndarray) -> tuple[float, float]:
         within = ((y - by_g[:, None] - by_seed[None] + grand) ** 2).sum() / ((g - 1) * (s - 1))
         return float(between / within)
 
-    found, orders = ratio(curves), list(itertools.permutations(range(len(curves))))
+    observed, orders = ratio(curves), list(itertools.permutations(range(len(curves))))
     others = []
-    for choice in itertools.product(orders, repeat=curves.shape[1] - 1):  # the first seed as it is: F is symmetric in G
+    for choice in itertools.product(orders, repeat=curves.shape[1] - 1):  # the first seed stays: F is symmetric in G
         shuffled = [curves[:, 0], *(curves[list(order), i + 1] for i, order in enumerate(choice))]
         others.append(ratio(np.stack(shuffled, 1)))
-    return found, float(np.mean(np.array(others) >= found * (1 - 1e-9)))
+    return observed, float(np.mean(np.array(others) >= observed * (1 - 1e-9)))
 
 
 def slope(groups: list[int], values: np.ndarray, comparisons: int) -> tuple[Estimate, float]:
-    """Slope of values (G, seeds) on log2 G, seeds as blocks; width of its 95 % interval, widened by Bonferroni."""
+    """Slope of values (G, seeds) on log2 G with seeds as blocks, and half its 95 % interval, widened by Bonferroni."""
     x = np.log2(groups)
     x = (x - x.mean())[:, None]
     y = values - values.mean(0)
     n, seeds = values.size, values.shape[1]
     weight = float((x**2).sum() * seeds)
-    found = float((x * y).sum() / weight)
+    rate = float((x * y).sum() / weight)
     degrees = n - seeds - 1
-    se = math.sqrt(float(((y - found * x) ** 2).sum()) / degrees / weight)
-    return Estimate(found, se, n), float(stats.t.ppf(1 - 0.025 / comparisons, degrees)) * se
+    se = math.sqrt(float(((y - rate * x) ** 2).sum()) / degrees / weight)
+    return Estimate(rate, se, n), float(stats.t.ppf(1 - 0.025 / comparisons, degrees)) * se
 
 
 def judged(size: str, runs: list[dict], comparisons: int) -> dict:
-    """What the runs of one size of `comparisons` say, printed and returned."""
+    """Print and return what the runs of one size say; `comparisons` is the number of sizes."""
     groups = sorted({r["group"] for r in runs})
     seeds = sorted(
         s for s in {r["seed"] for r in runs} if all((g, s) in {(r["group"], r["seed"]) for r in runs} for g in groups)
@@ -159,25 +159,27 @@ def judged(size: str, runs: list[dict], comparisons: int) -> dict:
 
 
 def report(given: argparse.Namespace) -> None:
-    """Tables and verdict from the files in the folder; the last line is JSON."""
+    """Print tables and verdict from the files in the folder; the last line is JSON."""
     runs = [json.loads(path.read_text()) for path in sorted(given.out.glob("*-g*-s*.json"))]
     print("| network | G | reward at the end | R² | ceiling | spread | variance | spread ÷ that of the largest G | "
           "÷ that of its groups thinned to G | plateau identified |\n" + "|---" * 10 + "|")  # fmt: skip
     sizes = [size for size in SIZES if any(r["size"] == size for r in runs)]
-    found = [judged(size, [r for r in runs if r["size"] == size], len(sizes)) for size in sizes]
-    told = [x for x in found if "p" in x]
-    differs = [x["size"] for x in told if abs(x["level"].value) > x["level_half"]]
-    unclear = [x["size"] for x in told if x["size"] not in differs and abs(x["level"].value) + x["level_half"] > SMALL]
-    if not told:
+    verdicts = [judged(size, [r for r in runs if r["size"] == size], len(sizes)) for size in sizes]
+    tested = [x for x in verdicts if "p" in x]
+    differs = [x["size"] for x in tested if abs(x["level"].value) > x["level_half"]]
+    unclear = [
+        x["size"] for x in tested if x["size"] not in differs and abs(x["level"].value) + x["level_half"] > SMALL
+    ]
+    if not tested:
         verdict = "cannot tell: too few runs"
     elif differs:
         verdict = f"the collapse does not hold for {', '.join(differs)}"
     elif unclear:
-        verdict = f"cannot tell for {', '.join(unclear)}: one of {SMALL} per doubling is possible"
+        verdict = f"cannot tell for {', '.join(unclear)}: a slope of {SMALL} per doubling is possible"
     else:
         verdict = "the collapse holds"
     print("verdict:", verdict)
-    print(dumps({"sizes": found, "verdict": verdict}))
+    print(dumps({"sizes": verdicts, "verdict": verdict}))
 
 
 def main() -> None:

@@ -97,7 +97,7 @@ class Answers:
         return loss
 
     def state(self) -> dict[str, float]:
-        """Expected reward, KL to the reference, root mean square advantage."""
+        """Expected reward, KL to the reference, and root mean square advantage."""
         with torch.no_grad():
             logp = self.logp()
         policy, payoff = logp.exp(), self.rewards - self.kl * (logp - self.reference)
@@ -126,7 +126,7 @@ def shipped(seed: int, kl: float = 0.5) -> Answers:
 
 
 def to_plateau(answers: Answers, steps: int) -> tuple[Tensor, Tensor]:
-    """Train by Adam with a falling rate; the weights at the start and after nine tenths."""
+    """Train by Adam with a falling rate; returns the weights (D,) at the start and after nine tenths of the steps."""
     start = late = curvature.parameter_vector(answers.model)
     optimizer = torch.optim.Adam(answers.model.parameters(), lr=1.0)
     for step in range(steps):
@@ -140,7 +140,7 @@ def to_plateau(answers: Answers, steps: int) -> tuple[Tensor, Tensor]:
 
 
 def measured(answers: Answers, start: Tensor, late: Tensor, seed: int) -> tuple[dict[str, Any], Tensor]:
-    """κ at the plateau: eigenvalues, its current part, the response, along the way; and the first eigenvector."""
+    """κ at the plateau (eigenvalues, its current part, by response, along the way), and the first eigenvector (D,)."""
     model, here = answers.model, curvature.parameter_vector(answers.model)
     whole = curvature.hessian_product(model, answers.objective)
     guess = torch.randn(len(here), generator=torch.Generator().manual_seed(seed), dtype=here.dtype)
@@ -162,7 +162,7 @@ def measured(answers: Answers, start: Tensor, late: Tensor, seed: int) -> tuple[
 
 def trained_on(answers: Answers, u: Tensor, push: Tensor, lr: float, momentum: float, interval: int, cycles: int,
                mode: str = "none") -> dict[str, Any]:  # fmt: skip
-    """Heavy ball from the plateau pushed by `push` (D,); x along u at each refresh, and where it ended."""
+    """Run heavy ball from the plateau pushed by `push` (D,); returns x along u at each refresh, and the end."""
     model, centre = answers.model, curvature.parameter_vector(answers.model)
     curvature.set_parameters(model, centre + push)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
@@ -193,29 +193,30 @@ def radius_of_parts(lr: float, momentum: float, current: float, stale: float, in
 def multiplier(paths: list[list[float]], momentum: float, limit: float) -> tuple[Estimate, bool]:
     """Largest |multiplier| of a cycle while |x| stays within `limit` times the first, and whether it oscillates.
 
-    Its error is that of the least squares, by differences. Paths of several runs are fitted together.
+    Its standard error follows from that of the least squares by the delta method, with numerical derivatives. Paths of
+    several runs are fitted together.
     """
     rows, ends = [], []
     for index, path in enumerate(paths):
         x = np.array(path)
         bad = np.flatnonzero(~((np.abs(x) < limit * abs(x[0])) & (np.abs(x) > 3e-3 * abs(x[0]))))
         x = x[: max(bad[0], 5) if len(bad) else len(x)] / abs(x[0])
-        own = [float(index == i) for i in range(len(paths))]
-        rows += [[x[c + 1], x[c] if momentum else 0.0, *own] for c in range(len(x) - 2)]
+        offsets = [float(index == i) for i in range(len(paths))]
+        rows += [[x[c + 1], x[c] if momentum else 0.0, *offsets] for c in range(len(x) - 2)]
         ends += list(x[2:])
     a, b = np.array(rows), np.array(ends)
-    if len(b) <= a.shape[1]:  # it left the linear range at once: all that can be told is how fast
+    if len(b) <= a.shape[1]:  # the path left the linear range at once, so only its speed is known
         return Estimate(float(abs(x[-1] / x[0]) ** (1 / (len(x) - 1))), math.nan, len(b), "left at once"), False
-    found, *_ = np.linalg.lstsq(a, b, rcond=None)
-    degrees = max(len(b) - len(found) + (not momentum), 1)
-    spread = float(((b - a @ found) ** 2).sum()) / degrees * np.linalg.pinv(a.T @ a)
+    fitted, *_ = np.linalg.lstsq(a, b, rcond=None)
+    degrees = max(len(b) - len(fitted) + (not momentum), 1)
+    spread = float(((b - a @ fitted) ** 2).sum()) / degrees * np.linalg.pinv(a.T @ a)
 
     def largest(t: float, d: float) -> tuple[float, bool]:
         roots = np.roots([1.0, -t, -d])
         top = roots[np.abs(roots).argmax()]
         return float(abs(top)), bool(abs(top.imag) > 1e-9 or top.real < 0)
 
-    t, d = float(found[0]), float(found[1])
+    t, d = float(fitted[0]), float(fitted[1])
     slope = np.array([(largest(t + h, d + k)[0] - largest(t - h, d - k)[0]) / 2e-5 for h, k in ((1e-5, 0), (0, 1e-5))])
     radius, turns = largest(t, d)
     return Estimate(radius, math.sqrt(max(float(slope @ spread[:2, :2] @ slope), 0.0)), len(b)), turns
@@ -254,8 +255,8 @@ def exact(stage: str, seed: int, quick: bool) -> dict[str, Any]:
     return {"stage": stage, "seed": seed, "kl": answers.kl, "plateau": plateau, "kappa": kappa, "settings": settings}
 
 
-def told(piece: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of one piece, printed: predicted and measured N*, multipliers, what other κ would have said."""
+def piece_rows(piece: dict[str, Any]) -> list[dict[str, Any]]:
+    """Print and return the rows of one piece: N* predicted and measured, multipliers, and what other κ would give."""
     kappa, rows = piece["kappa"], []
     print(f"{piece['stage']} {piece['seed']}: κ {', '.join(f'{v:.4g}' for v in kappa['eigenvalues'])}; response "
           f"{kappa['response']:.4g}, current part {kappa['current']:.2g}, along the way {kappa['way']:.3g}, along the "
@@ -282,12 +283,12 @@ def told(piece: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def report(folder: Path) -> None:
-    """Table and verdict from the files in the folder; the last line is JSON."""
+    """Print the table and the verdict from the files in the folder; the last line is JSON."""
     pieces = [json.loads(p.read_text()) for stage in ("small", "tiny") for p in sorted(folder.glob(f"{stage}-*.json"))]
     print("| network | β | ηκ | first unstable N | predicted | multiplier (predicted) at N* and N* + 1 | oscillates as "
           "predicted | N* by κ along the way | reward, plateau and at 2N* | cosine at N* + 1 | with ratio, KL in the "
           "loss |\n" + "|---" * 11 + "|")  # fmt: skip
-    rows = [row for p in pieces for row in told(p)]
+    rows = [row for p in pieces for row in piece_rows(p)]
     right = sum(r["first unstable"] == r["predicted"] for r in rows)
     verdict = f"N* right to the step in {right} of {len(rows)}: " + ("holds" if rows and right == len(rows) else
               "does not hold" if rows else "cannot tell")  # fmt: skip
@@ -295,14 +296,20 @@ def report(folder: Path) -> None:
     print(dumps({"rows": rows, "verdict": verdict}))
 
 
-def main() -> None:
-    """Make the pieces that are missing, then report."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def arguments(description: str) -> argparse.ArgumentParser:
+    """A parser of the options that this experiment and the sampled one have in common."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("runs/dynamics_network"), help="folder of the results")
-    parser.add_argument("--stages", nargs="+", choices=("small", "tiny"), default=["small", "tiny"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--report", action="store_true", help="train nothing")
     parser.add_argument("--quick", action="store_true", help="a smoke test at a scale that proves nothing")
+    return parser
+
+
+def main() -> None:
+    """Make the pieces that are missing, then report."""
+    parser = arguments(__doc__)
+    parser.add_argument("--stages", nargs="+", choices=("small", "tiny"), default=["small", "tiny"])
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Experiment: the refresh instability in `tiny` with whole answers, everything sampled.
 
-Claim    That of `dynamics_network.py`, with gradient noise: N* from the κ that rollouts tell of the stiffest direction.
+Claim    The claim of `dynamics_network.py`, with gradient noise: N* follows from the κ that rollouts give along the
+         stiffest direction.
 Command  python experiments/dynamics_network_sampled.py --out runs/dynamics_network     resumable, a file per run
          … --seeds 0      one of them; … --report     what there is, no training; … --quick --out /tmp/smoke
 Setting  `tiny` on eight sums of `arithmetic`, eight rollouts each, leave-one-out advantages without importance ratio,
@@ -16,7 +17,6 @@ Verdict  holds if the fitted multiplier crosses 1 within 25 % of N* for every se
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import math
@@ -29,7 +29,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 import torch
-from dynamics_network import multiplier
+from dynamics_network import arguments, multiplier
 from torch import Tensor
 
 from grposcope import policies, tasks
@@ -47,7 +47,7 @@ SETTING = (0.5, 0.3)
 """Momentum and ηκ."""
 
 
-class Lab:
+class Trial:
     """`tiny` on eight sums with the KL in the reward, everything sampled in batches of 8 × 8."""
 
     def __init__(self, seed: int, kl: float = 1.0):
@@ -59,103 +59,108 @@ class Lab:
         self.objective = replace(recipes.RLOO, ratio=ratios.none)
 
     def draw(self, number: int | None = None) -> Rollouts:
-        """Batch `number` of rollouts of the present weights, by default the next one."""
+        """Draw batch `number` of rollouts from the present weights, by default the next one."""
         self.drawn += number is None
         place = 8 * (self.drawn if number is None else number)
         return collect(self.policy, self.task, self.problems, self.objective, Sampling(self.task.max_tokens), (8, 8),
                        self.seed, place).rollouts  # fmt: skip
 
     def payoff(self, logp: Tensor, batch: Rollouts) -> Tensor:
-        """Rewards less λ log π/π_ref, (P, G)."""
+        """Rewards minus λ log π/π_ref, (P, G)."""
         excess = logp.double() - frozen_logprobs(self.reference, batch, 1.0, 256).double()
         return batch.rewards - self.kl * excess.sum(-1).reshape(batch.rewards.shape)
 
     def weigh(self, now: Tensor, old: Tensor, batch: Rollouts) -> Tensor:
-        """∂L/∂log π: leave-one-out of a payoff that is as old as the rollouts."""
+        """∂L/∂log π (B, T) with leave-one-out advantages of a payoff that is as old as the rollouts."""
         credit = advantages.leave_one_out(self.payoff(old, batch)).reshape(-1, 1)
         return -credit * batch.mask / len(batch.mask)
 
     def train(self, optimizer: torch.optim.Optimizer, interval: int, refreshes: int, centre: Tensor, u: Tensor,
               decay: bool = False) -> dict[str, Any]:  # fmt: skip
-        """From the present weights; reward, KL, spread of advantages and displacement along u at each refresh."""
-        told: dict[str, list[float]] = {"path": [], "rewards": [], "kl": [], "advantage": []}
+        """Train on; returns reward, KL, spread of advantages and displacement along u at each refresh."""
+        record: dict[str, list[float]] = {"path": [], "rewards": [], "kl": [], "advantage": []}
         rate = optimizer.param_groups[0]["lr"]
         for k in range(refreshes):
             optimizer.param_groups[0]["lr"] = rate * (1 - k / refreshes) if decay else rate
             batch = self.draw()
             payoff = self.payoff(batch.logp, batch)
             credit = advantages.leave_one_out(payoff)
-            told["rewards"].append(float(batch.rewards.mean()))
-            told["kl"].append(float((batch.rewards - payoff).mean() / self.kl))
-            told["advantage"].append(float(credit.square().mean().sqrt()))
-            told["path"].append(float(u @ (curvature.parameter_vector(self.model) - centre)))
+            record["rewards"].append(float(batch.rewards.mean()))
+            record["kl"].append(float((batch.rewards - payoff).mean() / self.kl))
+            record["advantage"].append(float(credit.square().mean().sqrt()))
+            record["path"].append(float(u @ (curvature.parameter_vector(self.model) - centre)))
             fixed = TokenTerms(credit.reshape(-1, 1).float() * batch.mask, None, None)
             for _ in range(interval):
                 update(self.model, optimizer, self.objective, batch, fixed, 1.0, 0.0, 256)
-        return {"interval": interval, **told}
+        return {"interval": interval, **record}
 
     def stiffest(self, batches: int) -> curvature.Eigenpair:
-        """The first eigenvector of the Fisher matrix of some batches, its eigenvalue times λ."""
-        some = [self.draw() for _ in range(batches)]
-        products = [fisher_product(self.model, b) for b in some]
+        """The first eigenvector of the Fisher matrix of fresh batches, with its eigenvalue times λ."""
+        products = [fisher_product(self.model, self.draw()) for _ in range(batches)]
         start = torch.randn(self.policy.parameters, generator=torch.Generator().manual_seed(self.seed))
         return curvature.largest_eigenpairs(
             lambda v: torch.stack([p(v) for p in products]).mean(0) * self.kl, start, 10
         )[0]
 
     def kappa(self, direction: Tensor, batches: int) -> dict[str, Estimate]:
-        """κ along a unit direction with its parts, errors over fresh batches on the same prompts."""
-        found = []
+        """κ along a unit direction and its parts, with standard errors over fresh batches on the same prompts."""
+        curvatures = []
         for _ in range(batches):
             batch = self.draw()
             along = curvature.directional_logprobs(self.model, batch, direction, model_logprobs(self.model))
-            found.append(curvature.directional_curvature(along, batch, self.weigh))
-        return {name: Estimate.mean([getattr(f, name).value for f in found])
+            curvatures.append(curvature.directional_curvature(along, batch, self.weigh))
+        return {name: Estimate.mean([getattr(f, name).value for f in curvatures])
                 for name in ("force", "current", "stale", "curvature", "fisher")}  # fmt: skip
 
 
 def measured(seed: int, quick: bool, folder: Path) -> dict[str, Any]:
-    """κ of `tiny` at its plateau, and the intervals to run; the plateau and the eigenvector go to a .pt beside it."""
-    lab, (momentum, pull) = Lab(seed), SETTING
-    start = curvature.parameter_vector(lab.model)
-    adam = torch.optim.Adam(lab.model.parameters(), lr=4e-4)
-    warm = lab.train(adam, 1, 4 if quick else 70, start, start, decay=True)
-    plateau = curvature.parameter_vector(lab.model)
-    top = lab.stiffest(1 if quick else 4)
+    """κ of `tiny` at its plateau, and the intervals to run; the weights and the eigenvector are saved as a .pt file."""
+    trial, (momentum, pull) = Trial(seed), SETTING
+    start = curvature.parameter_vector(trial.model)
+    adam = torch.optim.Adam(trial.model.parameters(), lr=4e-4)
+    warm = trial.train(adam, 1, 4 if quick else 70, start, start, decay=True)
+    plateau = curvature.parameter_vector(trial.model)
+    top = trial.stiffest(1 if quick else 4)
     count = 4 if quick else 16
-    along, way = lab.kappa(top.vector, count), lab.kappa(curvature.unit(plateau - start), count // 2)
+    along, way = trial.kappa(top.vector, count), trial.kappa(curvature.unit(plateau - start), count // 2)
     epsilon = 0.1 / math.sqrt(along["fisher"].value)
     slope = curvature.response(
-        lab.model, top.vector, lab.draw, model_logprobs(lab.model), lab.weigh, epsilon, count // 2
+        trial.model,
+        top.vector,
+        trial.draw,
+        model_logprobs(trial.model),
+        trial.weigh,
+        epsilon,
+        count // 2,
     )
     kappa = along["curvature"].value
     lr = pull / kappa
     last = int(refresh.threshold(lr, momentum, kappa))
     torch.save({"plateau": plateau, "u": top.vector}, folder / f"sampled-{seed}.pt")
-    return {"stage": "sampled", "seed": seed, "kl": lab.kl, "warm": warm, "top": top.value, "residual": top.residual,
+    return {"stage": "sampled", "seed": seed, "kl": trial.kl, "warm": warm, "top": top.value, "residual": top.residual,
             "along": along, "way": way, "response": slope, "lr": lr, "momentum": momentum, "predicted": last,
             "push": epsilon,
             "intervals": [1, 2] if quick else [max(last // 2, 1), last - 1, last + 1, last + 3]}  # fmt: skip
 
 
 def continued(piece: dict[str, Any], interval: int, quick: bool, folder: Path) -> dict[str, Any]:
-    """Heavy ball at one interval from the plateau, pushed along the eigenvector."""
-    lab, saved = Lab(piece["seed"]), torch.load(folder / f"sampled-{piece['seed']}.pt")
-    lab.drawn = 1000 * interval  # rollouts of its own
-    curvature.set_parameters(lab.model, saved["plateau"] + piece["push"] * saved["u"])
-    optimizer = torch.optim.SGD(lab.model.parameters(), lr=piece["lr"], momentum=piece["momentum"])
-    run = lab.train(optimizer, interval, 6 if quick else 16, saved["plateau"], saved["u"])
+    """Run heavy ball at one interval from the plateau, pushed along the eigenvector."""
+    trial, checkpoint = Trial(piece["seed"]), torch.load(folder / f"sampled-{piece['seed']}.pt")
+    trial.drawn = 1000 * interval  # other rollouts than at other intervals
+    curvature.set_parameters(trial.model, checkpoint["plateau"] + piece["push"] * checkpoint["u"])
+    optimizer = torch.optim.SGD(trial.model.parameters(), lr=piece["lr"], momentum=piece["momentum"])
+    run = trial.train(optimizer, interval, 6 if quick else 16, checkpoint["plateau"], checkpoint["u"])
     kappa = float(piece["along"]["curvature"]["value"])
     return {**run, "predicted": float(refresh.spectral_radius(piece["lr"], piece["momentum"], kappa, interval))}
 
 
 def estimate(content: dict[str, Any]) -> Estimate:
-    """An Estimate out of a JSON file, where NaN is a string."""
+    """The Estimate that a JSON file holds, where NaN is a string."""
     return Estimate(float(content["value"]), float(content["se"]), content["n"], content["flag"])
 
 
-def told(piece: dict[str, Any]) -> dict[str, Any]:
-    """Rows of one sampled piece, printed: κ with its error, the predicted N*, multipliers and ends of the runs."""
+def piece_summary(piece: dict[str, Any]) -> dict[str, Any]:
+    """Print and return one piece: κ with its error, the predicted N*, and a row per run with its multiplier and end."""
     along = {name: estimate(value) for name, value in piece["along"].items()}
     way, slope = estimate(piece["way"]["curvature"]), estimate(piece["response"])
     lr, momentum, kappa = piece["lr"], piece["momentum"], along["curvature"]
@@ -183,14 +188,14 @@ def told(piece: dict[str, Any]) -> dict[str, Any]:
 
 
 def report(folder: Path) -> None:
-    """Table and verdict from the files in the folder; the last line is JSON."""
+    """Print the table and the verdict from the files in the folder; the last line is JSON."""
     pieces = [json.loads(p.read_text()) for p in sorted(folder.glob("sampled-?.json"))]
     for piece in pieces:
         paths = (folder / f"sampled-{piece['seed']}-n{n}.json" for n in piece["intervals"])
         piece["runs"] = [json.loads(p.read_text()) for p in paths if p.exists()]
     print("| seed | N | multiplier | predicted | late displacement in rms log π | late reward | late KL |\n"
           + "|---" * 7 + "|")  # fmt: skip
-    rows = [told(p) for p in pieces]
+    rows = [piece_summary(p) for p in pieces]
     near = [abs(r["first unstable"] / r["predicted"] - 1) <= 0.25 for r in rows]
     verdict = f"first unstable interval within 25 % of N* + 1 in {sum(near)} of {len(near)}"
     print("verdict:", verdict)
@@ -199,12 +204,7 @@ def report(folder: Path) -> None:
 
 def main() -> None:
     """Make the pieces that are missing, then report."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/dynamics_network"), help="folder of the results")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--report", action="store_true", help="train nothing")
-    parser.add_argument("--quick", action="store_true", help="a smoke test at a scale that proves nothing")
-    given = parser.parse_args()
+    given = arguments(__doc__).parse_args()
     torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)
     for seed in given.seeds[:1] if given.quick else given.seeds:

@@ -35,25 +35,25 @@ BINS = {"all": (0.0, 1.0), "0 to 1/3": (0.0, 1 / 3), "1/3 to 2/3": (1 / 3, 2 / 3
 
 
 def inner_products(model, parts: list[Rollouts], temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rewards (P, G) and inner products (B, B) within every prompt, 0 between prompts, a part at a time."""
+    """Rewards (P, G), and inner products of scores (B, B) within every prompt; entries between parts are 0."""
     attached = backward.attach(model, parts[0], temperature)
     rewards = torch.cat([part.rewards for part in parts]).double().numpy()
     whole, at = np.zeros((rewards.size, rewards.size)), 0
     for part in parts:
         size = part.rewards.numel()
-        found = torch.zeros(size, size, dtype=torch.float64)
+        products = torch.zeros(size, size, dtype=torch.float64)
 
-        def add(score, found=found) -> None:
-            found += gram.gram(score)
+        def add(score, products=products) -> None:
+            products += gram.gram(score)
 
         attached.stream(part, add)
-        whole[at : at + size, at : at + size] = found.numpy()
+        whole[at : at + size, at : at + size] = products.numpy()
         at += size
     return rewards, whole
 
 
 def measured(rewards: np.ndarray, inner: np.ndarray) -> dict[str, dict]:
-    """The baseline of the prompts in every bin of success."""
+    """The best baseline over the prompts in every bin of success rate."""
     group, rate, out = rewards.shape[1], rewards.mean(1), {}
     norms = np.diag(inner).reshape(rewards.shape)
     for name, (low, high) in BINS.items():
@@ -61,7 +61,7 @@ def measured(rewards: np.ndarray, inner: np.ndarray) -> dict[str, dict]:
         rows = np.repeat(chosen, group)
         if not chosen.any():
             continue
-        found, each = baseline.pooled(rewards[chosen], inner[np.ix_(rows, rows)])
+        whole, each = baseline.pooled(rewards[chosen], inner[np.ix_(rows, rows)])
         mixed = chosen & (np.ptp(rewards, axis=1) > 0)
         wins = [float(norms[p][rewards[p] > rate[p]].mean()) for p in np.flatnonzero(mixed)]
         losses = [float(norms[p][rewards[p] <= rate[p]].mean()) for p in np.flatnonzero(mixed)]
@@ -70,15 +70,15 @@ def measured(rewards: np.ndarray, inner: np.ndarray) -> dict[str, dict]:
             "prompts": int(chosen.sum()), "mixed": int(mixed.sum()), "group": group,
             "below": sum("lies below" in v for v in verdicts), "above": sum("lies above" in v for v in verdicts),
             "ratio": sum(wins) / sum(losses) if losses else float("nan"),
-            **{key: asdict(value) for key, value in vars(found).items()}, "verdict": found.verdict(),
+            **{key: asdict(value) for key, value in vars(whole).items()}, "verdict": whole.verdict(),
         }  # fmt: skip
     return out
 
 
 def drawn(model: str, given: argparse.Namespace, seed: int) -> tuple[policies.Policy, list[Rollouts], float]:
-    """A policy and fresh rollouts of it, eight prompts a part."""
+    """A policy, fresh rollouts of it in parts of eight prompts, and their temperature."""
     policy, task = policies.load(model), tasks.load(given.task)
-    parts, position = [], 100_000  # far from the prompts it was trained on first
+    parts, position = [], 100_000  # far from the prompts that training used first
     for _ in range(given.prompts // 8):
         batch = collect(
             policy, task, task.problems("train"), recipes.GRPO, Sampling(task.max_tokens),
@@ -90,18 +90,18 @@ def drawn(model: str, given: argparse.Namespace, seed: int) -> tuple[policies.Po
 
 
 def kept(file: str) -> tuple[policies.Policy, list[Rollouts], float]:
-    """The policy and all rollouts of a file, a prompt a part."""
-    found = torch.load(file, weights_only=False)
-    parts = [p.take(torch.tensor([i])) for p in found["all"] for i in range(len(p.rewards))]
-    return policies.load(found["model"]), parts, found.get("temperature", 1.0)
+    """The policy and all rollouts of a file, a prompt a part, and their temperature."""
+    content = torch.load(file, weights_only=False)
+    parts = [p.take(torch.tensor([i])) for p in content["all"] for i in range(len(p.rewards))]
+    return policies.load(content["model"]), parts, content.get("temperature", 1.0)
 
 
-def report(found: dict[str, dict[str, dict]]) -> None:
-    """A row per piece and bin."""
+def report(pieces: dict[str, dict[str, dict]]) -> None:
+    """Print a row per piece and bin, and the verdict of each piece."""
     print("| policy | solved | prompts (mixed) | V | b* | b* − V | excess of the mean | of none "
           "| ‖s‖² of successes / failures | prompts below, above |")  # fmt: skip
     print("|---" * 10 + "|")
-    for name, bins in found.items():
+    for name, bins in pieces.items():
         for label, one in bins.items():
             cells = [one[key] for key in ("mean", "optimal", "covariance", "excess_mean", "excess_none")]
             values = " | ".join(f"{c['value']:.2f} ± {c['se']:.2f}" for c in cells)
@@ -124,19 +124,19 @@ def main() -> None:
     torch.set_num_threads(1)
     pieces = {f"{Path(m).name}, draw {s}": (m, s) for m in given.model for s in range(given.seeds)}
     pieces |= {Path(file).stem: (file, None) for file in given.rollouts}
-    found = {}
+    results = {}
     for name, (source, seed) in pieces.items():
         file = given.out / f"{name.replace(', ', '-').replace(' ', '')}.json" if given.out else None
         if file and file.exists():
-            found[name] = json.loads(file.read_text())
+            results[name] = json.loads(file.read_text())
             continue
         policy, parts, temperature = kept(source) if seed is None else drawn(source, given, seed)
-        found[name] = measured(*inner_products(policy.model, parts, temperature))
+        results[name] = measured(*inner_products(policy.model, parts, temperature))
         if file:
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(found[name]) + "\n")
-    report(found)
-    print(json.dumps({name: bins["all"]["covariance"] for name, bins in found.items()}))
+            file.write_text(json.dumps(results[name]) + "\n")
+    report(results)
+    print(json.dumps({name: bins["all"]["covariance"] for name, bins in results.items()}))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     policy, task = policies.load(given.model), tasks.load(given.task)
-    found: dict[tuple[str, int, str], dict[str, list[float]]] = {}
+    ranks: dict[tuple[str, int, str], dict[str, list[float]]] = {}
     for seed in range(given.seeds):
         rollouts = collect(
             policy, task, task.problems("train"), recipes.GRPO, Sampling(task.max_tokens),
@@ -52,7 +52,7 @@ def main() -> None:
             for scope, part in (("batch", few), ("one group", few.take(alive[:1]))):
                 one = probe.probe(policy.model, part, recipes.GRPO, tier="exact", controls=True, seed=seed)
                 for name in one.weightings:
-                    row = found.setdefault((scope, size, name), {})
+                    row = ranks.setdefault((scope, size, name), {})
                     for rank, value in one.mean_ranks(name).items():
                         row.setdefault(rank, []).append(value.value)
                     row.setdefault("rollout_stable", []).append(one.rollout_spectrum(name).ranks()["stable"])
@@ -62,7 +62,7 @@ def main() -> None:
     for scope in ("batch", "one group"):
         print(f"\n{scope}: ranks of the layer gradients, mean over layers, ± standard error over seeds\n")
         print("| R | credit | seeds | " + " | ".join(columns) + " |\n|---" * 1 + "|---" * (len(columns) + 2) + "|")
-        for (where, size, name), row in found.items():
+        for (where, size, name), row in ranks.items():
             if where == scope:
                 cells = [Estimate.mean(row[c]) for c in columns]
                 print(
@@ -71,9 +71,9 @@ def main() -> None:
                     + " |"
                 )
         print("\npaired difference from outcome credit (grpo)\n")
-        for (where, size, name), row in found.items():
+        for (where, size, name), row in ranks.items():
             if where == scope and name != "grpo":
-                base = found[where, size, "grpo"]
+                base = ranks[where, size, "grpo"]
                 text = []
                 for c in SHOWN:
                     gap = Estimate.mean([a - b for a, b in zip(row[c], base[c], strict=False)])
@@ -81,7 +81,7 @@ def main() -> None:
                 print(f"R={size} {name}: " + ", ".join(text))
     print(
         json.dumps(
-            {"/".join(map(str, key)): {c: Estimate.mean(v).value for c, v in row.items()} for key, row in found.items()}
+            {"/".join(map(str, key)): {c: Estimate.mean(v).value for c, v in row.items()} for key, row in ranks.items()}
         )
     )
 

@@ -49,25 +49,25 @@ def arranged(one: Rollouts) -> Rollouts:
 
 
 def wanted(name: str, every: int) -> bool:
-    """Whether a layer is looked at."""
+    """Whether the layer belongs to every `every`-th block."""
     number = re.search(r"\.(\d+)\.", name)
     return number is not None and int(number[1]) % every == 0
 
 
 def row_weightings(one: Rollouts) -> dict[str, torch.Tensor]:
-    """Weights of whole rollouts (8,), by credit and R."""
-    found = {}
+    """Weights of whole rollouts (8,), by name of the credit and R."""
+    weights = {}
     for size in SIZES:
         few = weightings.first_rollouts(one, size)
         made = [weightings.of_recipe(RECIPE, few), *weightings.controls(RECIPE, few, seed=size)]
         for weighting in made:
             if weighting.per_rollout is not None and not weighting.empty:
-                found[f"{weighting.name}/{size}"] = torch.nn.functional.pad(weighting.per_rollout, (0, 8 - size))
-    return found
+                weights[f"{weighting.name}/{size}"] = torch.nn.functional.pad(weighting.per_rollout, (0, 8 - size))
+    return weights
 
 
 def measure(attached: backward.AttachedModel, one: Rollouts, every: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Ranks by weighting and layer; and how much the mean activations hold, in `held_one` and `held_two`."""
+    """Ranks by weighting and layer. `held_one`, `held_two`: shares of ‖G‖² that one, two mean activations hold."""
     rows, out = row_weightings(one), {}
     wins = one.rewards[0] > one.rewards[0].mean()
 
@@ -124,7 +124,7 @@ def measure(attached: backward.AttachedModel, one: Rollouts, every: int) -> dict
 
 
 def report(groups: list[dict[str, dict[str, dict[str, float]]]]) -> None:
-    """Tables with standard errors over groups."""
+    """Print the tables, with standard errors over groups."""
 
     def means(key: str, rank: str, layers: str = "") -> list[float]:
         got = []

@@ -17,32 +17,25 @@ import argparse
 import json
 import time
 from pathlib import Path
-from statistics import NormalDist
 
 import torch
 
 from grposcope import policies, tasks
+from grposcope.facts.intervals import wilson
 from grposcope.objectives import advantages, recipes
 from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
 
 
-def wilson(wins: float, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval of a rate."""
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    centre, half = wins / n + z * z / (2 * n), z * (wins * (n - wins) / n**3 + z * z / (4 * n * n)) ** 0.5
-    return (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
-
-
 def draw(given: argparse.Namespace) -> dict[str, object]:
-    """Keep all groups and the mixed ones as lists of Rollouts, with rewards and texts; what was found."""
+    """Draw until one of the limits is reached, saving all groups and the mixed ones after every batch; the counts."""
     policy, source, group = policies.load(given.model), tasks.load(given.task), given.group
     sampling = Sampling(given.max_tokens or source.max_tokens, given.temperature)
     problems, position = source.problems("train"), 0
     if given.shortest:
         problems = sorted(problems, key=lambda p: len(str(p.fields["solution"])))[: given.shortest]
     kept: dict[str, list] = {"mixed": [], "all": [], "texts": [], "written": [], "answers": []}
-    rewards, found, began = [], {}, time.process_time()
+    rewards, counts, began = [], {}, time.process_time()
     while (
         len(kept["mixed"]) < given.groups
         and position < given.prompts
@@ -62,15 +55,15 @@ def draw(given: argparse.Namespace) -> dict[str, object]:
                 kept["texts"].append(batch.texts[p * group : (p + 1) * group])
         position = batch.position
         every = torch.cat(rewards)
-        low, high = wilson(float(every.sum()), every.numel())
-        found = {
+        low, high = wilson(float(every.mean()), every.numel())
+        counts = {
             "prompts": position, "rollouts": every.numel(), "solved": float(every.sum()), "rate": float(every.mean()),
             "wilson": [low, high], "mixed": len(kept["mixed"]), "cpu_minutes": (time.process_time() - began) / 60,
         }  # fmt: skip
-        print(json.dumps(found), flush=True)
+        print(json.dumps(counts), flush=True)
         whole = {**kept, "rewards": every, **{name: getattr(given, name) for name in ("task", "model", "temperature")}}
         torch.save(whole, given.out)  # after every batch, so that it can be stopped
-    return found
+    return counts
 
 
 def main() -> None:

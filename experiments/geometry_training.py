@@ -40,7 +40,7 @@ from grposcope.ustat import dead_groups
 
 
 def measured(model, rollouts, lr: float, prompts: int) -> dict[str, float]:
-    """The numbers of one step."""
+    """The numbers of one step, from a probe of its first `prompts` live groups."""
     live = (~advantages.dead(rollouts.rewards)).nonzero()[:, 0][:prompts]
     rewards = rollouts.rewards.cpu().numpy()
     row = {
@@ -50,18 +50,18 @@ def measured(model, rollouts, lr: float, prompts: int) -> dict[str, float]:
     }
     if len(live) < 2:
         return row
-    found = probe.probe(model, rollouts.take(live), recipes.GRPO, learning_rate=lr, leading=8)
-    token, base = found.token_sparsity(), found.baseline()[0]
-    layer = found.mean_ranks("grpo")
-    row |= {f"parameter {name}": found.parameters[name].value for name in ("gini", "hoyer", "top_1", "below_0.01")}
+    one_probe = probe.probe(model, rollouts.take(live), recipes.GRPO, learning_rate=lr, leading=8)
+    token, base = one_probe.token_sparsity(), one_probe.baseline()[0]
+    layer = one_probe.mean_ranks("grpo")
+    row |= {f"parameter {name}": one_probe.parameters[name].value for name in ("gini", "hoyer", "top_1", "below_0.01")}
     row |= {f"token {name}": token[name] for name in ("gini", "hoyer", "top_5", "top_20")}
     row |= {
-        "visible adam": found.parameters["visible_adam"].value,
-        "visible sgd": found.parameters["visible_sgd"].value,
-        "score norm": math.sqrt(float(np.diag(found.gram).mean())),
+        "visible adam": one_probe.parameters["visible_adam"].value,
+        "visible sgd": one_probe.parameters["visible_sgd"].value,
+        "score norm": math.sqrt(float(np.diag(one_probe.gram).mean())),
         "layer stable": layer["stable"].value,
-        "rollout stable": found.rollout_spectrum("grpo").ranks()["stable"],
-        "credit cancelled": found.credit.cancelled,
+        "rollout stable": one_probe.rollout_spectrum("grpo").ranks()["stable"],
+        "credit cancelled": one_probe.credit.cancelled,
         "baseline gap": base.covariance.value,
         "baseline gap s.e.": base.covariance.se,
         "best baseline": base.optimal.value,
@@ -72,7 +72,7 @@ def measured(model, rollouts, lr: float, prompts: int) -> dict[str, float]:
 
 
 def run(seed: int, given: argparse.Namespace) -> dict[str, object]:
-    """One training run with its probes."""
+    """Train once and probe along the way."""
     config = TrainConfig(steps=given.steps, seed=seed)
     policy, task = policies.load("tiny"), tasks.load("arithmetic")
     objective, sampling = recipes.GRPO, Sampling(task.max_tokens)
@@ -107,7 +107,7 @@ def run(seed: int, given: argparse.Namespace) -> dict[str, object]:
 
 
 def report(runs: list[dict]) -> None:
-    """Curves at a few steps, and the change from the first third to the last."""
+    """Print the curves at a few steps, and their change from the first third to the last."""
     steps = [row["step"] for row in runs[0]["rows"]]
     shown = sorted({steps[round(i * (len(steps) - 1) / 4)] for i in range(5)})
     names = list(dict.fromkeys(n for one in runs for row in one["rows"] for n in row if n != "step"))
@@ -136,7 +136,7 @@ def report(runs: list[dict]) -> None:
 
 
 def seeds(given: argparse.Namespace) -> Iterator[dict]:
-    """The runs asked for, from their files where there are any."""
+    """Yield the runs asked for, from their files where these exist."""
     for seed in given.only or range(given.seeds):
         name = f"seed{seed}-steps{given.steps}-every{given.every}-prompts{given.prompts}.json"
         file = given.out / name if given.out else None

@@ -40,14 +40,14 @@ FORMULAS = {"no baseline": mse.reinforce, "leave-one-out": mse.leave_one_out, "c
 
 
 def block(size: int, shape: tuple[int, int], tools: tuple, generator: torch.Generator) -> dict[str, float]:
-    """Unbiased MSE of every kind around E g from `size` batches."""
+    """Unbiased MSE around E g of every kind of gradient, from `size` batches."""
     sums: dict[str, NDArray | float] = {}
     squares = dict.fromkeys((*KINDS, *(f"{kind} off" for kind in KINDS)), 0.0)
     for _ in range(size):
         rollouts = draw(*tools, shape, generator)
-        found = {kind: gradient(tools[0], rollouts, advantage) for kind, advantage in KINDS.items()}
-        found |= {f"{kind} off": found[kind] - found["leave-one-out"] for kind in KINDS}
-        for name, vector in found.items():
+        gradients = {kind: gradient(tools[0], rollouts, advantage) for kind, advantage in KINDS.items()}
+        gradients |= {f"{kind} off": gradients[kind] - gradients["leave-one-out"] for kind in KINDS}
+        for name, vector in gradients.items():
             sums[name] = sums.get(name, 0.0) + vector
             squares[name] += float(vector @ vector)
 
@@ -70,7 +70,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     held = read_gram(arguments.probe)
-    found = moments.from_gram(held.gram, held.rewards)
+    probe = moments.from_gram(held.gram, held.rewards)
     policy, task = policies.load(arguments.model), tasks.load(arguments.task)
     tools, generator = (policy, task, task.problems("train")), torch.Generator().manual_seed(arguments.seed)
     shape = tuple(arguments.shape)
@@ -80,14 +80,14 @@ def main() -> None:
     for kind in KINDS:
         values = np.array([m[kind] for m in measured])
         mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
-        predicted = FORMULAS[kind](found, *shape)
+        predicted = FORMULAS[kind](probe, *shape)
         z = (mean - predicted.value) / float(np.hypot(error, predicted.se))
         rows.append({"gradient": kind, "measured": mean, "se": error, "predicted": predicted, "z": z})
         print(f"| {kind} | {mean:.4g} ± {error:.2g} | {predicted.value:.4g} ± {predicted.se:.2g} | "
               f"{mean / predicted.value:.3f} | {z:+.1f} |")  # fmt: skip
     holds = all(abs(r["z"]) <= 2 for r in rows)
-    oracle, best = mse.oracle(found, *shape), mse.optimal_baseline(found, *shape)
-    tilt = found.estimate(lambda s: s.tilt / np.sqrt(s.norm))
+    oracle, best = mse.oracle(probe, *shape), mse.optimal_baseline(probe, *shape)
+    tilt = probe.estimate(lambda s: s.tilt / np.sqrt(s.norm))
     print(f"predicted: oracle {oracle}, best constant baseline {best}; Cov(r, ‖s‖²)/√E‖s‖² = {tilt}")
     print(f"verdict: {'holds' if holds else 'does not hold'}")
     print(dumps({"holds": holds, "rows": rows, "oracle": oracle, "optimal": best}))

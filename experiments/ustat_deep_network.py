@@ -24,11 +24,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from ustat_gradients import draw, gradient, gram, pooled
+from ustat_gradients import draw, gradient, gram, pooled, write_probe
 
 from grposcope import policies, tasks
 from grposcope.files import dumps, write_json
-from grposcope.runs.probe import read_gram, write_gram
+from grposcope.runs.probe import read_gram
 from grposcope.ustat import moments, mse, planning
 
 GROUPS = (2, 4, 8, 16, 32)
@@ -38,29 +38,19 @@ BUDGETS = (64, 256)
 def measured(
     units: int, group: int, tools: tuple, halves: tuple[NDArray, NDArray], seed: int
 ) -> dict[int, list[float]]:
-    """⟨ĝ − a, ĝ − b⟩ of every batch, by budget: a unit is 256 rollouts, or four batches of 64."""
+    """⟨ĝ − a, ĝ − b⟩ of every batch, by budget: a unit is one batch of 256 rollouts, or four of 64."""
     small, large = BUDGETS
-    found: dict[int, list[float]] = {small: [], large: []}
+    products: dict[int, list[float]] = {small: [], large: []}
     generator = torch.Generator().manual_seed(1000 * seed + group)
     for _ in range(units):
         rollouts = draw(*tools, (large // group, group), generator)
         parts = torch.arange(large // group).split(small // group)
         gradients = [gradient(tools[0], rollouts.take(part)) for part in parts]
         for each in gradients:
-            found[small].append(float((each - halves[0]) @ (each - halves[1])))
+            products[small].append(float((each - halves[0]) @ (each - halves[1])))
         whole = np.mean(gradients, axis=0)
-        found[large].append(float((whole - halves[0]) @ (whole - halves[1])))
-    return found
-
-
-def write_probe(folder: Path, tools: tuple, shape: tuple[int, int], seed: int, model: str) -> None:
-    """One probe of `shape` = (P, G), in the format that `grposcope plan` reads."""
-    rollouts = draw(*tools, tuple(shape), torch.Generator().manual_seed(seed))
-    matrix, layers = gram(tools[0], rollouts)
-    truncated = rollouts.truncated.reshape(shape).numpy()
-    write_gram(folder, matrix, rollouts.rewards.numpy(), truncated, np.stack(list(layers.values())), list(layers))
-    about = {"format": 1, "model": model, "task": tools[1].name, "prompts": shape[0], "group": shape[1], "seed": seed}
-    write_json(folder / "probe.json", about)
+        products[large].append(float((whole - halves[0]) @ (whole - halves[1])))
+    return products
 
 
 def reference(half: int, arguments: argparse.Namespace, tools: tuple) -> NDArray:
@@ -78,18 +68,18 @@ def cells(group: int, arguments: argparse.Namespace, tools: tuple) -> list[dict]
     path = arguments.out / f"group{group}.json"
     if not path.exists():
         halves = (reference(0, arguments, tools), reference(1, arguments, tools))
-        found = measured(arguments.units, group, tools, halves, arguments.seed)
+        products = measured(arguments.units, group, tools, halves, arguments.seed)
         rows = [
             {"group": group, "budget": budget, "batches": len(values), "measured": float(np.mean(values)),
              "measured_se": float(np.std(values, ddof=1) / np.sqrt(len(values)))}
-            for budget, values in found.items()
+            for budget, values in products.items()
         ]  # fmt: skip
         write_json(path, rows)
     return json.loads(path.read_text())
 
 
 def compared(cell: dict, probe: moments.Moments) -> dict:
-    """One cell: the measured error and the one that this probe predicts."""
+    """The cell, with the error that this probe predicts and how the measured one compares."""
     group, prompts = cell["group"], cell["budget"] // cell["group"]
     predicted, oracle = mse.leave_one_out(probe, prompts, group), mse.oracle(probe, prompts, group)
     low, high = probe.interval(lambda s: (mse.second_moment(s, group) - s.mean2) / prompts)
@@ -145,14 +135,17 @@ def main() -> None:
     for index in range(arguments.probes):
         folder = arguments.out / f"probe{index}"
         if not (folder / "probe.json").exists():
-            write_probe(folder, tools, arguments.probe, arguments.seed + index, arguments.model)
+            seed = arguments.seed + index
+            rollouts = draw(*tools, tuple(arguments.probe), torch.Generator().manual_seed(seed))
+            matrix, layers = gram(policy, rollouts)
+            write_probe(folder, matrix, rollouts, arguments.model, task, layers, seed=seed)
         held = read_gram(folder)
         parts.append(moments.from_gram(held.gram, held.rewards, seed=index))
     probe = pooled(parts)
-    found = [cell for group in arguments.groups for cell in cells(group, arguments, tools)]
+    every = [cell for group in arguments.groups for cell in cells(group, arguments, tools)]
     rows, alone = (
-        [compared(cell, probe) for cell in found],
-        [[compared(cell, part) for cell in found] for part in parts],
+        [compared(cell, probe) for cell in every],
+        [[compared(cell, part) for cell in every] for part in parts],
     )
 
     size, group = arguments.probe

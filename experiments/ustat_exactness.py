@@ -67,12 +67,12 @@ def bias() -> dict[str, float]:
     for (chance_a, x, a), (chance_b, y, b) in itertools.product(policy.groups(4), repeat=2):
         scores = np.concatenate([policy.scores[x, list(a)], policy.scores[y, list(b)]])
         rewards = np.stack([policy.rewards[x, list(a)], policy.rewards[y, list(b)]])
-        found = moments.from_gram(scores @ scores.T, rewards, replicates=0)
+        estimated = moments.from_gram(scores @ scores.T, rewards, replicates=0)
         for name in names:
-            total[name] += chance_a * chance_b * getattr(found, name).value
+            total[name] += chance_a * chance_b * getattr(estimated, name).value
         if len(np.unique(rewards)) == 2:  # otherwise there is no gradient, and no error
             for shape in shapes:
-                total[f"standardized MSE at {shape}"] += chance_a * chance_b * mse.standardized(found, *shape).value
+                total[f"standardized MSE at {shape}"] += chance_a * chance_b * mse.standardized(estimated, *shape).value
     truth = policy.moments()
     for shape in shapes:
         truth[f"standardized MSE at {shape}"] = policy.mse(ustat_policies.standardized, *shape)

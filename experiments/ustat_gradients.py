@@ -1,4 +1,4 @@
-"""What the experiments on networks share: rollouts of independent prompts, their gradients, Gram and pooled moments.
+"""What the experiments on networks share: rollouts of independent prompts, their gradients, Gram, probe and moments.
 
 `gram` is plain autograd, one backward pass per rollout, nothing clever: the reference. `streamed` is the same matrix
 from the factors of `grposcope probe`, one backward pass for all: on 256 rollouts of `tiny` the two differ by 2.8e-6 of
@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from grposcope.files import write_json
 from grposcope.geometry import backward
 from grposcope.geometry import gram as contraction
 from grposcope.objectives import advantages
 from grposcope.policies import Policy, encode
 from grposcope.records import Rollouts
+from grposcope.runs.probe import write_gram
 from grposcope.tasks.base import Problem, Task, grade
 from grposcope.training.logprobs import token_logprobs
 from grposcope.training.rollouts import joined, to_rollouts
@@ -104,6 +108,22 @@ def streamed(policy: Policy, rollouts: Rollouts) -> NDArray:
     return (total + total.T) / 2
 
 
+def write_probe(
+    folder: Path, matrix: NDArray, rollouts: Rollouts, model: str, task: Task, layers: dict[str, NDArray] | None = None,
+    **more: Any,
+) -> None:  # fmt: skip
+    """Write the Gram (B, B) of rollouts, and of `layers`, as a probe that `grposcope plan` reads.
+
+    more: further entries of probe.json, which is written last, so that a folder with this file is whole.
+    """
+    prompts, group = rollouts.rewards.shape
+    truncated = rollouts.truncated.reshape(prompts, group).numpy()
+    stacked = (np.stack(list(layers.values())), list(layers)) if layers else ()
+    write_gram(folder, matrix, rollouts.rewards.numpy(), truncated, *stacked)
+    about = {"format": 1, "model": model, "task": task.name, "prompts": prompts, "group": group, **more}
+    write_json(folder / "probe.json", about)
+
+
 def product(scores: Tensor) -> NDArray:
     """S Sᵀ in float64 from float32 rows, by blocks of columns."""
     total = np.zeros((len(scores), len(scores)))
@@ -113,20 +133,20 @@ def product(scores: Tensor) -> NDArray:
 
 
 def pooled(parts: Sequence[moments.Moments]) -> moments.Moments:
-    """The moments of independent probes of one size together: averages of theirs.
+    """The moments of independent probes of one size together: the averages of theirs.
 
-    Of the statistics alone (pooled, jackknife, bootstrap), which is all that predictions use.
+    Only the statistics (pooled, jackknife, bootstrap) are averaged, which is all that predictions use.
     """
     count = len(parts)
 
     def average(name: str) -> moments.Statistics:
-        found = {f.name: [getattr(getattr(m, name), f.name) for m in parts] for f in fields(moments.Statistics)}
+        values = {f.name: [getattr(getattr(m, name), f.name) for m in parts] for f in fields(moments.Statistics)}
         if name != "jackknife":
-            return moments.Statistics(**{k: np.mean(v, axis=0) for k, v in found.items()})
-        points = {k: [getattr(m.pooled, k) for m in parts] for k in found}
+            return moments.Statistics(**{k: np.mean(v, axis=0) for k, v in values.items()})
+        points = {k: [getattr(m.pooled, k) for m in parts] for k in values}
         return moments.Statistics(**{
             k: np.concatenate([(sum(points[k]) - points[k][i] + v[i]) / count for i in range(count)])
-            for k, v in found.items()
+            for k, v in values.items()
         })  # fmt: skip
 
     return replace(parts[0], pooled=average("pooled"), jackknife=average("jackknife"), bootstrap=average("bootstrap"),

@@ -75,14 +75,14 @@ class Softmax:
 
 
 def simulate(policy: Softmax, best: NDArray, group: int, runs: int, marks: list[int], seed: int) -> dict[int, NDArray]:
-    """n · gap of every run at each of the marks."""
-    rng, found = np.random.default_rng([seed, group]), {}
+    """n · (J(θ*) − J(θ_n)) of every run at each of the marks."""
+    rng, scaled = np.random.default_rng([seed, group]), {}
     theta, delay = np.tile(best, (runs, 1)), 20
     for n in range(1, max(marks) + 1):
         theta = theta + STEP / (n + delay) * policy.sampled(theta, group, rng)
         if n in marks:
-            found[n] = n * (policy.objective(best) - policy.objective(theta))
-    return found
+            scaled[n] = n * (policy.objective(best) - policy.objective(theta))
+    return scaled
 
 
 def main() -> None:

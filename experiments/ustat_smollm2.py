@@ -20,18 +20,18 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 import torch
-from ustat_gradients import draw, pooled, streamed
+from ustat_gradients import draw, pooled, streamed, write_probe
 
 from grposcope import policies, tasks
-from grposcope.files import dumps, write_json
-from grposcope.runs.probe import ProbeGram, read_gram, write_gram
+from grposcope.files import dumps
+from grposcope.runs.probe import ProbeGram, read_gram
 from grposcope.ustat import moments, planning
 
 GROUPS = (2, 4, 8, 16, 32, 64)
 
 
 def part(index: int, arguments: argparse.Namespace) -> ProbeGram:
-    """One independent part of the probe, measured once and kept."""
+    """One independent part of the probe, which is measured unless its folder holds it."""
     folder = arguments.out / f"part{index}"
     shape = tuple(arguments.probe)
     if not (folder / "probe.json").exists():
@@ -40,16 +40,13 @@ def part(index: int, arguments: argparse.Namespace) -> ProbeGram:
         generator = torch.Generator().manual_seed(1000 * arguments.seed + index)
         rollouts = draw(policy, task, task.problems("train"), shape, generator, arguments.max_tokens)
         drawn = time.perf_counter() - began
-        truncated = rollouts.truncated.reshape(shape).numpy()
-        write_gram(folder, streamed(policy, rollouts), rollouts.rewards.numpy(), truncated)
-        about = {"format": 1, "model": arguments.model, "task": task.name, "prompts": shape[0], "group": shape[1]}
-        write_json(folder / "probe.json", about)
+        write_probe(folder, streamed(policy, rollouts), rollouts, arguments.model, task)
         print(f"part {index}: drawn in {drawn:.0f} s, all in {time.perf_counter() - began:.0f} s", flush=True)
     return read_gram(folder)
 
 
 def main() -> None:
-    """Probe and plan."""
+    """Probe all parts, and print the moments and G* with their intervals."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--model", default="smollm2")
@@ -65,29 +62,29 @@ def main() -> None:
         part(arguments.only, arguments)
         return
     files = [part(index, arguments) for index in range(arguments.parts)]
-    found = pooled([moments.from_gram(f.gram, f.rewards, seed=i) for i, f in enumerate(files)])
+    probe = pooled([moments.from_gram(f.gram, f.rewards, seed=i) for i, f in enumerate(files)])
     rewards, cut = np.concatenate([f.rewards for f in files]), np.concatenate([f.truncated for f in files])
     print(f"{len(rewards)} prompts × {rewards.shape[1]}: mean reward {rewards.mean():.3f}, dead groups "
           f"{np.mean(np.ptp(rewards, axis=1) == 0):.3f}, truncated {cut.mean():.3f}")  # fmt: skip
     named = {"Σ₁": lambda s: s.sigma1, "Δ": lambda s: s.delta, "V_p": lambda s: s.prompt_variance,
              "‖E g‖²": lambda s: s.mean2, "‖E s‖²/E‖s‖²": lambda s: s.score2 / s.norm}  # fmt: skip
     for name, quantity in named.items():
-        low, high = found.interval(quantity)
-        print(f"{name}: {found.estimate(quantity)} [{low:.4g}, {high:.4g}]")
-    best, interval = (f(lambda s: planning.optimum(s, 0.0, 1.0)) for f in (found.estimate, found.interval))
+        low, high = probe.interval(quantity)
+        print(f"{name}: {probe.estimate(quantity)} [{low:.4g}, {high:.4g}]")
+    best, interval = (f(lambda s: planning.optimum(s, 0.0, 1.0)) for f in (probe.estimate, probe.interval))
     print(f"G* = {best}, 95 % interval [{interval[0]:.3g}, {interval[1]:.3g}]")
     print("| G | more budget needed | 95 % interval |\n|---|---|---|")
-    lost = planning.loss(found.pooled, np.array(GROUPS), 0.0, 1.0)[0]
+    lost = planning.loss(probe.pooled, np.array(GROUPS), 0.0, 1.0)[0]
     rows = []
     for index, group in enumerate(GROUPS):
-        low, high = found.interval(lambda s, i=index: planning.loss(s, np.array(GROUPS), 0.0, 1.0)[:, i])
+        low, high = probe.interval(lambda s, i=index: planning.loss(s, np.array(GROUPS), 0.0, 1.0)[:, i])
         rows.append({"group": group, "loss": float(lost[index]), "low": low, "high": high})
         print(f"| {group} | {lost[index]:+.1%} | [{low:+.1%}, {high:+.1%}] |")
     inside = [g for g in GROUPS if interval[0] <= g <= interval[1]]
     verdict = "informative" if np.isfinite(interval[0]) and len(inside) <= 3 else "too wide to choose"
     print(f"verdict: {verdict}; sizes inside the interval: {inside}")
     print(dumps({"verdict": verdict, "best": best, "interval": interval, "rows": rows, "inside": inside,
-                 "moments": {name: found.estimate(q) for name, q in named.items()}}))  # fmt: skip
+                 "moments": {name: probe.estimate(q) for name, q in named.items()}}))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ Method   `tiny` on `arithmetic`, leave-one-out advantages (RLOO, the gradient th
          groups differs. `--best` is G* of the starting model. Outcomes, on 200 held-out problems × 4: pass@1 at the
          end, its mean over the evaluations of the run (less noisy), and the rollouts at which the line through the
          evaluations first reaches `--level`, chosen from one run with another seed.
-Test     Paired by seed, the unit: mean of G* minus each other G with its t interval, p values by Holm.
+Test     Paired by seed, the unit: mean of G* minus each other G with its t interval, p-values by Holm.
 Verdict  holds if some G ends worse than G* beyond seed noise (Holm p < 0.05) and none better; does not hold if one
          ends better; else cannot tell.
 """
@@ -36,7 +36,7 @@ OUTCOMES = {"final": "pass@1 at the end", "mean": "mean pass@1 over the run"}
 
 
 def one(group: int, seed: int, arguments: argparse.Namespace) -> dict:
-    """Train once, or read what an earlier call has left; an unfinished run is made again."""
+    """The result of one run, trained unless an earlier call left its file; an unfinished run is made again."""
     name = f"{arguments.recipe}-group{group}-seed{seed}"
     path = arguments.out / f"{name}.json"
     if not path.exists():
@@ -58,10 +58,10 @@ def one(group: int, seed: int, arguments: argparse.Namespace) -> dict:
             "curve": [[e["step"] * arguments.batch, e["pass@1"]["value"]] for e in curve],
             "dead": float(np.mean([s["dead_fraction"] for s in steps])),
         })  # fmt: skip
-    found = json.loads(path.read_text())
-    rollouts, accuracy = np.array(found["curve"]).T
+    result = json.loads(path.read_text())
+    rollouts, accuracy = np.array(result["curve"]).T
     reached = crossing(rollouts, accuracy, arguments.level)
-    return found | {"final": accuracy[-1], "mean": accuracy[1:].mean(), "to_level": reached}
+    return result | {"final": accuracy[-1], "mean": accuracy[1:].mean(), "to_level": reached}
 
 
 def crossing(rollouts: NDArray, accuracy: NDArray, level: float) -> float:
@@ -77,14 +77,14 @@ def crossing(rollouts: NDArray, accuracy: NDArray, level: float) -> float:
 
 
 def compared(results: list[dict], outcome: str, best: int, groups: list[int]) -> list[dict]:
-    """G* against each other group, paired by seed, with Holm's correction."""
-    found = {(r["group"], r["seed"]): r[outcome] for r in results}
+    """Comparison of G* with each other group, paired by seed, with Holm's correction."""
+    by_run = {(r["group"], r["seed"]): r[outcome] for r in results}
     rows = []
     for group in groups:
         if group == best:
             continue
-        seeds = sorted({s for g, s in found if g == group} & {s for g, s in found if g == best})
-        gains = np.array([found[best, s] - found[group, s] for s in seeds])
+        seeds = sorted({s for g, s in by_run if g == group} & {s for g, s in by_run if g == best})
+        gains = np.array([by_run[best, s] - by_run[group, s] for s in seeds])
         test = stats.ttest_1samp(gains, 0.0)
         low, high = test.confidence_interval(0.95)
         rows.append({"group": group, "n": len(seeds), "gain": float(gains.mean()), "low": float(low),
@@ -97,7 +97,7 @@ def compared(results: list[dict], outcome: str, best: int, groups: list[int]) ->
 
 
 def shown(p: float) -> str:
-    """A p value in three digits."""
+    """A p-value to three decimals."""
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 

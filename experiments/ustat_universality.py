@@ -26,46 +26,43 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 import torch
-from ustat_gradients import draw, streamed
+from ustat_gradients import draw, streamed, write_probe
 
 from grposcope import policies, tasks
-from grposcope.files import dumps, write_json
-from grposcope.runs.probe import read_gram, write_gram
+from grposcope.files import dumps
+from grposcope.runs.probe import read_gram
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
 from grposcope.ustat import moments, planning, resampling
 
 
 def probe(folder: Path, model: str, arguments: argparse.Namespace, shape: tuple[int, int]) -> moments.Moments:
-    """The moments of one model, probed once and kept."""
+    """The moments of one model, which is probed unless the folder holds a probe."""
     if not (folder / "probe.json").exists():
         policy, task = policies.load(model), tasks.load(arguments.task)
         generator = torch.Generator().manual_seed(arguments.seed)
         rollouts = draw(policy, task, task.problems("train"), shape, generator)
-        truncated = rollouts.truncated.reshape(shape).numpy()
-        write_gram(folder, streamed(policy, rollouts), rollouts.rewards.numpy(), truncated)
-        about = {"format": 1, "model": model, "task": task.name, "prompts": shape[0], "group": shape[1],
-                 "reward": float(rollouts.rewards.mean())}  # fmt: skip
-        write_json(folder / "probe.json", about)
+        reward = float(rollouts.rewards.mean())
+        write_probe(folder, streamed(policy, rollouts), rollouts, model, task, reward=reward)
     held = read_gram(folder)
     return moments.from_gram(held.gram, held.rewards)
 
 
-def row(name: str, folder: Path, found: moments.Moments, start: moments.Moments, comparisons: int) -> dict:
-    """G* of one probe, and its ratio to that of the start."""
-    plan = planning.optimal_group(found)
-    batches = {n: planning.allocate(found, n) for n in (128, 512, 2048)}
-    drawn, before = (planning.optimum(m.bootstrap, 0.0, 1.0) for m in (found, start))
+def row(name: str, folder: Path, probed: moments.Moments, start: moments.Moments, comparisons: int) -> dict:
+    """G* of one probe, and its ratio to that of the starting model."""
+    plan = planning.optimal_group(probed)
+    batches = {n: planning.allocate(probed, n) for n in (128, 512, 2048)}
+    drawn, before = (planning.optimum(m.bootstrap, 0.0, 1.0) for m in (probed, start))
     ratios = np.divide(drawn, before, out=np.full_like(drawn, np.nan), where=np.isfinite(before))
-    paired = found is not start and len(drawn) == len(before) and found.prompts == start.prompts
+    paired = probed is not start and len(drawn) == len(before) and probed.prompts == start.prompts
     wide = resampling.interval(ratios, 1 - 0.05 / comparisons) if paired else (math.nan, math.nan)
     kept = np.array([planning.optimal_group(start).integer])
-    staying = [planning.loss(m, kept, 0.0, 1.0)[:, 0] for m in (found.pooled, found.bootstrap)]
+    staying = [planning.loss(m, kept, 0.0, 1.0)[:, 0] for m in (probed.pooled, probed.bootstrap)]
     return {
-        "name": name, "shape": (found.prompts, found.group),
+        "name": name, "shape": (probed.prompts, probed.group),
         "reward": json.loads((folder / "probe.json").read_text())["reward"],
         "best": plan.continuous.value, "se": plan.continuous.se, "low": plan.interval[0], "high": plan.interval[1],
-        "near": plan.near, "sigma1": found.sigma1, "delta": found.delta, "prompt_variance": found.prompt_variance,
+        "near": plan.near, "sigma1": probed.sigma1, "delta": probed.delta, "prompt_variance": probed.prompt_variance,
         "allocations": {n: (b.prompts, b.group) for n, b in batches.items()},
         "ratio": plan.continuous.value / float(planning.optimum(start.pooled, 0.0, 1.0)[0]),
         "ratio_interval": resampling.interval(ratios) if paired else (math.nan, math.nan),
@@ -75,10 +72,10 @@ def row(name: str, folder: Path, found: moments.Moments, start: moments.Moments,
 
 
 def trained(rate: float, arguments: argparse.Namespace) -> dict[str, str]:
-    """The models at the middle and the end of training at this learning rate, trained once."""
+    """Folders of the models at the middle and the end of training at this learning rate, trained if missing."""
     folder = arguments.out / f"lr{rate:g}"
     tries = 0
-    while folder.exists() and not (folder / "summary.json").exists():  # left unfinished: made again
+    while folder.exists() and not (folder / "summary.json").exists():  # left unfinished, so it is made again
         tries += 1
         folder = folder.with_name(f"lr{rate:g}-again{tries}")
     if not folder.exists():
@@ -97,13 +94,13 @@ def table(rows: list[dict]) -> str:
              "the start's G needs more budget | P × G bought by 128, 512, 2,048 |", "|---" * 11 + "|"]  # fmt: skip
     for r in rows:
         bought = ", ".join(f"{p} × {g}" for p, g in r["allocations"].values())
-        found = " | ".join(f"{r[k].value:.3g} ± {r[k].se:.2g}" for k in ("sigma1", "delta", "prompt_variance"))
+        noise_terms = " | ".join(f"{r[k].value:.3g} ± {r[k].se:.2g}" for k in ("sigma1", "delta", "prompt_variance"))
         best = f"{r['best']:.3g} [{r['low']:.3g}, {r['high']:.3g}]"
         low, high = r["ratio_interval"]
         stays = f"{r['staying']:+.1%} [{', '.join(f'{v:.1%}' for v in r['staying_interval'])}]"
         ratio = "" if math.isnan(low) else f"{r['ratio']:.2f} [{low:.2f}, {high:.2f}]"
         lines.append(
-            f"| {r['name']} | {r['shape'][0]} × {r['shape'][1]} | {r['reward']:.3f} | {found} | "
+            f"| {r['name']} | {r['shape'][0]} × {r['shape'][1]} | {r['reward']:.3f} | {noise_terms} | "
             f"{best} | {r['near'][0]} to {r['near'][1]} | {ratio} | {stays} | {bought} |"
         )
     return "\n".join(lines)
@@ -133,14 +130,14 @@ def main() -> None:
              "start, half the group": (prompts, group // 2)}  # fmt: skip
     for name, shape in sizes.items() if not arguments.only else ():
         folder = arguments.out / ("probe-" + name.replace(", ", "-").replace(" ", "-"))
-        found = start if name == "start" else probe(folder, arguments.model, arguments, shape)
-        rows.append(row(name, folder, found, start, comparisons))
+        probed = start if name == "start" else probe(folder, arguments.model, arguments, shape)
+        rows.append(row(name, folder, probed, start, comparisons))
         print(dumps(rows[-1]), flush=True)
     for rate in rates:
         for name, model in trained(rate, arguments).items():
             folder = arguments.out / f"probe-lr{rate:g}-{name.replace(' ', '')}"
-            found = probe(folder, model, arguments, (prompts, group))
-            rows.append(row(f"learning rate {rate:g}, {name}", folder, found, start, comparisons))
+            probed = probe(folder, model, arguments, (prompts, group))
+            rows.append(row(f"learning rate {rate:g}, {name}", folder, probed, start, comparisons))
             print(dumps(rows[-1]), flush=True)
     print(table(rows))
     compared = [r for r in rows if not math.isnan(r["wide"][0])]
