@@ -65,12 +65,12 @@ def measured(rewards: np.ndarray, inner: np.ndarray) -> dict[str, dict]:
         mixed = chosen & (np.ptp(rewards, axis=1) > 0)
         wins = [float(norms[p][rewards[p] > rate[p]].mean()) for p in np.flatnonzero(mixed)]
         losses = [float(norms[p][rewards[p] <= rate[p]].mean()) for p in np.flatnonzero(mixed)]
-        verdicts = [one.verdict() for one in each]
+        verdicts = [one.verdict for one in each]
         out[name] = {
             "prompts": int(chosen.sum()), "mixed": int(mixed.sum()), "group": group,
             "below": sum("lies below" in v for v in verdicts), "above": sum("lies above" in v for v in verdicts),
             "ratio": sum(wins) / sum(losses) if losses else float("nan"),
-            **{key: asdict(value) for key, value in vars(whole).items()}, "verdict": whole.verdict(),
+            **asdict(whole),
         }  # fmt: skip
     return out
 

@@ -54,7 +54,7 @@ def test_estimates_on_many_pulls_agree_with_the_truth_within_their_errors() -> N
     # ratios of a few rollouts are biased by O(1/G), which the pooled errors do not show
     agrees(found.covariance, best - V, 0.03)
     agrees(found.excess_mean, (best - V) ** 2 * (P @ NORMS) / rest, 0.1)
-    assert "lies" in one.verdict() or "cannot be told" in one.verdict()
+    assert "lies" in one.verdict or "cannot be told" in one.verdict
 
 
 def test_the_noise_of_a_square_is_no_excess() -> None:
@@ -100,7 +100,7 @@ def test_verdict_on_planted_score_norms(lengths: str) -> None:
     scores = random.normal(size=(12 * 16, 300)) * size.reshape(-1, 1)
     found, _ = baseline.pooled(rewards, scores @ scores.T)
     expected = "cannot be told" if lengths == "equal" else "below the group mean"
-    assert expected in found.verdict()
+    assert expected in found.verdict
     if lengths == "equal":
         assert abs(found.excess_mean.value) < 0.01
     else:  # V = ½, E k = 2.5·d, Cov = −¾·d: b* = ½ − 0.3
@@ -112,6 +112,6 @@ def test_nothing_is_claimed_without_data() -> None:
         found = baseline.of_prompt(rewards, np.eye(len(rewards)))
         assert math.isnan(found.optimal.value)
         assert reason in found.covariance.flag
-        assert found.verdict().startswith("cannot tell")
+        assert found.verdict.startswith("cannot tell")
     found, _ = baseline.pooled(np.ones((3, 4)), np.eye(12))
     assert "0 of 3 groups" in found.covariance.flag

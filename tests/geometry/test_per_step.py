@@ -44,7 +44,7 @@ def test_numbers_are_those_of_the_gradients_themselves(model: Any, rollouts: Rol
     values = torch.linalg.svdvals(weights.double()[:, None] * rows).numpy()
     assert got["geometry/rollout_stable"] == pytest.approx(spectrum.ranks(values)["stable"], rel=1e-5)
     gradient = (weights.double()[:, None] * rows).sum(0)
-    assert got["geometry/parameter_gini"] == pytest.approx(sparsity.gini(gradient.abs()), rel=1e-6)
+    assert got["geometry/parameter_gini"] == pytest.approx(sparsity.measures(gradient.abs())["gini"], rel=1e-6)
     assert got["geometry/parameter_below_0.01"] == pytest.approx(
         float((gradient.abs() < 0.01 * gradient.abs().max()).double().mean()), abs=1e-3
     )

@@ -178,8 +178,8 @@ def test_norms_of_a_fast_probe_are_exact(model: Any, rollouts: Rollouts, monkeyp
 def test_summaries(found: probe.Probe, rollouts: Rollouts) -> None:
     assert found.error < 1e-9
     assert found.complete
-    assert found.class_means()["reduced"].value == pytest.approx(1)
-    assert found.class_means()["plain"].value < 1  # the mean over tokens weighs rollouts unevenly
+    assert found.class_means().reduced.value == pytest.approx(1)
+    assert found.class_means().plain.value < 1  # the mean over tokens weighs rollouts unevenly
     assert found.token_sparsity()["top_20"] > 0.2
     assert {"gini", "hoyer", "visible_sgd", "visible_adam"} <= found.parameters.keys()
     pooled, each = found.baseline()

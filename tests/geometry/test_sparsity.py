@@ -17,25 +17,25 @@ from grposcope.geometry import sparsity
 def test_extremes(n: int) -> None:
     equal, single = torch.full((n,), 0.3), torch.zeros(n)
     single[n // 2] = 5
-    assert sparsity.gini(equal) == pytest.approx(0, abs=1e-6)
+    assert sparsity.measures(equal)["gini"] == pytest.approx(0, abs=1e-6)
     assert sparsity.hoyer(equal) == pytest.approx(0, abs=1e-6)
-    assert sparsity.gini(single) == pytest.approx(1 - 1 / n)
+    assert sparsity.measures(single)["gini"] == pytest.approx(1 - 1 / n)
     assert sparsity.hoyer(single) == pytest.approx(1)
-    assert sparsity.top_share(single, 1) == pytest.approx(1)
-    assert sparsity.top_share(equal, 20) == pytest.approx(math.ceil(n / 5) / n)
+    assert sparsity.measures(single)["top_1"] == pytest.approx(1)
+    assert sparsity.measures(equal)["top_20"] == pytest.approx(math.ceil(n / 5) / n)
 
 
 def test_closed_forms() -> None:
     """x_i = i has Gini (n − 1)/(3n); exponential sizes ½, and Hoyer 1 − √½ in the limit."""
     n = 50
     x = torch.arange(1, n + 1)
-    assert sparsity.gini(x) == pytest.approx((n - 1) / (3 * n))
+    assert sparsity.measures(x)["gini"] == pytest.approx((n - 1) / (3 * n))
     quantiles = -torch.log1p(-(torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000)
-    assert sparsity.gini(quantiles) == pytest.approx(0.5, abs=1e-3)
+    assert sparsity.measures(quantiles)["gini"] == pytest.approx(0.5, abs=1e-3)
     assert sparsity.hoyer(quantiles) == pytest.approx(1 - math.sqrt(0.5), abs=3e-3)
     # share of Σx² above the q-quantile t = −ln q of an exponential: e^{−t}(1 + t + t²/2)
     t = -math.log(0.05)
-    assert sparsity.top_share(quantiles, 5) == pytest.approx(0.05 * (1 + t + t * t / 2), abs=1e-3)
+    assert sparsity.measures(quantiles)["top_5"] == pytest.approx(0.05 * (1 + t + t * t / 2), abs=1e-3)
 
 
 @settings(deadline=None)
@@ -43,7 +43,7 @@ def test_closed_forms() -> None:
 def test_gini_is_the_mean_difference(values: list[float]) -> None:
     n, mean = len(values), sum(values) / len(values)
     slow = sum(abs(a - b) for a in values for b in values) / (2 * n * n * mean)
-    assert sparsity.gini(torch.tensor(values, dtype=torch.float64)) == pytest.approx(slow, abs=1e-9)
+    assert sparsity.measures(torch.tensor(values, dtype=torch.float64))["gini"] == pytest.approx(slow, abs=1e-9)
 
 
 def test_of_nothing_is_nan() -> None:
@@ -103,7 +103,7 @@ def test_standard_errors_of_a_sample_are_as_large_as_its_errors(monkeypatch: pyt
         sample = sparsity.EntrySample(gradient.numel())
         sample.add(entries_of(sample, gradient, gradient))
         found = sample.measures()["gini"]
-        errors.append((found.value - sparsity.gini(gradient.abs())) / found.se)
+        errors.append((found.value - sparsity.measures(gradient.abs())["gini"]) / found.se)
     assert 0.7 < math.sqrt(sum(error**2 for error in errors) / len(errors)) < 1.4
 
 

@@ -39,7 +39,7 @@ def make_policy() -> Callable[[str], Policy]:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.mul_(4 if parameter.dim() > 1 else 1)
-        return Policy(family, model, tokens, torch.tensor([EOS]), PAD, 1e-3)
+        return Policy(family, model, tokens, torch.tensor([EOS]), PAD)
 
     return make
 

@@ -16,7 +16,6 @@ from grposcope.errors import UserError
 from grposcope.geometry import per_step as geometry
 from grposcope.runs import read
 from grposcope.training import loop
-from grposcope.training import probe_every as probing
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.loop import resume, train
 
@@ -98,7 +97,7 @@ def test_the_run_is_the_same_bit_for_bit(settings: TrainConfig, tmp_path: Path, 
 def test_which_steps_are_probed(settings: TrainConfig, every: int, interval: int, steps: list[int]) -> None:
     """Steps 1, 1 + K, …; with an interval, the first step of the batch that such a step uses."""
     config = replace(settings, probe_every=every, interval=interval)
-    assert [step for step in range(1, 7) if probing.due(config, step)] == steps
+    assert [step for step in range(1, 7) if loop._probe_due(config, step)] == steps
 
 
 def test_the_record_has_them_on_probed_steps_alone(settings: TrainConfig) -> None:

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grposcope.credit.source import CreditSource
 from grposcope.errors import UserError
 from grposcope.objectives import Objective
 from grposcope.records import Rollouts
@@ -42,6 +41,3 @@ def of_rollouts(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"
     if rollouts.step_rewards is None or rollouts.step_ends is None:
         raise UserError("per-step credit needs a task that labels steps, such as arithmetic")
     return process(rollouts.step_rewards, rollouts.step_ends, rollouts.mask, rollouts.groups[1])
-
-
-SOURCE = CreditSource(of_rollouts, uses_advantage=False, needs_steps=True)

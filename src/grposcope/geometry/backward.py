@@ -34,6 +34,7 @@ from grposcope.errors import UserError
 from grposcope.geometry import background, checkpointing, hooks
 from grposcope.geometry.logits import TokenScores, weighted_logp
 from grposcope.geometry.score import Score
+from grposcope.policies import recomputes_activations
 from grposcope.records import Rollouts
 
 T = TypeVar("T")
@@ -237,7 +238,7 @@ def _excerpt(rollouts: Rollouts, most: int) -> Rollouts:
 @contextmanager
 def _checkpointing(model: Any) -> Iterator[None]:
     """Training mode if the model checkpoints its activations, which it does in that mode only; dropout is off."""
-    was, wanted = model.training, any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+    was, wanted = model.training, recomputes_activations(model)
     if was == wanted:
         yield
         return

@@ -21,44 +21,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.records import Estimate
+from grposcope.runs.probe import BaselineRecord
 from grposcope.ustat import resampling
 from grposcope.ustat.moments import centered_second_moment, covariance, squared_gradient
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """The best constant baseline of one prompt, or of the average over prompts.
-
-    mean: V. optimal: b*. covariance: Cov(r, k)/E[k] = b* − V, in units of reward. excess_mean,
-    excess_none: what the group mean and no baseline cost, as a share of the variance left at b*.
-    """
-
-    mean: Estimate
-    optimal: Estimate
-    covariance: Estimate
-    excess_mean: Estimate
-    excess_none: Estimate
-
-    def verdict(self, z: float = 1.96) -> str:
-        """Whether the data can tell that the mean is not optimal, at `z` standard errors."""
-        gap = self.covariance
-        if not (math.isfinite(gap.value) and gap.se > 0):
-            return f"cannot tell: {gap.flag or 'no standard error'}"
-        if abs(gap.value) <= z * gap.se:
-            return "the group mean cannot be told from the best constant baseline"
-        side = "above" if gap.value > 0 else "below"
-        return f"the best constant baseline lies {side} the group mean"
+def verdict(gap: Estimate) -> str:
+    """Whether b* − V, the estimate `gap`, differs from 0 at 1.96 standard errors, in words."""
+    if not (math.isfinite(gap.value) and gap.se > 0):
+        return f"cannot tell: {gap.flag or 'no standard error'}"
+    if abs(gap.value) <= 1.96 * gap.se:
+        return "the group mean cannot be told from the best constant baseline"
+    side = "above" if gap.value > 0 else "below"
+    return f"the best constant baseline lies {side} the group mean"
 
 
-def of_prompt(rewards: Array, gram: Array) -> Baseline:
+def of_prompt(rewards: Array, gram: Array) -> BaselineRecord:
     """The baseline of one prompt from its rewards (G,) and the inner products of its scores (G, G)."""
     size = len(rewards)
     if size < 4:
@@ -83,10 +68,10 @@ def of_prompt(rewards: Array, gram: Array) -> Baseline:
         return Estimate((distance.value**2 - distance.se**2) * scale, error, size, flag)
 
     mean = Estimate.mean(list(map(float, rewards)))
-    return Baseline(mean, optimal, gap, excess_mean=excess(gap), excess_none=excess(optimal))
+    return BaselineRecord(mean, optimal, gap, excess(gap), excess(optimal), verdict(gap))
 
 
-def pooled(rewards: Array, gram: Array) -> tuple[Baseline, tuple[Baseline, ...]]:
+def pooled(rewards: Array, gram: Array) -> tuple[BaselineRecord, tuple[BaselineRecord, ...]]:
     """The average over prompts, with standard errors over prompts, and the baseline of each prompt.
 
     rewards (P, G); gram (B, B) of all rollouts, prompt-major. Prompts weigh by E[k], as they do in the
@@ -106,12 +91,14 @@ def pooled(rewards: Array, gram: Array) -> tuple[Baseline, tuple[Baseline, ...]]
     rest = np.array([variance_at_best(r, k, gap) for r, k, gap in zip(rewards, blocks, gaps, strict=True)])
     # squares less their sampling variance, so that noise is not counted as excess
     square_gap, square_best = (np.array([e.value**2 - e.se**2 for e in kind]) for kind in (gaps, bests))
-    return Baseline(
+    gap = _ratio(np.array([e.value for e in gaps]) * norms, norms)
+    return BaselineRecord(
         mean=_ratio(rewards.mean(1) * norms, norms),
         optimal=_ratio(np.array([e.value for e in bests]) * norms, norms),
-        covariance=_ratio(np.array([e.value for e in gaps]) * norms, norms),
+        covariance=gap,
         excess_mean=_ratio(square_gap * norms, rest),
         excess_none=_ratio(square_best * norms, rest),
+        verdict=verdict(gap),
     ), each
 
 
@@ -135,5 +122,6 @@ def _ratio(over: Array, under: Array) -> Estimate:
     return Estimate(float(over.sum() / under.sum()), resampling.standard_error(left_out), n, flag)
 
 
-def _unknown(n: int, reason: str) -> Baseline:
-    return Baseline(*[Estimate(math.nan, math.nan, n, reason)] * 5)
+def _unknown(n: int, reason: str) -> BaselineRecord:
+    estimate = Estimate(math.nan, math.nan, n, reason)
+    return BaselineRecord(estimate, estimate, estimate, estimate, estimate, verdict(estimate))

@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
+from grposcope.policies import recomputes_activations
+
 
 def blocks(model: nn.Module) -> list[nn.Module]:
     """The layers of a Hugging Face model that can be checkpointed; none where checkpointing is switched on already."""
-    if any(getattr(module, "gradient_checkpointing", False) for module in model.modules()):
+    if recomputes_activations(model):
         return []
     return [m for m in model.modules() if any(c.__name__ == "GradientCheckpointingLayer" for c in type(m).__mro__)]
 

@@ -18,26 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.records import Estimate
+from grposcope.runs.probe import ClassMeanShares
 
 Array = NDArray[np.float64]
 
 
-def shares(coefficients: Array, rewards: Array, gram: Array) -> dict[str, Estimate]:
+def shares(coefficients: Array, rewards: Array, gram: Array) -> ClassMeanShares:
     """Share of each live group's squared gradient norm in the span of its class means, mean over groups.
 
-    coefficients u and rewards (P, G); gram (B, B), prompt-major. `plain`: the means are those of s_i; `reduced`: of
-    c_i s_i, the scores as the objective's reduction weighs them; `distinct`: plain, with a class per distinct reward.
+    coefficients u and rewards (P, G); gram (B, B), prompt-major.
     """
-    values: dict[str, list[float]] = {"plain": [], "reduced": [], "distinct": []}
+    plain, reduced, distinct = [], [], []
     group = rewards.shape[1]
     for p, (r, u) in enumerate(zip(rewards, coefficients, strict=True)):
         if np.ptp(r) == 0 or not u.any():
             continue
         inner = gram[p * group : (p + 1) * group, p * group : (p + 1) * group]
-        values["plain"].append(share_in_span(u, two_means(r), inner))
-        values["distinct"].append(share_in_span(u, means(r), inner))
-        values["reduced"].append(share_in_span(u, two_means(r) * _reduction(u, r), inner))
-    return {name: Estimate.mean(each) for name, each in values.items()}
+        plain.append(share_in_span(u, two_means(r), inner))
+        reduced.append(share_in_span(u, two_means(r) * _reduction(u, r), inner))
+        distinct.append(share_in_span(u, means(r), inner))
+    return ClassMeanShares(Estimate.mean(plain), Estimate.mean(reduced), Estimate.mean(distinct))
 
 
 def share_in_span(gradient: Array, basis: Array, gram: Array) -> float:

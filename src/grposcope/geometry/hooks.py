@@ -142,10 +142,10 @@ class Collector:
         assert self.visit is not None
         self.visit(Score(name, kind, (weights.shape[0], weights.shape[1]), weights, uses))
 
-    def vector(self, parameter: Tensor, gradient: Tensor) -> None:
-        """Add per-rollout gradients (B, d) of a vector."""
-        before = self.vectors.get(id(parameter))
-        self.vectors[id(parameter)] = gradient if before is None else before + gradient
+    def vector(self, which: int, gradient: Tensor) -> None:
+        """Add per-rollout gradients (B, d) of the vector whose `id` is `which`."""
+        before = self.vectors.get(which)
+        self.vectors[which] = gradient if before is None else before + gradient
 
     def leaf(self, module: nn.Module, key: str, rank: int) -> Tensor:
         """Copies of a vector, one per rollout, (B, 1, …, d) with `rank` axes, each of which gets its own gradient."""
@@ -168,9 +168,8 @@ class Collector:
         """Emit the vectors, and matrices that had fewer uses in the backward pass than in the forward pass."""
         for (which, _), leaf in self.leaves.items():
             if leaf.grad is not None:
-                gradient = leaf.grad.reshape(self.batch, -1).to(torch.promote_types(leaf.dtype, torch.float32))
-                before = self.vectors.get(which)
-                self.vectors[which] = gradient if before is None else before + gradient
+                gradient = leaf.grad.reshape(self.batch, -1)
+                self.vector(which, gradient.to(torch.promote_types(leaf.dtype, torch.float32)))
         for name in list(self.uses):
             self.emit(name)
         assert self.visit is not None
@@ -235,7 +234,7 @@ class _Linear:
         """Take the layer's input and the gradient at its output from the backward pass."""
         rows = _rows(gradient, self.collector.batch)
         if self.biased:
-            self.collector.vector(self.module.bias, rows.sum(1))
+            self.collector.vector(id(self.module.bias), rows.sum(1))
         if self.weighs:
             self.collector.received(self.module.weight, Use(rows, _rows(x, self.collector.batch)))
 

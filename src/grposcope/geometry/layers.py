@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
@@ -36,16 +36,21 @@ TOKENS_EXACT = 4096
 class Layer:
     """One parameter.
 
-    depth: the number of its block, None outside of blocks. gram: inner products of the rollouts' scores
-    (B, B). spectra: of its gradient matrix, by weighting; none for vectors.
+    gram: inner products of the rollouts' scores (B, B). spectra: of its gradient matrix, by weighting; none for
+    vectors.
     """
 
     name: str
     kind: str
     shape: tuple[int, int]
-    depth: int | None
     gram: NDArray[np.float64]
-    spectra: dict[str, Spectrum] = field(default_factory=dict)
+    spectra: dict[str, Spectrum]
+
+    @property
+    def depth(self) -> int | None:
+        """Number of its block, None outside of blocks."""
+        number = re.search(r"\.(\d+)\.", self.name)
+        return int(number[1]) if number else None
 
     @property
     def role(self) -> str:
@@ -53,16 +58,8 @@ class Layer:
         return self.name.removesuffix(".weight").split(".")[-1]
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """One parameter in one pass. entries: of the main weighting's gradient, for its sparsity; else None."""
-
-    name: str
-    kind: str
-    shape: tuple[int, int]
-    gram: Tensor
-    spectra: dict[str, Spectrum]
-    entries: LayerEntries | None
+Measurement = tuple[Layer, LayerEntries | None]
+"""One parameter in one pass, with sampled entries of its gradient if the pass measured the main weighting."""
 
 
 class LayerMeasurements:
@@ -96,16 +93,16 @@ class LayerMeasurements:
             if one.per_rollout is not None and self.proportional[name][0] == name
         }
         self.layers: dict[str, Layer] = {}
-        self.weighted_grams: dict[str, Tensor] = {}
+        self.weighted_grams: dict[str, NDArray[np.float64]] = {}
         self.token_spectra: dict[str, Spectrum] = {}
         self.token_scores: TokenScores | None = None
 
     def measure_scores(self, score: Score) -> Measurement:
         """Measure a parameter's per-rollout scores, from the pass with unit weights."""
-        measured = self._contract(score, self.combinations)
-        spectra = measured.spectra
+        layer, entries = self._contract(score, self.combinations)
+        spectra = layer.spectra
         every = {name: spectra[first].times(c) for name, (first, c) in self.proportional.items() if spectra}
-        return replace(measured, spectra=every)
+        return replace(layer, spectra=every), entries
 
     def measure_weighted(self, score: Score, name: str) -> Measurement:
         """Measure a parameter in the pass with the weights of weighting `name`, whose scores are summed as they are."""
@@ -113,22 +110,20 @@ class LayerMeasurements:
 
     def keep_scores(self, measured: Measurement) -> None:
         """Keep a result of `measure_scores`."""
-        number = re.search(r"\.(\d+)\.", measured.name)
-        depth = int(number[1]) if number else None
-        inner = measured.gram.cpu().numpy()
-        layer = Layer(measured.name, measured.kind, measured.shape, depth, inner, measured.spectra)
-        self.layers[measured.name] = layer
-        if measured.entries is not None:
-            self.sample.add(measured.entries)
-        self.progress(f"layer {len(self.layers)}/{len(self.before)}: {measured.name}")
+        layer, entries = measured
+        self.layers[layer.name] = layer
+        if entries is not None:
+            self.sample.add(entries)
+        self.progress(f"layer {len(self.layers)}/{len(self.before)}: {layer.name}")
 
     def keep_weighted(self, measured: Measurement, name: str) -> None:
         """Keep a result of `measure_weighted`."""
+        layer, entries = measured
         total = self.weighted_grams.get(name)
-        self.weighted_grams[name] = measured.gram if total is None else total + measured.gram
-        self.layers[measured.name].spectra.update(measured.spectra)
-        if measured.entries is not None:
-            self.sample.add(measured.entries)
+        self.weighted_grams[name] = layer.gram if total is None else total + layer.gram
+        self.layers[layer.name].spectra.update(layer.spectra)
+        if entries is not None:
+            self.sample.add(entries)
 
     def keep_tokens(self, scores: Tensor, tokens: TokenScores) -> None:
         """Spectra of the token matrices, rows w (e_y − π), of the main weighting and the controls.
@@ -147,7 +142,7 @@ class LayerMeasurements:
     def rollout_grams(self) -> dict[str, NDArray[np.float64]]:
         """Inner products (B, B) of the rows u_i s_i of every weighting, over all parameters."""
         total = np.sum([layer.gram for layer in self.layers.values()], axis=0)
-        grams = {name: inner.cpu().numpy() for name, inner in self.weighted_grams.items()}
+        grams = dict(self.weighted_grams)
         for name, one in self.wanted.items():
             if one.per_rollout is not None:
                 u = one.per_rollout.cpu().numpy()
@@ -159,7 +154,7 @@ class LayerMeasurements:
         if not combinations:
             inner = gram.gram(score)
             _check_finite(inner, score)
-            return Measurement(score.name, score.kind, score.shape, inner, {}, None)
+            return Layer(score.name, score.kind, score.shape, inner.cpu().numpy(), {}), None
         names, spectra = list(combinations), {}
         entries: LayerEntries | None = None
         step = max(1, HELD // (4 * score.shape[0] * score.shape[1]))
@@ -178,7 +173,7 @@ class LayerMeasurements:
                     norm = norms.norm
                 if score.kind != "vector":
                     spectra[name] = self._spectrum(gradient, frobenius=norm)
-        return Measurement(score.name, score.kind, score.shape, inner, spectra, entries)
+        return Layer(score.name, score.kind, score.shape, inner.cpu().numpy(), spectra), entries
 
     def _gradients(
         self, score: Score, weights: Tensor, names: list[str], *, with_gram: bool

@@ -40,6 +40,7 @@ from grposcope.geometry.spectrum import Spectrum
 from grposcope.geometry.weightings import Weighting
 from grposcope.objectives import Objective, advantages
 from grposcope.records import Estimate, Rollouts
+from grposcope.runs.probe import BaselineRecord, ClassMeanShares
 
 
 @dataclass(frozen=True)
@@ -90,16 +91,16 @@ class Probe:
         """Singular values of the matrix with a row u_i s_i per rollout."""
         return spectrum.from_gram(torch.from_numpy(self.rollout_grams[weighting]))
 
-    def baseline(self) -> tuple[baseline.Baseline, tuple[baseline.Baseline, ...]]:
+    def baseline(self) -> tuple[BaselineRecord, tuple[BaselineRecord, ...]]:
         """The best baseline pooled over prompts, and the best baseline of each prompt."""
         return baseline.pooled(self.rewards, self.gram)
 
-    def class_means(self) -> dict[str, Estimate]:
+    def class_means(self) -> ClassMeanShares:
         """Share of each live group's gradient that its class means hold; see `class_means.shares`."""
         coefficients = self.weightings[self.recipe].per_rollout
         if coefficients is None:
             unknown = Estimate(math.nan, math.nan, 0, "weights vary along the rollouts")
-            return dict.fromkeys(("plain", "reduced", "distinct"), unknown)
+            return ClassMeanShares(unknown, unknown, unknown)
         return class_means.shares(coefficients.cpu().numpy().reshape(self.rewards.shape), self.rewards, self.gram)
 
     def token_sparsity(self) -> dict[str, float]:

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from grposcope.geometry.baseline import Baseline
 from grposcope.geometry.layers import Layer
 from grposcope.geometry.probe import Probe
 from grposcope.geometry.spectrum import Spectrum
 from grposcope.geometry.statistics import STATISTICS
 from grposcope.runs.probe import (
-    BaselineRecord,
-    ClassMeanShares,
     CreditShares,
     DeadGroupShares,
     Estimates,
@@ -68,14 +65,14 @@ def record(probe: Probe, model: str, task: str, seed: int, step: int | None = No
             dead_groups.chance_if_alike(probe.rewards),
             {size: dead_groups.share_in_subsets(probe.rewards, size) for size in (2, 4, 8, 16) if size < group},
         ),
-        class_means=ClassMeanShares(**probe.class_means()),
-        baseline=_baseline(pooled),
+        class_means=probe.class_means(),
+        baseline=pooled,
         credit=CreditShares(probe.credit.cancelled, probe.credit.shared, probe.credit.common),
         token_sparsity=Measures(probe.token_sparsity()),
         parameter_sparsity=Estimates(probe.parameters),
         statistics={name: Estimates(statistic(probe)) for name, statistic in STATISTICS.items()},
         layers=tuple(_layer(layer) for layer in probe.layers if layer.spectra),
-        baselines=tuple(map(_baseline, of_prompts)),
+        baselines=of_prompts,
     )
 
 
@@ -112,10 +109,6 @@ def rollouts(
             )
         )
     return rows
-
-
-def _baseline(baseline: Baseline) -> BaselineRecord:
-    return BaselineRecord(**vars(baseline), verdict=baseline.verdict())
 
 
 def _layer(layer: Layer) -> LayerRecord:

@@ -31,11 +31,6 @@ TOPS = (1, 5, 20)
 BELOW = (0.1, 0.01, 0.001)
 
 
-def gini(sizes: Tensor) -> float:
-    """Gini index of non-negative numbers."""
-    return _gini(_ordered(sizes))
-
-
 def hoyer(sizes: Tensor) -> float:
     """Hoyer's sparsity of non-negative numbers; NaN for fewer than two."""
     x = sizes.double().flatten()
@@ -43,11 +38,6 @@ def hoyer(sizes: Tensor) -> float:
     if len(x) < 2 or not norm > 0:
         return math.nan
     return (math.sqrt(len(x)) - float(x.abs().sum()) / norm) / (math.sqrt(len(x)) - 1)
-
-
-def top_share(sizes: Tensor, percent: float) -> float:
-    """Share of Σx² held by the largest `percent` % of the numbers, at least one of them."""
-    return _top_share(_ordered(sizes), percent)
 
 
 def measures(sizes: Tensor) -> dict[str, float]:
@@ -72,6 +62,7 @@ def _ordered(sizes: Tensor) -> Tensor:
 
 
 def _gini(ordered: Tensor) -> float:
+    """Gini index of non-negative numbers in increasing order."""
     n, total = len(ordered), float(ordered.sum())
     if n == 0 or not total > 0:
         return math.nan
@@ -80,6 +71,7 @@ def _gini(ordered: Tensor) -> float:
 
 
 def _top_share(ordered: Tensor, percent: float) -> float:
+    """Share of Σx² held by the largest `percent` % of the numbers, at least one of them."""
     energy = ordered.square()
     total = float(energy.sum())
     if not total > 0:

@@ -95,20 +95,17 @@ def smaller_group(recipe: Objective, rollouts: Rollouts, group: int) -> Weightin
             f"a smaller group of {group} cannot be taken from {drawn} rollouts per prompt; choose 2 to "
             f"{drawn}, or draw more rollouts"
         )
-    rows = (torch.arange(prompts)[:, None] * drawn + torch.arange(group)).reshape(-1).to(rollouts.mask.device)
     few = of_recipe(recipe, first_rollouts(rollouts, group))
     weights = torch.zeros(rollouts.mask.shape, dtype=torch.float64, device=rollouts.mask.device)
-    weights[rows] = few.weights
+    weights.unflatten(0, (prompts, drawn))[:, :group] = few.weights.unflatten(0, (prompts, group))
     return weighting(f"{recipe.name}, G={group}", weights, rollouts.mask)
 
 
 def first_rollouts(rollouts: Rollouts, group: int) -> Rollouts:
     """The batch with only the first `group` rollouts of every prompt."""
-    prompts, drawn = rollouts.groups
-    rows = (torch.arange(prompts)[:, None] * drawn + torch.arange(group)).reshape(-1).to(rollouts.mask.device)
-    arrays = {name: getattr(rollouts, name) for name in Rollouts.__dataclass_fields__ if name != "rewards"}
-    kept: dict[str, Any] = {name: None if array is None else array[rows] for name, array in arrays.items()}
-    return Rollouts(rewards=rollouts.rewards[:, :group], **kept)
+    per_row = {name: a for name, a in vars(rollouts).items() if name != "rewards" and a is not None}
+    first: dict[str, Any] = {n: a.unflatten(0, rollouts.groups)[:, :group].flatten(0, 1) for n, a in per_row.items()}
+    return replace(rollouts, rewards=rollouts.rewards[:, :group], **first)
 
 
 def controls(recipe: Objective, rollouts: Rollouts, seed: int = 0) -> list[Weighting]:

@@ -4,24 +4,6 @@
 `reductions`, `divergences` and `shaping` are the factors they are made of; `objective` composes them.
 """
 
-from grposcope.objectives import (
-    advantages,
-    divergences,
-    ratios,
-    recipes,
-    reductions,
-    shaping,
-    surrogates,
-)
 from grposcope.objectives.objective import Objective
 
-__all__ = [
-    "Objective",
-    "advantages",
-    "divergences",
-    "ratios",
-    "recipes",
-    "reductions",
-    "shaping",
-    "surrogates",
-]
+__all__ = ["Objective"]

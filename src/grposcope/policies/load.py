@@ -23,7 +23,6 @@ class Policy:
     """A model ready to sample from and to train.
 
     name: as asked for. eos: ids that end a completion, (E,). pad: the padding id.
-    learning_rate: a cautious default for AdamW at this size.
     """
 
     name: str
@@ -31,7 +30,6 @@ class Policy:
     tokenizer: PreTrainedTokenizerBase
     eos: Tensor
     pad: int
-    learning_rate: float
 
     @property
     def context(self) -> int:
@@ -47,6 +45,11 @@ class Policy:
     def small(self) -> bool:
         """Whether the model has fewer than 10 million parameters, so that defaults can be generous."""
         return self.parameters < 10_000_000
+
+    @property
+    def learning_rate(self) -> float:
+        """A cautious default for AdamW at this size."""
+        return 4e-4 if self.small else 1e-6
 
 
 def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", remote_code: bool = False) -> Policy:
@@ -76,8 +79,7 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
     if not eos:
         raise UserError(f"model {name!r} names no end-of-text token; set eos_token_id in its config.json")
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos[0]
-    rate = 4e-4 if sum(p.numel() for p in model.parameters()) < 10_000_000 else 1e-6
-    return Policy(name, model, tokenizer, torch.tensor(eos, device=device), pad, rate)
+    return Policy(name, model, tokenizer, torch.tensor(eos, device=device), pad)
 
 
 def encode(policy: Policy, prompts: Sequence[str], instruction: str = "", room: int = 0) -> tuple[Tensor, Tensor]:
@@ -126,6 +128,11 @@ def recompute_activations(model: Any) -> None:
             module.attention_dropout = 0.0
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable()
+
+
+def recomputes_activations(model: nn.Module) -> bool:
+    """Whether the model recomputes activations in the backward pass, which it does in training mode only."""
+    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
 def _looks_like_path(name: str) -> bool:

@@ -19,24 +19,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grposcope.credit import SOURCES, per_token
+from grposcope.credit import per_token
 from grposcope.errors import UserError
+from grposcope.geometry import per_step
 from grposcope.runs.native.schema import StepRow
 from grposcope.runs.native.writer import RunWriter
-from grposcope.training import checkpoint, loggers, probe_every
+from grposcope.training import checkpoint, loggers
 from grposcope.training.checkpoint import State
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.evaluate import evaluate
 from grposcope.training.loggers import MetricLogger, Progress
 from grposcope.training.optimizer import learning_rate
 from grposcope.training.result import TrainResult
-from grposcope.training.rollouts import Batch, collect, generator, recorded
+from grposcope.training.rollouts import Batch, generator, recorded
 from grposcope.training.sampler import Sampling
 from grposcope.training.setup import Setup, describe, prepare
 from grposcope.training.update import TokenTerms, Update, frozen_logprobs, update
 
 BAD_STEPS = 10
 """Optimiser steps in a row whose gradient is not finite before a run gives up."""
+
+CHECKED = 10
+"""One probe in CHECKED, beginning with the first, compares its gradient with autograd's."""
 
 
 def train(config: TrainConfig) -> TrainResult:
@@ -115,7 +119,7 @@ class _Session:
                     position = batch.position
                     self.record_rollouts(step, batch, terms)
                 lr = learning_rate(step - 1, self.setup.lr, config.schedule, config.warmup, config.steps)
-                geometry = self.probe(step, batch, lr) if probe_every.due(config, step) else {}
+                geometry = self.probe(step, batch, lr) if _probe_due(config, step) else {}
                 started = time.perf_counter()
                 done = self.optimise(batch, terms, next(minibatches), lr)
                 self.log(_row(step, lr, batch, done, time.perf_counter() - started, fresh), geometry)
@@ -131,23 +135,11 @@ class _Session:
 
     def draw(self, step: int, position: int) -> Batch:
         """A fresh batch of graded rollouts, its groups recorded."""
-        config, setup = self.config, self.setup
-        self.record.phase("sampling", step, config.steps)
-        shape = (config.prompts, config.group)
-        batch = collect(
-            setup.policy,
-            setup.task,
-            setup.train_set,
-            setup.objective,
-            setup.sampling,
-            shape,
-            config.seed,
-            position,
-            SOURCES[config.credit].needs_steps,
-        )
+        self.record.phase("sampling", step, self.config.steps)
+        batch = self.setup.collect(self.config.seed, position)
         self.totals.rollouts += batch.drawn
         self.totals.tokens += batch.tokens
-        rewards, truncated = batch.graded.tolist(), batch.rollouts.truncated.reshape(shape).tolist()
+        rewards, truncated = batch.graded.tolist(), batch.rollouts.truncated.reshape(batch.graded.shape).tolist()
         self.record.group(
             [
                 {"step": step, "problem": problem.id, "rewards": r, "truncated": t}
@@ -184,11 +176,28 @@ class _Session:
             self.record.rollouts(step, some)
 
     def probe(self, step: int, batch: Batch, lr: float) -> dict[str, float]:
-        """Metrics of the gradient's geometry; a probe that fails is reported, and the run goes on."""
-        metrics, why = probe_every.measure(step, self.setup, batch, lr)
-        if why:
-            self.progress.say(f"step {step}: no geometry: {why}")
-        return metrics
+        """Metrics `geometry/…` of a fresh batch, and the seconds they took; NaN where the probe fails, and why is said.
+
+        A fresh batch gives the gradient of the coming update, without KL term and entropy bonus. A probe draws no
+        random number of the run and changes neither weights nor gradients: the run stays the same bit for bit.
+        """
+        began, config = time.perf_counter(), self.config
+        try:
+            metrics = per_step.step_metrics(
+                self.setup.policy.model,
+                batch.rollouts,
+                self.setup.objective,
+                prompts=config.probe_prompts,
+                temperature=config.temperature,
+                seed=config.seed,
+                credit=config.credit,
+                learning_rate=lr,
+                check=(step - 1) // config.probe_every % CHECKED == 0,
+            )
+        except UserError as error:
+            self.progress.say(f"step {step}: no geometry: {error}")
+            metrics = dict.fromkeys(per_step.NAMES, math.nan)
+        return metrics | {"seconds_probe": time.perf_counter() - began}
 
     def optimise(self, batch: Batch, terms: TokenTerms, prompts: Tensor, lr: float) -> Update:
         """One optimiser step on the groups `prompts` of the batch."""
@@ -279,6 +288,12 @@ def _row(step: int, lr: float, batch: Batch, done: Update, seconds: float, fresh
         seconds_update=seconds,
         tokens_per_second=int(tokens) / (batch.sample_seconds + batch.grade_seconds + seconds),
     )
+
+
+def _probe_due(config: TrainConfig, step: int) -> bool:
+    """Whether a batch is fresh at `step` and used at one of the steps 1, 1 + K, 1 + 2K, … (K = `probe_every`)."""
+    every, fresh = config.probe_every, (step - 1) % config.interval == 0
+    return bool(every) and fresh and (1 - step) % every < config.interval
 
 
 def _checkpoint_due(config: TrainConfig, step: int) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope import policies
-from grposcope.credit import SOURCES, per_token
+from grposcope.credit import per_token
 from grposcope.errors import UserError
 from grposcope.geometry.curvature import (
     DirectionalCurvature,
@@ -28,7 +28,6 @@ from grposcope.geometry.curvature import (
 from grposcope.records import Estimate, Rollouts
 from grposcope.training.config import TrainConfig
 from grposcope.training.logprobs import token_logprobs
-from grposcope.training.rollouts import collect
 from grposcope.training.setup import Setup, prepare
 from grposcope.training.update import frozen_logprobs
 
@@ -78,19 +77,7 @@ def fisher_product(model: PreTrainedModel, rollouts: Rollouts, temperature: floa
 
 def drawn(setup: Setup, number: int) -> Rollouts:
     """Batch `number` of rollouts of the present policy, on problems and random numbers that no run has used."""
-    config = setup.config
-    batch = collect(
-        setup.policy,
-        setup.task,
-        setup.train_set,
-        setup.objective,
-        setup.sampling,
-        (config.prompts, config.group),
-        config.seed + 1_000_000,
-        number * config.prompts,
-        SOURCES[config.credit].needs_steps,
-    )
-    return batch.rollouts
+    return setup.collect(setup.config.seed + 1_000_000, number * setup.config.prompts).rollouts
 
 
 def objective_weights(setup: Setup, batch: Rollouts) -> TokenWeights:

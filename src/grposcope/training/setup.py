@@ -20,6 +20,7 @@ from grposcope.runs.native.schema import ModelInfo, RunConfig
 from grposcope.tasks import Problem, Task
 from grposcope.training import optimizer as optimizers
 from grposcope.training.config import TrainConfig
+from grposcope.training.rollouts import Batch, collect
 from grposcope.training.sampler import Sampling
 
 
@@ -42,6 +43,20 @@ class Setup:
     optimizer: torch.optim.Optimizer
     lr: float
     micro_batch: int
+
+    def collect(self, seed: int, position: int) -> Batch:
+        """A batch of graded rollouts as the settings ask for, on the training problems from `position` on."""
+        return collect(
+            self.policy,
+            self.task,
+            self.train_set,
+            self.objective,
+            self.sampling,
+            (self.config.prompts, self.config.group),
+            seed,
+            position,
+            SOURCES[self.config.credit].needs_steps,
+        )
 
 
 def prepare(config: TrainConfig) -> Setup:

@@ -7,7 +7,6 @@ Rollouts whose weights are all zero, those of dead groups among them, are left o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope.objectives import Objective, divergences, reductions
+from grposcope.policies import recomputes_activations
 from grposcope.records import Rollouts, rows_of_groups
 from grposcope.training.logprobs import token_logprobs
 
@@ -57,17 +57,11 @@ class TokenTerms:
         return TokenTerms(self.credit[rows], old, reference)
 
 
-def chunks(rows: Tensor, size: int) -> Iterator[Tensor]:
-    """Consecutive pieces of at most `size` rows; no piece where there are no rows."""
-    if len(rows):
-        yield from rows.split(size)
-
-
 @torch.no_grad()
 def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
     """log π of the whole batch without gradients, (B, T), `micro_batch` rollouts at a time."""
     out = torch.zeros(rollouts.mask.shape, device=rollouts.mask.device)
-    for rows in chunks(torch.arange(len(out), device=out.device), micro_batch):
+    for rows in torch.arange(len(out), device=out.device).split(micro_batch):
         logp, _ = token_logprobs(model, rollouts, rows, temperature)
         out[rows, : logp.shape[1]] = logp
     return out
@@ -89,14 +83,14 @@ def update(
     and the ratio is exactly 1.
     """
     optimizer.zero_grad()
-    model.train(_checkpointed(model))
+    model.train(recomputes_activations(model))
     coefficients = objective.reduction(rollouts.mask).float()  # of the whole batch, so that its pieces add up
     bonus = objective.entropy * reductions.token_mean(rollouts.mask) if objective.entropy else None
     everyone = bool(objective.kl) or bonus is not None
     taking = torch.ones(len(rollouts.mask), dtype=torch.bool) if everyone else (terms.credit != 0).any(-1).cpu()
     rows_taking = taking.nonzero()[:, 0].to(rollouts.mask.device)
     sums = dict.fromkeys(("loss", "kl", "kl_old", "low", "high", "tokens"), 0.0)
-    for rows in chunks(rows_taking, micro_batch):
+    for rows in rows_taking.split(micro_batch) if len(rows_taking) else ():  # an empty tensor splits into one part
         logp, entropy = token_logprobs(model, rollouts, rows, temperature, entropy=bonus is not None)
         width = logp.shape[1]
         mask, credit = rollouts.mask[rows, :width], terms.credit[rows, :width]
@@ -125,11 +119,6 @@ def update(
         clip_high=sums["high"] / all_tokens,
         trained=len(rows_taking),
     )
-
-
-def _checkpointed(model: PreTrainedModel) -> bool:
-    """Whether activations are recomputed in the backward pass, which models do in training mode only."""
-    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
 def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, clip_grad: float) -> float:
