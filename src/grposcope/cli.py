@@ -25,10 +25,19 @@ def parser(wanted: Collection[str] = tuple(HELP)) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"grposcope {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, line in HELP.items():
-        if name in wanted:
-            importlib.import_module(f"grposcope.commands.{name}").add(commands)
-        else:
+        if name not in wanted:
             commands.add_parser(name, help=line)
+            continue
+        module = importlib.import_module(f"grposcope.commands.{name}")
+        command = commands.add_parser(
+            name,
+            help=line,
+            description=module.DESCRIPTION,
+            epilog=module.EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_flags(command)
+        command.set_defaults(run=module.run)
     return top
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grposcope.commands import compare
+from grposcope.cli import parser
 from grposcope.errors import UserError
 
 
@@ -22,9 +21,7 @@ def log(path: Path, seed: int, drift: float, first: int = 1) -> Path:
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[str, dict[str, Any]]:
-    top = argparse.ArgumentParser()
-    compare.add(top.add_subparsers())
-    given = top.parse_args(["compare", *map(str, arguments)])
+    given = parser(["compare"]).parse_args(["compare", *map(str, arguments)])
     assert given.run(given) == 0
     out = capsys.readouterr().out
     return out, json.loads(out.splitlines()[-1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import pickle
 import sys
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from grposcope import cli
-from grposcope.commands import diagnose
+from grposcope.cli import parser
 from grposcope.diagnosis.findings import Evidence, Rule, RuleResult
 from grposcope.diagnosis.quantities import Quantities
 from grposcope.diagnosis.rules import RULES
@@ -31,9 +30,7 @@ def log(path: Path, collapse: bool = False, rows: int = 80) -> Path:
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, dict[str, Any]]:
-    top = argparse.ArgumentParser()
-    diagnose.add(top.add_subparsers())
-    given = top.parse_args(["diagnose", *map(str, arguments)])
+    given = parser(["diagnose"]).parse_args(["diagnose", *map(str, arguments)])
     status = given.run(given)
     out = capsys.readouterr().out
     return status, out, json.loads(out.splitlines()[-1])

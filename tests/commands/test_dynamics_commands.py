@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grposcope.commands import fit, simulate, stability
+from grposcope.cli import parser
 from grposcope.dynamics import refresh
 from grposcope.errors import UserError
 from grposcope.geometry.curvature import DirectionalCurvature
@@ -22,11 +21,7 @@ from grposcope.training.loop import train
 
 
 def call(*argv: str) -> int:
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers(required=True)
-    for module in (fit, simulate, stability):
-        module.add(commands)
-    arguments = parser.parse_args(argv)
+    arguments = parser(argv[:1]).parse_args(argv)
     return int(arguments.run(arguments))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from grposcope.cli import parser
 from grposcope.commands import plan
 from grposcope.errors import UserError
 from grposcope.files import dumps
@@ -47,9 +48,7 @@ def make_run(folder: Path, lines: list[Any]) -> Path:
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[str, dict[str, Any]]:
     """Text and JSON of one call."""
-    top = argparse.ArgumentParser()
-    plan.add(top.add_subparsers())
-    given = top.parse_args(["plan", *map(str, arguments)])
+    given = parser(["plan"]).parse_args(["plan", *map(str, arguments)])
     assert given.run(given) == 0
     *text, last = capsys.readouterr().out.splitlines()
     return "\n".join(text), json.loads(last)
@@ -274,8 +273,7 @@ def test_probes_with_few_live_groups_give_no_warnings(tmp_path: Path, capsys: py
 def test_planning_needs_neither_torch_nor_pyarrow_nor_distributions(tmp_path: Path) -> None:
     make_probe(tmp_path)
     code = (
-        "import argparse, sys; from grposcope.commands import plan; top = argparse.ArgumentParser(); "
-        f"plan.add(top.add_subparsers()); a = top.parse_args(['plan', {str(tmp_path)!r}]); a.run(a); "
+        f"import sys; from grposcope.cli import main; main(['plan', {str(tmp_path)!r}]); "
         "sys.exit(bool({'torch', 'pyarrow', 'scipy.stats'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from grposcope import policies, tasks
+from grposcope.cli import parser
 from grposcope.commands import probe, probe_model
 from grposcope.errors import UserError
 from grposcope.geometry import spectrum
@@ -30,9 +31,7 @@ SMALL = ["--prompts", "4", "--group", "4", "--threads", "1"]
 
 
 def arguments(*given: str) -> argparse.Namespace:
-    top = argparse.ArgumentParser()
-    probe.add(top.add_subparsers())
-    return top.parse_args(["probe", *given])
+    return parser(["probe"]).parse_args(["probe", *given])
 
 
 def test_summary_json_and_files(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

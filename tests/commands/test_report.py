@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
 import synthetic
-from grposcope.commands import report
+from grposcope.cli import parser
 from grposcope.errors import UserError
 
 
@@ -19,9 +18,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(*arguments: str | Path) -> int:
-    parser = argparse.ArgumentParser()
-    report.add(parser.add_subparsers())
-    given = parser.parse_args(["report", *map(str, arguments)])
+    given = parser(["report"]).parse_args(["report", *map(str, arguments)])
     return int(given.run(given))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import http.server
 import json
@@ -21,6 +20,7 @@ import numpy as np
 import pytest
 
 import synthetic
+from grposcope.cli import parser
 from grposcope.commands import watch
 from grposcope.errors import UserError
 from grposcope.report.watch import BLOCKS, Watcher, sparkline
@@ -28,9 +28,7 @@ from grposcope.runs import tail
 
 
 def call(*arguments: str | Path) -> int:
-    parser = argparse.ArgumentParser()
-    watch.add(parser.add_subparsers())
-    given = parser.parse_args(["watch", *map(str, arguments)])
+    given = parser(["watch"]).parse_args(["watch", *map(str, arguments)])
     return int(given.run(given))
 
 

@@ -1,4 +1,4 @@
-"""The commands of `grposcope`, a file each: `add` declares the flags, `run` does the work.
+"""The commands of `grposcope`, a file each: `add_flags` declares its flags, `run` does its work.
 
 They are imported when asked for, so that a quick command does not wait for what a slow one needs.
 """

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.facts.comparison import RunComparison
     from grposcope.runs.run import Run
 
+DESCRIPTION = "Compare runs with the first: verdicts, settings, and whether and when each metric diverges."
 EXAMPLES = """\
 examples:
   grposcope compare runs/a runs/b                  settings that differ, verdicts, and where each metric diverges
@@ -23,21 +23,13 @@ examples:
 """
 
 
-def add(commands: Any) -> None:
-    """Add the command to the subparsers of `grposcope`."""
-    command = commands.add_parser(
-        "compare",
-        help=HELP["compare"],
-        description="Compare runs with the first: verdicts, settings, and whether and when each metric diverges.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
     command.add_argument(
         "paths", nargs="+", type=Path, metavar="RUN", help="two or more runs, of any supported trainer"
     )
     command.add_argument("--json", action="store_true", help="print only the JSON document")
     command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page about all of them")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

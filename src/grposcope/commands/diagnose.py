@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,6 +17,10 @@ if TYPE_CHECKING:
     from grposcope.facts.diagnosis import Verdict
     from grposcope.runs.run import Run
 
+DESCRIPTION = (
+    "Judge the log of a run by rules for the ways in which GRPO fails. The first line is the verdict. "
+    "Exit status: 0, 1 if a mode of --fail-on is flagged, 2 where there is no run that can be read."
+)
 EXAMPLES = """\
 examples:
   grposcope diagnose runs/20260101-120000-tiny-grpo          a record of grposcope train
@@ -31,18 +34,10 @@ examples:
 MARK = {"flagged": "✗", "cannot tell": "?", "ok": "✓"}
 
 
-def add(commands: Any) -> None:
-    """Add the command to the subparsers of `grposcope`."""
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
     from grposcope.diagnosis.rules import RULES
 
-    command = commands.add_parser(
-        "diagnose",
-        help=HELP["diagnose"],
-        description="Judge the log of a run by rules for the ways in which GRPO fails. The first line is the verdict. "
-        "Exit status: 0, 1 if a mode of --fail-on is flagged, 2 where there is no run that can be read.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
     command.add_argument("path", type=Path, metavar="RUN", help="folder or file of a run, of any supported trainer")
     command.add_argument(
         "--json", action="store_true", help="print only the JSON document, with statistics, thresholds and sources"
@@ -66,14 +61,7 @@ def add(commands: Any) -> None:
         metavar="X",
         help="chance of any flag on a run without failures (default: 0.05)",
     )
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting that the log does not say, such as group=8; may be given more than once",
-    )
-    command.set_defaults(run=run)
+    add_set(command)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -143,6 +131,17 @@ def _post(hook: Webhook, document: dict[str, Any]) -> None:
     hook.wait()
     for line in hook.failures:
         print(line, file=sys.stderr)
+
+
+def add_set(flags: Any) -> None:
+    """Add --set to a parser or to a group of its flags."""
+    flags.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting that the log does not say, such as group=8; may be given more than once",
+    )
 
 
 def settings(given: Sequence[str]) -> dict[str, Any]:

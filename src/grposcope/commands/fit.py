@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.facts.forecast_summary import ForecastSummary
 
+DESCRIPTION = "Fit the reward curve of a run, rank the models on later steps, find phases, and forecast."
 EXAMPLES = """\
 examples:
   grposcope fit runs/20260101-120000-tiny-grpo               a run, or any log that docs/readers.md lists
@@ -26,15 +26,8 @@ PLAIN = (".csv", ".tsv", ".jsonl")
 """Files whose columns are read as they are named; `runs.read` reads all else."""
 
 
-def add(commands: Any) -> None:
-    """Add the command to the subparsers of `grposcope`."""
-    command = commands.add_parser(
-        "fit",
-        help=HELP["fit"],
-        description="Fit the reward curve of a run, rank the models on later steps, find phases, and forecast.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
     command.add_argument("run_path", metavar="RUN", help="run folder, log of a trainer, or CSV or JSON-lines file")
     command.add_argument("--step-column", default="step", metavar="TEXT", help="name of the steps (default: step)")
     command.add_argument("--reward-column", default="reward", metavar="TEXT",
@@ -47,7 +40,6 @@ def add(commands: Any) -> None:
                          help="probability of the predictive interval (default: 0.9)")  # fmt: skip
     command.add_argument("--figures", metavar="FOLDER", help="also write the charts as files into this folder")
     command.add_argument("--format", choices=("png", "svg"), default="png", help="kind of those files (default: png)")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grposcope.commands import HELP
 from grposcope.errors import UserError
 from grposcope.formatting import number, table
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from grposcope.runs.probe import ProbeGram
     from grposcope.ustat.planning import Allocation
 
+DESCRIPTION = "How noisy the gradient is, and how many rollouts per prompt a budget should buy."
 EXAMPLES = """\
 examples:
   grposcope plan probe/                                   the best group size, its interval, what others lose
@@ -39,18 +39,11 @@ MEANING = {
 """What the table of moments calls them."""
 
 
-def add(commands: Any) -> None:
-    """Add the command to the subparsers of `grposcope`."""
-    plan = commands.add_parser(
-        "plan",
-        help=HELP["plan"],
-        description="How noisy the gradient is, and how many rollouts per prompt a budget should buy.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    plan.add_argument("path", type=Path, metavar="FOLDER",
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    command.add_argument("path", type=Path, metavar="FOLDER",
                       help="a probe (grposcope probe), or a run (grposcope train) with or without probes")  # fmt: skip
-    money = plan.add_argument_group("budget")
+    money = command.add_argument_group("budget")
     money.add_argument("--budget", type=float, metavar="X", help="what a batch may cost (default: the probe's cost)")
     money.add_argument("--prompt-cost", type=float, default=0.0, metavar="X",
                        help="cost of reading a prompt, in the unit of --rollout-cost (default: 0)")  # fmt: skip
@@ -58,7 +51,7 @@ def add(commands: Any) -> None:
                        help="cost of writing one rollout (default: 1, so that the budget counts rollouts)")  # fmt: skip
     money.add_argument("--multiple", type=int, default=1, metavar="N",
                        help="rollouts of a batch are a multiple of N, devices × micro-batch (default: 1)")  # fmt: skip
-    view = plan.add_argument_group("view")
+    view = command.add_argument_group("view")
     view.add_argument("--groups", type=_groups, default=(2, 4, 8, 16, 32, 64), metavar="N,N,…",
                       help="group sizes to show (default: 2,4,8,16,32,64)")  # fmt: skip
     view.add_argument("--layers", action="store_true", help="the moments and the best group size of each layer too")
@@ -69,7 +62,6 @@ def add(commands: Any) -> None:
     view.add_argument("--replicates", type=int, default=1000, metavar="N",
                       help="bootstrap draws behind the intervals (default: 1000)")  # fmt: skip
     view.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the bootstrap (default: 0)")
-    plan.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from grposcope.runs.probe import ProbeRecord
     from grposcope.training.resumable_rollouts import DrawnRollouts
 
+DESCRIPTION = "Draw rollouts, and measure the gradients they give: spectra, credit, sparsity, baseline."
 EXAMPLES = """\
 examples:
   grposcope probe                                            the shipped model on arithmetic, under a minute
@@ -32,18 +32,11 @@ RANKS = ("stable", "participation", "entropy_sq", "energy_90", "energy_99", "thr
 """Ranks in the table of the terminal; the JSON has all."""
 
 
-def add(commands: Any) -> None:
-    """Add the command to the subparsers of `grposcope`."""
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
     from grposcope.credit import SOURCES
     from grposcope.objectives import advantages, recipes
 
-    command = commands.add_parser(
-        "probe",
-        help=HELP["probe"],
-        description="Draw rollouts, and measure the gradients they give: spectra, credit, sparsity, baseline.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
     what = command.add_argument_group("what")
     what.add_argument("--model", default="tiny", metavar="TEXT",
                       help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name "
@@ -83,7 +76,6 @@ def add(commands: Any) -> None:
     machine.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads, 0 for all cores")
     machine.add_argument("--checkpointing", action="store_true", help="recompute activations to save memory")
     machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.report.elements import Figure
     from grposcope.report.page import Document
 
+DESCRIPTION = "Write a self-contained HTML page about runs, finished or in progress."
 EXAMPLES = """\
 examples:
   grposcope report runs/demo                              writes runs/demo/page.html
@@ -24,18 +24,11 @@ examples:
 """
 
 
-def add(commands: Any) -> None:
-    """Add the command to the subparsers of `grposcope`."""
-    report = commands.add_parser(
-        "report",
-        help=HELP["report"],
-        description="Write a self-contained HTML page about runs, finished or in progress.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    what = report.add_argument_group("what")
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    what = command.add_argument_group("what")
     what.add_argument("runs", nargs="+", metavar="RUN", help="folder or log of a run, of any supported trainer")
-    out = report.add_argument_group("output")
+    out = command.add_argument_group("output")
     out.add_argument(
         "--out",
         metavar="FILE",
@@ -44,7 +37,6 @@ def add(commands: Any) -> None:
     out.add_argument("--json", action="store_true", help="print the numbers of every section instead of writing a page")
     out.add_argument("--figures", metavar="FOLDER", help="also write every figure as a file into this folder")
     out.add_argument("--format", choices=("png", "svg"), default="png", help="kind of those files (default: png)")
-    report.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from grposcope.commands import HELP
 from grposcope.errors import UserError
 
+DESCRIPTION = "Simulate softmax bandits under GRPO over a sweep of settings; lists are comma-separated."
 EXAMPLES = """\
 examples:
   grposcope simulate                                                  a 4-arm bandit, exact gradient
@@ -20,15 +20,8 @@ DRAWN = 6
 """Settings in the plot; the table has all."""
 
 
-def add(commands: Any) -> None:
-    """Add the command to the subparsers of `grposcope`."""
-    command = commands.add_parser(
-        "simulate",
-        help=HELP["simulate"],
-        description="Simulate softmax bandits under GRPO over a sweep of settings; lists are comma-separated.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
     command.add_argument("--arms", type=int, default=4, metavar="N", help="arms per context (default: 4)")
     command.add_argument("--contexts", type=int, default=1, metavar="N", help="contexts, each a policy (default: 1)")
     command.add_argument("--kl", type=float, default=0.3, metavar="X",
@@ -49,7 +42,6 @@ def add(commands: Any) -> None:
                          help="KL as old as the rollouts, or always current (default: reward)")  # fmt: skip
     command.add_argument("--binary", action="store_true", help="arms pay 1 with a probability, not a fixed reward")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the arms and of the first run")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from grposcope.dynamics.stability import UpdateRule
     from grposcope.facts.stability import Stability
 
+DESCRIPTION = "The exact stability check of a refresh interval: rollouts drawn every N optimiser steps."
 EXAMPLES = """\
 examples:
   grposcope stability --lr 0.1 --momentum 0.9 --curvature 0.0959 --interval 16
@@ -25,15 +25,8 @@ examples:
 """
 
 
-def add(commands: Any) -> None:
-    """Add the command to the subparsers of `grposcope`."""
-    command = commands.add_parser(
-        "stability",
-        help=HELP["stability"],
-        description="The exact stability check of a refresh interval: rollouts drawn every N optimiser steps.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
     command.add_argument("--run", dest="run_path", metavar="RUN",
                          help="take settings and curvature from this run folder")  # fmt: skip
     command.add_argument("--measure", action="store_true",
@@ -50,7 +43,6 @@ def add(commands: Any) -> None:
     command.add_argument("--rms-gradient", type=float, metavar="X",
                          help="root mean square gradient per parameter, needed with adam")  # fmt: skip
     command.add_argument("--figures", metavar="FOLDER", help="also write the stability map as a PNG into this folder")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,13 +10,13 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grposcope.commands import HELP
 from grposcope.errors import UserError
 from grposcope.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from grposcope.training.result import TrainResult
 
+DESCRIPTION = "Train a language model from verifiable rewards and record the run."
 EXAMPLES = """\
 examples:
   grposcope train                                            the shipped model learns arithmetic, about three minutes
@@ -28,22 +28,14 @@ examples:
 """
 
 
-def add(commands: Any) -> None:
-    """Add the command to the subparsers of `grposcope`."""
-    training = commands.add_parser(
-        "train",
-        help=HELP["train"],
-        description="Train a language model from verifiable rewards and record the run.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    training.add_argument(
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    command.add_argument(
         "--resume",
         metavar="RUN",
         help="go on with the run in this folder from its last checkpoint, with its own settings",
     )
-    _add_settings(training)
-    training.set_defaults(run=run)
+    _add_settings(command)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -121,7 +113,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         kind = _kind(hints[setting.name])
         if default is not None and default is not MISSING:
             text += f" (default: {default})"
-        letter = None if choices else _letter(kind)
+        letter = None if choices else {int: "N", float: "X"}.get(kind, "TEXT")
         group.add_argument(
             flag,
             type=kind,
@@ -137,7 +129,3 @@ def _kind(hint: Any) -> type:
     if isinstance(hint, types.UnionType):
         return next(part for part in typing.get_args(hint) if part is not type(None))
     return hint
-
-
-def _letter(kind: type) -> str:
-    return {int: "N", float: "X"}.get(kind, "TEXT")

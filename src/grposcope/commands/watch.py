@@ -7,14 +7,18 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from grposcope.commands import HELP
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.report.watch import Watcher
 
+DESCRIPTION = (
+    "Follow a run while it is written: progress, the main metrics as sparklines, and what is wrong "
+    "with it, each failure reported once when it begins. Exit status: 0 when the run has ended or on Ctrl-C, 1 as "
+    "soon as a mode of --fail-on is flagged, 2 where nothing can be followed."
+)
 EXAMPLES = """\
 examples:
   grposcope watch runs/demo                        until the run ends; Ctrl-C leaves, the run goes on
@@ -27,34 +31,20 @@ examples:
 """
 
 
-def add(commands: Any) -> None:
-    """Add the command to the subparsers of `grposcope`."""
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    from grposcope.commands.diagnose import add_set
     from grposcope.diagnosis.rules import RULES
 
-    watch = commands.add_parser(
-        "watch",
-        help=HELP["watch"],
-        description="Follow a run while it is written: progress, the main metrics as sparklines, and what is wrong "
-        "with it, each failure reported once when it begins. Exit status: 0 when the run has ended or on Ctrl-C, 1 as "
-        "soon as a mode of --fail-on is flagged, 2 where nothing can be followed.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    what = watch.add_argument_group("what")
+    what = command.add_argument_group("what")
     what.add_argument(
         "path", type=Path, metavar="RUN", help="folder or log of a run, of any supported trainer; it need not exist yet"
     )
-    what.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting that the log does not say, such as group=8; may be given more than once",
-    )
-    how = watch.add_argument_group("how")
+    add_set(what)
+    how = command.add_argument_group("how")
     how.add_argument("--once", action="store_true", help="print one look and leave")
     how.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="time between looks (default: 1.0)")
-    alarm = watch.add_argument_group("alarms")
+    alarm = command.add_argument_group("alarms")
     alarm.add_argument(
         "--fail-on",
         action="append",
@@ -64,7 +54,6 @@ def add(commands: Any) -> None:
         "loss`, which any run shows at first; may be given more than once. Modes: " + ", ".join(RULES),
     )
     alarm.add_argument("--webhook", metavar="URL", help="POST a JSON document to this URL for each new flag")
-    watch.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -125,7 +125,11 @@ def _data(content: Document) -> dict[str, Any]:
 
 
 def _shown(section: Section) -> dict[str, Any]:
-    return {name: value for name, value in asdict(section).items() if name != "numbers" and value}
+    """What the scripts draw of a section; data sets are not copied, as a page holds megabytes of them."""
+    shown = {name: value for name, value in vars(section).items() if name != "numbers" and value}
+    return shown | {
+        name: [vars(part) for part in shown[name]] for name in ("tiles", "figures", "tables") if name in shown
+    }
 
 
 def _script(text: str) -> str:

@@ -61,15 +61,21 @@ LIGHT = {
 
 
 def figure(
-    name: str, title: str, layers: Sequence[alt.Chart], data: Mapping[str, Columns], *, unit: str = "",
-    caption: str = "", height: int = 200, wide: bool = False, resolve: Mapping[str, Any] | None = None,
+    name: str, title: str, layers: Sequence[alt.Chart | dict[str, Any]], data: Mapping[str, Columns], *,
+    unit: str = "", caption: str = "", height: int = 200, wide: bool = False, resolve: Mapping[str, Any] | None = None,
 ) -> Figure:  # fmt: skip
-    """A figure of layers on top of each other, as wide as its place on the page, in the common theme."""
+    """A figure of layers, or of what `specified` made of them, as wide as its place on the page, in the theme."""
     spec: dict[str, Any] = {"$schema": SCHEMA, "config": THEME, "width": "container", "height": height}
-    spec["layer"] = [layer.to_dict(validate=False, context={"top_level": False}) for layer in layers]
+    spec["layer"] = specified(layers)
     if resolve:
         spec["resolve"] = resolve
     return Figure(name, title, spec, data, unit, caption, wide)
+
+
+def specified(layers: Sequence[alt.Chart | dict[str, Any]]) -> list[dict[str, Any]]:
+    """Layers as parts of a Vega-Lite specification."""
+    context = {"top_level": False}
+    return [layer if isinstance(layer, dict) else layer.to_dict(validate=False, context=context) for layer in layers]
 
 
 def dataset(name: str) -> alt.Chart:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -37,36 +38,52 @@ def curve(
     names, have = list(drawn), list(drawn.values())
     size = thinning.window_size(have)
     scale, form = _scale_and_format(name, np.concatenate([run.table[name] for run in have]))
-    x, colours = base.steps(), base.run_colours(runs)
-    y = alt.Y(
-        "mean:Q",
-        axis=alt.Axis(format=form or alt.Undefined),
-        scale=alt.Scale(**(scale | {"domain": list(domain)} if domain else scale)),
-    )
-    thick = base.dataset("thick").encode(x, y, colours)
-    layers: list[alt.Chart] = []
+    if domain:
+        scale["domain"] = tuple(domain)
     data = {"thick": joined([thinning.averages(run.table["step"], run.table[name], size) for run in have], names)}
-    tips = base.tooltips(run="run") if len(runs) > 1 else []
-    shown: dict[str, Any] = {"format": form or ".3~g"}
-    if size == 1:
-        tips += [alt.Tooltip("steps:N", title="step"), alt.Tooltip("mean:Q", title=metric(name).title, **shown)]
-    else:
-        tips += [alt.Tooltip("steps:N"), *(alt.Tooltip(f"{part}:Q", **shown) for part in ("mean", "least", "largest"))]
-        thin = base.dataset("thin").mark_line(strokeWidth=1, opacity=0.38 if len(have) == 1 else 0.22)
-        layers.append(thin.encode(x, alt.Y("value:Q"), colours))
+    if size > 1:
         data["thin"] = joined([_extremes(run, name) for run in have], names)
-    layers += [thick.mark_line(strokeWidth=2), base.on_hover(thick.encode(tooltip=tips))]
     gaps = joined([_gaps(run, name) for run in have], names)
     if gaps["step"]:
         data["gaps"] = gaps
-        mark = base.dataset("gaps").mark_tick(color="var(--alarm)", thickness=1.5, height=9, orient="vertical")
-        layers.append(mark.encode(x, alt.YValue(0), tooltip=base.tooltips(step="step", value="value")))
     if onsets:
         data["onset"] = {"step": [float(step) for step in onsets.values()], "mode": list(onsets)}
-        rule = base.dataset("onset").mark_rule(color="var(--alarm)", strokeDash=[4, 3], strokeWidth=1.5)
-        layers.append(rule.encode(x, tooltip=base.tooltips(mode="since", step="step")))
+    single = metric(name).title if size == 1 else ""
+    layers = _layers(tuple(data), tuple(labels(runs)), len(have), tuple(scale.items()), form, single)
     unit = metric(name).unit.replace("share", "")
     return base.figure(name, metric(name).title, layers, data, unit=unit, caption=_caption(name, have))
+
+
+@cache
+def _layers(
+    sets: Sequence[str], names: Sequence[str], lines: int, scale: Sequence[tuple[str, Any]], form: str, single: str
+) -> list[dict[str, Any]]:
+    """Layers over these data sets of a curve; most curves of a page share theirs, so they are built once.
+
+    names: all runs of the page. lines: how many of them are drawn. scale, form: scale and number format of the vertical
+    axis. single: title of the values where every point is a single step, else empty.
+    """
+    x, colours = base.steps(), base.colours("run", base.palette(names))
+    y = alt.Y("mean:Q", axis=alt.Axis(format=form or alt.Undefined), scale=alt.Scale(**dict(scale)))
+    thick = base.dataset("thick").encode(x, y, colours)
+    tips = base.tooltips(run="run") if len(names) > 1 else []
+    shown: dict[str, Any] = {"format": form or ".3~g"}
+    if single:
+        tips += [alt.Tooltip("steps:N", title="step"), alt.Tooltip("mean:Q", title=single, **shown)]
+    else:
+        tips += [alt.Tooltip("steps:N"), *(alt.Tooltip(f"{part}:Q", **shown) for part in ("mean", "least", "largest"))]
+    layers: list[alt.Chart] = []
+    if "thin" in sets:
+        thin = base.dataset("thin").mark_line(strokeWidth=1, opacity=0.38 if lines == 1 else 0.22)
+        layers.append(thin.encode(x, alt.Y("value:Q"), colours))
+    layers += [thick.mark_line(strokeWidth=2), base.on_hover(thick.encode(tooltip=tips))]
+    if "gaps" in sets:
+        mark = base.dataset("gaps").mark_tick(color="var(--alarm)", thickness=1.5, height=9, orient="vertical")
+        layers.append(mark.encode(x, alt.YValue(0), tooltip=base.tooltips(step="step", value="value")))
+    if "onset" in sets:
+        rule = base.dataset("onset").mark_rule(color="var(--alarm)", strokeDash=[4, 3], strokeWidth=1.5)
+        layers.append(rule.encode(x, tooltip=base.tooltips(mode="since", step="step")))
+    return base.specified(layers)
 
 
 def marked(run: Run, name: str, modes: Mapping[str, int | None]) -> Figure | None:
@@ -88,8 +105,8 @@ def _scale_and_format(name: str, values: Floats) -> tuple[dict[str, Any], str]:
     form = "~s" if largest >= 1e4 else ".2~g" if abs(finite).max() < 1e-3 else ""
     if metric(name).unit == "share":
         if largest > 0.5:
-            return {"domain": [0, 1]}, form or "~%"
-        return {"domain": [0, 0.1]} if largest == 0 else {"zero": True, "nice": True}, form or "~%"
+            return {"domain": (0, 1)}, form or "~%"
+        return {"domain": (0, 0.1)} if largest == 0 else {"zero": True, "nice": True}, form or "~%"
     if least > 0 and largest > 30 * np.median(finite):
         return {"type": "log", "nice": True}, form
     return {"zero": bool(least >= 0), "nice": True}, form
