@@ -30,7 +30,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from grposcope.runs.probe import write_gram
+from grposcope.runs.probe import ProbeGram, write_gram
 from grposcope.ustat import moments
 from reference import ustat_loops
 
@@ -83,7 +83,7 @@ def main() -> None:
         times.setdefault(name, []).append(value)
 
     with tempfile.TemporaryDirectory() as scratch:
-        write_gram(Path(scratch), *full)
+        write_gram(Path(scratch), ProbeGram(*full, np.zeros(full[1].shape, bool)))
         for _ in range(3):
             note("from_gram, 64 × 16, 1,000 draws", seconds(lambda: moments.from_gram(*full)))
             note("closed forms, 16 × 12", seconds(lambda: moments.from_gram(*small, replicates=0)))

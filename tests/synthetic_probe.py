@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.runs.probe import write_gram
+from grposcope.runs.probe import ProbeGram, write_gram
 from synthetic import dumps
 
 WIDTH = 1
@@ -58,7 +58,9 @@ def make(
         rewards = (np.einsum("pgd,pd->pg", scores, directions) > hard).astype(float)
     flat = scores.reshape(prompts * group, -1)
     parts = flat.reshape(len(flat), len(names), WIDTH).transpose(1, 0, 2)
-    write_gram(folder, flat @ flat.T, rewards, None, parts @ parts.transpose(0, 2, 1), names)
+    truncated = np.zeros(rewards.shape, bool)
+    layers = parts @ parts.transpose(0, 2, 1)
+    write_gram(folder, ProbeGram(flat @ flat.T, rewards, truncated, layers, tuple(names)))
     found = _content(prompts, group, rewards, names, gradients, rng)
     (folder / "probe.json").write_text(dumps({**found, **({} if step is None else {"step": step}), **content}))
     lines = [row for x in range(prompts) for row in _rollouts(x, rewards[x], texts, rng)]

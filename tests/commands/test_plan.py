@@ -33,7 +33,7 @@ def make_probe(folder: Path, prompts: int = 12, group: int = 6, seed: int = 0, *
     }
     flat = scores.reshape(-1, 9)
     layers = np.stack([flat[:, :4] @ flat[:, :4].T, flat[:, 4:] @ flat[:, 4:].T])
-    write_gram(folder, **{**given, "layers": layers, "layer_names": ("low", "high"), **change})
+    write_gram(folder, ProbeGram(**{**given, "layers": layers, "layer_names": ("low", "high"), **change}))
     about = {"format": 1, "model": "tiny", "task": "arithmetic", "prompts": prompts, "group": group}
     (folder / "probe.json").write_text(json.dumps(about))
     return read_gram(folder)

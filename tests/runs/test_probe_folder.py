@@ -20,7 +20,7 @@ from grposcope.records import Estimate
 from grposcope.report.page import document
 from grposcope.runs import probe as probes
 from grposcope.runs import read
-from grposcope.runs.probe import read_gram, write_gram
+from grposcope.runs.probe import ProbeGram, read_gram, write_gram
 from grposcope.ustat import moments
 
 FORMAT_1 = Path(__file__).parent.parent / "fixtures" / "probe_format1"
@@ -180,7 +180,7 @@ def gram_arrays(prompts: int = 3, group: int = 4) -> dict:
 
 def test_a_gram_is_read_as_it_was_written(tmp_path: Path) -> None:
     given = gram_arrays()
-    path = write_gram(tmp_path / "probe", **given)
+    path = write_gram(tmp_path / "probe", ProbeGram(**given))
     assert path == tmp_path / "probe" / "gram.npz"
     found = read_gram(tmp_path / "probe", layers=True)
     for name in ("gram", "rewards", "truncated", "layers"):
@@ -192,14 +192,14 @@ def test_a_gram_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_truncated_may_be_left_out(tmp_path: Path) -> None:
     given = gram_arrays()
-    write_gram(tmp_path, given["gram"], given["rewards"])
+    np.savez(tmp_path / "gram.npz", gram=given["gram"], rewards=given["rewards"])
     assert not read_gram(tmp_path).truncated.any()
 
 
 def test_without_truncated_equals_never_drawn(tmp_path: Path) -> None:
     given = gram_arrays(3, 8)
     given["truncated"][:] = np.arange(8) >= 6
-    write_gram(tmp_path, **given)
+    write_gram(tmp_path, ProbeGram(**given))
     kept = read_gram(tmp_path, layers=True).without_truncated()
     inside = (np.arange(24) % 8) < 6
     expected = moments.from_gram(given["gram"][inside][:, inside], given["rewards"][:, :6])
@@ -219,7 +219,7 @@ def test_without_truncated_equals_never_drawn(tmp_path: Path) -> None:
 )
 def test_shapes_that_do_not_fit_are_refused_before_writing(tmp_path: Path, change: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        write_gram(tmp_path, **{**gram_arrays(), **change})
+        write_gram(tmp_path, ProbeGram(**{**gram_arrays(), **change}))
     assert not list(tmp_path.iterdir())
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from grposcope.diagnosis.alarms import Alarm
 from grposcope.errors import UserError
-from grposcope.files import dumps, json_object
+from grposcope.files import dumps, json_object, typed
 from grposcope.runs import RunWriter
 from grposcope.runs.environment import environment
 from grposcope.runs.native.schema import LINES, ModelInfo, RunConfig
@@ -112,5 +112,5 @@ def _alarms(folder: Path, step: int) -> list[Alarm]:
     with contextlib.suppress(FileNotFoundError):
         for line in (folder / ALARMS).read_text("utf-8", "replace").split("\n"):
             with contextlib.suppress(UserError, TypeError):
-                alarms.append(Alarm(**json_object(line, str(folder / ALARMS))))
+                alarms.append(typed(Alarm, json_object(line, str(folder / ALARMS))))
     return [alarm for alarm in alarms if alarm.step <= step]

@@ -1,4 +1,4 @@
-"""What a reader makes of a log: its rows gathered into columns, and what else the log says (`RawLog`).
+"""Result of a reader: the rows of a log gathered into columns, and what else the log says (`RawLog`).
 
 Rows may have different keys. Those with the same keys are converted together, which costs less than parsing them did.
 Keys whose values are not numbers are counted, with examples; keys too sparse for a column of their own are kept as
@@ -33,7 +33,7 @@ DEPTH = 6
 """Depth of nested objects down to which keys are joined."""
 
 _NUMBERS = frozenset((int, float, bool, type(None)))
-_EXAMPLES, _SHOWN, _KEPT_LABELS = 5, 200, 100_000
+_EXAMPLES, _SHOWN, _MOST_LABELS = 5, 200, 100_000
 
 
 class ColumnBuilder:
@@ -129,8 +129,8 @@ class ColumnBuilder:
         numbers = [json_number(value) for value in values]
         good = np.array([value is not None for value in numbers], bool)
         if good.any():
-            kept = np.array([value for value in numbers if value is not None], np.float64)
-            self._parts.setdefault(name, []).append((places[good], kept))
+            column = np.array([value for value in numbers if value is not None], np.float64)
+            self._parts.setdefault(name, []).append((places[good], column))
         bad: list[int] = np.flatnonzero(~good).tolist()
         rows = places[bad].tolist()
         self._texts(name, rows, [self._waiting_lines[row - first] for row in rows], [values[k] for k in bad])
@@ -148,10 +148,10 @@ class ColumnBuilder:
                 examples.append(shown)
         self.texts[name] = Texts(known.count + len(values), min(known.line, lines[0]), tuple(examples))
         if name in LABELS:
-            kept = self.labels.setdefault(name, {})
+            labels = self.labels.setdefault(name, {})
             for row, value in zip(rows, values, strict=True):
-                if isinstance(value, str) and len(kept) < _KEPT_LABELS:
-                    kept[row] = value[:_SHOWN]
+                if isinstance(value, str) and len(labels) < _MOST_LABELS:
+                    labels[row] = value[:_SHOWN]
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Where a run ran: versions, machine, command line, and the state of the user's own code."""
+"""Description of the environment of a run: versions, machine, command line, and the state of the user's own code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the rows of any log to a Run: steps, restarts, evaluations, and the metrics that the keys are.
+"""Makes a Run of the rows of any log: steps, restarts, evaluations, and the metric that each key is.
 
 Rows of one step are joined if they do not contradict each other. A step that does not increase is a restart: `table`
 holds the last attempt of every step, `segments` every row of every attempt. Evaluations leave the table for
@@ -18,7 +18,7 @@ import numpy as np
 from grposcope.errors import UserError
 from grposcope.formatting import visible
 from grposcope.runs.columns import RawLog
-from grposcope.runs.run import Bools, Evaluations, Floats, Ints, Meta, Run, Segment, Sparse, Texts, no_groups
+from grposcope.runs.run import Bools, Evaluations, Floats, Ints, Meta, Run, Segment, no_groups
 from grposcope.runs.trainers import TRAINERS, trainer_named, trainer_of
 from grposcope.runs.trainers.trainer import Trainer
 
@@ -96,7 +96,8 @@ def normalize(log: RawLog, known: Mapping[str, Any]) -> Run:
     defined, assumptions = trainer.definitions(table, settings, window)
     notes += assumptions
     evaluations = _evaluation_rows(trainer, columns, evaluated, training, step, held_out, notes)
-    unknown = _unknown(log.rows.texts, sparse, notes)
+    if sparse:
+        notes.append(f"{len(sparse)} keys occur too seldom for a column each; they are in `unknown`")
     return Run(
         meta=Meta(log.source, engine, log.name or log.source.resolve().name, log.status, tuple(dict.fromkeys(notes))),
         config={"engine": engine, "settings": settings, "logged": log.logged},
@@ -107,7 +108,7 @@ def normalize(log: RawLog, known: Mapping[str, Any]) -> Run:
         summary=summary,
         keys={defined.get(key, key): raw.get(key, key) for key in table if key in defined or key in raw},
         segments=tuple(Segment(_renamed(part, defined), place) for part, place in segments),
-        unknown=unknown,
+        unknown={**log.rows.texts, **sparse},
         window=window,
     )
 
@@ -303,9 +304,3 @@ def _evaluation_rows(
         n=np.zeros(len(entries), np.int64),
         flag=("no standard error in the log",) * len(entries),
     )
-
-
-def _unknown(texts: Mapping[str, Texts], sparse: Mapping[str, Sparse], notes: list[str]) -> dict[str, Texts | Sparse]:
-    if sparse:
-        notes.append(f"{len(sparse)} keys occur too seldom for a column each; they are in `unknown`")
-    return {**texts, **sparse}

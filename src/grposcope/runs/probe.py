@@ -275,7 +275,7 @@ def write(folder: Path, record: ProbeRecord, gram: ProbeGram, rollouts: Sequence
         with atomic(paths["tokens"]) as file:
             file.writelines(f"{dumps(vars(rollout))}\n".encode() for rollout in rollouts)
         where = folder if record.complete else folder / "partial"
-        paths["gram"] = write_gram(where, gram.gram, gram.rewards, gram.truncated, gram.layers, gram.layer_names)
+        paths["gram"] = write_gram(where, gram)
         baselines = [{"prompt": number, **vars(baseline)} for number, baseline in enumerate(record.baselines)]
         # probe.json comes last, so that a reader who finds it finds the other files
         write_json(paths["probe"], record.summary() | {"layers": record.layers, "baselines": baselines})
@@ -362,24 +362,16 @@ class ProbeGram:
         return replace(self, gram=gram, layers=layers, rewards=np.where(self.truncated, np.nan, self.rewards))
 
 
-def write_gram(
-    folder: Path,
-    gram: NDArray,
-    rewards: NDArray,
-    truncated: NDArray | None = None,
-    layers: NDArray | None = None,
-    layer_names: Sequence[str] = (),
-) -> Path:
+def write_gram(folder: Path, content: ProbeGram) -> Path:
     """Write gram.npz into `folder`, atomically; returns its path. UserError where shapes do not fit."""
-    rewards = np.asarray(rewards, np.float64)
     arrays = {
-        "gram": np.asarray(gram, np.float64),
-        "rewards": rewards,
-        "truncated": np.zeros(rewards.shape, bool) if truncated is None else np.asarray(truncated, bool),
+        "gram": np.asarray(content.gram, np.float64),
+        "rewards": np.asarray(content.rewards, np.float64),
+        "truncated": np.asarray(content.truncated, bool),
     }
-    if layers is not None:
-        arrays["layers"] = np.asarray(layers, np.float64)
-        arrays["layer_names"] = np.array(list(layer_names), dtype=np.str_)
+    if content.layers is not None:
+        arrays["layers"] = np.asarray(content.layers, np.float64)
+        arrays["layer_names"] = np.array(list(content.layer_names), dtype=np.str_)
     path = Path(folder) / GRAM
     _check(path, arrays)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a run is, whoever recorded it: its settings, its table of metrics, groups of rollouts and evaluations.
+"""The run as a type, whoever recorded it: settings, a table of metrics, groups of rollouts and evaluations.
 
 Readers make a Run (`runs.detect.read` finds the one for a path); diagnosis, facts and reports take it.
 """
@@ -23,7 +23,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Meta:
-    """Where a run comes from and how far it got.
+    """Origin and status of a run.
 
     engine: the trainer, a name of `runs.trainers.TRAINERS`. status: finished, interrupted, failed, running (as the
     trainer last said), or unknown. notes: what the reader had to leave out, join or assume, a sentence each.
@@ -50,6 +50,18 @@ class Groups:
     rewards: Floats
     offsets: Ints
     truncated: Bools | None = None
+
+    @staticmethod
+    def of(steps: Sequence[int], problems: Sequence[str], rewards: Sequence[Sequence[float] | Floats]) -> Groups:
+        """Groups from the step, the id of the problem and the rewards of each."""
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(problems))}
+        return Groups(
+            step=np.array(steps, np.int64),
+            problem=np.array([numbers[name] for name in problems], np.int64),
+            problems=tuple(numbers),
+            rewards=np.concatenate([np.empty(0), *rewards]),
+            offsets=np.cumsum([0, *map(len, rewards)], dtype=np.int64),
+        )
 
     def __len__(self) -> int:
         return len(self.step)
@@ -215,8 +227,7 @@ class Run:
 
 def no_groups() -> Groups:
     """Groups of a run that recorded none."""
-    none = np.empty(0, np.int64)
-    return Groups(none, none, (), np.empty(0), np.zeros(1, np.int64))
+    return Groups.of((), (), ())
 
 
 def no_evaluations() -> Evaluations:

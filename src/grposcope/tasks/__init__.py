@@ -43,7 +43,7 @@ TASKS: dict[str, type[Task]] = {
 
 
 def forms() -> str:
-    """How each task is named, in one line: the help text of settings that name a task."""
+    """Names of all tasks in one line, for the help text of settings that name a task."""
     *most, last = (task.form or name for name, task in TASKS.items())
     return f"{', '.join(most)} or {last}"
 

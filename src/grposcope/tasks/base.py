@@ -1,4 +1,4 @@
-"""What a task is: problems to answer and a verifier that grades the answers.
+"""Base class of tasks: problems to answer and a verifier that grades the answers.
 
 A task of your own is a subclass with `problems` and `reward`; a line in `tasks.TASKS` gives it a name on the command
 line.

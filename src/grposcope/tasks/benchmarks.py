@@ -54,7 +54,7 @@ def _after_mark(answer: str) -> str:
 
 
 def _boxed(solution: str) -> str:
-    r"""What is in the last \boxed{} of a solution, as in Minerva and MATH, with `-1./3` and NumPy's names mended."""
+    r"""Content of the last \boxed{} of a solution, as in Minerva and MATH, with `-1./3` and NumPy's names mended."""
     _, mark, rest = solution.rpartition("\\boxed{")
     answer = grading.closed(rest) if mark else ""
     return re.sub(r"(\d)\.(?=/)", r"\1", answer).replace("np.", "\\")

@@ -154,7 +154,7 @@ def _is_words(text: str) -> bool:
 
 
 def _stated(completion: str) -> str:
-    """What follows "answer is", "answer:" or "=" in the last line that is not blank, else all of that line."""
+    """Text after "answer is", "answer:" or "=" in the last line, else all of that line."""
     lines = completion[-TAIL:].strip().splitlines()
     return _STATED.split(lines[-1])[-1] if lines else ""
 

@@ -63,17 +63,18 @@ def _from_file(path: Path) -> tuple[Problem, ...]:
 
 
 def _problems(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str) -> tuple[Problem, ...]:
-    return tuple(
-        _problem(row, f"{Path(source).stem}-{index}", f"{source}, {where}") for index, (where, row) in enumerate(rows)
-    )
-
-
-def _problem(row: Mapping[str, Any], identity: str, where: str) -> Problem:
-    solution, mark, answer = str(row["answer"]).rpartition("####")
-    answer = answer.replace(",", "").strip()
-    if not mark or not answer:
-        raise UserError(f"{where}: its 'answer' should end with '#### ' and a number; mend or remove the line")
-    return Problem(identity, str(row["question"]).strip(), answer, {"solution": solution.strip()})
+    """Problems of (place, row) pairs; `source` is the file or split that they are from."""
+    problems = []
+    for index, (where, row) in enumerate(rows):
+        solution, mark, answer = str(row["answer"]).rpartition("####")
+        answer = answer.replace(",", "").strip()
+        if not mark or not answer:
+            raise UserError(
+                f"{source}, {where}: its 'answer' should end with '#### ' and a number; mend or remove the line"
+            )
+        identity = f"{Path(source).stem}-{index}"
+        problems.append(Problem(identity, str(row["question"]).strip(), answer, {"solution": solution.strip()}))
+    return tuple(problems)
 
 
 def _from_hub(split: str) -> Iterable[Mapping[str, Any]]:

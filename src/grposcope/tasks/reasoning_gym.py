@@ -111,12 +111,12 @@ class ReasoningGym(Task):
         trained = {problem.prompt for problem in self.problems("train")}
         other = _create_dataset(self.task, {**self.config, "seed": self.seed + _SEED_DISTANCE, "size": self.heldout})
         problems = (_problem(item, f"heldout-{n}") for n, item in enumerate(other))
-        kept = tuple({p.prompt: p for p in problems if p.prompt not in trained}.values())
-        if not kept:
+        heldout = tuple({p.prompt: p for p in problems if p.prompt not in trained}.values())
+        if not heldout:
             raise UserError(
                 f"{self.name}: all problems occur in training; use a smaller size or a harder configuration"
             )
-        return kept
+        return heldout
 
     def reward(self, problem: Problem, completion: str) -> float:
         """The score of the extracted answer; 0 for text that its scorer cannot read or must not evaluate."""

@@ -1,4 +1,4 @@
-"""What programs print to a terminal: lines without escapes, printed numbers, and printed dicts."""
+"""Parsing of console output: lines without escapes, printed numbers, and printed dicts."""
 
 from __future__ import annotations
 

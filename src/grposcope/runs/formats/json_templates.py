@@ -241,10 +241,10 @@ def _add_texts(block: Block, template: Template, data: bytes, places: Ints, rows
         if any(value is not None for value in numbers):
             column = block.columns.setdefault(name, np.full(count, math.nan))
             column[rows] = np.array(numbers, np.float64)[which]
-        kept = [value if n is None else None for value, n in zip(values, numbers, strict=True)]
+        plain = [value if n is None else None for value, n in zip(values, numbers, strict=True)]
         texts = block.texts.setdefault(name, [None] * count)
         for row, at in zip(rows.tolist(), which.tolist(), strict=True):
-            texts[row] = kept[at]
+            texts[row] = plain[at]
     return True
 
 

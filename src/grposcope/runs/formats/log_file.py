@@ -105,7 +105,7 @@ class LogFile:
 
     @cached_property
     def shape(self) -> Literal["binary", "text", "json lines", "json document"]:
-        """What the content looks like from its beginning."""
+        """Form of the content, judged by its beginning."""
         start = self._start
         if self.not_text:
             return "binary"
@@ -191,14 +191,37 @@ class LogFile:
             ) from None
 
 
+class ExactReader:
+    """Reads a file by exact numbers of bytes; at: how many were read."""
+
+    def __init__(self, file: LogFile):
+        self.at = 0
+        self._blocks = file.blocks()
+        self._buffer, self._place = b"", 0
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes, fewer only at the end of the file."""
+        if len(self._buffer) - self._place < count:
+            parts = [self._buffer[self._place :]]
+            size = len(parts[0])
+            while size < count and (block := next(self._blocks, b"")):
+                parts.append(block)
+                size += len(block)
+            self._buffer, self._place = b"".join(parts), 0
+        data = self._buffer[self._place : self._place + count]
+        self._place += len(data)
+        self.at += len(data)
+        return data
+
+
 @dataclass(frozen=True)
 class LogKind:
     """A kind of log: how it is recognised by its content, and how its rows are read.
 
-    read:    the rows, given the file or folder and the settings that the user knows. file:    whether a file is of
-    this kind. folder: whether a folder holds one log of this kind. printed: a line that a program of this kind
-    prints; it is searched for in the beginning of a text, then in all of it. generic: whether anybody's log may be of
-    this kind, so that all others are asked first.
+    read: the rows, given the file or folder and the settings that the user knows. file: whether a file is of this kind.
+    folder: whether a folder holds one log of this kind. printed: a line that a program of this kind prints; it is
+    searched for in the beginning of a text, then in all of it. generic: whether anybody's log may be of this kind, so
+    that all others are asked first.
     """
 
     read: Callable[[LogFile, Mapping[str, Any]], RawLog]

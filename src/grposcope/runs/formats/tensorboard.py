@@ -15,7 +15,7 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.runs.columns import ColumnBuilder, RawLog
-from grposcope.runs.formats.log_file import LogFile, LogKind
+from grposcope.runs.formats.log_file import ExactReader, LogFile, LogKind
 from grposcope.runs.formats.protobuf import Value, child, fields, floats, text
 
 LONGEST = 256 << 20
@@ -23,6 +23,7 @@ LONGEST = 256 << 20
 
 _HEAD = struct.Struct("<QI")
 _DEPTH = 4
+_SHORT = 1 << 16  # length in bytes up to which the checksum of the length is not computed, which takes time
 
 
 def recognises(file: LogFile) -> bool:
@@ -153,38 +154,18 @@ def _tensor(tag: str, value: Value, config: dict[str, Any]) -> float | None:
 
 
 def _records(file: LogFile) -> Iterator[bytes]:
-    buffer, blocks = b"", file.blocks(1 << 20)
-    while True:
-        while len(buffer) < _HEAD.size:
-            block = next(blocks, b"")
-            if not block:
-                if buffer:
-                    file.notes.append(f"{file.path.name}: the last record is unfinished and was left out")
-                return
-            buffer += block
-        length, checksum = _HEAD.unpack(buffer[: _HEAD.size])
-        if length > LONGEST or (length > len(buffer) and _masked(_crc32c(buffer[:8])) != checksum):
+    """Event messages of the file; a damaged record ends them, with a note, and a cut last one is left out."""
+    stream = ExactReader(file)
+    while head := stream.take(_HEAD.size):
+        length, checksum = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 0)
+        if length > LONGEST or (length > _SHORT and _masked(_crc32c(head[:8])) != checksum):
             file.notes.append(f"{file.path.name}: damaged from some record on; what follows was left out")
             return
-        whole = _HEAD.size + length + 4
-        pieces, size = [buffer], len(buffer)
-        while size < whole:
-            block = next(blocks, b"")
-            if not block:
-                file.notes.append(f"{file.path.name}: the last record is unfinished and was left out")
-                return
-            pieces.append(block)
-            size += len(block)
-        buffer = b"".join(pieces) if len(pieces) > 1 else buffer
-        at = 0
-        while len(buffer) - at >= _HEAD.size:  # all records that are already here
-            length, _ = _HEAD.unpack(buffer[at : at + _HEAD.size])
-            whole = _HEAD.size + length + 4
-            if len(buffer) - at < whole:
-                break
-            yield buffer[at + _HEAD.size : at + _HEAD.size + length]
-            at += whole
-        buffer = buffer[at:]
+        message = stream.take(length + 4)
+        if len(message) < length + 4:
+            file.notes.append(f"{file.path.name}: the last record is unfinished and was left out")
+            return
+        yield message[:length]
 
 
 def _crc_table() -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.runs.columns import ColumnBuilder, RawLog
-from grposcope.runs.formats.log_file import LogFile, LogKind
+from grposcope.runs.formats.log_file import ExactReader, LogFile, LogKind
 from grposcope.runs.formats.protobuf import child, fields, text
 
 MAGIC = b":W&B"
@@ -134,7 +134,7 @@ def _item(message: bytes) -> tuple[str, Any]:
 
 def _records(file: LogFile) -> Iterator[bytes]:
     """Records of the log. Those with a wrong checksum and a cut last one are left out, with a note."""
-    stream = _ExactReader(file)
+    stream = ExactReader(file)
     head = stream.take(7)
     if head[:4] != MAGIC:
         raise UserError(f"{file.path} is no .wandb file; give the one in the run's folder")
@@ -180,27 +180,6 @@ def _records(file: LogFile) -> Iterator[bytes]:
         file.notes.append(f"{wrong} records have a wrong checksum and were left out, with what follows in their blocks")
     if cut or parts:
         file.notes.append("the last record is unfinished and was left out")
-
-
-class _ExactReader:
-    """Reads a file by exact numbers of bytes."""
-
-    def __init__(self, file: LogFile):
-        self.at = 0
-        self._blocks = file.blocks(1 << 20)
-        self._buffer, self._place = b"", 0
-
-    def take(self, count: int) -> bytes:
-        """The next `count` bytes, fewer only at the end."""
-        while len(self._buffer) - self._place < count:
-            block = next(self._blocks, b"")
-            if not block:
-                break
-            self._buffer, self._place = self._buffer[self._place :] + block, 0
-        data = self._buffer[self._place : self._place + count]
-        self._place += len(data)
-        self.at += len(data)
-        return data
 
 
 KIND = LogKind(read, file=lambda file: file.head.startswith(MAGIC), folder=lambda folder: bool(run_files(folder)))

@@ -30,7 +30,7 @@ def trainer_named(name: str) -> Trainer:
 
 
 def how_to_log(quantity: str, engine: str = "") -> str:
-    """How to have the trainer `engine` log a quantity, or each trainer; "log it" if nobody is known to log it."""
+    """Advice how to have the trainer `engine`, else any, log a quantity; "log it" if nobody is known to log it."""
     ways: dict[str, list[str]] = {}
     known = TRAINERS.get(engine)
     asked = [known] if known is not None and quantity in known.how_to_log else TRAINERS.values()

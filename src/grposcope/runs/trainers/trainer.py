@@ -1,4 +1,4 @@
-"""What is known of a trainer whose logs are read: its keys, its settings, its files, and how to have it log more."""
+"""Description of a trainer whose logs are read: its keys, its settings, its files, and how to have it log more."""
 
 from __future__ import annotations
 
@@ -22,17 +22,15 @@ Definitions = tuple[dict[str, str], list[str]]
 class Trainer:
     """All that is known of the logs of one trainer.
 
-    name:        as in Meta.engine; title: as people write it. recognises:  whether the keys of a log are those of
-    this trainer. keys:        metric -> the keys under which it is logged, the preferred one first. component:
-    pattern of the keys of single reward components, with groups `name` and `what` ("std" or else the mean). define:
-    (columns, settings, window) -> metrics of the keys whose meaning depends on settings, version or values.
-    usual_keys:  metric -> keys of which only the usual meaning is known; where given, our own names count as keys too.
-    conventions: standardisation of advantages, (r − mean) / (std + eps), where the settings do not say otherwise.
-    config_keys: setting under our name -> its keys in the logged configuration, the preferred one first.
-    derive:      further settings from the flat configuration and the settings found so far.
-    windowed:    whether a row is the mean over all steps since the row before.
-    logs:        what the trainer leaves on disk and prints.
-    how_to_log:  quantity -> how to have this trainer log it.
+    name: as in Meta.engine. title: as people write it. recognises: whether the keys of a log are those of this trainer.
+    keys: metric -> the keys under which it is logged, the preferred one first. component: pattern of the keys of single
+    reward components, with groups `name` and `what` ("std" or else the mean). define: (columns, settings, window) ->
+    metrics of the keys whose meaning depends on settings, version or values. usual_keys: metric -> keys of which only
+    the usual meaning is known; where given, our own names count as keys too. conventions: standardisation of
+    advantages, (r − mean) / (std + eps), where the settings do not say otherwise. config_keys: setting under our name
+    -> its keys in the logged configuration, the preferred one first. derive: further settings from the flat
+    configuration and the settings read so far. windowed: whether a row is the mean over all steps since the row before.
+    logs: kinds of logs that this trainer writes and prints. how_to_log: quantity -> how to have this trainer log it.
     """
 
     name: str

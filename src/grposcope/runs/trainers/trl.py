@@ -139,9 +139,9 @@ def read_folder(folder: LogFile, known: Settings) -> RawLog:
         log.notes.append(
             f"{chosen.relative_to(folder.path)} was read, and {len(others)} of earlier checkpoints were not"
         )
-    if trl_completions.files(folder.path):
+    if completions := trl_completions.files(folder.path):
         components = {match["name"] for key in log.rows.present() if (match := COMPONENT.fullmatch(key))}
-        log.groups, log.rollouts, notes = trl_completions.groups(folder.path, known, components)
+        log.groups, log.rollouts, notes = trl_completions.groups(completions, known, components)
         sizes = set(log.groups.sizes.tolist())
         if "group" not in known and len(sizes) == 1:
             log.measured = {"group": sizes.pop()}

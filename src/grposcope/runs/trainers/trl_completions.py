@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -34,7 +35,7 @@ _NO_REWARDS = ("step", "prompt", "completion", "advantage")
 
 
 def file_of(output: Path, step: int) -> Path:
-    """Where TRL writes the completions that it logged at `step`."""
+    """Path to which TRL writes the completions that it logged at `step`."""
     return output / "completions" / f"completions_{step:05d}.parquet"
 
 
@@ -58,20 +59,66 @@ def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
     """A folder of completions, or one file of them, without metrics: the metrics are made of the groups."""
     place = file.path
     paths = files(place) if place.is_dir() else [place]
-    all_groups, rollouts, notes = _groups(paths, known, ())
+    all_groups, rollouts, notes = groups(paths, known)
     if not len(all_groups) and notes:
         raise UserError(notes[0])
     return log_of_groups(place, "trl", all_groups, rollouts, notes)
 
 
 def groups(
-    folder: Path, known: Mapping[str, Any], components: Collection[str] = ()
+    paths: Sequence[Path], known: Mapping[str, Any], components: Collection[str] = ()
 ) -> tuple[Groups, Mapping[int, tuple[Rollout, ...]], list[str]]:
-    """The groups of a folder, its rollouts by step (loaded when asked for), and notes.
+    """The groups of the files, the rollouts by step (loaded when asked for), and notes.
 
-    components: names of the reward functions, where they are known; else every column of numbers is taken as one.
+    components: names of the reward functions, where they are known; else every column of numbers is taken as one. A
+    file that cannot be read is left out with a note.
     """
-    return _groups(files(folder), known, components)
+    steps: list[int] = []
+    problems: list[str] = []
+    rewards: list[Floats] = []
+    notes: list[str] = []
+    size = known.get("group")
+    where: dict[int, Path] = {}
+    used: dict[str, None] = {}
+    doubtful = 0
+    for path in paths:
+        try:
+            table = parquet.table(path)
+        except UserError as error:
+            notes.append(str(error))
+            continue
+        values, parts = _rewards(table, components)
+        used.update(dict.fromkeys(parts))
+        advantage = np.array(table["advantage"].to_pylist(), np.float64) if "advantage" in table.column_names else None
+        at = int(table["step"][0].as_py()) if "step" in table.column_names and table.num_rows else _step(path)
+        where[at] = path
+        texts = [_text(prompt) for prompt in table["prompt"].to_pylist()]
+        begin = 0
+        for text, same in groupby(texts):
+            whole = len(list(same))
+            each = size if isinstance(size, int) and size > 0 and whole % size == 0 else whole
+            for start in range(begin, begin + whole, each):
+                part = values[start : start + each]
+                steps.append(at)
+                problems.append(sys.intern(text))
+                rewards.append(part)
+                if advantage is not None and not _agree(part, advantage[start : start + each]):
+                    doubtful += 1
+            begin += whole
+    if len(used) > 1:
+        notes.append(f"the reward of a rollout is the plain sum of {', '.join(used)}")
+    if len(used) > 1 and doubtful:
+        notes.append(
+            f"in {doubtful} of {len(rewards)} groups the plain sum of the reward functions does not order the rollouts "
+            "as their advantages do, so they are weighted; the weights are not stored"
+        )
+    sizes = {len(part) for part in rewards}
+    if len(sizes) > 1:
+        notes.append(
+            f"groups, taken as neighbours with one prompt, have {min(sizes)} to {max(sizes)} rollouts; give the group "
+            "size if prompts repeat"
+        )
+    return Groups.of(steps, problems, rewards), RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
 
 
 def group_rows(
@@ -119,67 +166,6 @@ def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
         text, none = _text(prompt), np.empty(0)
         rollouts.append(Rollout(text, text, count, _text(answer), float(reward), False, (), none, none))
     return tuple(rollouts)
-
-
-def _groups(
-    paths: list[Path], known: Mapping[str, Any], components: Collection[str]
-) -> tuple[Groups, Mapping[int, tuple[Rollout, ...]], list[str]]:
-    """As `groups`, of the files; one that cannot be read is left out with a note."""
-    names: dict[str, int] = {}
-    steps: list[int] = []
-    problems: list[int] = []
-    sizes: list[int] = []
-    rewards: list[Floats] = []
-    notes: list[str] = []
-    size = known.get("group")
-    where: dict[int, Path] = {}
-    used: dict[str, None] = {}
-    doubtful = 0
-    for path in paths:
-        try:
-            table = parquet.table(path)
-        except UserError as error:
-            notes.append(str(error))
-            continue
-        values, parts = _rewards(table, components)
-        used.update(dict.fromkeys(parts))
-        advantage = np.array(table["advantage"].to_pylist(), np.float64) if "advantage" in table.column_names else None
-        at = int(table["step"][0].as_py()) if "step" in table.column_names and table.num_rows else _step(path)
-        where[at] = path
-        texts = [_text(prompt) for prompt in table["prompt"].to_pylist()]
-        begin = 0
-        for text, same in groupby(texts):
-            whole = len(list(same))
-            each = size if isinstance(size, int) and size > 0 and whole % size == 0 else whole
-            for start in range(begin, begin + whole, each):
-                part = values[start : start + each]
-                steps.append(at)
-                problems.append(names.setdefault(text, len(names)))
-                sizes.append(len(part))
-                rewards.append(part)
-                if advantage is not None and not _agree(part, advantage[start : start + each]):
-                    doubtful += 1
-            begin += whole
-    if len(used) > 1:
-        notes.append(f"the reward of a rollout is the plain sum of {', '.join(used)}")
-    if len(used) > 1 and doubtful:
-        notes.append(
-            f"in {doubtful} of {len(sizes)} groups the plain sum of the reward functions does not order the rollouts "
-            "as their advantages do, so they are weighted; the weights are not stored"
-        )
-    if len(set(sizes)) > 1:
-        notes.append(
-            f"groups, taken as neighbours with one prompt, have {min(sizes)} to {max(sizes)} rollouts; give the group "
-            "size if prompts repeat"
-        )
-    all_groups = Groups(
-        step=np.array(steps, np.int64),
-        problem=np.array(problems, np.int64),
-        problems=tuple(names),
-        rewards=np.concatenate(rewards) if rewards else np.empty(0),
-        offsets=np.append(0, np.cumsum(sizes)).astype(np.int64),
-    )
-    return all_groups, RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
 
 
 def _agree(rewards: Floats, advantages: Floats) -> bool:

@@ -112,9 +112,8 @@ def read_rollouts(file: LogFile, known: Mapping[str, Any]) -> RawLog:
     """A rollout_data_dir, or one file of it, as a log whose metrics are made of the groups of rollouts."""
     place = file.path
     paths = rollout_files(place) if place.is_dir() else {0: place}
-    names: dict[str, int] = {}
     steps: list[int] = []
-    problems: list[int] = []
+    problems: list[str] = []
     parts: list[list[float]] = []
     notes: list[str] = []
     where: dict[int, Path] = {}
@@ -137,9 +136,8 @@ def read_rollouts(file: LogFile, known: Mapping[str, Any]) -> RawLog:
             where.setdefault(at, path)
         notes += rollout_file.notes
         for (at, key), (text, scores) in groups.items():
-            label = _label(text or key)
             steps.append(at)
-            problems.append(names.setdefault(label, len(names)))
+            problems.append(_label(text or key))
             parts.append(scores)
     if without_uid:
         notes.append(
@@ -150,14 +148,7 @@ def read_rollouts(file: LogFile, known: Mapping[str, Any]) -> RawLog:
     sizes = {len(part) for part in parts}
     if len(sizes) > 1:
         notes.append(f"groups have {min(sizes)} to {max(sizes)} rollouts")
-    all_groups = Groups(
-        step=np.array(steps, np.int64),
-        problem=np.array(problems, np.int64),
-        problems=tuple(names),
-        rewards=np.array([score for part in parts for score in part], np.float64),
-        offsets=np.append(0, np.cumsum([len(part) for part in parts])).astype(np.int64),
-    )
-    return log_of_groups(place, "verl", all_groups, RolloutFiles(where, _rollouts), notes)
+    return log_of_groups(place, "verl", Groups.of(steps, problems, parts), RolloutFiles(where, _rollouts), notes)
 
 
 def _rollouts(path: Path, step: int) -> tuple[Rollout, ...]:
