@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from grposcope.diagnosis.findings import Finding, Rule, RuleResult, Status
-from grposcope.diagnosis.quantities import Quantities
+from grposcope.diagnosis.findings import Finding, Rule, RuleResult, Status, cannot_tell
+from grposcope.diagnosis.quantities import NotLoggedError, Quantities
 from grposcope.diagnosis.rules import RULES
 from grposcope.runs.run import Run
 
@@ -27,12 +27,19 @@ def diagnose(run: Run, level: float = LEVEL) -> tuple[Finding, ...]:
     """
     quantities = Quantities(run)
     rules = list(dict.fromkeys(RULES.values()))
-    results = [rule.check(quantities) for rule in rules]
+    results = [_result(rule, quantities) for rule in rules]
     tests = [math.nan if rule.proof else result.p for rule, result in zip(rules, results, strict=True)]
     adjusted = [r.p if rule.proof else p for rule, r, p in zip(rules, results, holm(tests), strict=True)]
     findings = [_finding(*weighed, level) for weighed in zip(rules, results, adjusted, strict=True)]
     order = list(RULES)
     return tuple(sorted(findings, key=lambda finding: _place(finding, findings, order)))
+
+
+def _result(rule: Rule, quantities: Quantities) -> RuleResult:
+    try:
+        return rule.check(quantities)
+    except NotLoggedError as reason:
+        return cannot_tell(str(reason), reason.quantity)
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from grposcope.diagnosis.quantities import Quantities
+from grposcope.timeseries.change import EARLY, LATE
 
 Status = Literal["ok", "flagged", "cannot tell"]
 
@@ -29,9 +30,19 @@ class Evidence:
     column: str = ""
 
 
+def early_level(name: str, value: float, se: float) -> Evidence:
+    """Evidence of the level of a column over the first part of a run, EARLY."""
+    return Evidence(f"{name}, first {EARLY[1]:.0%}", value, se, column=name)
+
+
+def late_level(name: str, value: float, se: float, limit: str = "") -> Evidence:
+    """Evidence of the level of a column over the last part of a run, LATE."""
+    return Evidence(f"{name}, last {1 - LATE[0]:.0%}", value, se, limit, name)
+
+
 @dataclass(frozen=True)
 class RuleResult:
-    """What one rule returns for one run.
+    """Result of one rule for one run.
 
     p: p-value of "there is no such failure"; 0 where the record proves the failure, NaN where nothing was tested.
     because: the reason as a clause with numbers. onset: step at which the failure begins, None if not known.
@@ -53,6 +64,13 @@ class RuleResult:
 def cannot_tell(because: str, *missing: str) -> RuleResult:
     """The result of a rule that could test nothing, with the quantities that it would have needed."""
     return RuleResult(math.nan, because, missing=missing)
+
+
+def least_of(tests: Sequence[RuleResult]) -> RuleResult:
+    """The test with the least p-value, times the number of tests, and without an onset where that is 0.5 or more."""
+    least = min(tests, key=lambda test: test.p)
+    p = min(1.0, least.p * len(tests))
+    return replace(least, p=p, onset=least.onset if p < 0.5 else None)
 
 
 def moved(change: float) -> str:
@@ -85,7 +103,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is found for one rule, weighed together with all others.
+    """Finding of one rule, weighed together with all others.
 
     p: the rule's own p-value, NaN if nothing was tested. adjusted: p adjusted by Holm's method over the rules that
     tested something. confidence: 1 − adjusted for a flagged mode, NaN otherwise; at most a share 1 − confidence of the

@@ -33,6 +33,14 @@ _NOT_SCORES = ("length", "token", "trunc", "clip", "loss", "entropy", "kl", "tim
 _SCORES = ("pass@1", "accuracy", "acc", "mean@", "reward", "score", "pass1", "success", "maj@")
 
 
+class NotLoggedError(Exception):
+    """A quantity without which a rule cannot tell is not logged, or on too few rows; the message is a clause."""
+
+    def __init__(self, quantity: str, reason: str):
+        super().__init__(reason)
+        self.quantity = quantity
+
+
 @dataclass(frozen=True)
 class MetricSeries:
     """Finite values (n,) of one metric and their steps (n,); name: the column's name, as in `runs.metrics`."""
@@ -50,21 +58,25 @@ class MetricSeries:
         return change.fit(self.values)
 
     @cached_property
-    def logs(self) -> Array | None:
+    def logs(self) -> MetricSeries | None:
         """Logarithms, for quantities whose noise is a factor; None if more than 5 % of the values are ≤ 0."""
         positive = self.values > 0
         if positive.sum() < max(0.95 * len(self), SHORT):
             return None
-        return np.log(self.values[positive])
+        return MetricSeries(self.name, self.steps[positive], np.log(self.values[positive]))
 
     def level(self, span: levels.Span, above: float = 0.0) -> Contrast:
         """Mean over a part of the run, minus the constant `above`."""
         return levels.level(self.values, span, above)
 
+    def change(self, first: levels.Span, last: levels.Span, ratio: float = 1.0, minus: float = 0.0) -> Contrast:
+        """Mean over the part `last` less `ratio` × the mean over the part `first`, less a constant."""
+        return levels.change(self.values, first, last, ratio, minus)
+
     def geometric_mean(self, span: levels.Span) -> tuple[float, float]:
         """Geometric mean over a part of the run and its standard error; the series must have logarithms."""
         assert self.logs is not None
-        level = levels.level(self.logs, span)
+        level = self.logs.level(span)
         value = math.exp(level.value)
         return value, value * level.se
 
@@ -105,6 +117,13 @@ class Quantities:
                 return series
         return None
 
+    def require(self, quantity: str, least: int = LEAST) -> MetricSeries:
+        """The series that `get` returns; NotLoggedError where there is none."""
+        series = self.get(quantity, least)
+        if series is None:
+            raise NotLoggedError(quantity, self.absence(quantity, least))
+        return series
+
     def absence(self, quantity: str, least: int = LEAST) -> str:
         """Why `get` returned None, as a clause."""
         names = metrics.VARIANTS.get(quantity, (quantity,))
@@ -115,26 +134,22 @@ class Quantities:
     def components(self, kind: str = "component") -> dict[str, MetricSeries]:
         """Reward components (or their spreads, kind="component_std") of at least SHORT rows, by bare name."""
         names = [name for name in self.run.table if name.startswith(kind + "/")]
-        series = {name.partition("/")[2]: self.column(name) for name in names}
-        return {name: one for name, one in series.items() if one is not None and len(one) >= SHORT}
+        columns = {name.partition("/")[2]: self.column(name) for name in names}
+        return {name: series for name, series in columns.items() if series is not None and len(series) >= SHORT}
 
     @cached_property
     def heldout(self) -> MetricSeries | None:
         """The held-out score that was evaluated most often, accuracy before reward; None if there are too few."""
-        best: tuple[int, int, str] | None = None
+        candidates = []
         for metric in self.run.evaluations.metrics:
-            low = metric.lower()
-            if any(part in low for part in _NOT_SCORES):
+            name, rows = metric.lower(), self.run.evaluations.of(metric)
+            finite = np.isfinite(rows.value)
+            if finite.sum() < EVALUATIONS or any(part in name for part in _NOT_SCORES):
                 continue
-            rank = next((i for i, part in enumerate(_SCORES) if part in low), len(_SCORES))
-            count = int(np.isfinite(self.run.evaluations.of(metric).value).sum())
-            if count >= EVALUATIONS and (best is None or (rank, -count, metric) < best):
-                best = (rank, -count, metric)
-        if best is None:
-            return None
-        rows = self.run.evaluations.of(best[2])
-        finite = np.isfinite(rows.value)
-        return MetricSeries(best[2], rows.step[finite].astype(np.float64), rows.value[finite])
+            series = MetricSeries(metric, rows.step[finite].astype(np.float64), rows.value[finite])
+            rank = next((i for i, part in enumerate(_SCORES) if part in name), len(_SCORES))
+            candidates.append(((rank, -len(series), metric), series))
+        return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
 
     @cached_property
     def group_size(self) -> int | None:

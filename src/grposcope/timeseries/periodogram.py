@@ -187,6 +187,5 @@ def _size(part: Array, design: Design, cycles: float, gamma: float) -> tuple[flo
     own = waves - design.x @ (design.x.T @ waves)
     weights = np.linalg.lstsq(own, rest, rcond=None)[0]
     left = rest - own @ weights
-    return float(np.hypot(*weights)) * math.exp(min(gamma, 0.0)), float(
-        1 - (left @ left) / max(float(rest @ rest), 1e-300)
-    )
+    amplitude = float(np.hypot(*weights)) * math.exp(min(gamma, 0.0))
+    return amplitude, 1 - float(left @ left) / max(float(rest @ rest), 1e-300)

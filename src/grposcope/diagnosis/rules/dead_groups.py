@@ -5,7 +5,9 @@ At success rate p a group of G rollouts is dead with probability p^G + (1 − p)
 
 from __future__ import annotations
 
-from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell
+from dataclasses import replace
+
+from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell, late_level, least_of
 from grposcope.diagnosis.group_signal import signal
 from grposcope.diagnosis.quantities import SHORT, MetricSeries, Quantities
 from grposcope.timeseries.change import EARLY, LATE
@@ -43,32 +45,33 @@ def _check(quantities: Quantities, solved: bool) -> RuleResult:
     from_the_start = not solved and early.value > 0
     if from_the_start and p < 0.5:
         because += ", and so from the start"
-    evidence = _levels(dead, reward)
-    if (of_groups := signal(quantities.run)) is not None:
-        evidence += of_groups.evidence()
+    of_groups = signal(quantities.run)
+    evidence = (*_levels(dead, reward), *(of_groups.evidence() if of_groups is not None else ()))
     onset = None if p >= 0.5 else int(dead.steps[0]) if from_the_start else dead.first_above(DEAD)
-    return RuleResult(p, because, tuple(evidence), onset)
+    return RuleResult(p, because, evidence, onset)
 
 
 def _from_bounds(quantities: Quantities, dead: MetricSeries | None, reward: MetricSeries, solved: bool) -> RuleResult:
     """Result from a lower bound of the share of dead groups, or, for 0/1 rewards, from what is left to gain."""
     at_ceiling, place = _place(quantities, reward)
-    tests: list[tuple[float, str, int | None]] = []
+    tests: list[RuleResult] = []
+    evidence = _levels(dead, reward)
     if dead is not None:
         late = dead.level(LATE, DEAD)
         because = f"at least {late.value + DEAD:.0%} of groups have equal rewards, at a {place}"
-        tests.append((late.p_up if at_ceiling == solved else 1.0, because, dead.first_above(DEAD)))
+        p = late.p_up if at_ceiling == solved else 1.0
+        tests.append(RuleResult(p, because, evidence, dead.first_above(DEAD), missing=("dead_fraction",)))
     if solved and quantities.binary_rewards:
         top = reward.level(LATE, 1 - LEFT)
         because = f"at most {LEFT - top.value:.1%} of rollouts have anything to gain, at a {place}"
-        tests.append((top.p_up, because, reward.first_above(1 - LEFT)))
+        onset = reward.first_above(1 - LEFT)
+        tests.append(RuleResult(top.p_up, because, evidence, onset, missing=("dead_fraction",)))
     if not tests:
         return cannot_tell("the log does not say which groups were dead", "dead_fraction")
-    p, because, onset = min(tests, key=lambda test: test[0])
-    p = min(1.0, p * len(tests))
-    if p >= 0.5:
-        because, onset = "this log gives only a lower bound of the share of dead groups", None
-    return RuleResult(p, because, tuple(_levels(dead, reward)), onset, missing=("dead_fraction",))
+    result = least_of(tests)
+    if result.p < 0.5:
+        return result
+    return replace(result, because="this log gives only a lower bound of the share of dead groups")
 
 
 def _place(quantities: Quantities, reward: MetricSeries) -> tuple[bool, str]:
@@ -80,10 +83,14 @@ def _place(quantities: Quantities, reward: MetricSeries) -> tuple[bool, str]:
     return share > SOLVED, f"reward of {level:.3g}, where {ends[1]:.3g} is the most"
 
 
-def _levels(dead: MetricSeries | None, reward: MetricSeries) -> list[Evidence]:
-    limits = [(dead, f"limit {DEAD:g}"), (reward, "")]
-    late = [(series.name, series.level(LATE), limit) for series, limit in limits if series is not None]
-    return [Evidence(f"{name}, last {1 - LATE[0]:.0%}", t.value, t.se, limit, name) for name, t, limit in late]
+def _levels(dead: MetricSeries | None, reward: MetricSeries) -> tuple[Evidence, ...]:
+    """Evidence of the late share of dead groups, where it is known, and of the late reward."""
+    paid = reward.level(LATE)
+    evidence = late_level(reward.name, paid.value, paid.se)
+    if dead is None:
+        return (evidence,)
+    share = dead.level(LATE)
+    return late_level(dead.name, share.value, share.se, f"limit {DEAD:g}"), evidence
 
 
 SOURCE = "theory: advantage degeneracy, P(dead) = p^G + (1 − p)^G"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell
+from grposcope.diagnosis.findings import Rule, RuleResult, cannot_tell, early_level, late_level
 from grposcope.diagnosis.quantities import SHORT, Quantities
-from grposcope.timeseries import level as levels
 from grposcope.timeseries.change import EARLY, LATE
 
 COLLAPSED = 0.2
@@ -18,21 +17,15 @@ EXPLODED = 3.0
 
 def check(quantities: Quantities) -> RuleResult:
     """Late geometric mean below COLLAPSED × or above EXPLODED × the early one."""
-    entropy = quantities.get("entropy", SHORT)
-    if entropy is None:
-        return cannot_tell(quantities.absence("entropy", SHORT), "entropy")
+    entropy = quantities.require("entropy", SHORT)
     if entropy.logs is None:
         because = "the entropy is not positive, so it is that of a continuous policy or a term of the loss"
         return cannot_tell(because, "entropy")
     early, late = entropy.geometric_mean(EARLY), entropy.geometric_mean(LATE)
-    low = levels.change(entropy.logs, EARLY, LATE, minus=math.log(COLLAPSED)).p_down
-    high = levels.change(entropy.logs, EARLY, LATE, minus=math.log(EXPLODED)).p_up
-    evidence = (
-        Evidence(f"{entropy.name}, first {EARLY[1]:.0%}", *early, column=entropy.name),
-        Evidence(
-            f"{entropy.name}, last {1 - LATE[0]:.0%}", *late, f"collapsed below {COLLAPSED:g} × early", entropy.name
-        ),
-    )
+    low = entropy.logs.change(EARLY, LATE, minus=math.log(COLLAPSED)).p_down
+    high = entropy.logs.change(EARLY, LATE, minus=math.log(EXPLODED)).p_up
+    limit = f"collapsed below {COLLAPSED:g} × early"
+    evidence = (early_level(entropy.name, *early), late_level(entropy.name, *late, limit))
     because = f"the entropy went from {early[0]:.3g} to {late[0]:.3g} nats"
     if high < low:
         return RuleResult(

@@ -9,8 +9,7 @@ from scipy.ndimage import median_filter
 from scipy.special import betainc, stdtr
 
 from grposcope.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, cannot_tell
-from grposcope.diagnosis.quantities import LEAST, Quantities
-from grposcope.timeseries import level as levels
+from grposcope.diagnosis.quantities import LEAST, MetricSeries, Quantities
 from grposcope.timeseries.change import EARLY, LATE
 from grposcope.timeseries.noise import Array
 
@@ -26,17 +25,15 @@ TAILS = 5
 
 def check(quantities: Quantities) -> RuleResult:
     """Spikes of the gradient norm above its running median, or a late norm above GROWN × the early one."""
-    norm = quantities.get("grad_norm")
-    if norm is None:
-        return cannot_tell(quantities.absence("grad_norm"), "grad_norm")
+    norm = quantities.require("grad_norm")
     positive = norm.values > 0
     if positive.sum() < LEAST:
         return cannot_tell("the gradient norm is 0 on nearly all rows")
     p, multiples, rows = _spikes(norm.values[positive])
     steps = norm.steps[positive][rows]
-    logs = np.log(norm.values[positive])
-    early, late = (math.exp(levels.level(logs, span).value) for span in (EARLY, LATE))
-    growth = levels.change(logs, EARLY, LATE, minus=math.log(GROWN))
+    logs = MetricSeries(norm.name, norm.steps[positive], np.log(norm.values[positive]))
+    early, late = (math.exp(logs.level(span).value) for span in (EARLY, LATE))
+    growth = logs.change(EARLY, LATE, minus=math.log(GROWN))
     window = quantities.run.window
     limit = f"each row is the mean of {window} steps, which damps spikes" if window > 1 else f"counts from {SPIKE:g} ×"
     largest = float(multiples[0]) if len(multiples) else 1.0

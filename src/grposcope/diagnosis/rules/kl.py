@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell
+from grposcope.diagnosis.findings import Evidence, Rule, RuleResult
 from grposcope.diagnosis.quantities import SHORT, Quantities
-from grposcope.timeseries import level as levels
 
 FAR, VERY_FAR = 0.5, 3.0
 """Nats of KL per token: far if it also grows steeply, and very far however it got there."""
@@ -20,18 +19,16 @@ HALF, TAIL = (0.0, 0.5), (0.9, 1.0)
 
 def check(quantities: Quantities) -> RuleResult:
     """The last tenth above FAR and above STEEP × the first half, or above VERY_FAR."""
-    kl = quantities.get("kl", SHORT)
-    if kl is None:
-        return cannot_tell(quantities.absence("kl", SHORT), "kl")
+    kl = quantities.require("kl", SHORT)
     if kl.logs is not None:
         early, late = kl.geometric_mean(HALF), kl.geometric_mean(TAIL)
-        far, very_far = (levels.level(kl.logs, TAIL, math.log(limit)).p_up for limit in (FAR, VERY_FAR))
-        steep = levels.change(kl.logs, HALF, TAIL, minus=math.log(STEEP)).p_up
+        far, very_far = (kl.logs.level(TAIL, math.log(limit)).p_up for limit in (FAR, VERY_FAR))
+        steep = kl.logs.change(HALF, TAIL, minus=math.log(STEEP)).p_up
     else:
         first, last = kl.level(HALF), kl.level(TAIL)
         early, late = (first.value, first.se), (last.value, last.se)
         far, very_far = (kl.level(TAIL, limit).p_up for limit in (FAR, VERY_FAR))
-        steep = levels.change(kl.values, HALF, TAIL, STEEP).p_up
+        steep = kl.change(HALF, TAIL, STEEP).p_up
     p = min(1.0, 2 * min(max(far, steep), very_far))
     evidence = (
         Evidence(f"{kl.name}, first half", *early, column=kl.name),

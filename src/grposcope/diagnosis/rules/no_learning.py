@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell
 from grposcope.diagnosis.quantities import Quantities
-from grposcope.timeseries import level as levels
 from grposcope.timeseries.change import EARLY
 
 STILL = 0.1
@@ -16,16 +15,14 @@ RISES = 0.01
 
 def check(quantities: Quantities) -> RuleResult:
     """No fifth of the run differs from the beginning by STILL of the reward's range, nor is there a clear rise."""
-    reward = quantities.get("reward")
-    if reward is None:
-        return cannot_tell(quantities.absence("reward"), "reward")
+    reward = quantities.require("reward")
     margin = quantities.reward_margin(STILL)
     if margin is None:
         return cannot_tell("the range of the reward is not known", "reward_std")
     p, most = 0.0, 0.0
     for first in (0.2, 0.4, 0.6, 0.8):
         fifth = (first, first + 0.2)
-        up, down = (levels.change(reward.values, EARLY, fifth, minus=d) for d in (margin, -margin))
+        up, down = (reward.change(EARLY, fifth, minus=d) for d in (margin, -margin))
         p, most = max(p, up.p_down, down.p_up), max(most, abs(up.value + margin))
     limit = f"counts from {margin:.3g}"
     evidence = (

@@ -24,9 +24,7 @@ SURE = 0.01
 
 def check(quantities: Quantities) -> RuleResult:
     """Swings of the reward that last; their mode is "growing oscillation" where they surely grow."""
-    reward = quantities.get("reward")
-    if reward is None:
-        return cannot_tell(quantities.absence("reward"), "reward")
+    reward = quantities.require("reward")
     sinusoid, any_shape = periodogram.oscillation(reward.values), spectral_peak.oscillation(reward.values)
     if sinusoid is None or any_shape is None:
         return cannot_tell("the reward is constant or its rows are too few to show an oscillation")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grposcope.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, cannot_tell, moved
+from grposcope.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, moved
 from grposcope.diagnosis.quantities import Quantities
 
 MIDDLE = (0.4, 0.6)
@@ -11,9 +11,7 @@ MIDDLE = (0.4, 0.6)
 
 def check(quantities: Quantities) -> RuleResult:
     """The lesser of two one-sided p-values of a fall, doubled."""
-    reward = quantities.get("reward")
-    if reward is None:
-        return cannot_tell(quantities.absence("reward"), "reward")
+    reward = quantities.require("reward")
     whole, lately = reward.curve.change(), reward.curve.change(MIDDLE)
     worse = min((whole, lately), key=lambda test: test.p_down)
     p = min(1.0, 2 * worse.p_down)

@@ -8,11 +8,12 @@ number.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import stdtr
 
-from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell, moved
+from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell, least_of, moved
 from grposcope.diagnosis.quantities import EVALUATIONS, LEAST, MetricSeries, Quantities
 from grposcope.timeseries.change import EARLY, fit
 from grposcope.timeseries.noise import Array, Contrast
@@ -26,15 +27,10 @@ EXACT = 1e-3
 FULL = 0.8
 """A score in [0, 1] that begins above this has no room to follow."""
 
-Test = tuple[float, str, tuple[Evidence, ...], int | None]
-"""p-value, reason, evidence, onset."""
-
 
 def check(quantities: Quantities) -> RuleResult:
     """Training reward rises while the held-out score, a component or the task reward does not."""
-    reward = quantities.get("reward")
-    if reward is None:
-        return cannot_tell(quantities.absence("reward"), "reward")
+    reward = quantities.require("reward")
     tests = [
         *_against_heldout(quantities, reward),
         *_against_unweighted(quantities, reward),
@@ -46,17 +42,15 @@ def check(quantities: Quantities) -> RuleResult:
         return cannot_tell(f"too few held-out evaluations to tell a trend: {EVALUATIONS} are needed", *missing)
     if not tests:
         return cannot_tell("reward hacking cannot be seen in the training reward, and nothing else is logged", *missing)
-    p, because, evidence, onset = min(tests, key=lambda test: test[0])
-    p = min(1.0, p * len(tests))
-    return RuleResult(p, because, evidence, onset if p < 0.5 else None, missing=missing)
+    return replace(least_of(tests), missing=missing)
 
 
-def _against_heldout(quantities: Quantities, reward: MetricSeries) -> list[Test]:
+def _against_heldout(quantities: Quantities, reward: MetricSeries) -> list[RuleResult]:
     """The held-out score falls, or gains too little on the same scale: over the whole run, and over its second half."""
     held = quantities.heldout
     if held is None:
         return []
-    tests: list[Test] = []
+    tests: list[RuleResult] = []
     begin, span = reward.steps[0], reward.steps[-1] - reward.steps[0]
     for part, share in (("whole run", 0.0), ("second half", 0.5)):
         inside, rows = held.steps >= begin + share * span, reward.steps >= begin + share * span
@@ -69,12 +63,12 @@ def _against_heldout(quantities: Quantities, reward: MetricSeries) -> list[Test]
         )
         because = f"the reward {moved(trained.value)} and held-out {held.name} {moved(scored.value)} over the {part}"
         onset = _best_evaluation(held)
-        tests.append((max(trained.p_up, scored.p_down), because, evidence, onset))
+        tests.append(RuleResult(max(trained.p_up, scored.p_down), because, evidence, onset))
         if _same_scale(reward, held):
             lag = scored.value - FOLLOWS * trained.value
             error = math.hypot(scored.se, FOLLOWS * trained.se)
             behind = float(stdtr(int(inside.sum()) - 2, lag / error)) if error > 0 else float(lag >= 0)
-            tests.append((max(trained.p_up, behind), because, evidence, onset))
+            tests.append(RuleResult(max(trained.p_up, behind), because, evidence, onset))
     return tests
 
 
@@ -92,8 +86,8 @@ def _trend(values: Array) -> Contrast:
 
 def _same_scale(reward: MetricSeries, score: MetricSeries) -> bool:
     """Whether both lie in [0, 1] or have one name."""
-    both = (reward, score)
-    return all(one.values.min() >= 0 and one.values.max() <= 1 for one in both) or reward.name == score.name
+    both = np.concatenate([reward.values, score.values])
+    return (both.min() >= 0 and both.max() <= 1) or reward.name == score.name
 
 
 def _best_evaluation(held: MetricSeries) -> int:
@@ -102,9 +96,9 @@ def _best_evaluation(held: MetricSeries) -> int:
     return int(held.steps[int(np.argmax(smooth))])
 
 
-def _against_unweighted(quantities: Quantities, reward: MetricSeries) -> list[Test]:
+def _against_unweighted(quantities: Quantities, reward: MetricSeries) -> list[RuleResult]:
     """A component that is logged and not trained on gains too little: often it is the score that is really meant."""
-    tests: list[Test] = []
+    tests: list[RuleResult] = []
     for name, series in unweighted(quantities, reward).items():
         if not _same_scale(reward, series) or series.level(EARLY).value > FULL:
             continue
@@ -120,7 +114,7 @@ def _against_unweighted(quantities: Quantities, reward: MetricSeries) -> list[Te
         only = "only " if 0 < scored.value < FOLLOWS * trained.value else ""
         score = moved(scored.value).replace("rose by ", f"rose by {only}")
         because = f"the reward {moved(trained.value)} while {name}, which is logged but has no weight in it, {score}"
-        tests.append((max(trained.p_up, behind.p_down), because, evidence, reward.onset()))
+        tests.append(RuleResult(max(trained.p_up, behind.p_down), because, evidence, reward.onset()))
     return tests
 
 
@@ -150,7 +144,7 @@ def unweighted(quantities: Quantities, reward: MetricSeries) -> dict[str, Metric
     return {name: series for (name, series), effect in zip(parts.items(), effects, strict=True) if effect <= near}
 
 
-def _against_components(quantities: Quantities, reward: MetricSeries) -> list[Test]:
+def _against_components(quantities: Quantities, reward: MetricSeries) -> list[RuleResult]:
     """A component that has weight in the reward falls while the reward rises."""
     without_weight = unweighted(quantities, reward)
     parts = {
@@ -161,7 +155,7 @@ def _against_components(quantities: Quantities, reward: MetricSeries) -> list[Te
     if len(parts) < 2:
         return []
     total = reward.curve.change()
-    tests: list[Test] = []
+    tests: list[RuleResult] = []
     for name, series in parts.items():
         part = series.curve.change()
         evidence = (
@@ -169,11 +163,12 @@ def _against_components(quantities: Quantities, reward: MetricSeries) -> list[Te
             Evidence(f"change of component {name}", part.value, part.se, "should not fall", series.name),
         )
         because = f"the reward {moved(total.value)} while its component {name} {moved(part.value)}"
-        tests.append((max(total.p_up, part.p_down), because, evidence, series.onset() if part.p_down < 0.01 else None))
+        onset = series.onset() if part.p_down < 0.01 else None
+        tests.append(RuleResult(max(total.p_up, part.p_down), because, evidence, onset))
     return tests
 
 
-def _against_task_reward(quantities: Quantities) -> list[Test]:
+def _against_task_reward(quantities: Quantities) -> list[RuleResult]:
     """The task reward falls while the reward after its KL penalty, which is what is trained on, rises."""
     task, trained = quantities.column("reward"), quantities.column("reward_after_kl")
     if task is None or trained is None or min(len(task), len(trained)) < LEAST:
@@ -187,7 +182,7 @@ def _against_task_reward(quantities: Quantities) -> list[Test]:
     )
     because = f"the task reward {moved(before.value)} while the reward after its KL penalty {moved(after.value)}"
     onset = task.onset() if before.p_down < 0.01 else None
-    return [(max(before.p_down, after.p_up), because, evidence, onset)]
+    return [RuleResult(max(before.p_down, after.p_up), because, evidence, onset)]
 
 
 RULE = Rule(

@@ -18,9 +18,7 @@ NO_GRADIENT = 0.9
 
 def check(quantities: Quantities) -> RuleResult:
     """A loss near 0 together with late gradients that are exactly 0."""
-    loss, norm = quantities.get("loss", SHORT), quantities.get("grad_norm", SHORT)
-    if loss is None:
-        return cannot_tell(quantities.absence("loss", SHORT), "loss")
+    loss, norm = quantities.require("loss", SHORT), quantities.get("grad_norm", SHORT)
     middle = float(np.median(np.abs(loss.values)))
     size = Evidence("median |loss|", middle, limit=f"zero below {NEAR_ZERO:g}", column=loss.name)
     if middle >= NEAR_ZERO:
