@@ -25,7 +25,6 @@ def curve(model: str, **values: float) -> np.ndarray:
     """The true curve, through the model's shape with times in steps."""
     chosen, span = MODELS[model], T[-1] - T[0]
     psi = [math.log(values[n] / (span if n in chosen.timed else 1.0)) for n in chosen.names]
-    assert chosen.shape is not None
     f = chosen.shape(np.array([psi]), (T - T[0]) / span)[0][0]
     return values["start"] + (values["plateau"] - values["start"]) * f
 

@@ -1,4 +1,4 @@
-"""What is wrong with a run, since when, how sure that is, and what to do: one rule per failure mode."""
+"""Diagnosis of a run: what is wrong, since when, how sure that is, and what to do; one rule per failure mode."""
 
 from grposcope.diagnosis.diagnose import diagnose
 from grposcope.diagnosis.findings import Evidence, Finding, Rule

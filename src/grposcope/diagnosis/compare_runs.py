@@ -28,7 +28,7 @@ COMPARED = (
 
 @dataclass(frozen=True)
 class MetricDifference:
-    """How the second run differs from the first in a metric.
+    """Difference of the second run from the first in one metric.
 
     difference, se: mean over the last fifth of the common steps and its standard error. p, adjusted: of no divergence,
     before and after Holm's method. step: where the runs diverge, with the 95 % interval [low, high].
@@ -60,8 +60,8 @@ def differences(first: Run, second: Run) -> list[MetricDifference]:
             f"{first.meta.source} and {second.meta.source} share {len(steps)} steps and no metric on {LEAST} of them; "
             "compare runs that log the same metrics at the same steps"
         )
-    adjusted = holm([one.p for one in measured])
-    return [replace(one, adjusted=p) for one, p in zip(measured, adjusted, strict=True)]
+    adjusted = holm([metric.p for metric in measured])
+    return [replace(metric, adjusted=p) for metric, p in zip(measured, adjusted, strict=True)]
 
 
 def _measure(name: str, steps: Array, difference: Array) -> MetricDifference:

@@ -58,7 +58,7 @@ class Simulation:
 
 @dataclass(frozen=True)
 class Settings:
-    """How the runs of one call learn; see `Bandit.simulate`."""
+    """Settings that the runs of one call share; see `Bandit.simulate`."""
 
     group: int | None
     advantage: str

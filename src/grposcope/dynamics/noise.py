@@ -1,4 +1,4 @@
-"""What sampling noise does to the oscillator: stationary covariance, autocovariance and spectrum.
+"""Sampling noise in the oscillator: stationary covariance, autocovariance and spectrum.
 
 Derivation of this project; no publication.
 
@@ -71,7 +71,7 @@ def power_spectrum(
     one_cycle = refresh.cycle_map(lr, momentum, curvature, interval)
     if not float(refresh.spectral_radius(lr, momentum, curvature, interval)) < 1:
         return np.full(turns.shape, math.nan)
-    (a, b), (_, d) = one_cycle
+    (a, b), (c, d) = one_cycle
     entry = input_vector(lr, momentum, interval)
-    determinant = (turns - a) * (turns - d) - b * one_cycle[1, 0]
+    determinant = (turns - a) * (turns - d) - b * c
     return noise_variance * np.abs(((turns - d) * entry[0] + b * entry[1]) / determinant) ** 2

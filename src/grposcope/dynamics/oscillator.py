@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -76,16 +75,6 @@ class Oscillator:
     def damping_ratio(self) -> float:
         """ζ = c / (2√(mk)): above 1 overdamped, below 1 oscillatory, below 0 unstable; ∞ without mass."""
         return self.damping / (2 * math.sqrt(self.mass * self.stiffness)) if self.mass else math.inf
-
-    @property
-    def regime(self) -> Literal["overdamped", "critical", "oscillatory", "unstable"]:
-        """Regime of the solution by ζ; critical only where ζ is 1 to the last digits."""
-        ratio = self.damping_ratio
-        if ratio < 0:
-            return "unstable"
-        if abs(ratio - 1) < 1e-12:
-            return "critical"
-        return "overdamped" if ratio > 1 else "oscillatory"
 
     @property
     def time_constant(self) -> float:

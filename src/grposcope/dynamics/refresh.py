@@ -37,7 +37,7 @@ Ratio = Literal["none", "unclipped", "clipped"]
 
 @dataclass(frozen=True)
 class Margin:
-    """How far an update rule is from instability.
+    """Distance of an update rule from instability.
 
     radius: largest |multiplier| of one cycle of `interval` steps. threshold: the largest stable
     interval, ∞ without lag, 0 if none is, NaN with a clip. share: interval/threshold. onset: the
@@ -117,7 +117,7 @@ def naive_threshold(lr: float, momentum: float, curvature: float) -> float:
 
 
 def margin(lr: float, momentum: float, curvature: float, interval: int, ratio: Ratio = "none") -> Margin:
-    """Where `interval` stands: radius, largest stable interval, onset and period of oscillation."""
+    """Margin of `interval`: radius, largest stable interval, onset and period of oscillation."""
     check_optimizer(lr, momentum, curvature)
     if not (math.isfinite(interval) and interval >= 1 and int(interval) == interval):
         raise UserError(f"interval {interval} must be a whole number of optimiser steps, at least 1")

@@ -61,7 +61,7 @@ def effective_step(optimizer: str, lr: float, momentum: float, rms_gradient: flo
 
 @dataclass(frozen=True)
 class UpdateRule:
-    """How a run updates its weights.
+    """Update rule of a run.
 
     lr: mean over the run. momentum: β of SGD, or β₁ of Adam. interval: optimizer steps N on each batch of rollouts.
     optimizer: its recorded name. rms_gradient: √v̂, NaN where it is not needed or not known. step: effective step η,

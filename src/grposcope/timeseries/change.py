@@ -4,7 +4,7 @@ Method of this project; no publication.
 
 The mean curve is continuous and linear between a few knots, close together early on, where training changes
 most; the noise is that of `noise`. A comparison is a linear function of the curve: late − early (did it
-rise?), late − ρ early (did it fall below the share ρ?), late − c (is it above c?). RewardCurve longer than BLOCKS rows
+rise?), late − ρ early (did it fall below the share ρ?), late − c (is it above c?). Series longer than BLOCKS rows
 are averaged in blocks first, which loses nothing that happens slowly, and keeps time linear in rows.
 
 A collapse may be abrupt or take a few rows, and a curve that cannot bend as fast would take it for wandering. Where a
@@ -129,7 +129,7 @@ class Onset:
 
 
 def onset(y: Array) -> Onset:
-    """Where the change of y begins: the first row of a shift from one level to another, of any duration."""
+    """Row where the change of y begins: the first of a shift from one level to another, of any duration."""
     averaged = block_means(np.asarray(y, np.float64), 128)
     n = len(averaged)
     library = _onsets(n)

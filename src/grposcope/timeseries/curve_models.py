@@ -33,12 +33,17 @@ class Model:
     """
 
     name: str
-    shape: Shape | None
+    shape: Shape
     names: tuple[str, ...] = ()
     timed: tuple[str, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     starts: tuple[tuple[float, ...], ...] = ()
+
+
+def constant(psi: Array, s: Array) -> tuple[Array, Array]:
+    """f = 0."""
+    return np.zeros((len(psi), len(s))), np.zeros((len(psi), 0, len(s)))
 
 
 def exponential(psi: Array, s: Array) -> tuple[Array, Array]:
@@ -109,7 +114,7 @@ def _slope_series(fast: Array, z: Array) -> Array:
 
 
 MODELS: dict[str, Model] = {
-    "constant": Model("constant", None),
+    "constant": Model("constant", constant),
     "exponential": Model("exponential", exponential, ("time_constant",), ("time_constant",), (0.005,), (10.0,),
                          ((0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 4.0),)),
     "inertial": Model("inertial", inertial, ("time_constant", "damping_ratio"), ("time_constant",), (0.005, 0.1),

@@ -62,19 +62,15 @@ class Fit:
         """The curve at any steps from the first on."""
         s = np.maximum((np.asarray(steps, dtype=float) - self.first) / self.span, 0.0)
         start = self.parameters["start"].value
-        shape = MODELS[self.model].shape
-        if shape is None:
-            return np.full(s.shape, start)
-        f, _ = shape(np.array([self.psi]), s.reshape(-1))
+        f, _ = MODELS[self.model].shape(np.array([self.psi]), s.reshape(-1))
         return np.asarray(start + (self.parameters["plateau"].value - start) * f[0].reshape(s.shape))
 
     def reaches(self, share: float = 0.95) -> float:
-        """The step at which the curve has covered `share` of the way to its plateau for the last time left of it."""
-        shape = MODELS[self.model].shape
-        if shape is None:
+        """Step from which on the curve has covered `share` of the way to its plateau; ∞ if it never has."""
+        if self.model == "constant":
             return self.first
         s = np.geomspace(1e-4, 1e3, 20000)
-        f, _ = shape(np.array([self.psi]), s)
+        f, _ = MODELS[self.model].shape(np.array([self.psi]), s)
         short = np.flatnonzero(f[0] < share)
         if len(short) == len(s):
             return math.inf
@@ -88,10 +84,11 @@ def fit(steps: ArrayLike, reward: ArrayLike, model: str = "inertial") -> Fit:
 
 def fit_series(series: RewardCurve, model: str) -> Fit:
     """Fit a checked curve."""
-    chosen = named(model)
-    s, y = _share(series), series.reward
-    if chosen.shape is None or series.constant:
-        return _constant(series, model)
+    if model not in MODELS:
+        raise UserError(f"unknown model {model!r}; use one of {', '.join(MODELS)}")
+    if model == "constant" or series.constant:
+        return _constant(series)
+    chosen, s, y = MODELS[model], series.share, series.reward
     scale = max(robust_spread(np.diff(y)) / math.sqrt(2), 1e-3 * float(y.std()))
     best = solve(chosen, s, y, _starts(chosen, s, y, scale), scale, HUBER)
     return _describe(series, chosen, best.start, best.rise, best.psi, scale)
@@ -107,30 +104,18 @@ def noise_ceiling(steps: ArrayLike, reward: ArrayLike) -> Estimate:
     return Estimate(max(0.0, 1 - share), share * math.sqrt(3 / n), n)
 
 
-def named(model: str) -> Model:
-    """A model by its name."""
-    if model not in MODELS:
-        raise UserError(f"unknown model {model!r}; use one of {', '.join(MODELS)}")
-    return MODELS[model]
-
-
-def _share(series: RewardCurve) -> Array:
-    return np.asarray((series.steps - series.steps[0]) / (series.steps[-1] - series.steps[0]))
-
-
 def _starts(model: Model, s: Array, y: Array, scale: float) -> Array:
     """The best STARTS of the model's starting points ψ, by the loss of their projected fit to at most LOOK points."""
     stride = -(-len(s) // LOOK)
     s, y = s[::stride], y[::stride]
     points = np.log(np.array(list(itertools.product(*model.starts))))
-    assert model.shape is not None
     f, _ = model.shape(points, s)
     loss = huber_loss(y - line(project(f, y, np.ones_like(f)), f), scale, HUBER)
     return np.asarray(points[np.argsort(loss)[:STARTS]])
 
 
-def _constant(series: RewardCurve, model: str) -> Fit:
-    """A level; also what every model is where nothing varies."""
+def _constant(series: RewardCurve) -> Fit:
+    """Fit of a level; for rewards that do not vary it stands for every model."""
     y = series.reward
     flag = "constant reward: nothing to fit" if series.constant else ""
     residual, n, spread = y - y.mean(), len(y), float(y.std())
@@ -142,8 +127,7 @@ def _constant(series: RewardCurve, model: str) -> Fit:
 
 
 def _describe(series: RewardCurve, model: Model, start: float, rise: float, psi: Array, scale: float) -> Fit:
-    assert model.shape is not None
-    s, y, n = _share(series), series.reward, len(series.reward)
+    s, y, n = series.share, series.reward, len(series.reward)
     f, slopes = (a[0] for a in model.shape(psi[None], s))
     residual = y - start - rise * f
     jacobian = np.column_stack([1 - f, f, *(rise * slopes)])  # start, plateau, ψ

@@ -1,4 +1,4 @@
-"""What a partial run will do next: mean, predictive interval, where it ends, and whether going on pays.
+"""Forecast of a partial run: mean, predictive interval, where it ends, and whether going on pays.
 
 The mean is that of `state_space`, a Bayesian average over levels that go on, wander, or rise ever more slowly, with
 the prior that training raises rewards. A band is the level's posterior, widened for what no member says, plus
@@ -83,10 +83,7 @@ def forecast(
     n, notes = len(series.reward), "; ".join(series.notes)
     if series.constant:
         return _repeated(series, later, coverage, notes)
-    believed = prior or state_space.Prior()
-    plain = without_spikes(series.reward, believed.window, believed.width)
-    model = state_space.posterior(series.steps, plain, series.spacing, believed)
-    spikes = series.reward - plain
+    model, spikes = _posterior(series, prior)
     member_mean, member_variance = model.ahead(later)
     mean = model.weight @ member_mean + spikes.mean()
     widen, late = WIDEN * math.sqrt(max(1.0, ENOUGH / n)), (later - model.origin) / model.span
@@ -111,10 +108,15 @@ def mean_path(series: RewardCurve, later: Array, prior: state_space.Prior | None
     """The mean of `forecast` at steps `later`, without its intervals."""
     if series.constant:
         return np.full(len(later), series.reward[0])
+    model, spikes = _posterior(series, prior)
+    return np.asarray(model.weight @ model.ahead(later)[0] + spikes.mean())
+
+
+def _posterior(series: RewardCurve, prior: state_space.Prior | None) -> tuple[state_space.Trend, Array]:
+    """Posterior over the levels of the rewards without their spikes, and the spikes (n,)."""
     believed = prior or state_space.Prior()
     plain = without_spikes(series.reward, believed.window, believed.width)
-    model = state_space.posterior(series.steps, plain, series.spacing, believed)
-    return np.asarray(model.weight @ model.ahead(later)[0] + (series.reward - plain).mean())
+    return state_space.posterior(series.steps, plain, series.spacing, believed), series.reward - plain
 
 
 def _repeated(series: RewardCurve, later: Array, coverage: float, notes: str) -> Forecast:
@@ -189,14 +191,12 @@ def _advice(low: float, high: float, matters: float) -> tuple[str, str]:
 
 
 def _plateau(series: RewardCurve) -> tuple[Estimate, float]:
-    """Value and step of the plateau from the saturating curve with the least residual, all of whose numbers are
-    identified."""
+    """Value and step of the plateau from the identified saturating curve with the least residual."""
     fits = [fit_series(series, name) for name in SATURATING]
     fits = [f for f in fits if not any(p.flag for p in f.parameters.values())]
     if not fits:
-        return Estimate(
-            math.nan, math.nan, len(series.reward), "cannot tell: no saturating curve is identified"
-        ), math.nan
+        reason = "cannot tell: no saturating curve is identified"
+        return Estimate(math.nan, math.nan, len(series.reward), reason), math.nan
     best = min(fits, key=lambda f: f.rmse)
     spread = float(np.std([f.parameters["plateau"].value for f in fits]))
     value = best.parameters["plateau"]

@@ -1,4 +1,4 @@
-"""Where a metric was over a part of the run: a fact that only measurement noise blurs.
+"""Level of a metric over a part of the run: a fact that only measurement noise blurs.
 
 Method of this project; no publication.
 

@@ -54,7 +54,7 @@ def phases(steps: ArrayLike, reward: ArrayLike) -> tuple[Phase, ...]:
                       (float(t[0]), float(t[0]))),)  # fmt: skip
     margin = max(4, n // 20)
     rows = np.unique(np.linspace(margin, n - 1 - margin, GRID).astype(int))
-    share = (t - t[0]) / (t[-1] - t[0])
+    share = curve.share
     columns = np.column_stack([np.ones(n), share, *(np.maximum(share - share[row], 0.0) for row in rows)])
     likelihood = _log_likelihoods(columns, y, _bends(rows, margin))
     best = max(likelihood, key=lambda bends: likelihood[bends] - (1 + len(bends)) * math.log(n))
@@ -115,7 +115,7 @@ def _slopes(columns: Array, y: Array, span: float) -> list[Estimate]:
 
 
 def _name(i: int, slopes: list[Estimate]) -> str:
-    """What a piece is, next to the steepest one."""
+    """Name of piece `i`, from its slope, the steepest one, and whether the curve rises before or after it."""
     slope = slopes[i]
     steepest = max(slopes, key=lambda s: abs(s.value))
     flat = abs(slope.value) < CLEAR * slope.se or abs(slope.value) < FLAT * abs(steepest.value)

@@ -34,6 +34,11 @@ class RewardCurve:
         return bool(np.ptp(self.reward) == 0)
 
     @property
+    def share(self) -> Array:
+        """Share of the run (n,) that has passed at each step, from 0 to 1."""
+        return np.asarray((self.steps - self.steps[0]) / (self.steps[-1] - self.steps[0]))
+
+    @property
     def spacing(self) -> float:
         """The usual distance between logged steps."""
         return float(np.median(np.diff(self.steps)))
@@ -115,8 +120,7 @@ def local_lines(curve: RewardCurve, bandwidth: float) -> tuple[Array, Array, Arr
 
     Weights are Gaussian, their standard deviation `bandwidth` a share of the run.
     """
-    share = (curve.steps - curve.steps[0]) / (curve.steps[-1] - curve.steps[0])
-    apart = share[None] - share[:, None]
+    apart = curve.share[None] - curve.share[:, None]
     weight = np.exp(-0.5 * (apart / bandwidth) ** 2)
     s0, s1, s2 = (np.sum(weight * apart**k, 1) for k in range(3))
     spread = s0 * s2 - s1**2

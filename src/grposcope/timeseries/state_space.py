@@ -1,4 +1,4 @@
-"""Where a noisy reward is and where it drifts: a Bayesian average over small state-space models.
+"""Level and drift of a noisy reward: a Bayesian average over small state-space models.
 
 Method of this project; no publication.
 
@@ -126,7 +126,7 @@ def posterior(steps: Array, reward: Array, spacing: float, prior: Prior) -> Tren
 
 
 def aged(share: Array | float) -> Any:
-    """How far the clock of the wandering moves from now, share 1, to a later share of the run."""
+    """Time that passes on the clock of the wandering from now, share 1, to a later share of the run."""
     return (share**AGE - 1) / AGE
 
 

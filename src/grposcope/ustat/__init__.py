@@ -1,4 +1,4 @@
-"""How noisy the policy gradient is, and how many rollouts per prompt to draw, from a Gram matrix of scores and rewards.
+"""Noise of the policy gradient, and how many rollouts per prompt to draw, from a Gram matrix of scores and rewards.
 
 moments     ζ₁, ζ₂, ‖g‖², Σ₁, Δ and V_p, unbiased, from one probe
 mse         the mean-squared error of each gradient estimator at any number of prompts and group size

@@ -65,7 +65,10 @@ def is_dead_ragged(rewards: NDArray[np.float64], offsets: NDArray[np.int64]) -> 
 
 
 def share(rewards: ArrayLike) -> Estimate:
-    """Observed share of dead groups with its standard error over groups."""
+    """Observed share of dead groups with its standard error over groups, from their sample variance (ddof 1).
+
+    NaN for the standard error of a single group, where `observed` has the binomial one.
+    """
     return Estimate.mean([float(dead) for dead in is_dead(rewards)])
 
 
@@ -158,7 +161,10 @@ def log_choose(n: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
 
 
 def observed(counts: Counts) -> Estimate:
-    """Observed share of dead groups with its binomial standard error; NaN without groups."""
+    """Observed share of dead groups with its binomial standard error (ddof 0); NaN without groups.
+
+    The standard error is defined for a single group too, and √((n−1)/n) times that of `share`.
+    """
     total = int(counts.sum())
     if not total:
         return Estimate(math.nan, math.nan, 0, "no groups")

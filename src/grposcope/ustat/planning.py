@@ -1,4 +1,4 @@
-"""How many rollouts per prompt a budget should buy.
+"""Number of rollouts per prompt that a budget should buy.
 
 With a cost c_p per prompt (its prefill) and c_r per rollout, P prompts of G rollouts cost P (c_p + c_r G), and
 

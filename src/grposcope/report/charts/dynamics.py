@@ -64,7 +64,7 @@ def fan(summaries: Sequence[ForecastSummary], names: Sequence[str]) -> Figure:
         layers.append(change.mark_rule(color="var(--muted)", strokeDash=[2, 3]))
     if len(summaries) == 1 and (models := _models(summaries[0])):
         data["models"] = models
-        drawn = [name for name, model in MODELS.items() if model.shape is not None]
+        drawn = [name for name in MODELS if name != "constant"]
         shades = {name: base.colour(i) for i, name in enumerate(drawn, 1)}
         line = base.dataset("models").mark_line(strokeWidth=1.6, strokeDash=[5, 3])
         layers.append(line.encode(x, y, base.colours("model", shades, alt.Legend(symbolType="stroke", columns=4))))
@@ -214,7 +214,7 @@ def _models(summary: ForecastSummary) -> dict[str, list[Any]]:
     if summary.compared is None or summary.series.constant:
         return {}
     steps = np.linspace(summary.series.steps[0], summary.series.steps[-1], 80)
-    fits = {name: summary.compared[name].fit for name, model in MODELS.items() if model.shape is not None}
+    fits = {name: summary.compared[name].fit for name in MODELS if name != "constant"}
     parts = {name: {"step": rounded(steps, 9), "value": rounded(f.predict(steps))} for name, f in fits.items() if f}
     return joined(list(parts.values()), list(parts), key="model")
 
