@@ -24,8 +24,7 @@ from grposcope.records import Rollouts
 from grposcope.report.charts import base
 from grposcope.report.charts import geometry as geometry_charts
 from grposcope.report.elements import Figure, Section
-from grposcope.report.headline import headline
-from grposcope.report.page import document
+from grposcope.report.page import document, headline
 from grposcope.report.sections import geometry, group_size, rollouts, timing
 from grposcope.runs import Run, read
 from grposcope.runs import probe as probes

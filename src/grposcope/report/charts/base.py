@@ -86,13 +86,13 @@ def dataset(name: str) -> alt.Chart:
 @cache
 def steps(field: str = "step") -> alt.X:
     """Horizontal encoding of steps."""
-    return alt.X(f"{field}:Q", axis=alt.Axis(title="step", format="~s"), scale=alt.Scale(nice=False, zero=False))
+    return alt.X(f"{field}:Q").axis(title="step", format="~s").scale(nice=False, zero=False)
 
 
 @cache
 def share(field: str) -> alt.Y:
     """Vertical encoding of a share, in percent from 0 to 100."""
-    return alt.Y(f"{field}:Q", axis=alt.Axis(format="~%"), scale=alt.Scale(domain=[0, 1]))
+    return alt.Y(f"{field}:Q").axis(format="~%").scale(domain=[0, 1])
 
 
 def colour(index: int) -> str:

@@ -64,7 +64,7 @@ def _layers(
     axis. single: title of the values where every point is a single step, else empty.
     """
     x, colours = base.steps(), base.colours("run", base.palette(names))
-    y = alt.Y("mean:Q", axis=alt.Axis(format=form or alt.Undefined), scale=alt.Scale(**dict(scale)))
+    y = alt.Y("mean:Q").axis(format=form or alt.Undefined).scale(**dict(scale))
     thick = base.dataset("thick").encode(x, y, colours)
     tips = base.tooltips(run="run") if len(names) > 1 else []
     shown: dict[str, Any] = {"format": form or ".3~g"}

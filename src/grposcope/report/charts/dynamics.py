@@ -41,7 +41,7 @@ def fan(summaries: Sequence[ForecastSummary], names: Sequence[str]) -> Figure:
     """Rewards and their forecast with two intervals; for a single run also the fitted models and the change points."""
     shares = all(float(o.series.reward.min()) >= 0 and float(o.series.reward.max()) <= 1 for o in summaries)
     x, colours = base.steps(), base.colours("run", base.palette(names))
-    y = alt.Y("value:Q", axis=alt.Axis(format=".3~g"), scale=alt.Scale(zero=shares, nice=True))
+    y = alt.Y("value:Q").axis(format=".3~g").scale(zero=shares, nice=True)
     ahead = base.dataset("ahead").encode(x, y, colours)
     layers = [
         ahead.mark_area(opacity=0.16).encode(alt.Y("low:Q"), alt.Y2("high")),
@@ -59,6 +59,7 @@ def fan(summaries: Sequence[ForecastSummary], names: Sequence[str]) -> Figure:
     if len(summaries) == 1 and summaries[0].phases[1:]:
         data["changes"] = _changes(summaries[0])
         tips = [alt.Tooltip("phase:N", title="from here on"), alt.Tooltip("from:N"), alt.Tooltip("to:N")]
+
         change = base.dataset("changes").encode(x, tooltip=tips)
         layers.append(change.mark_rect(color="var(--rest)", opacity=0.16).encode(base.steps("from"), alt.X2("to")))
         layers.append(change.mark_rule(color="var(--muted)", strokeDash=[2, 3]))
@@ -73,6 +74,7 @@ def fan(summaries: Sequence[ForecastSummary], names: Sequence[str]) -> Figure:
         alt.Tooltip("step:Q", format=",.0f"),
         *(alt.Tooltip(f"{part}:Q", format=".3~g") for part in ("value", "low", "high")),
     ]
+
     layers += [ahead.mark_line(strokeWidth=2.5), base.on_hover(ahead.encode(tooltip=tips))]
     return base.figure("forecast", "Where the reward is going", layers, data, caption=_explained(summaries),
                        height=HEIGHT, wide=True, resolve={"scale": {"color": "independent"}})  # fmt: skip
@@ -95,14 +97,15 @@ def portrait(summary: ForecastSummary) -> Figure | None:
         "flow": _flow(inertial, level, np.append(rate, [-noise, noise])),
         "noise": {"low": [-noise], "high": [noise]},
     }
-    x = alt.X("value:Q", axis=alt.Axis(title="smoothed reward"), scale=alt.Scale(zero=False, nice=True))
-    y = alt.Y("rate:Q", axis=alt.Axis(title="change per step", format="~g"))
+    x = alt.X("value:Q").axis(title="smoothed reward").scale(zero=False, nice=True)
+    y = alt.Y("rate:Q").axis(title="change per step", format="~g")
     path, flow = base.dataset("path").encode(x, y), base.dataset("flow").encode(x, y)
     tips = [
         alt.Tooltip("step:Q", format=",.0f"),
         alt.Tooltip("value:Q", format=".3~g", title="reward"),
         alt.Tooltip("rate:Q", format=".3~g", title="change per step"),
     ]
+
     layers = [
         base.dataset("noise").mark_rect(color="var(--rest)", opacity=0.18).encode(alt.Y("low:Q"), alt.Y2("high")),
         flow.mark_rule(color="var(--rest)", strokeWidth=1).encode(alt.X2("to value"), alt.Y2("to rate")),
@@ -147,15 +150,15 @@ def stability_map(settings: Sequence[UpdateRule], names: Sequence[str]) -> Figur
             "top": [top] * len(grid),
         }
     }
-    x = alt.X(
-        "pull:Q",
-        axis=alt.Axis(title="ηκ, effective step × curvature", format="~g", tickCount=4),
-        scale=alt.Scale(type="log", nice=False),
+    x = (
+        alt.X("pull:Q")
+        .axis(title="ηκ, effective step × curvature", format="~g", tickCount=4)
+        .scale(type="log", nice=False)
     )
-    y = alt.Y(
-        "limit:Q",
-        axis=alt.Axis(title="optimiser steps on each batch, N", format="~s", grid=False),
-        scale=alt.Scale(type="log", domain=[FLOOR, top], nice=False),
+    y = (
+        alt.Y("limit:Q")
+        .axis(title="optimiser steps on each batch, N", format="~s", grid=False)
+        .scale(type="log", domain=[FLOOR, top], nice=False)
     )
     lines = base.dataset("lines").encode(x, y)
     layers = [
@@ -173,6 +176,7 @@ def stability_map(settings: Sequence[UpdateRule], names: Sequence[str]) -> Figur
             alt.Tooltip("interval:N", title="N"),
             alt.Tooltip("largest:N", title="largest stable N"),
         ]
+
         standing = base.dataset("runs").encode(x, alt.Y("interval:Q"), base.colours("run", base.palette(names)))
         layers += [
             standing.mark_rule(strokeWidth=2).encode(alt.X("low:Q"), alt.X2("high")),

@@ -62,16 +62,8 @@ def spectra(probe: ProbeRecord) -> Figure | None:
     if not rows:
         return None
     data = {"values": columns(("layer", "projection", "block", "rank", "k", "share"), rows)}
-    x = alt.X(
-        "k:Q",
-        axis=alt.Axis(title="k", values=[1, 2, 4, 8, 16, 32, 64], format="d"),
-        scale=alt.Scale(type="log", base=2, nice=False),
-    )
-    y = alt.Y(
-        "share:Q",
-        axis=alt.Axis(values=[0.001, 0.01, 0.1, 1], format="~g"),
-        scale=alt.Scale(type="log", domain=[LEAST, 1]),
-    )
+    x = alt.X("k:Q").axis(title="k", values=[1, 2, 4, 8, 16, 32, 64], format="d").scale(type="log", base=2, nice=False)
+    y = alt.Y("share:Q").axis(values=[0.001, 0.01, 0.1, 1], format="~g").scale(type="log", domain=[LEAST, 1])
     colours = base.colours("projection", base.palette(_roles(measured)), alt.Legend(symbolType="stroke", columns=4))
     values = base.dataset("values").encode(x, y, colours)
     tips = base.tooltips(layer="layer", k="k", share="σ_k / σ₁", rank="stable rank")
@@ -106,8 +98,8 @@ def ranks(probe: ProbeRecord) -> Figure | None:
     data = columns(("layer", "projection", "block", "shown", "others", "rank"), rows)
     blocks = list(dict.fromkeys(data["block"]))
     least, largest = min(data["rank"]), max(data["rank"])
-    x = alt.X("block:O", sort=blocks, axis=alt.Axis(title="block", grid=False, labelAngle=0, labelFlush=False))
-    y = alt.Y("projection:N", sort=_roles(measured), axis=alt.Axis(grid=False))
+    x = alt.X("block:O", sort=blocks).axis(title="block", grid=False, labelAngle=0, labelFlush=False)
+    y = alt.Y("projection:N", sort=_roles(measured)).axis(grid=False)
     darkness = alt.Opacity("rank:Q", legend=None, scale=alt.Scale(domain=[1, largest], range=[0.06, 0.75], clamp=True))
     tips = base.tooltips(layer="layer", rank="stable rank", others="other ranks")
     cells = base.dataset("cells").encode(x, y)
@@ -137,15 +129,11 @@ def compared_ranks(probes: Sequence[tuple[str, ProbeRecord]], order: Sequence[st
                 rows.append((label, block, mean.value, ranged(mean)))
     if not rows:
         return None
-    x = alt.X("block:Q", axis=alt.Axis(title="block", format="d", tickMinStep=1))
-    y = alt.Y("rank:Q", scale=alt.Scale(zero=False))
+    x = alt.X("block:Q").axis(title="block", format="d", tickMinStep=1)
+    y = alt.Y("rank:Q").scale(zero=False)
     shades = base.palette([label for label, _ in probes], order)
     points = base.dataset("blocks").encode(x, y, base.colours("run", shades))
-    tips = [
-        alt.Tooltip("run:N", title="probe"),
-        alt.Tooltip("block:N"),
-        alt.Tooltip("shown:N", title="stable rank (95%)"),
-    ]
+    tips = base.tooltips(run="probe", block="block", shown="stable rank (95%)")
     drawn = [base.dotted_line(points), base.on_hover(points.encode(tooltip=tips))]
     data = {"blocks": columns(("run", "block", "rank", "shown"), rows)}
     text = "Stable rank of the gradients of a block's weight matrices, their mean, a line per probe."
@@ -168,15 +156,11 @@ def weightings(probe: ProbeRecord) -> Figure | None:
     if not rows:
         return None
     data = {"ranks": columns(("setting", "definition", "value", "low", "high", "shown"), rows)}
-    x = alt.X(
-        "value:Q",
-        axis=alt.Axis(title="rank", format="~g", grid=True, tickCount=5),
-        scale=alt.Scale(type="log", base=2, nice=False),
-    )
-    y = alt.Y("setting:N", sort=[visible(name) for name in names], axis=alt.Axis(grid=True, labelLimit=110))
+    x = alt.X("value:Q").axis(title="rank", format="~g", grid=True, tickCount=5).scale(type="log", base=2, nice=False)
+    y = alt.Y("setting:N", sort=[visible(name) for name in names]).axis(grid=True, labelLimit=110)
     colours = base.colours("definition", base.palette(list(DEFINITIONS.values())), alt.Legend(columns=2))
     points = base.dataset("ranks").encode(x, y, colours)
-    tips = [alt.Tooltip("setting:N"), alt.Tooltip("definition:N"), alt.Tooltip("shown:N", title="rank (95%)")]
+    tips = base.tooltips(setting="setting", definition="definition", shown="rank (95%)")
     drawn = [
         points.mark_rule(strokeWidth=1.5, opacity=0.6).encode(alt.X("low:Q"), alt.X2("high")),
         points.mark_point(filled=True, size=55, opacity=1).encode(tooltip=tips),
@@ -208,10 +192,10 @@ def tokens(sizes: Sequence[tuple[str, Floats]], title: str, text: str, order: Se
     data = {"tokens": columns(("kind", "tokens", "held", "shown"), rows)}
     kinds = list(dict.fromkeys(data["tokens"]["kind"]))
     legend = alt.Legend(symbolType="stroke", columns=1) if len(kinds) > 1 else None
-    x = alt.X(
-        "tokens:Q",
-        axis=alt.Axis(title="share of tokens, largest first", format="~%", tickCount=4),
-        scale=alt.Scale(type="log", nice=False),
+    x = (
+        alt.X("tokens:Q")
+        .axis(title="share of tokens, largest first", format="~%", tickCount=4)
+        .scale(type="log", nice=False)
     )
     points = base.dataset("tokens").encode(
         x, base.share("held"), base.colours("kind", base.palette(kinds, order), legend)
@@ -242,11 +226,7 @@ def baseline(probe: ProbeRecord) -> Figure | None:
         "pooled": columns(("gap", "low", "high"), [rounded([pooled.value, *pooled.interval(Z)])]),
         "zero": {"gap": [0]},
     }
-    x = alt.X(
-        "place:Q",
-        axis=alt.Axis(title="prompts, by gap", labels=False),
-        scale=alt.Scale(domain=[0.3, len(gaps) + 0.7], nice=False),
-    )
+    x = alt.X("place:Q").axis(title="prompts, by gap", labels=False).scale(domain=[0.3, len(gaps) + 0.7], nice=False)
     y = alt.Y("gap:Q")
     tips = base.tooltips(prompt="prompt", shown="b* − mean", mean="group mean", best="b*")
     band, zero = base.dataset("pooled").encode(y), base.dataset("zero").encode(y)

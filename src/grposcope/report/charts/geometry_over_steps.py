@@ -138,17 +138,9 @@ def _curve(chart: Chart, runs: Sequence[Run]) -> Figure | None:
     order = names if many else list(lines)
     kinds = [kind for kind in order if kind in data["points"]["line"]]
     legend = alt.Legend(symbolType="stroke", columns=3) if len(kinds) > 1 and not many else None
-    y = alt.Y(
-        "value:Q",
-        axis=alt.Axis(format="~%" if chart.share else alt.Undefined),
-        scale=alt.Scale(zero=chart.share),
-    )
+    y = alt.Y("value:Q").axis(format="~%" if chart.share else alt.Undefined).scale(zero=chart.share)
     points = base.dataset("points").encode(base.steps(), y, base.colours("line", base.palette(kinds, order), legend))
-    tips = [
-        alt.Tooltip("line:N", title="run" if many else "measure"),
-        alt.Tooltip("step:N"),
-        alt.Tooltip("shown:N", title="value (95%)"),
-    ]
+    tips = base.tooltips(line="run" if many else "measure", step="step", shown="value (95%)")
     drawn = [
         base.dotted_line(points),
         points.mark_rule(opacity=0.45).encode(alt.Y("low:Q"), alt.Y2("high")),

@@ -45,11 +45,7 @@ def curve(plans: Mapping[str, Plan], order: Sequence[str]) -> Figure | None:
         "optima": columns(OPTIMUM, [(label, *_optimum(plan)) for label, plan in finite.items()]),
     }
     most = max(1.25, *(value for row in rows for value in (row[2], row[4]) if value is not None))
-    y = alt.Y(
-        "needed:Q",
-        axis=alt.Axis(format=".2~g", tickCount=5),
-        scale=alt.Scale(type="log", base=2, domain=[1, most], nice=False),
-    )
+    y = alt.Y("needed:Q").axis(format=".2~g", tickCount=5).scale(type="log", base=2, domain=[1, most], nice=False)
     colours = base.colours("run", base.palette(list(plans), order))
     optima = base.dataset("optima").encode(_groups("best"), colours)
     needed = base.dataset("curve").encode(_groups("group"), y, colours)
@@ -88,8 +84,8 @@ def budget(moments: Moments, groups: Sequence[int]) -> Figure | None:
         "parts": columns(("group", "part", "order", "height", "share"), rows),
         "totals": columns(("group", "low", "high"), totals),
     }
-    x = alt.X("group:O", sort=[str(group) for group in splits], axis=alt.Axis(title="G", labelAngle=0))
-    y = alt.Y("height:Q", stack="zero", scale=alt.Scale(zero=True))
+    x = alt.X("group:O", sort=[str(group) for group in splits]).axis(title="G", labelAngle=0)
+    y = alt.Y("height:Q", stack="zero").scale(zero=True)
     colours = base.colours("part", PARTS, alt.Legend(symbolType="square", columns=1))
     tips = base.tooltips(group="G", part="part", share="share")
     bars = base.dataset("parts").mark_bar(opacity=0.85).encode(x, y, colours, alt.Order("order:Q"), tooltip=tips)
@@ -117,7 +113,7 @@ def efficiency(ratios: Mapping[str, Mapping[int, tuple[float, float, float]]], o
     if not rows:
         return None
     data = {"ratios": columns(("run", "group", "ratio", "low", "high", "shown"), rows)}
-    y = alt.Y("ratio:Q", axis=alt.Axis(format="~g"), scale=alt.Scale(zero=False))
+    y = alt.Y("ratio:Q").axis(format="~g").scale(zero=False)
     points = base.dataset("ratios").encode(_groups("group"), y, base.colours("run", base.palette(list(ratios), order)))
     tips = base.tooltips(run="probe", group="G", shown="ratio")
     layers = [
@@ -140,10 +136,10 @@ def blocks(whole: Plan, by_block: Mapping[str, Plan]) -> Figure | None:
     data = {"blocks": columns(("block", *OPTIMUM[1:]), [(name, *_optimum(plan)) for name, plan in known.items()])}
     ticks = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64]
     x = _groups("best", alt.Axis(title="G*", grid=True, format="d", values=ticks, labelOverlap="greedy"))
-    y = alt.Y("block:N", sort=list(known), axis=alt.Axis(grid=False))
+    y = alt.Y("block:N", sort=list(known)).axis(grid=False)
     shade = alt.when(alt.datum.block == "all").then(alt.value("var(--run-2)")).otherwise(alt.value("var(--run-1)"))
     optima = base.dataset("blocks").encode(x, y, color=shade)
-    tips = [alt.Tooltip("block:N"), alt.Tooltip("shown:N", title="G* (95%)")]
+    tips = base.tooltips(block="block", shown="G* (95%)")
     layers = [
         optima.mark_rule(strokeWidth=2, opacity=0.55).encode(alt.X("from:Q"), alt.X2("to")),
         optima.mark_point(filled=True, size=60, opacity=1).encode(tooltip=tips),
@@ -168,10 +164,10 @@ def over_steps(course: Mapping[str, Sequence[tuple[int, Plan]]]) -> Figure | Non
     if len(rows) < 2:
         return None
     data = {"course": columns((*OPTIMUM, "step"), rows)}
-    y = alt.Y("best:Q", axis=alt.Axis(format="~g"), scale=alt.Scale(type="log", base=2, nice=False))
+    y = alt.Y("best:Q").axis(format="~g").scale(type="log", base=2, nice=False)
     shades = base.palette(list(dict.fromkeys(data["course"]["run"])), list(course))
     points = base.dataset("course").encode(base.steps(), y, base.colours("run", shades))
-    tips = [alt.Tooltip("run:N"), alt.Tooltip("step:N"), alt.Tooltip("shown:N", title="G* (95%)")]
+    tips = base.tooltips(run="run", step="step", shown="G* (95%)")
     layers = [
         points.mark_area(opacity=0.14).encode(alt.Y("from:Q"), alt.Y2("to")),
         base.dotted_line(points),
@@ -195,7 +191,7 @@ def _optimum(plan: Plan) -> tuple[float | None, float | None, float | None, str]
 def _groups(field: str, axis: alt.Axis | None = None) -> alt.X:
     """Horizontal encoding of group sizes, with labels at powers of two unless another axis is given."""
     axis = axis or alt.Axis(title="G", values=[1, 2, 4, 8, 16, 32, 64], format="d")
-    return alt.X(f"{field}:Q", axis=axis, scale=alt.Scale(type="log", base=2, nice=False))
+    return alt.X(f"{field}:Q", axis=axis).scale(type="log", base=2, nice=False)
 
 
 def _band(layer: alt.Chart, data: Mapping[str, Sequence[float | None]]) -> list[alt.Chart]:
