@@ -35,7 +35,7 @@ from grposcope.engines.trl import GRPOscopeCallback
 
 
 def timed(callback: GRPOscopeCallback) -> list[float]:
-    """Wrap every event of the callback, so that it adds its processor seconds to the one entry of the returned list."""
+    """Wrap every event of the callback, so that it adds its processor seconds to the entry of the returned list."""
     spent = [0.0]
 
     def around(event: Any) -> Any:

@@ -99,10 +99,10 @@ def bandit(rounds: int, runs: int, steps: int, arms: int) -> list[dict]:
     rewards = np.random.default_rng(1).random(arms)
     b, rows = Bandit(rewards), []
     for group in (None, 8):
-        ours, loops, bounds = [], [], []
+        batched, loops, bounds = [], [], []
         for r in range(rounds):
             bound = arithmetic(arms, runs, group)
-            ours.append(timed(lambda g=group: b.simulate(0.1, 0.9, 1, g, steps, np.arange(runs))))
+            batched.append(timed(lambda g=group: b.simulate(0.1, 0.9, 1, g, steps, np.arange(runs))))
             bounds.append((bound + arithmetic(arms, runs, group)) / 2 * steps)
             loops.append(timed(lambda g=group, r=r: [one_run(rewards, 0.1, 0.9, g, steps, LOOPED * r + i)
                                                       for i in range(LOOPED)]) / LOOPED * runs)  # fmt: skip
@@ -111,10 +111,10 @@ def bandit(rounds: int, runs: int, steps: int, arms: int) -> list[dict]:
         assert np.allclose(same, one_run(rewards, 0.1, 0.9, None, 50, 0))
         rows.append({
             "gradient": "exact" if group is None else f"sampled, G = {group}",
-            "batched s": statistics.median(ours), "loop s": statistics.median(loops),
+            "batched s": statistics.median(batched), "loop s": statistics.median(loops),
             "bound s": statistics.median(bounds),
-            "loop ÷ batched": statistics.median(x / y for x, y in zip(loops, ours, strict=True)),
-            "batched ÷ bound": statistics.median(x / y for x, y in zip(ours, bounds, strict=True)),
+            "loop ÷ batched": statistics.median(x / y for x, y in zip(loops, batched, strict=True)),
+            "batched ÷ bound": statistics.median(x / y for x, y in zip(batched, bounds, strict=True)),
         })  # fmt: skip
     return rows
 
@@ -131,15 +131,15 @@ def fits(rounds: int, points: int) -> dict:
         tau, zeta = max(abs(tau), 1e-3), max(abs(zeta), 1e-3)
         return Oscillator((tau / (2 * zeta)) ** 2, tau, 1.0, start, plateau).trajectory(t)
 
-    ours, theirs = [], []
+    here, scipy = [], []
     some = 20
     for r in range(rounds):
         curves = truth + 0.05 * np.random.default_rng(10 + r).standard_normal((some, points))
-        ours.append(timed(lambda c=curves: [fit.fit(t, row, "inertial") for row in c]) / some)
-        theirs.append(timed(lambda c=curves: [curve_fit(curve, t, row, start, maxfev=2000) for row in c]) / some)
+        here.append(timed(lambda c=curves: [fit.fit(t, row, "inertial") for row in c]) / some)
+        scipy.append(timed(lambda c=curves: [curve_fit(curve, t, row, start, maxfev=2000) for row in c]) / some)
     return {
-        "points": points, "fit s": statistics.median(ours), "curve_fit s": statistics.median(theirs),
-        "ratio": statistics.median(x / y for x, y in zip(theirs, ours, strict=True)),
+        "points": points, "fit s": statistics.median(here), "curve_fit s": statistics.median(scipy),
+        "ratio": statistics.median(x / y for x, y in zip(scipy, here, strict=True)),
         "compare s": statistics.median(timed(lambda: fit.compare(t, y)) for _ in range(rounds)),
         "phases s": statistics.median(timed(lambda: fit.phases(t, y)) for _ in range(rounds)),
         "forecast s": statistics.median(timed(lambda: fit.forecast(t, y, points / 2)) for _ in range(rounds)),

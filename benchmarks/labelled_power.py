@@ -1,4 +1,4 @@
-"""Can a flat reward be told from one that changes a little? Over rows, size of the change and autocorrelation.
+"""How often a flat reward is recognised as flat, by number of rows, size of a change, and autocorrelation.
 
     python benchmarks/labelled_power.py [--repeats 100]
 

@@ -1,4 +1,4 @@
-"""How often each failure is found, under its right name, and how often a run without it is called failing.
+"""How often each failure is detected under its right name, and how often a run without it raises a false alarm.
 
     python benchmarks/labelled_suite.py measure --phi 0.3 --seeds 10000 60 --out RESULTS/0.3.json
     python benchmarks/labelled_suite.py tables RESULTS/*.json
@@ -82,7 +82,7 @@ def percent(count: int, of: int) -> str:
 
 
 def arguments(description: str, seeds: int, print_command: str) -> tuple[argparse.ArgumentParser, Any]:
-    """A parser with the commands `measure` (one φ, into --out) and `print_command` (of measured files); and `measure`.
+    """A parser with the commands `measure` (of one φ) and `print_command` (of measured files), and that of `measure`.
 
     seeds: how many are measured by default.
     """

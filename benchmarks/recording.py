@@ -1,9 +1,9 @@
-"""What recording a run costs: seconds in the writer, in samples of rollouts, and in checkpoints, as shares of a run.
+"""What recording a run costs: seconds in the writer, in samples of rollouts and in checkpoints, as shares of a step.
 
     python benchmarks/recording.py [--steps 80]
 
 Runs `tiny` on arithmetic with the default settings and times every call that writes, in the same
-process. The naive way beside it opens, writes and syncs a file for every line. The last line is JSON.
+process. For comparison, the naive way opens, writes and syncs a file for every line. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ from grposcope.ustat import moments
 from reference import ustat_loops
 
 PLAN = (
-    "import argparse, sys; from grposcope.commands import plan; top = argparse.ArgumentParser(); "
-    "plan.add(top.add_subparsers()); a = top.parse_args(['plan', sys.argv[1]]); a.run(a)"
+    "import argparse, sys; from grposcope.commands import plan; parser = argparse.ArgumentParser(); "
+    "plan.add_flags(parser); plan.run(parser.parse_args([sys.argv[1]]))"
 )
 
 

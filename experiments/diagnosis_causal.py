@@ -332,7 +332,7 @@ def judged(name: str, folder: Path) -> dict[str, Any]:
 
 
 def share(rows: Sequence[bool]) -> str:
-    """The number of rows that are true of how many, with the 95 % interval of the share, as text."""
+    """How many of the rows are true, with the 95 % interval of their share, as text."""
     if not rows:
         return "-"
     low, high = wilson(sum(rows) / len(rows), len(rows))

@@ -63,7 +63,7 @@ def load(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def simulated(seed: int = 0) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """Curves of 30 to 300 steps by kind, rises of 2 to 20 units of noise that is white or an AR(1)."""
+    """Curves of 30 to 300 steps by kind, which rise by 2 to 20 units of noise that is white or an AR(1)."""
     random = np.random.default_rng(seed)
     kinds: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {kind: {} for kind in KINDS}
     for n in (30, 60, 120, 300):

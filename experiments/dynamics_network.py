@@ -51,7 +51,7 @@ CYCLES = 24
 
 
 class Answers:
-    """A model, prompts of one length (P, S), all K = V^L answers of L tokens, and their rewards (P, K)."""
+    """All answers of a small model: prompts of one length (P, S), K = V^L answers of L tokens, and rewards (P, K)."""
 
     def __init__(self, model: Any, prompts: Tensor, length: int, rewards: Tensor, kl: float):
         vocabulary = model.config.vocab_size
@@ -162,7 +162,7 @@ def measured(answers: Answers, start: Tensor, late: Tensor, seed: int) -> tuple[
 
 def trained_on(answers: Answers, u: Tensor, push: Tensor, lr: float, momentum: float, interval: int, cycles: int,
                mode: str = "none") -> dict[str, Any]:  # fmt: skip
-    """Run heavy ball from the plateau pushed by `push` (D,); returns x along u at each refresh, and the end."""
+    """Run heavy ball from the plateau pushed by `push` (D,); returns x along u at each refresh, and the final state."""
     model, centre = answers.model, curvature.parameter_vector(answers.model)
     curvature.set_parameters(model, centre + push)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
@@ -223,7 +223,7 @@ def multiplier(paths: list[list[float]], momentum: float, limit: float) -> tuple
 
 
 def exact(stage: str, seed: int, quick: bool) -> dict[str, Any]:
-    """One network in exact expectation: plateau, κ, and runs around N* for every setting of EXACT."""
+    """Train one network in exact expectation: plateau, κ, and runs around N* for every setting of EXACT."""
     answers = small(seed) if stage == "small" else shipped(seed)
     start, late = to_plateau(answers, 60 if quick else 1000 if stage == "small" else 300)
     plateau = answers.state()

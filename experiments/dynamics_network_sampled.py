@@ -48,7 +48,7 @@ SETTING = (0.5, 0.3)
 
 
 class Trial:
-    """`tiny` on eight sums with the KL in the reward, everything sampled in batches of 8 × 8."""
+    """Training of `tiny` on eight sums with the KL in the reward, everything sampled in batches of 8 × 8."""
 
     def __init__(self, seed: int, kl: float = 1.0):
         self.policy, self.task = policies.load("tiny"), tasks.load("arithmetic")

@@ -1,4 +1,4 @@
-"""Sparsity and the baseline over training: does the gradient get sparser, by which measure, and is the mean right?
+"""Sparsity and baseline over training: does the gradient get sparser, by which measure, and is the group mean right?
 
     python experiments/geometry_training.py --seeds 3 --steps 160 --out curves
     python experiments/geometry_training.py --only 2 --steps 160 --out curves      one seed, by itself
@@ -7,7 +7,7 @@ Claims ([PG]): sparsity intensifies during training; the group mean is the right
 conditions. Method: `tiny` on `arithmetic`, from its start (0.3 solved) towards saturation, with the settings of
 `grposcope train` (32 prompts × 8 rollouts, AdamW 4e-4). Every `--every` steps the batch of that step is
 probed before the update (8 of its live prompts): parameters (Gini, Hoyer, top 1 %), tokens (Gini of
-‖e_y − π‖, share of the top 20 %), groups (dead fraction beside p^G + (1−p)^G), the best baseline, and the
+‖e_y − π‖, share of the top 20 %), groups (dead fraction, and p^G + (1−p)^G for comparison), the best baseline, and the
 weights that a step would change in bfloat16 at that step's learning rate. Every step's gradient is kept as a sketch:
 the trajectory spectrum of the first and the last window. `--out` keeps a file of JSON per seed, and seeds
 that have one there are not run again.

@@ -27,7 +27,7 @@ GROUPS, PROMPTS, LIMIT = (2, 3, 4, 8), (1, 2, 4), 1e-10
 
 
 def predicted(truth: dict[str, float], prompts: int, group: int) -> dict[str, float]:
-    """The formulas at the exact moments."""
+    """The MSE of every estimator by the formulas, at the exact moments."""
     v, s, d, mean2 = (truth[name] for name in ("prompt_variance", "sigma1", "delta", "mean2"))
     loo = (v + s / group + d / (group * (group - 1))) / prompts
     return {

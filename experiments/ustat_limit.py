@@ -5,7 +5,7 @@ Claim    For steps η/n near the optimum, n · gap → ½ Σ λ_i χ²₁, λ th
 Command  python experiments/ustat_limit.py               about five minutes on one core
 Method   Two prompts of four answers that share three parameters; the objective is E r − ½ ρ ‖θ‖², which has one
          optimum inside. Real leave-one-out gradients from sampled groups, `runs` independent runs side by side,
-         steps η/(n + n₀). Kolmogorov-Smirnov distance of n · gap to the law at n = 30, 100, …; beside it the
+         steps η/(n + n₀). Kolmogorov-Smirnov distance of n · gap to the law at n = 30, 100, …; for comparison the
          distance to the law with another group's noise, which has to stay.
 Verdict  holds if the distance falls to the size that `runs` draws of the law itself have (95 % point), for every G.
 """
@@ -45,13 +45,13 @@ class Softmax:
         return value - RIDGE / 2 * (theta**2).sum(-1)
 
     def gradient(self, theta: NDArray) -> NDArray:
-        """Its exact gradient at one θ (D,)."""
+        """Exact gradient of the objective at one θ (D,)."""
         p = self.chances(theta)
         centred = self.rewards - (p * self.rewards).sum(-1, keepdims=True)
         return np.einsum("xa,xa,xad->d", p, centred, self.features) / len(p) - RIDGE * theta
 
     def noise(self, theta: NDArray, group: int) -> NDArray:
-        """C of one prompt drawn, `group` rollouts, from Σ₁, Δ and the spread of g."""
+        """Covariance C (D, D) of the gradient of one prompt and `group` rollouts, from Σ₁, Δ and the spread of g."""
         p = self.chances(theta)
         s = self.features - np.einsum("xa,xad->xd", p, self.features)[:, None]
         off = self.rewards - (p * self.rewards).sum(-1, keepdims=True)
@@ -122,9 +122,9 @@ def main() -> None:
     print("| G | n | KS distance | KS to the law of another G | mean n·gap | law | 95 % point | law |")
     print("|---|---|---|---|---|---|---|---|")
     for r in rows:
-        apart = f"{r['distance']:.4f} | {r['other']:.3f} (G = {r['other_group']})"
+        distances = f"{r['distance']:.4f} | {r['other']:.3f} (G = {r['other_group']})"
         means = f"{r['mean']:.4g} ± {r['mean_se']:.1g} | {r['law_mean']:.4g}"
-        print(f"| {r['group']} | {r['n']} | {apart} | {means} | {r['q95']:.4g} | {r['law_q95']:.4g} |")
+        print(f"| {r['group']} | {r['n']} | {distances} | {means} | {r['q95']:.4g} | {r['law_q95']:.4g} |")
     last = {g: [r["distance"] for r in rows if r["group"] == g] for g in arguments.groups}
     holds = all(d[-1] <= threshold and d[-1] < d[0] for d in last.values())
     print(f"95 % point of the distance for {arguments.runs} draws of the law itself: {threshold:.4f}")

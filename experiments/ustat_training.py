@@ -102,7 +102,7 @@ def shown(p: float) -> str:
 
 
 def verdict_of(rows: list[dict]) -> str:
-    """What the comparisons of one outcome say of the claim."""
+    """The verdict on the claim from the comparisons of one outcome."""
     sure = [r for r in rows if r["holm"] < 0.05]
     better, worse = ([r["group"] for r in sure if sign * r["gain"] > 0] for sign in (-1, 1))
     if better:
@@ -147,14 +147,14 @@ def main() -> None:
               f"{np.mean([r['dead'] for r in own]):.1%} | "
               f"{np.median(reached):,.0f} [{min(reached):,.0f}, {max(reached):,.0f}] |")  # fmt: skip
     answers, comparisons = {}, {}
-    for outcome, meaning in OUTCOMES.items():
+    for outcome, description in OUTCOMES.items():
         rows = comparisons[outcome] = compared(results, outcome, arguments.best, groups)
-        print(f"\n| G = {arguments.best} less G = | {meaning} [95 %] | p | Holm |\n|---|---|---|---|")
+        print(f"\n| G = {arguments.best} less G = | {description} [95 %] | p | Holm |\n|---|---|---|---|")
         for r in rows:
             interval = f"[{r['low']:+.3f}, {r['high']:+.3f}]"
             print(f"| {r['group']} | {r['gain']:+.3f} {interval} | {shown(r['p'])} | {shown(r['holm'])} |")
         answers[outcome] = verdict_of(rows)
-        print(f"verdict by {meaning}: {answers[outcome]}")
+        print(f"verdict by {description}: {answers[outcome]}")
     print(dumps({"verdict": answers, "results": results, "comparisons": comparisons, "best": arguments.best}))
 
 
