@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, Qwen2Config, Qwen3Config
 
+from grposcope.geometry import backward
+from grposcope.geometry.score import Score
 from grposcope.records import Rollouts
 
 VOCABULARY, PAD = 13, 2
@@ -103,3 +105,31 @@ def one_by_one(
         out.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
     model.zero_grad()
     return out
+
+
+def scores(
+    model: Any, rollouts: Rollouts, weights: Tensor | None = None, temperature: float = 1.0
+) -> dict[str, Tensor]:
+    """Per-rollout gradients S (B, R, C) of every parameter, oriented like it."""
+    stacks: dict[str, Tensor] = {}
+
+    def keep(score: Score) -> None:
+        assert score.name not in stacks
+        stacks[score.name] = score.dense()
+
+    measured = backward.attach(model, temperature=temperature)
+    measured.stream(rollouts, keep, weights)
+    assert stacks.keys() == measured.measured.keys()
+    turned = {
+        n for n, p in measured.measured.items() if measured.oriented(n, p).stride() != p.stride() and p.dim() == 2
+    }
+    flat = {n for n, p in measured.measured.items() if p.dim() == 1}
+    return {n: s[:, 0] if n in flat else s.mT if n in turned else s for n, s in stacks.items()}
+
+
+def assert_same(stacks: dict[str, Tensor], wanted: list[dict[str, Tensor]], rtol: float = 1e-9) -> None:
+    scale = max(float(g.abs().max()) for g in wanted[0].values())
+    assert stacks.keys() == wanted[0].keys()
+    for name, stack in stacks.items():
+        for row, gradients in enumerate(wanted):
+            torch.testing.assert_close(stack[row], gradients[name].to(stack), rtol=rtol, atol=rtol * scale, msg=name)

@@ -7,41 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from geometry_models import FAMILIES, batch, build, logprobs, one_by_one
+from geometry_models import FAMILIES, assert_same, batch, build, logprobs, one_by_one, scores
 from torch import Tensor, nn
 
 from grposcope.errors import UserError
 from grposcope.geometry import backward, gram
 from grposcope.geometry.score import Score, Use
-from grposcope.records import Rollouts
-
-
-def scores(
-    model: Any, rollouts: Rollouts, weights: Tensor | None = None, temperature: float = 1.0
-) -> dict[str, Tensor]:
-    """Per-rollout gradients S (B, R, C) of every parameter, oriented like it."""
-    found: dict[str, Tensor] = {}
-
-    def keep(score: Score) -> None:
-        assert score.name not in found
-        found[score.name] = score.dense()
-
-    measured = backward.attach(model, temperature=temperature)
-    measured.stream(rollouts, keep, weights)
-    assert found.keys() == measured.measured.keys()
-    turned = {
-        n for n, p in measured.measured.items() if measured.oriented(n, p).stride() != p.stride() and p.dim() == 2
-    }
-    flat = {n for n, p in measured.measured.items() if p.dim() == 1}
-    return {n: s[:, 0] if n in flat else s.mT if n in turned else s for n, s in found.items()}
-
-
-def assert_same(found: dict[str, Tensor], wanted: list[dict[str, Tensor]], rtol: float = 1e-9) -> None:
-    scale = max(float(g.abs().max()) for g in wanted[0].values())
-    assert found.keys() == wanted[0].keys()
-    for name, stack in found.items():
-        for row, gradients in enumerate(wanted):
-            torch.testing.assert_close(stack[row], gradients[name].to(stack), rtol=rtol, atol=rtol * scale, msg=name)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -112,10 +83,10 @@ def test_adapters_of_low_rank_are_measured_alone() -> None:
     rollouts = batch()
     config = peft.LoraConfig(r=2, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
     model = peft.get_peft_model(build("llama"), config).double()
-    found = scores(model, rollouts)
-    assert found
-    assert all("lora" in name for name in found)
-    assert_same(found, one_by_one(model, rollouts))
+    stacks = scores(model, rollouts)
+    assert stacks
+    assert all("lora" in name for name in stacks)
+    assert_same(stacks, one_by_one(model, rollouts))
 
 
 def test_frozen_weights_are_left_alone() -> None:

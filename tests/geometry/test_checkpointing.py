@@ -6,31 +6,19 @@ from typing import Any
 
 import pytest
 import torch
-from geometry_models import batch, build, one_by_one
+from geometry_models import assert_same, batch, build, one_by_one, scores
 from torch import Tensor, nn
 
 from grposcope.geometry import backward, checkpointing, hooks
-from grposcope.geometry.score import Score
-
-
-def scores(model: Any) -> dict[str, Tensor]:
-    """Per-rollout gradients S (B, R, C) of every parameter."""
-    found: dict[str, Tensor] = {}
-
-    def keep(score: Score) -> None:
-        found[score.name] = score.dense()
-
-    backward.attach(model).stream(batch(), keep)
-    return found
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt_neox", "gpt2"])
 def test_blocks_are_found_and_give_the_same_scores(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(family)
     assert len(checkpointing.blocks(model)) == 2
-    again = scores(model)
+    again = scores(model, batch())
     monkeypatch.setattr(checkpointing, "blocks", lambda _: [])
-    for name, stack in scores(model).items():
+    for name, stack in scores(model, batch()).items():
         torch.testing.assert_close(again[name], stack)
 
 
@@ -42,7 +30,7 @@ def test_outputs_of_linear_layers_are_not_recomputed(monkeypatch: pytest.MonkeyP
         return real(*arguments)
 
     monkeypatch.setattr(hooks, "_product", counted)
-    scores(model)
+    scores(model, batch())
     assert counts[0] == sum(isinstance(module, nn.Linear) for module in model.modules())
 
 
@@ -51,10 +39,7 @@ def test_a_layer_used_twice_in_a_block_is_recomputed(family: str) -> None:
     model, rollouts = build(family), batch()
     attention = model.model.layers[0].self_attn
     attention.o_proj = attention.q_proj
-    found = scores(model)
-    for row, gradients in enumerate(one_by_one(model, rollouts)):
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(found[name][row].reshape(gradient.shape), gradient, msg=name)
+    assert_same(scores(model, rollouts), one_by_one(model, rollouts))
 
 
 def test_an_output_that_was_overwritten_is_recomputed() -> None:
@@ -65,10 +50,7 @@ def test_an_output_that_was_overwritten_is_recomputed() -> None:
     model, rollouts = build("llama"), batch()
     for layer in model.model.layers:
         layer.mlp.act_fn = Doubled()  # writes over what gate_proj gave
-    found = scores(model)
-    for row, gradients in enumerate(one_by_one(model, rollouts)):
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(found[name][row].reshape(gradient.shape), gradient, msg=name)
+    assert_same(scores(model, rollouts), one_by_one(model, rollouts))
 
 
 def test_less_is_kept_and_none_of_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,11 +94,7 @@ def test_blocks_whose_input_has_no_gradient_are_measured(frozen: str) -> None:
     model, rollouts = build("qwen2"), batch()
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(frozen not in name and "embed_tokens" not in name)
-    found = scores(model)
-    for row, gradients in enumerate(one_by_one(model, rollouts)):
-        assert found.keys() == gradients.keys()
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(found[name][row].reshape(gradient.shape), gradient, msg=name)
+    assert_same(scores(model, rollouts), one_by_one(model, rollouts))
 
 
 def test_a_gradient_that_comes_in_by_name_is_not_lost() -> None:

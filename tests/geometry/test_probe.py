@@ -220,11 +220,10 @@ def test_memory_is_estimated_before_starting(model: Any, rollouts: Rollouts, mon
 def test_layers_that_wait_count_in_the_estimate(
     model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needed: list[float] = []
-    monkeypatch.setattr(backward, "check_memory", lambda wanted, _: needed.append(wanted))
+    attached, needed = backward.attach(model, rollouts), []
     for held in (1, 9):
         monkeypatch.setattr(background, "parameters_held", lambda _, held=held: held)
-        probe.probe(model, rollouts, recipes.GRPO)
+        needed.append(probe.memory_needed(attached, rollouts))
     places = rollouts.prompt_ids.shape[1] + rollouts.tokens.shape[1]
     sides = max(sum(p.shape) for p in model.parameters() if p.dim() == 2)
     assert needed[1] - needed[0] == pytest.approx(8 * 4 * len(rollouts.tokens) * places * sides)

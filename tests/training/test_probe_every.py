@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -11,61 +9,27 @@ from typing import Any
 
 import pytest
 import torch
+from small_runs import config, rows, stopped_at, timeless, weights
 
 from grposcope.errors import UserError
 from grposcope.geometry import per_step as geometry
+from grposcope.policies import Policy
 from grposcope.runs import read
 from grposcope.training import loop
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.loop import resume, train
 
-REWARDS = """
-def letters(completions, **columns):
-    return [sum(c.isalpha() for c in text) / max(len(text), 1) for text in completions]
-
-def equal(completions, **columns):
-    return [1.0 for _ in completions]
-"""
-
 
 @pytest.fixture
-def settings(policy: Any, tmp_path: Path) -> TrainConfig:
-    policy.model.save_pretrained(tmp_path / "model")
-    policy.tokenizer.save_pretrained(tmp_path / "model")
-    (tmp_path / "rewards.py").write_text(REWARDS)
-    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps({"prompt": f"say {i}:"}) + "\n" for i in range(40)))
-    return TrainConfig(
-        model=str(tmp_path / "model"),
-        task=f"jsonl:{tmp_path / 'prompts.jsonl'}",
-        reward=f"{tmp_path / 'rewards.py'}:letters",
-        out=str(tmp_path / "run"),
-        steps=6,
-        prompts=3,
-        group=4,
-        max_tokens=6,
-        eval_problems=0,
-        lr=1e-2,
-        threads=1,
-        checkpoint_every=2,
-        probe_every=2,
-        probe_prompts=2,
+def settings(policy: Policy, tmp_path: Path) -> TrainConfig:
+    return config(
+        policy, tmp_path, steps=6, eval_problems=0, threads=1, checkpoint_every=2, probe_every=2, probe_prompts=2
     )
 
 
-def rows(run: str | Path | None) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (Path(run or "") / "steps.jsonl").read_text().splitlines()]
-
-
-def bare(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without geometry and times."""
-    return [
-        {k: v for k, v in row.items() if not k.startswith(("geometry", "second", "time", "tokens_per"))}
-        for row in found
-    ]
-
-
-def weights(run: str | Path | None) -> str:
-    return hashlib.sha256((Path(run or "") / "model" / "model.safetensors").read_bytes()).hexdigest()
+def bare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows without geometry and times."""
+    return [{k: v for k, v in row.items() if not k.startswith("geometry")} for row in timeless(rows)]
 
 
 @pytest.mark.parametrize(
@@ -78,15 +42,15 @@ def weights(run: str | Path | None) -> str:
     ],
 )
 def test_the_run_is_the_same_bit_for_bit(settings: TrainConfig, tmp_path: Path, changes: dict[str, Any]) -> None:
-    config = replace(settings, **changes)
+    probed = replace(settings, **changes)
     torch.manual_seed(3)
-    train(config)
+    train(probed)
     after = torch.get_rng_state()
     torch.manual_seed(3)
-    train(replace(config, probe_every=0, out=str(tmp_path / "plain")))
+    train(replace(probed, probe_every=0, out=str(tmp_path / "plain")))
     assert torch.equal(after, torch.get_rng_state())
-    assert weights(config.out) == weights(tmp_path / "plain")
-    assert bare(rows(config.out)) == bare(rows(tmp_path / "plain"))
+    assert weights(probed.out) == weights(tmp_path / "plain")
+    assert bare(rows(probed.out)) == bare(rows(tmp_path / "plain"))
     assert not any("geometry" in name for row in rows(tmp_path / "plain") for name in row)
 
 
@@ -96,8 +60,8 @@ def test_the_run_is_the_same_bit_for_bit(settings: TrainConfig, tmp_path: Path, 
 )
 def test_which_steps_are_probed(settings: TrainConfig, every: int, interval: int, steps: list[int]) -> None:
     """Steps 1, 1 + K, …; with an interval, the first step of the batch that such a step uses."""
-    config = replace(settings, probe_every=every, interval=interval)
-    assert [step for step in range(1, 7) if loop._probe_due(config, step)] == steps
+    changed = replace(settings, probe_every=every, interval=interval)
+    assert [step for step in range(1, 7) if loop._probe_due(changed, step)] == steps
 
 
 def test_the_record_has_them_on_probed_steps_alone(settings: TrainConfig) -> None:
@@ -119,14 +83,14 @@ def test_it_probes_the_fresh_batch_before_the_update(settings: TrainConfig, monk
     def spy(model: Any, rollouts: Any, recipe: Any, **more: Any) -> dict[str, float]:
         seen.append((rollouts.rewards.clone(), more["learning_rate"]))
         before = [p.detach().clone() for p in model.parameters()]
-        found = whole(model, rollouts, recipe, **more)
+        metrics = whole(model, rollouts, recipe, **more)
         assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-        return found
+        return metrics
 
     monkeypatch.setattr(geometry, "step_metrics", spy)
     train(replace(settings, interval=2, kl=0.1, steps=4))
     lines = rows(settings.out)
-    groups = [json.loads(line) for line in (Path(settings.out or "") / "groups.jsonl").read_text().splitlines()]
+    groups = rows(settings.out, "groups")
     for (rewards, lr), step in zip(seen, (1, 3), strict=True):
         assert rewards.tolist() == [g["rewards"] for g in groups if g["step"] == step]
         assert lr == lines[step - 1]["lr"]
@@ -135,25 +99,11 @@ def test_it_probes_the_fresh_batch_before_the_update(settings: TrainConfig, monk
 def test_a_resumed_run_has_the_same_geometry(
     settings: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = replace(settings, probe_every=3)
-    train(replace(config, out=str(tmp_path / "whole")))
-    update, count = loop.update, iter(range(1, 100))
-
-    def cut(*given: Any) -> Any:
-        if next(count) == 4:
-            raise RuntimeError("power cut")
-        return update(*given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "update", cut)
-        with pytest.raises(RuntimeError, match="power cut"):
-            train(config)
+    every_third = replace(settings, probe_every=3)
+    train(replace(every_third, out=str(tmp_path / "whole")))
+    stopped_at(monkeypatch, every_third, 4)
     resume(tmp_path / "run")
-    timeless = [
-        [{k: v for k, v in row.items() if "second" not in k and k != "time"} for row in rows(tmp_path / name)]
-        for name in ("run", "whole")
-    ]
-    assert timeless[0] == timeless[1]
+    assert timeless(rows(tmp_path / "run")) == timeless(rows(tmp_path / "whole"))
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 

@@ -14,40 +14,26 @@ from typing import Any
 
 import pytest
 import torch
+from small_runs import config, rows, start, stopped_at, timeless
 
 from grposcope.errors import UserError
+from grposcope.policies import Policy
 from grposcope.training import checkpoint, loop
 from grposcope.training.config import TrainConfig
-from grposcope.training.loop import resume, train
-
-REWARDS = """
-import random
-
-def noisy(prompts, completions, **columns):
-    return [sum(c.isalpha() for c in text) / max(len(text), 1) + 0.1 * random.random() for text in completions]
-"""
+from grposcope.training.loop import resume
 
 
 @pytest.fixture
-def settings(policy, tmp_path: Path) -> TrainConfig:
+def settings(policy: Policy, tmp_path: Path) -> TrainConfig:
     """A small run whose reward draws from Python's own random numbers, too."""
-    policy.model.save_pretrained(tmp_path / "model")
-    policy.tokenizer.save_pretrained(tmp_path / "model")
-    (tmp_path / "rewards.py").write_text(REWARDS)
-    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps({"prompt": f"say {i}:"}) + "\n" for i in range(40)))
-    return TrainConfig(
-        model=str(tmp_path / "model"),
-        task=f"jsonl:{tmp_path / 'prompts.jsonl'}",
-        reward=f"{tmp_path / 'rewards.py'}:noisy",
-        out=str(tmp_path / "run"),
+    return config(
+        policy,
+        tmp_path,
+        "noisy",
         steps=8,
-        prompts=3,
-        group=4,
-        max_tokens=6,
         eval_every=3,
         eval_problems=3,
         eval_samples=2,
-        lr=1e-2,
         threads=1,
         checkpoint_every=2,
         keep_checkpoints=2,
@@ -58,35 +44,12 @@ def settings(policy, tmp_path: Path) -> TrainConfig:
 
 def content(run: Path) -> dict[str, Any]:
     """Everything of a run's folder that must not depend on whether it was stopped."""
-    found: dict[str, Any] = {}
-    for name in ("steps", "groups", "evals"):
-        rows = [json.loads(line) for line in (run / f"{name}.jsonl").read_text().splitlines()]
-        found[name] = [{k: v for k, v in r.items() if "second" not in k and k != "time"} for r in rows]
+    parts: dict[str, Any] = {name: timeless(rows(run, name)) for name in ("steps", "groups", "evals")}
     for file in sorted([*run.glob("model/*"), *run.glob("rollouts/*")]):
-        found[f"{file.parent.name}/{file.name}"] = hashlib.sha256(file.read_bytes()).hexdigest()
+        parts[f"{file.parent.name}/{file.name}"] = hashlib.sha256(file.read_bytes()).hexdigest()
     summary = json.loads((run / "summary.json").read_text())
-    found["summary"] = {k: v for k, v in summary.items() if k not in ("seconds", "folder")}
-    return found
-
-
-def start(config: TrainConfig) -> None:
-    random.seed(7)
-    train(config)
-
-
-def stopped_at(monkeypatch: pytest.MonkeyPatch, config: TrainConfig, step: int) -> None:
-    """Run until just before optimiser step `step`, then fail as a power cut would: nothing is tidied up."""
-    whole, count = loop.update, iter(range(1, 1000))
-
-    def cut(*args: Any, **more: Any) -> Any:
-        if next(count) == step:
-            raise RuntimeError("power cut")
-        return whole(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "update", cut)
-        with pytest.raises(RuntimeError, match="power cut"):
-            start(config)
+    parts["summary"] = {k: v for k, v in summary.items() if k not in ("seconds", "folder")}
+    return parts
 
 
 @pytest.mark.parametrize(
@@ -102,12 +65,12 @@ def stopped_at(monkeypatch: pytest.MonkeyPatch, config: TrainConfig, step: int) 
 def test_a_resumed_run_is_the_undisturbed_one(
     settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changes: dict[str, Any], step: int
 ) -> None:
-    config = replace(settings, **changes)
-    start(replace(config, out=str(tmp_path / "whole")))
-    stopped_at(monkeypatch, config, step)
+    changed = replace(settings, **changes)
+    start(replace(changed, out=str(tmp_path / "whole")))
+    stopped_at(monkeypatch, changed, step)
     random.seed(7)
     began = time.perf_counter()
-    outcome = resume(Path(config.out or ""))
+    outcome = resume(Path(changed.out or ""))
     assert outcome.steps == 8
     newest = max((tmp_path / "run" / "checkpoints").glob("*/state.json"), default=None)
     earlier = json.loads(newest.read_text())["totals"]["seconds"] if newest else 0.0
@@ -134,8 +97,7 @@ def test_interrupted_runs_resume(settings: TrainConfig, monkeypatch: pytest.Monk
 
 def test_checkpoints_are_models_and_old_ones_go(settings: TrainConfig, tmp_path: Path) -> None:
     start(replace(settings, steps=9, eval_problems=0))
-    found = sorted(f.name for f in (tmp_path / "run" / "checkpoints").iterdir())
-    assert found == ["step-000006", "step-000008"]
+    assert sorted(f.name for f in (tmp_path / "run" / "checkpoints").iterdir()) == ["step-000006", "step-000008"]
     start(replace(settings, model=str(tmp_path / "run/checkpoints/step-000008/model"), out=str(tmp_path / "next")))
 
 
@@ -270,19 +232,19 @@ def test_killed_at_random_moments_a_run_ends_as_if_it_had_not_been(settings: Tra
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["grposcope.training.loop", "pyarrow.parquet", "torch._dynamo"])
-    config = replace(settings, steps=60, checkpoint_every=3, prompts=4)
-    undisturbed = context.Process(target=session, args=(replace(config, out=str(tmp_path / "whole")),))
+    long = replace(settings, steps=60, checkpoint_every=3, prompts=4)
+    undisturbed = context.Process(target=session, args=(replace(long, out=str(tmp_path / "whole")),))
     undisturbed.start()
     undisturbed.join()
     expected = content(tmp_path / "whole")
-    pace = json.loads((tmp_path / "whole" / "summary.json").read_text())["seconds"] / config.steps
+    pace = json.loads((tmp_path / "whole" / "summary.json").read_text())["seconds"] / long.steps
     rng, kills, seen = random.Random(0), 0, set()
     reported = {json.dumps([r["step"], r["reward"], r["grad_norm"]]) for r in expected["steps"]}
     for attempt in range(10):
         run = tmp_path / f"run{attempt}"
         exitcode = None
         while exitcode is None and kills < 100:
-            process = context.Process(target=session, args=(replace(config, out=str(run)),))
+            process = context.Process(target=session, args=(replace(long, out=str(run)),))
             process.start()
             if rng.random() > 0.25:
                 first = None
@@ -299,8 +261,8 @@ def test_killed_at_random_moments_a_run_ends_as_if_it_had_not_been(settings: Tra
                 kills += 1
                 print(f"kill {kills}: {phase(run)}")
                 if (run / "steps.jsonl").exists():
-                    rows = [json.loads(line) for line in (run / "steps.jsonl").read_text().split("\n")[:-1]]
-                    seen |= {json.dumps([r["step"], r["reward"], r["grad_norm"]]) for r in rows}
+                    written = [json.loads(line) for line in (run / "steps.jsonl").read_text().split("\n")[:-1]]
+                    seen |= {json.dumps([r["step"], r["reward"], r["grad_norm"]]) for r in written}
         assert exitcode == 0
         assert content(run) == expected
         if kills >= 20:

@@ -1,4 +1,4 @@
-"""What a gradient is made of, from one backward pass.
+"""Composition of a gradient, from one backward pass.
 
 probe          the whole instrument: `probe.probe(model, rollouts, recipe)`
 record         a probe as it is written to a folder

@@ -276,13 +276,3 @@ def available_memory(device: torch.device) -> float:
         return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError):
         return float("inf")
-
-
-def check_memory(needed: float, device: torch.device) -> None:
-    """UserError where `needed` bytes are more than there are."""
-    free = available_memory(device)
-    if needed > 0.9 * free:
-        raise UserError(
-            f"the probe would take about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
-            "use fewer prompts, smaller groups or shorter completions, or recompute activations (checkpointing)"
-        )

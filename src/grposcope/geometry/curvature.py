@@ -51,8 +51,7 @@ TokenWeights = Callable[[Tensor, Tensor, Rollouts], Tensor]
 
 @dataclass(frozen=True)
 class DirectionalLogProbs:
-    """log π (B, T) at the weights θ + εu for ε = 0 and its first two derivatives in ε, float64, from differences of ε =
-    `step`."""
+    """log π (B, T) at θ + εu for ε = 0 and its first two derivatives in ε, float64, by differences of size `step`."""
 
     logp: Tensor
     first: Tensor

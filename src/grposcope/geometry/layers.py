@@ -1,4 +1,4 @@
-"""What a probe keeps of each parameter while the backward pass streams by: Gram matrix, spectra, sampled entries."""
+"""Measurements of each parameter during the backward pass of a probe: Gram matrix, spectra, sampled entries."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ class LayerMeasurements:
         self.before = dict(zip(attached.measured, accumulate([0, *sizes]), strict=False))
         self.proportional = weightings.proportional(wanted)
         self.combinations = {
-            name: one.per_rollout
-            for name, one in wanted.items()
-            if one.per_rollout is not None and self.proportional[name][0] == name
+            name: weighting.per_rollout
+            for name, weighting in wanted.items()
+            if weighting.per_rollout is not None and self.proportional[name][0] == name
         }
         self.layers: dict[str, Layer] = {}
         self.weighted_grams: dict[str, NDArray[np.float64]] = {}
@@ -132,9 +132,9 @@ class LayerMeasurements:
         """
         self.token_scores = tokens
         flat, before = scores.flatten(0, 1), scores.shape[1] - self.rollouts.mask.shape[1] - 1
-        for name, one in self.wanted.items():
+        for name, weighting in self.wanted.items():
             if name == self.main or name in weightings.CONTROLS:
-                weights = one.weights.where(self.rollouts.mask, 0.0)
+                weights = weighting.weights.where(self.rollouts.mask, 0.0)
                 scale = torch.nn.functional.pad(weights, (before, 1)).flatten()
                 norm = float(torch.linalg.vector_norm(weights * tokens.norms))
                 self.token_spectra[name] = self._spectrum(flat, scale, norm)
@@ -143,9 +143,9 @@ class LayerMeasurements:
         """Inner products (B, B) of the rows u_i s_i of every weighting, over all parameters."""
         total = np.sum([layer.gram for layer in self.layers.values()], axis=0)
         grams = dict(self.weighted_grams)
-        for name, one in self.wanted.items():
-            if one.per_rollout is not None:
-                u = one.per_rollout.cpu().numpy()
+        for name, weighting in self.wanted.items():
+            if weighting.per_rollout is not None:
+                u = weighting.per_rollout.cpu().numpy()
                 grams[name] = u[:, None] * total * u
         return grams
 

@@ -45,7 +45,7 @@ from grposcope.runs.probe import BaselineRecord, ClassMeanShares
 
 @dataclass(frozen=True)
 class Probe:
-    """What one probe measured.
+    """Results of one probe.
 
     recipe: the weighting that sparsity, credit and class means are those of. rewards, truncated: (P, G).
     rollout_grams: Gram matrix (B, B) of the rows u_i s_i, by weighting. token_spectra: of the rows
@@ -85,7 +85,7 @@ class Probe:
     def mean_ranks(self, weighting: str) -> dict[str, Estimate]:
         """Each rank averaged over layers; the standard error is the spread over layers, not over batches."""
         ranks = list(self.ranks(weighting).values())
-        return {name: Estimate.mean([one[name] for one in ranks]) for name in spectrum.NAMES}
+        return {name: Estimate.mean([of_layer[name] for of_layer in ranks]) for name in spectrum.NAMES}
 
     def rollout_spectrum(self, weighting: str) -> Spectrum:
         """Singular values of the matrix with a row u_i s_i per rollout."""
@@ -104,7 +104,7 @@ class Probe:
         return class_means.shares(coefficients.cpu().numpy().reshape(self.rewards.shape), self.rewards, self.gram)
 
     def token_sparsity(self) -> dict[str, float]:
-        """How unevenly ‖e_y − π‖ is spread over the tokens, before weighting."""
+        """Sparsity measures of ‖e_y − π‖ over the tokens, before weighting."""
         return sparsity.measures(self.token_scores.norms[self.mask])
 
 
@@ -141,37 +141,45 @@ def probe(
     wanted, skipped = _weightings(rollouts, recipe, credit, sweep, also, controls, extra, seed)
     main = next(iter(wanted))
     attached = backward.attach(model, rollouts if check else None, temperature)
-    _check_memory(attached, rollouts)
-    kept = LayerMeasurements(rollouts, wanted, main, attached, tier, leading, learning_rate, seed, progress)
+    needed, free = memory_needed(attached, rollouts), backward.available_memory(rollouts.mask.device)
+    if needed > 0.9 * free:
+        raise UserError(
+            f"the probe would take about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
+            "use fewer prompts, smaller groups or shorter completions, or recompute activations (checkpointing)"
+        )
+    measurements = LayerMeasurements(rollouts, wanted, main, attached, tier, leading, learning_rate, seed, progress)
     complete = True
     try:
-        attached.stream(rollouts, kept.measure_scores, between=kept.keep_tokens, keep=kept.keep_scores)
-        for name, one in wanted.items():
-            if one.per_rollout is None:
+        attached.stream(
+            rollouts, measurements.measure_scores, between=measurements.keep_tokens, keep=measurements.keep_scores
+        )
+        for name, weighting in wanted.items():
+            if weighting.per_rollout is None:
                 progress(f"backward pass of {name}")
-                measure, keep = partial(kept.measure_weighted, name=name), partial(kept.keep_weighted, name=name)
-                attached.stream(rollouts, measure, one.weights, keep=keep)
+                measure = partial(measurements.measure_weighted, name=name)
+                keep = partial(measurements.keep_weighted, name=name)
+                attached.stream(rollouts, measure, weighting.weights, keep=keep)
     except KeyboardInterrupt:
         complete = False
-        if not kept.layers:
+        if not measurements.layers:
             raise
-    scores = kept.token_scores
+    scores = measurements.token_scores
     assert scores is not None
     return Probe(
         recipe=main,
         tier=tier,
         rewards=rollouts.rewards.double().cpu().numpy(),
         truncated=rollouts.truncated.cpu().numpy().reshape(rollouts.rewards.shape),
-        layers=tuple(kept.layers.values()),
+        layers=tuple(measurements.layers.values()),
         weightings=wanted,
-        rollout_grams=kept.rollout_grams(),
-        token_spectra=kept.token_spectra,
+        rollout_grams=measurements.rollout_grams(),
+        token_spectra=measurements.token_spectra,
         mask=rollouts.mask,
         token_scores=scores,
         credit=token_credit.measure(
             rollouts.tokens, rollouts.mask, wanted[main].weights, scores.norms, rollouts.groups[1]
         ),
-        parameters=kept.sample.measures(),
+        parameters=measurements.sample.measures(),
         error=attached.error,
         left_out=attached.left_out,
         share_left_out=attached.share_left_out,
@@ -208,13 +216,11 @@ def _weightings(
     return {one.name: one for one in asked if not one.empty}, skipped
 
 
-def _check_memory(attached: AttachedModel, rollouts: Rollouts) -> None:
-    """UserError where the pass would not fit: kept activations, logits, factors of waiting layers, layer gradients."""
+def memory_needed(attached: AttachedModel, rollouts: Rollouts) -> float:
+    """Bytes a probe takes: measurements activations, logits, factors of waiting layers, layer gradients."""
     rows, width = rollouts.tokens.shape
     vocabulary = getattr(attached.model.config, "vocab_size", 0)
     longest = rollouts.prompt_mask.sum(-1).max().item() + width
-    device = rollouts.mask.device
     sides = max((sum(p.shape) for p in attached.measured.values() if p.numel() < background.LARGE), default=0)
-    factors = 4 * rows * longest * sides * background.parameters_held(device)
-    needed = attached.bytes_per_token * rows * longest + 4 * (rows + 3) * width * vocabulary + factors + 2 * HELD
-    backward.check_memory(float(needed), device)
+    factors = 4 * rows * longest * sides * background.parameters_held(rollouts.mask.device)
+    return float(attached.bytes_per_token * rows * longest + 4 * (rows + 3) * width * vocabulary + factors + 2 * HELD)

@@ -86,17 +86,19 @@ def gram(probe: Probe) -> ProbeGram:
 def rollouts(
     probe: Probe, problems: Sequence[Problem], completions: Sequence[str], tokens: Sequence[Sequence[str]]
 ) -> list[ProbeRollout]:
-    """What each token carries. problems (P,), completions (B,) and tokens (B, length): the texts of the rollouts."""
-    weights = probe.weightings[probe.recipe].weights
+    """The rollouts with their numbers per token.
+
+    problems (P,), completions (B,) and tokens (B, length): the texts of the rollouts.
+    """
+    columns = {
+        "weight": probe.weightings[probe.recipe].weights,
+        "norm": probe.token_scores.norms,
+        "mass": probe.credit.mass,
+        "net": probe.credit.net,
+    }
     rows = []
     for row, completion in enumerate(completions):
-        kept, problem = probe.mask[row], problems[row // probe.rewards.shape[1]]
-        columns = {
-            "weight": weights,
-            "norm": probe.token_scores.norms,
-            "mass": probe.credit.mass,
-            "net": probe.credit.net,
-        }
+        mask, problem = probe.mask[row], problems[row // probe.rewards.shape[1]]
         rows.append(
             ProbeRollout(
                 problem=problem.id,
@@ -104,15 +106,15 @@ def rollouts(
                 completion=completion,
                 reward=float(probe.rewards.flat[row]),
                 tokens=tuple(tokens[row]),
-                **{name: tuple(column[row][kept].tolist()) for name, column in columns.items()},
-                sharers=tuple(probe.credit.sharers[row][kept].tolist()),
+                **{name: tuple(column[row][mask].tolist()) for name, column in columns.items()},
+                sharers=tuple(probe.credit.sharers[row][mask].tolist()),
             )
         )
     return rows
 
 
 def _layer(layer: Layer) -> LayerRecord:
-    spectra = {name: _spectrum(one) for name, one in layer.spectra.items()}
+    spectra = {name: _spectrum(spectrum) for name, spectrum in layer.spectra.items()}
     norm = float(layer.gram.diagonal().mean()) ** 0.5
     return LayerRecord(layer.name, layer.role, layer.depth, layer.shape, norm, spectra)
 

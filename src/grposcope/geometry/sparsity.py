@@ -1,4 +1,4 @@
-"""How unevenly a gradient is spread over tokens and over parameters.
+"""Sparsity of a gradient over tokens and over parameters.
 
 Of non-negative numbers x_1 … x_n (sizes of tokens' scores, of gradient entries):
 
@@ -160,7 +160,7 @@ class EntrySample:
         errors = dict.fromkeys(whole, 0.0)
         if len(gradient) < entries:
             split = [self._of(gradient[p::PARTS], weights[p::PARTS], norms.largest) for p in range(PARTS)]
-            errors = {name: Estimate.mean([one[name] for one in split]).se for name in whole}
+            errors = {name: Estimate.mean([part[name] for part in split]).se for name in whole}
         root = math.sqrt(entries)
         whole["hoyer"] = (root - norms.sum_abs / norms.norm) / (root - 1) if root > 1 else math.nan
         errors["hoyer"] = 0.0

@@ -131,7 +131,7 @@ class Objective:
             return torch.autograd.grad(loss, leaf)[0]
 
     def at_length(self, limit: int) -> Objective:
-        """The same objective with its reduction told the longest completion allowed, where it needs that."""
+        """The objective for completions of at most `limit` tokens, which only the reduction `constant_length` needs."""
         if self.reduction is not reductions.constant_length:
             return self
         return replace(self, reduction=partial(reductions.constant_length, length=limit))

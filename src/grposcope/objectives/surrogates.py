@@ -21,7 +21,7 @@ Held = tuple[Bool[Tensor, "B T"], Bool[Tensor, "B T"]]
 
 @runtime_checkable
 class Surrogate(Protocol):
-    """What an objective needs of its surrogate."""
+    """A surrogate as objectives use it."""
 
     def __call__(
         self, ratio: Float[Tensor, "B T"], logp: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]

@@ -119,8 +119,10 @@ def encode(policy: Policy, prompts: Sequence[str], instruction: str = "", room: 
 
 
 def recompute_activations(model: Any) -> None:
-    """Recompute activations in the backward pass, which saves memory. Models do so in training mode only, so dropout is
-    set to 0 first."""
+    """Recompute activations in the backward pass, which saves memory.
+
+    Models do so in training mode only, so dropout is set to 0 first.
+    """
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0

@@ -45,7 +45,7 @@ REMEDY = "delete this folder to resume from the checkpoint before it"
 
 @dataclass(frozen=True)
 class State:
-    """Where a run is.
+    """The place of a run.
 
     step: optimiser steps done. position: where the next batch starts in the data. sizes: bytes of
     each file of the record that grows by lines. totals: what the run has added up so far.
@@ -106,8 +106,8 @@ def folder_of(run: Path, step: int) -> Path:
 
 
 def read_state(folder: Path) -> State:
-    """Where the run was at the checkpoint in `folder`; UserError for a checkpoint that is not whole."""
-    return _parse(_content(folder), folder)
+    """The place of the run at the checkpoint in `folder`; UserError for a checkpoint that is not whole."""
+    return _read(folder)[0]
 
 
 def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> State:
@@ -115,8 +115,7 @@ def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> S
 
     Raises UserError for a checkpoint that is not whole.
     """
-    content = _content(folder)
-    state = _parse(content, folder)
+    state, content = _read(folder)
     try:
         for name, size in content["files"].items():
             there = (folder / name).stat().st_size
@@ -136,21 +135,18 @@ def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> S
     return state
 
 
-def _content(folder: Path) -> dict[str, Any]:
+def _read(folder: Path) -> tuple[State, dict[str, Any]]:
+    """The place of the run, and the whole content of state.json."""
     try:
-        return dict(json.loads((folder / STATE).read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise _damaged(folder, error) from None
-
-
-def _parse(content: Mapping[str, Any], folder: Path) -> State:
-    version = content.get("format", 1)
-    if version > FORMAT:
-        raise UserError(f"{folder} has format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope")
-    try:
+        content = dict(json.loads((folder / STATE).read_text()))
+        version = content.get("format", 1)
+        if version > FORMAT:
+            raise UserError(
+                f"{folder} has format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope"
+            )
         totals = Totals.parse(content["tally" if version == 1 else "totals"])
-        return State(content["step"], content["position"], content["sizes"], totals)
-    except (KeyError, TypeError, ValueError) as error:
+        return State(content["step"], content["position"], content["sizes"], totals), content
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise _damaged(folder, error) from None
 
 
@@ -214,7 +210,7 @@ def resumable(run: Path, given: Mapping[str, Any]) -> RunConfig:
 
 
 def environment_changes(before: RunConfig, now: RunConfig) -> list[str]:
-    """What differs in the environment and can change the last bits of a number, a line each."""
+    """A line for each difference of the environments that can change the last bits of a number."""
     old, new = before.environment, now.environment
     names = ("torch", "transformers", "device", "threads", "platform")
     return [f"{name} was {old.get(name)} and is {new.get(name)}" for name in names if old.get(name) != new.get(name)]

@@ -20,7 +20,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 
 class Decoder(Protocol):
-    """What the sampler needs of a decoder. Rows are prompt-major, `group` completions per prompt."""
+    """A decoder as the sampler uses it. Rows are prompt-major, `group` completions per prompt."""
 
     logits: Tensor
     """(B, V) logits that follow the prompt."""

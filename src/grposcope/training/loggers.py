@@ -1,4 +1,4 @@
-"""Where metrics go as they are made, in addition to the record: TensorBoard, Weights & Biases, trackio, the terminal.
+"""Loggers of metrics, in addition to the record: TensorBoard, Weights & Biases, trackio, and the progress bar.
 
 A logger is a function in LOGGERS that opens it; each uses its own library, imported only when asked for.
 """

@@ -1,4 +1,4 @@
-"""What a run has added up so far, and what it came to."""
+"""The totals of a run so far, and its result in the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grposcope.records import Estimate
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run came to.
+    """Result of a run.
 
     rollouts, tokens: how many were sampled for training. heldout: pass@1 of the first, best and last held-out
     evaluation; empty without evaluation. best_step: the step of the best one. rewards: mean reward of the
@@ -39,7 +39,7 @@ class TrainResult:
 
 @dataclass
 class Totals:
-    """What a run has added up so far; a checkpoint keeps them.
+    """Totals of a run so far; a checkpoint keeps them.
 
     seconds: spent by the sessions before, if the run was resumed. bad_steps: steps in a row, up to now, whose gradient
     was not finite. rewards: per optimiser step. evals: step and pass@1 of every held-out evaluation.
@@ -54,10 +54,10 @@ class Totals:
 
     @staticmethod
     def parse(content: Mapping[str, Any]) -> Totals:
-        """From the JSON object that a checkpoint kept, in which Estimates are objects and NaN is a string."""
+        """The totals in the JSON of a checkpoint, in which Estimates are objects and NaN is a string."""
         totals = Totals(**content)
-        kept: list[Any] = totals.evals
-        evals = [(step, Estimate(float(e["value"]), float(e["se"]), e["n"], e["flag"])) for step, e in kept]
+        pairs: list[Any] = totals.evals
+        evals = [(step, Estimate(float(e["value"]), float(e["se"]), e["n"], e["flag"])) for step, e in pairs]
         return replace(totals, evals=evals)
 
     @property

@@ -1,4 +1,4 @@
-"""From problems to graded rollouts: draw prompts, sample, grade, shape, replace dead groups; and what is recorded."""
+"""Graded rollouts: draw problems, sample, grade, shape rewards, replace dead groups; and the part that is recorded."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def step_labels(
 
 
 def _characters_spelled(policy: Policy, ids: list[int], text: str) -> list[int]:
-    """How many characters of the text the first t + 1 tokens spell, for every t."""
+    """Number of characters of the text that the first t + 1 tokens spell, for every t."""
     special = set(policy.tokenizer.all_special_ids)
     if len(text) == sum(i not in special for i in ids):  # one character per token
         return [sum(i not in special for i in ids[: t + 1]) for t in range(len(ids))]

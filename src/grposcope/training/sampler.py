@@ -18,7 +18,7 @@ from grposcope.training.decoding import decoder
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to draw a completion.
+    """Settings of the draw of a completion.
 
     max_tokens: the longest completion. temperature: 0 takes the likeliest token.
     top_k: keep the k likeliest tokens, 0 for all. top_p: keep the smallest set of tokens

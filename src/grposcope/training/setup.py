@@ -1,4 +1,4 @@
-"""What a run needs: task, model, objective and optimiser, loaded and checked against each other."""
+"""Setup of a run: task, model, objective and optimiser, loaded and checked against each other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from grposcope.training.sampler import Sampling
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run needs, loaded and checked.
+    """The parts of a run, loaded and checked.
 
     reference: the starting policy, kept when the objective has a KL term. micro_batch: rollouts per
     forward pass. lr: the peak learning rate.
@@ -101,7 +101,7 @@ def prepare(config: TrainConfig) -> Setup:
 
 
 def describe(setup: Setup) -> RunConfig:
-    """What the record says of the run: the settings as given, what they resolved to, and the environment."""
+    """Config of the record: the settings as given, their resolved values, and the environment."""
     model = setup.policy.model
     return RunConfig(
         settings=asdict(setup.config),

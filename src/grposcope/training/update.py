@@ -21,7 +21,7 @@ from grposcope.training.logprobs import token_logprobs
 
 @dataclass(frozen=True)
 class Update:
-    """What an optimiser step saw.
+    """Result of an optimiser step.
 
     grad_norm: before clipping; not finite means that the step was not taken. kl: mean k3 estimate
     of the divergence to the reference, NaN without one. kl_old: the same to the policy that
@@ -40,7 +40,7 @@ class Update:
 
 @dataclass(frozen=True)
 class TokenTerms:
-    """What stays the same while a batch is trained on, all (B, T): credit, old and reference log-probabilities.
+    """Constants of a batch while it is trained on, all (B, T): credit, old and reference log-probabilities.
 
     old is None where the batch is used for one step only: the policy that sampled is the current one.
     reference is None without a KL term.
@@ -106,7 +106,14 @@ def update(
             total = total - extra
             sums["loss"] -= float(extra.detach())
         total.backward()
-        _add_sums(sums, objective, logp.detach(), old, reference, mask, credit)
+        now = logp.detach()
+        low, high = objective.surrogate.held(objective.ratio(now, old, mask), credit)
+        sums["tokens"] += float(mask.sum())
+        sums["low"] += float((low & mask).sum())
+        sums["high"] += float((high & mask).sum())
+        sums["kl_old"] += float((divergences.k3(now, old) * mask).sum())
+        if reference is not None:
+            sums["kl"] += float((divergences.k3(now, reference) * mask).sum())
     norm = _step(model, optimizer, clip_grad)
     model.eval()
     tokens, all_tokens = max(sums["tokens"], 1.0), max(int(rollouts.mask.sum()), 1)
@@ -131,22 +138,3 @@ def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, clip_grad: f
     if math.isfinite(norm):
         optimizer.step()
     return norm
-
-
-def _add_sums(
-    sums: dict[str, float],
-    objective: Objective,
-    logp: Tensor,
-    old: Tensor,
-    reference: Tensor | None,
-    mask: Tensor,
-    credit: Tensor,
-) -> None:
-    """Add this piece's token sums of what `Update` reports."""
-    low, high = objective.surrogate.held(objective.ratio(logp, old, mask), credit)
-    sums["tokens"] += float(mask.sum())
-    sums["low"] += float((low & mask).sum())
-    sums["high"] += float((high & mask).sum())
-    sums["kl_old"] += float((divergences.k3(logp, old) * mask).sum())
-    if reference is not None:
-        sums["kl"] += float((divergences.k3(logp, reference) * mask).sum())
