@@ -33,9 +33,9 @@ def arguments(folder: Path, **more: Any) -> SimpleNamespace:
         "output_dir": str(folder), "logging_steps": 1, "log_completions": False, "reward_weights": None,
         "num_generations": 4, "beta": 0.0, "scale_rewards": "group", "hub_token": "<HUB_TOKEN>", **more,
     }  # fmt: skip
-    found = SimpleNamespace(**given)
-    found.to_dict = lambda: dict(given)
-    return found
+    config = SimpleNamespace(**given)
+    config.to_dict = lambda: dict(given)
+    return config
 
 
 def logged(step: int, **more: Any) -> dict[str, Any]:
@@ -244,8 +244,8 @@ def test_resumed_without_a_record_it_begins_one(tmp_path: Path) -> None:
 def test_a_new_run_in_the_folder_does_not_delete_the_old_one(tmp_path: Path) -> None:
     for count in (3, 4, 5):
         Play(GRPOscopeCallback(), tmp_path).run(count)
-    found = {path.name: read(path).steps for path in tmp_path.iterdir()}
-    assert found == {"grposcope-1": 3, "grposcope-2": 4, "grposcope": 5}
+    steps = {path.name: read(path).steps for path in tmp_path.iterdir()}
+    assert steps == {"grposcope-1": 3, "grposcope-2": 4, "grposcope": 5}
 
 
 @pytest.mark.parametrize("broken", ["a file in the way", "steps.jsonl gone", "another process"])

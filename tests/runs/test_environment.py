@@ -26,6 +26,6 @@ def test_git_state(tmp_path: Path) -> None:
 
 
 def test_environment_names_versions(tmp_path: Path) -> None:
-    found = environment(tmp_path)
-    assert found["git"] is None
-    assert {"python", "torch", "transformers", "grposcope", "command"} <= found.keys()
+    about = environment(tmp_path)
+    assert about["git"] is None
+    assert {"python", "torch", "transformers", "grposcope", "command"} <= about.keys()

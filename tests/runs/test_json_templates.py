@@ -31,24 +31,24 @@ KEYS = (
 def plainly(data: bytes, unwrap: str = "") -> json_templates.Block:
     """Every line by itself."""
     rows = [flat(jsonl.unwrapped(json.loads(line), unwrap)) for line in data.split(b"\n")[:-1]]
-    found = json_templates.Block({}, {})
+    block = json_templates.Block({}, {})
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         numbers = [json_number(value) for value in values]
         if any(name in row and n is not None for row, n in zip(rows, numbers, strict=True)):
-            found.columns[name] = np.array([math.nan if n is None else n for n in numbers])
+            block.columns[name] = np.array([math.nan if n is None else n for n in numbers])
         if None in numbers:
-            found.texts[name] = [v if n is None else None for v, n in zip(values, numbers, strict=True)]
-    return found
+            block.texts[name] = [v if n is None else None for v, n in zip(values, numbers, strict=True)]
+    return block
 
 
-def equal(found: json_templates.Block | None, data: bytes, unwrap: str = "") -> bool:
-    assert found is not None
+def equal(block: json_templates.Block | None, data: bytes, unwrap: str = "") -> bool:
+    assert block is not None
     expected = plainly(data, unwrap)
     for name, column in expected.columns.items():
-        np.testing.assert_array_equal(found.columns[name], column, err_msg=name)
-    texts = {name: values for name, values in found.texts.items() if set(values) > {None} or None not in values}
-    return found.columns.keys() == expected.columns.keys() and texts == expected.texts
+        np.testing.assert_array_equal(block.columns[name], column, err_msg=name)
+    texts = {name: values for name, values in block.texts.items() if set(values) > {None} or None not in values}
+    return block.columns.keys() == expected.columns.keys() and texts == expected.texts
 
 
 @settings(max_examples=80, deadline=None)
@@ -70,8 +70,8 @@ def test_lines_in_a_few_templates(
     assert equal(json_templates.table(text.encode(), "data"), text.encode(), "data")
     rows = [{**row, "note": texts[k % len(texts)]} if texts else row for k, row in enumerate(rows)]
     text = "".join(json.dumps(row, ensure_ascii=ascii_only, separators=separators) + "\n" for row in rows)
-    found = json_templates.table(text.encode(), "data")
-    assert (found is None and "x" * 250 in texts) or equal(found, text.encode(), "data")
+    block = json_templates.table(text.encode(), "data")
+    assert (block is None and "x" * 250 in texts) or equal(block, text.encode(), "data")
 
 
 @settings(max_examples=400, deadline=None)
@@ -80,9 +80,9 @@ def test_lines_in_a_few_templates(
 def test_what_json_does_not_have_is_never_taken(key: str, value: str) -> None:
     """One line with anything as its value: either it is not sure, or json.loads reads the same number."""
     data = f'{{"step": 1, "{key}": 0.5}}\n{{"step": 2, "{key}": {value}}}\n'.encode()
-    found = json_templates.table(data)
+    block = json_templates.table(data)
     try:
-        assert found is None or equal(found, data)
+        assert block is None or equal(block, data)
     except json.JSONDecodeError:
         pytest.fail(f"{value!r} is no JSON")
 
@@ -120,8 +120,8 @@ def test_numbers_of_every_kind_are_taken(value: str) -> None:
 def test_anything_else_is_left_to_the_caller(line: str) -> None:
     usual = '{"step": 1, "kl": 0.5}\n'
     for text in (usual + line + "\n", line + "\n" + usual):
-        found = json_templates.table(text.encode(), "data")
-        assert found is None or (line.endswith((" ", "\t1}")) and equal(found, text.encode()))
+        block = json_templates.table(text.encode(), "data")
+        assert block is None or (line.endswith((" ", "\t1}")) and equal(block, text.encode()))
 
 
 @pytest.mark.parametrize("value", ['["a"]', '{"a": 1}', '"a', '"a\tb"'])

@@ -17,9 +17,9 @@ from grposcope.training.loop import train
 def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     folder = tmp_path_factory.mktemp("record") / "run"
     train(TrainConfig(out=str(folder), steps=1, prompts=2, group=2, eval_problems=0, probe_every=1))
-    found = json.loads((folder / "steps.jsonl").read_text())
-    assert "geometry/dead" in found
-    return found
+    written = json.loads((folder / "steps.jsonl").read_text())
+    assert "geometry/dead" in written
+    return written
 
 
 def test_everything_the_trainer_writes_is_in_the_vocabulary(row: dict[str, float]) -> None:
@@ -40,6 +40,6 @@ def test_the_record_page_has_every_field_that_is_written(row: dict[str, float]) 
 
 
 def test_an_unknown_metric_is_itself() -> None:
-    found = metrics.metric("probe_stable_rank")
-    assert found.title == "probe_stable_rank"
-    assert "not in the vocabulary" in found.definition
+    unknown = metrics.metric("probe_stable_rank")
+    assert unknown.title == "probe_stable_rank"
+    assert "not in the vocabulary" in unknown.definition

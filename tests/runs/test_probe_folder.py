@@ -38,16 +38,16 @@ def test_a_runs_probes_come_by_step(tmp_path: Path) -> None:
         shutil.copytree(one, run / "probes" / name)
     synthetic_probe.edit(run / "probes" / "other", step=50)
     (run / "probes" / "notes").mkdir()
-    found = read(run).probes
-    assert [probe.step for probe in found] == [None, 20, 50, 100]
+    records = read(run).probes
+    assert [probe.step for probe in records] == [None, 20, 50, 100]
 
 
 def test_a_probe_alone_is_a_run_without_steps(tmp_path: Path) -> None:
-    found = read(synthetic_probe.make(tmp_path / "one", prompts=2))
-    assert (found.steps, found.meta.engine, found.meta.status) == (0, "grposcope probe", "finished")
-    assert found.config["model"] == "tiny"
-    assert "layers" not in found.config
-    assert len(found.probes) == 1
+    run = read(synthetic_probe.make(tmp_path / "one", prompts=2))
+    assert (run.steps, run.meta.engine, run.meta.status) == (0, "grposcope probe", "finished")
+    assert run.config["model"] == "tiny"
+    assert "layers" not in run.config
+    assert len(run.probes) == 1
 
 
 def test_numbers_that_json_lacks_are_numbers_again(tmp_path: Path) -> None:
@@ -182,10 +182,10 @@ def test_a_gram_is_read_as_it_was_written(tmp_path: Path) -> None:
     given = gram_arrays()
     path = write_gram(tmp_path / "probe", ProbeGram(**given))
     assert path == tmp_path / "probe" / "gram.npz"
-    found = read_gram(tmp_path / "probe", layers=True)
+    again = read_gram(tmp_path / "probe", layers=True)
     for name in ("gram", "rewards", "truncated", "layers"):
-        assert np.array_equal(getattr(found, name), given[name])
-    assert found.layer_names == given["layer_names"]
+        assert np.array_equal(getattr(again, name), given[name])
+    assert again.layer_names == given["layer_names"]
     assert read_gram(tmp_path / "probe").layers is None
     assert sorted(p.name for p in path.parent.iterdir()) == ["gram.npz"]
 

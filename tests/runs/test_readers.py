@@ -30,9 +30,9 @@ from grposcope.runs.trainers.trainer import Trainer
 
 
 def note(run: Run, words: str) -> str:
-    found = [text for text in run.meta.notes if words in text]
-    assert len(found) == 1, run.meta.notes
-    return found[0]
+    matching = [text for text in run.meta.notes if words in text]
+    assert len(matching) == 1, run.meta.notes
+    return matching[0]
 
 
 def lines(path: Path, rows: list[Mapping[str, Any]] | list[str]) -> Path:

@@ -82,9 +82,9 @@ def test_evaluations_equal_the_lines(folder: Path) -> None:
 def test_rollouts_are_loaded_when_asked_for(folder: Path) -> None:
     run = read(folder)
     assert list(run.rollouts) == [10, 20, 30]
-    found = run.rollouts[20]
-    assert len(found) == 24
-    one = found[9]
+    rollouts = run.rollouts[20]
+    assert len(rollouts) == 24
+    one = rollouts[9]
     assert (one.problem, one.prompt, one.rollout) == ("train-1", "41-1+20=", 1)
     assert one.completion == "".join(one.tokens)
     assert len(one.logp) == len(one.entropy) == len(one.tokens)
@@ -154,9 +154,9 @@ def test_any_table_survives(rows: list[dict[str, float]]) -> None:
     """The fast way over equal layouts and the plain way line by line give the same columns, bit for bit."""
     rows = [{"step": i, **row} for i, row in enumerate(rows)]
     data = "".join(dumps(row) + "\n" for row in rows).encode()
-    found = reader.columns(Lines(Path("steps.jsonl"), data))
-    assert set(found) == {name for row in rows for name in row}
-    for name, column in found.items():
+    table = reader.columns(Lines(Path("steps.jsonl"), data))
+    assert set(table) == {name for row in rows for name in row}
+    for name, column in table.items():
         expected = np.array([float(row.get(name, math.nan)) for row in rows])
         np.testing.assert_array_equal(column, expected, err_msg=name)
 
@@ -175,9 +175,9 @@ def test_any_groups_survive(table: list[tuple[int, str, list[tuple[float, bool]]
     for step, problem, outcomes in table:
         row: dict[str, Any] = {"step": step, "problem": problem, "rewards": [r for r, _ in outcomes]}
         rows.append({**row, "truncated": [t for _, t in outcomes]} if flags else row)
-    found = Lines(Path("groups.jsonl"), "".join(dumps(row) + "\n" for row in rows).encode())
-    plain = reader.groups_by_row(found)
-    fast = reader.groups_alike(found.data)
+    lines = Lines(Path("groups.jsonl"), "".join(dumps(row) + "\n" for row in rows).encode())
+    plain = reader.groups_by_row(lines)
+    fast = reader.groups_alike(lines.data)
     expected = [r for row in rows for r in row["rewards"]]
     for groups in (plain, fast) if fast is not None else (plain,):
         np.testing.assert_array_equal(groups.rewards, np.array(expected, float))
@@ -188,13 +188,13 @@ def test_any_groups_survive(table: list[tuple[int, str, list[tuple[float, bool]]
 
 
 def test_ordinary_files_take_the_fast_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_columns_by_row", lambda found: pytest.fail("line by line"))
-    monkeypatch.setattr(reader, "groups_by_row", lambda found: pytest.fail("line by line"))
+    monkeypatch.setattr(reader, "_columns_by_row", lambda lines: pytest.fail("line by line"))
+    monkeypatch.setattr(reader, "groups_by_row", lambda lines: pytest.fail("line by line"))
     assert read(folder).steps == 30
     some = "".join(f'{{"step": {s}, "reward": 0.5{", " + chr(34) + "rank" + chr(34) + ": 2" if s % 3 == 0 else ""}}}\n'
                    for s in range(1, 10))  # fmt: skip
-    found = reader.columns(Lines(folder, some.encode()))
-    np.testing.assert_array_equal(found["rank"], [math.nan, math.nan, 2.0] * 3)
+    table = reader.columns(Lines(folder, some.encode()))
+    np.testing.assert_array_equal(table["rank"], [math.nan, math.nan, 2.0] * 3)
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 7))

@@ -20,15 +20,15 @@ def test_any_cuts_give_all_rows_once(
 ) -> None:
     path = tmp_path_factory.mktemp("tail") / "steps.jsonl"
     whole = "".join(json.dumps({"step": n}) + "\n" for n in numbers).encode()
-    tail, found, start = Tail(path), [], 0
+    tail, collected, start = Tail(path), [], 0
     for cut in [*cuts, len(whole)]:
         with path.open("ab") as file:
             file.write(whole[start : start + cut])
         start += cut
         rows, afresh = tail.read()
         assert not afresh
-        found += rows
-    assert found == [{"step": n} for n in numbers]
+        collected += rows
+    assert collected == [{"step": n} for n in numbers]
 
 
 def test_only_what_was_appended_is_read(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """Tasks: problems to answer, and verifiers that grade the answers.
 
-base           what a task is: Task, Problem, Step, grade, the split by a hash
+base           Task, Problem, Step, grade, the split by a hash, reading of options and of JSON lines
 arithmetic     chains of sums in which every written step can be verified
 gsm8k          grade-school word problems
 benchmarks     maths benchmarks from a file, for evaluation
 reasoning_gym  any task of the reasoning-gym package
 custom         problems from a file of your own and a reward function of your own
 grading        maths answers compared by math-verify
-jsonl, limits  reading lines, stopping a grader that runs away
+limits         stopping a grader that runs away
 
 A task is named by `name` or `name:argument`:
 

@@ -19,8 +19,7 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.tasks import grading
-from grposcope.tasks.base import Problem, Split, Task, needed, split_by_hash
-from grposcope.tasks.jsonl import as_text, read_rows
+from grposcope.tasks.base import Problem, Split, Task, as_text, needed, read_rows, split_by_hash
 
 _UNIT = re.compile(r"\s+\([^()]*\)$")
 _WORD = re.compile(r"[A-Za-z]{3,}")

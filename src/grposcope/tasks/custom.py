@@ -24,8 +24,7 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.tasks import grading
-from grposcope.tasks.base import Problem, Split, Task, needed, split_by_hash
-from grposcope.tasks.jsonl import as_text, first, read_rows
+from grposcope.tasks.base import Problem, Split, Task, as_text, needed, read_rows, split_by_hash
 
 Reward = Callable[..., Sequence[float]]
 
@@ -96,8 +95,8 @@ def load_reward(spec: str) -> Reward:
 
 
 def _problem(row: Mapping[str, Any], where: str, identity: str, graded: bool) -> Problem:
-    key = first(row, PROMPTS)
-    prompt = row[key] if key else None
+    key = next(name for name in PROMPTS if name in row)
+    prompt = row[key]
     if not isinstance(prompt, str) or not prompt.strip():
         raise UserError(f"{where}: {key!r} should be a text that is not empty, not {str(prompt)[:40]!r}; mend the line")
     answer = as_text(row.get("answer"))

@@ -14,8 +14,7 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.tasks import grading
-from grposcope.tasks.base import Problem, Split, Task, split_by_hash
-from grposcope.tasks.jsonl import read_rows
+from grposcope.tasks.base import Problem, Split, Task, read_rows, split_by_hash
 
 _HUB = ("openai/gsm8k", "main")
 _FILES: dict[Split, str] = {"train": "train", "heldout": "test"}

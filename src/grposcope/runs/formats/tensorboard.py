@@ -37,18 +37,8 @@ def recognises(file: LogFile) -> bool:
 
 def event_files(folder: Path) -> list[Path]:
     """Event files in a folder and a few levels below it, in the order of their names, which begin with the time."""
-    events: list[Path] = []
-    level = [folder]
-    for _ in range(_DEPTH):
-        below: list[Path] = []
-        for place in level:
-            for path in sorted(place.iterdir()):
-                if path.is_dir():
-                    below.append(path)
-                elif "tfevents" in path.name:
-                    events.append(path)
-        level = below
-    return events
+    levels = (sorted(folder.glob("*/" * depth + "*tfevents*")) for depth in range(_DEPTH))
+    return [path for level in levels for path in level if path.is_file()]
 
 
 def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
