@@ -16,7 +16,7 @@ the same equation holds for it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -86,10 +86,6 @@ class Oscillator:
         """Steps per oscillation, ∞ where there is none."""
         square = 4 * self.mass * self.stiffness - self.damping**2
         return 4 * math.pi * self.mass / math.sqrt(square) if square > 0 else math.inf
-
-    def overdamped(self) -> Oscillator:
-        """The limit m → 0: r(t) = r∞ − (r∞ − r₀) e^{−t/τ}."""
-        return replace(self, mass=0.0)
 
     def trajectory(self, t: ArrayLike) -> NDArray[np.float64]:
         """r(t) at times t ≥ 0 (any shape), exact in all branches and continuous across them."""
