@@ -110,9 +110,11 @@ def signal(run: Run, span: Span = LATE) -> Signal | None:
 
 def document(run: Run) -> dict[str, Any] | None:
     """The early and late signal as a JSON document; None for runs without groups."""
-    signals = {name: signal(run, span) for name, span in (("early", EARLY), ("late", LATE))}
-    present = {name: {**asdict(one), "best_size": one.best} for name, one in signals.items() if one is not None}
-    return present or None
+    parts = {}
+    for name, span in (("early", EARLY), ("late", LATE)):
+        if (part := signal(run, span)) is not None:
+            parts[name] = {**asdict(part), "best_size": part.best}
+    return parts or None
 
 
 def variances(rewards: Floats) -> tuple[Estimate, Estimate]:

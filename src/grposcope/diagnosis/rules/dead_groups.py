@@ -6,6 +6,7 @@ At success rate p a group of G rollouts is dead with probability p^G + (1 − p)
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell, late_level, least_of
 from grposcope.diagnosis.group_signal import signal
@@ -22,17 +23,8 @@ LEFT = 0.03
 """Share of rollouts that fail, of rewards that are 0 or 1, below which the prompts are solved whatever the groups."""
 
 
-def starved(quantities: Quantities) -> RuleResult:
-    """Late dead groups above DEAD while the reward is not at its ceiling."""
-    return _check(quantities, solved=False)
-
-
-def saturated(quantities: Quantities) -> RuleResult:
-    """Late dead groups above DEAD with the reward at its ceiling."""
-    return _check(quantities, solved=True)
-
-
-def _check(quantities: Quantities, solved: bool) -> RuleResult:
+def check(quantities: Quantities, solved: bool) -> RuleResult:
+    """Late dead groups above DEAD, with the reward at its ceiling where `solved`, and below it otherwise."""
     dead, reward = quantities.dead_fraction, quantities.get("reward", SHORT)
     if reward is None:
         return cannot_tell("the log does not say which groups were dead", "reward")
@@ -103,7 +95,7 @@ SATURATED = Rule(
     f"where rewards are 0 or 1 and dead groups are not logged, reward above {1 - LEFT:g}",
     source=SOURCE,
     advice="the prompts are solved: take harder ones, filter solved ones (dynamic sampling, DAPO), or stop",
-    check=saturated,
+    check=partial(check, solved=True),
 )
 STARVED = Rule(
     mode="starved",
@@ -112,5 +104,5 @@ STARVED = Rule(
     threshold=f"dead > {DEAD:g} and reward below {SOLVED:g} of its range",
     source=SOURCE,
     advice="take easier prompts, more rollouts per prompt or partial credit; check that the verifier can say yes",
-    check=starved,
+    check=partial(check, solved=False),
 )

@@ -31,10 +31,11 @@ FULL = 0.8
 def check(quantities: Quantities) -> RuleResult:
     """Training reward rises while the held-out score, a component or the task reward does not."""
     reward = quantities.require("reward")
+    without_weight = unweighted(quantities, reward)
     tests = [
         *_against_heldout(quantities, reward),
-        *_against_unweighted(quantities, reward),
-        *_against_components(quantities, reward),
+        *_against_unweighted(without_weight, reward),
+        *_against_components(quantities, without_weight, reward),
         *_against_task_reward(quantities),
     ]
     missing = () if quantities.heldout is not None else ("evaluation",)
@@ -58,8 +59,8 @@ def _against_heldout(quantities: Quantities, reward: MetricSeries) -> list[RuleR
             continue
         trained, scored = fit(reward.values[rows]).change(), _trend(held.values[inside])
         evidence = (
-            Evidence(f"change of {reward.name}, {part}", trained.value, trained.se, column=reward.name),
-            Evidence(f"change of held-out {held.name}, {part}", scored.value, scored.se, "should follow"),
+            _evidence(f"{reward.name}, {part}", trained, column=reward.name),
+            _evidence(f"held-out {held.name}, {part}", scored, "should follow"),
         )
         because = f"the reward {moved(trained.value)} and held-out {held.name} {moved(scored.value)} over the {part}"
         onset = _best_evaluation(held)
@@ -70,6 +71,10 @@ def _against_heldout(quantities: Quantities, reward: MetricSeries) -> list[RuleR
             behind = float(stdtr(int(inside.sum()) - 2, lag / error)) if error > 0 else float(lag >= 0)
             tests.append(RuleResult(max(trained.p_up, behind), because, evidence, onset))
     return tests
+
+
+def _evidence(what: str, test: Contrast, limit: str = "", column: str = "") -> Evidence:
+    return Evidence(f"change of {what}", test.value, test.se, limit, column)
 
 
 def _trend(values: Array) -> Contrast:
@@ -96,20 +101,18 @@ def _best_evaluation(held: MetricSeries) -> int:
     return int(held.steps[int(np.argmax(smooth))])
 
 
-def _against_unweighted(quantities: Quantities, reward: MetricSeries) -> list[RuleResult]:
+def _against_unweighted(without_weight: dict[str, MetricSeries], reward: MetricSeries) -> list[RuleResult]:
     """A component that is logged and not trained on gains too little: often it is the score that is really meant."""
     tests: list[RuleResult] = []
-    for name, series in unweighted(quantities, reward).items():
+    for name, series in without_weight.items():
         if not _same_scale(reward, series) or series.level(EARLY).value > FULL:
             continue
         trained, scored = reward.curve.change(), series.curve.change()
         both = np.isin(reward.steps, series.steps)
         behind = fit(series.values[np.isin(series.steps, reward.steps)] - FOLLOWS * reward.values[both]).change()
         evidence = (
-            Evidence(f"change of {reward.name}", trained.value, trained.se, column=reward.name),
-            Evidence(
-                f"change of {name}, which has no weight in it", scored.value, scored.se, "should follow", series.name
-            ),
+            _evidence(reward.name, trained, column=reward.name),
+            _evidence(f"{name}, which has no weight in it", scored, "should follow", series.name),
         )
         only = "only " if 0 < scored.value < FOLLOWS * trained.value else ""
         score = moved(scored.value).replace("rose by ", f"rose by {only}")
@@ -144,9 +147,10 @@ def unweighted(quantities: Quantities, reward: MetricSeries) -> dict[str, Metric
     return {name: series for (name, series), effect in zip(parts.items(), effects, strict=True) if effect <= near}
 
 
-def _against_components(quantities: Quantities, reward: MetricSeries) -> list[RuleResult]:
+def _against_components(
+    quantities: Quantities, without_weight: dict[str, MetricSeries], reward: MetricSeries
+) -> list[RuleResult]:
     """A component that has weight in the reward falls while the reward rises."""
-    without_weight = unweighted(quantities, reward)
     parts = {
         name: series
         for name, series in quantities.components().items()
@@ -159,8 +163,8 @@ def _against_components(quantities: Quantities, reward: MetricSeries) -> list[Ru
     for name, series in parts.items():
         part = series.curve.change()
         evidence = (
-            Evidence(f"change of {reward.name}", total.value, total.se, column=reward.name),
-            Evidence(f"change of component {name}", part.value, part.se, "should not fall", series.name),
+            _evidence(reward.name, total, column=reward.name),
+            _evidence(f"component {name}", part, "should not fall", series.name),
         )
         because = f"the reward {moved(total.value)} while its component {name} {moved(part.value)}"
         onset = series.onset() if part.p_down < 0.01 else None
@@ -177,8 +181,8 @@ def _against_task_reward(quantities: Quantities) -> list[RuleResult]:
         return []
     before, after = task.curve.change(), trained.curve.change()
     evidence = (
-        Evidence("change of reward", before.value, before.se, column=task.name),
-        Evidence("change of reward_after_kl", after.value, after.se, "what is optimised", trained.name),
+        _evidence("reward", before, column=task.name),
+        _evidence("reward_after_kl", after, "what is optimised", trained.name),
     )
     because = f"the task reward {moved(before.value)} while the reward after its KL penalty {moved(after.value)}"
     onset = task.onset() if before.p_down < 0.01 else None
