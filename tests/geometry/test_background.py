@@ -128,12 +128,12 @@ def test_many_pieces_are_distributed_over_threads_and_come_back_in_order() -> No
 
 
 def test_a_large_parameter_in_pieces_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+    probes = []
     for large, limit in ((2**24, 4 * 2**20), (1, 256)):
         monkeypatch.setattr(background, "LARGE", large)
         monkeypatch.setattr(Score.pieces, "__defaults__", (limit,))
-        found.append(probe.probe(build("llama"), batch(prompts=2, group=4), recipes.GRPO))
-    whole, parts = found
+        probes.append(probe.probe(build("llama"), batch(prompts=2, group=4), recipes.GRPO))
+    whole, parts = probes
     np.testing.assert_allclose(whole.gram, parts.gram, rtol=1e-9, atol=1e-12)
     for name, ranks in whole.ranks("grpo").items():
         assert parts.ranks("grpo")[name] == pytest.approx(ranks, rel=1e-6)
@@ -142,11 +142,11 @@ def test_a_large_parameter_in_pieces_says_the_same(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_probe_says_the_same_with_one_thread_and_with_several() -> None:
-    found = []
+    probes = []
     for count in (1, 3):
         torch.set_num_threads(count)
-        found.append(probe.probe(build("gpt2"), batch(prompts=2, group=4), recipes.GRPO, controls=True))
-    one, several = found
+        probes.append(probe.probe(build("gpt2"), batch(prompts=2, group=4), recipes.GRPO, controls=True))
+    one, several = probes
     assert [layer.name for layer in one.layers] == [layer.name for layer in several.layers]
     np.testing.assert_allclose(one.gram, several.gram, rtol=1e-12)
     for name, ranks in one.ranks("grpo").items():

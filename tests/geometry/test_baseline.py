@@ -40,7 +40,7 @@ def sampled(prompts: int, group: int, seed: int = 0) -> tuple[np.ndarray, np.nda
 def test_estimates_on_many_pulls_agree_with_the_truth_within_their_errors() -> None:
     best = P @ (REWARDS * NORMS) / (P @ NORMS)
     rest = P @ ((REWARDS - best) ** 2 * NORMS) - G @ G
-    found, each = baseline.pooled(*sampled(150, 8))
+    measured, each = baseline.pooled(*sampled(150, 8))
     assert len(each) == 150
 
     def agrees(estimate: Estimate, truth: float, slack: float = 0.0) -> None:
@@ -52,8 +52,8 @@ def test_estimates_on_many_pulls_agree_with_the_truth_within_their_errors() -> N
     agrees(one.optimal, best)
     agrees(one.mean, V)
     # ratios of a few rollouts are biased by O(1/G), which the pooled errors do not show
-    agrees(found.covariance, best - V, 0.03)
-    agrees(found.excess_mean, (best - V) ** 2 * (P @ NORMS) / rest, 0.1)
+    agrees(measured.covariance, best - V, 0.03)
+    agrees(measured.excess_mean, (best - V) ** 2 * (P @ NORMS) / rest, 0.1)
     assert "lies" in one.verdict or "cannot be told" in one.verdict
 
 
@@ -68,15 +68,15 @@ def test_the_noise_of_a_square_is_no_excess() -> None:
 def test_prompts_with_equal_rewards_count_in_the_average() -> None:
     """Rewards 1 with chance 0.1, ‖s‖² = 1 + 2r: Cov/E k = 0.18/1.2; mixed groups alone would give far more."""
     random = np.random.default_rng(0)
-    found, alone = [], []
+    measured, alone = [], []
     for _ in range(60):
         rewards = (random.random((40, 8)) < 0.1).astype(float)
         gram = np.diag(1 + 2 * rewards.ravel())
         mixed = np.ptp(rewards, axis=1) > 0
         rows = np.repeat(mixed, 8)
-        found.append(baseline.pooled(rewards, gram)[0].covariance.value)
+        measured.append(baseline.pooled(rewards, gram)[0].covariance.value)
         alone.append(baseline.pooled(rewards[mixed], gram[np.ix_(rows, rows)])[0].covariance.value)
-    truth, one, other = 0.18 / 1.2, Estimate.mean(found), Estimate.mean(alone)
+    truth, one, other = 0.18 / 1.2, Estimate.mean(measured), Estimate.mean(alone)
     assert abs(one.value - truth) < 4 * one.se + 0.005
     assert other.value > truth + 0.05
 
@@ -98,20 +98,20 @@ def test_verdict_on_planted_score_norms(lengths: str) -> None:
     rewards = random.integers(0, 2, (12, 16)).astype(float)
     size = np.ones((12, 16)) if lengths == "equal" else np.where(rewards > 0, 1.0, 2.0)
     scores = random.normal(size=(12 * 16, 300)) * size.reshape(-1, 1)
-    found, _ = baseline.pooled(rewards, scores @ scores.T)
+    measured, _ = baseline.pooled(rewards, scores @ scores.T)
     expected = "cannot be told" if lengths == "equal" else "below the group mean"
-    assert expected in found.verdict
+    assert expected in measured.verdict
     if lengths == "equal":
-        assert abs(found.excess_mean.value) < 0.01
+        assert abs(measured.excess_mean.value) < 0.01
     else:  # V = ½, E k = 2.5·d, Cov = −¾·d: b* = ½ − 0.3
-        assert found.optimal.value == pytest.approx(0.2, abs=0.04)
+        assert measured.optimal.value == pytest.approx(0.2, abs=0.04)
 
 
 def test_nothing_is_claimed_without_data() -> None:
     for rewards, reason in ((np.ones(8), "equal"), (np.array([0.0, 1, 1]), "at least 4")):
-        found = baseline.of_prompt(rewards, np.eye(len(rewards)))
-        assert math.isnan(found.optimal.value)
-        assert reason in found.covariance.flag
-        assert found.verdict.startswith("cannot tell")
-    found, _ = baseline.pooled(np.ones((3, 4)), np.eye(12))
-    assert "0 of 3 groups" in found.covariance.flag
+        measured = baseline.of_prompt(rewards, np.eye(len(rewards)))
+        assert math.isnan(measured.optimal.value)
+        assert reason in measured.covariance.flag
+        assert measured.verdict.startswith("cannot tell")
+    measured, _ = baseline.pooled(np.ones((3, 4)), np.eye(12))
+    assert "0 of 3 groups" in measured.covariance.flag

@@ -66,9 +66,9 @@ def test_reduced_classes_hold_binary_gradients_and_not_graded_ones() -> None:
     model, rollouts = build("llama"), batch(prompts=1, group=6)
     graded = replace(rollouts, rewards=torch.tensor([[0.0, 1.0, 0.3, 0.8, 0.1, 0.6]], dtype=torch.float64))
     for one, held in ((rollouts, True), (graded, False)):
-        found = probe.probe(model, one, recipes.GRPO).class_means()
-        assert (found.reduced.value > 1 - 1e-9) is held
-        assert found.plain.value < 1 - 1e-6
+        shares = probe.probe(model, one, recipes.GRPO).class_means()
+        assert (shares.reduced.value > 1 - 1e-9) is held
+        assert shares.plain.value < 1 - 1e-6
 
 
 def test_no_share_of_a_zero_gradient() -> None:

@@ -90,20 +90,20 @@ def quadratic(bandit: Bandit, logits: Tensor) -> float:
 
 def test_a_frozen_force_is_stale_throughout() -> None:
     bandit = Bandit(REWARDS.numpy(), REFERENCE.exp().numpy(), KL)
-    found, logits = seen(2, stale_kl), table().logits
-    assert found.stale.value == pytest.approx(quadratic(bandit, logits), rel=2e-3)
-    assert abs(found.current.value) < 1e-4
+    measured, logits = seen(2, stale_kl), table().logits
+    assert measured.stale.value == pytest.approx(quadratic(bandit, logits), rel=2e-3)
+    assert abs(measured.current.value) < 1e-4
     gradient = bandit.gradient(logits.detach().numpy()[None])[0]
-    assert found.force.value == pytest.approx(float(gradient @ U.numpy()), rel=1e-3)
+    assert measured.force.value == pytest.approx(float(gradient @ U.numpy()), rel=1e-3)
     policy = np.array([0.25, 0.5, 0.25])
-    assert found.fisher.value == pytest.approx(policy @ U.numpy() ** 2 - (policy @ U.numpy()) ** 2, rel=1e-3)
+    assert measured.fisher.value == pytest.approx(policy @ U.numpy() ** 2 - (policy @ U.numpy()) ** 2, rel=1e-3)
 
 
 def test_an_unclipped_ratio_leaves_nothing_stale() -> None:
-    found = seen(2, ratioed)
-    assert found.current.value == pytest.approx(quadratic(Bandit(REWARDS.numpy()), table().logits), rel=2e-3)
-    assert abs(found.stale.value) < 1e-4
-    assert found.curvature.value == pytest.approx(found.current.value + found.stale.value)
+    measured = seen(2, ratioed)
+    assert measured.current.value == pytest.approx(quadratic(Bandit(REWARDS.numpy()), table().logits), rel=2e-3)
+    assert abs(measured.stale.value) < 1e-4
+    assert measured.curvature.value == pytest.approx(measured.current.value + measured.stale.value)
 
 
 def test_an_advantage_of_the_whole_group() -> None:
@@ -132,9 +132,9 @@ def test_response_agrees_with_the_jacobian() -> None:
         stream = torch.Generator().manual_seed(k)
         return rollouts(torch.multinomial(model.logits.detach().softmax(-1), 1024, True, generator=stream).view(-1, 8))
 
-    found = curvature.response(model, U, draw, model_logprobs(model), stale_kl, 0.1, 8)
-    assert abs(found.value - quadratic(bandit, before)) < 3 * found.se
-    assert 0 < found.se < 0.15 * found.value
+    measured = curvature.response(model, U, draw, model_logprobs(model), stale_kl, 0.1, 8)
+    assert abs(measured.value - quadratic(bandit, before)) < 3 * measured.se
+    assert 0 < measured.se < 0.15 * measured.value
     assert torch.equal(model.logits, before)
 
 
@@ -193,26 +193,28 @@ def test_line_of_a_network(network: tuple[Any, Rollouts]) -> None:
     before = curvature.parameter_vector(model)
     rows = scores(model, batch)
     direction = curvature.unit(rows[0] - rows[4])
-    found = along(model, batch, direction)
+    measured = along(model, batch, direction)
     assert torch.equal(curvature.parameter_vector(model), before)
     exact = rows @ direction
-    assert torch.allclose(found.first.sum(-1).float(), exact, rtol=0.01, atol=0.01 * float(exact.abs().max()))
+    assert torch.allclose(measured.first.sum(-1).float(), exact, rtol=0.01, atol=0.01 * float(exact.abs().max()))
 
     def total() -> Tensor:
         return token_logprobs(model, batch, torch.arange(6))[0].sum()
 
     second = float(curvature.hessian_product(model, total)(direction) @ direction)
-    assert float(found.second.sum()) == pytest.approx(second, rel=0.03, abs=0.03 * float(found.second.abs().sum()))
-    assert float((found.first * ~batch.mask).abs().max()) == 0
+    assert float(measured.second.sum()) == pytest.approx(
+        second, rel=0.03, abs=0.03 * float(measured.second.abs().sum())
+    )
+    assert float((measured.first * ~batch.mask).abs().max()) == 0
 
 
 def test_fisher_matrix_of_a_network(network: tuple[Any, Rollouts]) -> None:
     model, batch = network
     rows = scores(model, batch)
     vector = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(4))
-    found = fisher_product(model, batch)(vector)
+    measured = fisher_product(model, batch)(vector)
     exact = rows.T @ (rows @ vector) / len(rows)
-    assert torch.allclose(found, exact, rtol=1e-3, atol=1e-3 * float(exact.abs().max()))
+    assert torch.allclose(measured, exact, rtol=1e-3, atol=1e-3 * float(exact.abs().max()))
     top = curvature.largest_eigenpairs(fisher_product(model, batch), vector)[0]
     assert top.value == pytest.approx(float(torch.linalg.eigvalsh(rows @ rows.T / len(rows))[-1]), rel=1e-3)
 
@@ -234,8 +236,8 @@ def test_hessian_product_against_differences_of_gradients() -> None:
     vector = curvature.unit(torch.randn(len(centre), dtype=torch.float64))
     brute = (gradient(centre + h * vector) - gradient(centre - h * vector)) / (2 * h)
     curvature.set_parameters(model, centre)
-    found = curvature.hessian_product(model, loss)(vector)
-    assert torch.allclose(found, brute, rtol=1e-3, atol=1e-3 * float(brute.abs().max()))
+    measured = curvature.hessian_product(model, loss)(vector)
+    assert torch.allclose(measured, brute, rtol=1e-3, atol=1e-3 * float(brute.abs().max()))
 
 
 def test_a_direction_needs_a_length() -> None:

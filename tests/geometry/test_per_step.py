@@ -96,10 +96,10 @@ def test_credit_of_steps(model: Any, rollouts: Rollouts) -> None:
 def test_ctrl_c_leaves_the_probe(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
     keep = probe.LayerMeasurements.keep_scores
 
-    def stop(self: Any, found: Any) -> None:
+    def stop(self: Any, measurement: Any) -> None:
         if self.layers:
             raise KeyboardInterrupt
-        keep(self, found)
+        keep(self, measurement)
 
     monkeypatch.setattr(probe.LayerMeasurements, "keep_scores", stop)
     with pytest.raises(KeyboardInterrupt):

@@ -29,7 +29,7 @@ def rollouts() -> Rollouts:
 
 
 @pytest.fixture(scope="module")
-def found(model: Any, rollouts: Rollouts) -> probe.Probe:
+def measured(model: Any, rollouts: Rollouts) -> probe.Probe:
     return probe.probe(
         model,
         rollouts,
@@ -63,60 +63,60 @@ def loss_gradient(model: Any, rollouts: Rollouts, recipe: Any) -> dict[str, Tens
     "recipe", [recipes.GRPO, recipes.RLOO, recipes.DAPO, recipes.GSPO, recipes.CISPO, recipes.REINFORCE]
 )
 def test_layer_spectra_are_those_of_the_gradient_of_the_loss(model: Any, rollouts: Rollouts, recipe: Any) -> None:
-    found = probe.probe(model, rollouts, recipe, tier="exact")
+    measured = probe.probe(model, rollouts, recipe, tier="exact")
     gradient = loss_gradient(model, rollouts, recipe)
-    for layer in found.layers:
+    for layer in measured.layers:
         if layer.kind != "vector":
             values = torch.linalg.svdvals(gradient[layer.name]).numpy()
             np.testing.assert_allclose(layer.spectra[recipe.name].values, values, rtol=1e-6, atol=1e-7)
-            assert found.ranks(recipe.name)[layer.name] == pytest.approx(spectrum.ranks(values), rel=1e-4)
+            assert measured.ranks(recipe.name)[layer.name] == pytest.approx(spectrum.ranks(values), rel=1e-4)
 
 
-def test_gram_and_rollout_spectrum(model: Any, rollouts: Rollouts, found: probe.Probe) -> None:
+def test_gram_and_rollout_spectrum(model: Any, rollouts: Rollouts, measured: probe.Probe) -> None:
     scores = one_by_one(model, rollouts)
     rows = torch.stack([torch.cat([g.flatten() for g in one.values()]) for one in scores])
-    np.testing.assert_allclose(found.gram, (rows @ rows.mT).numpy(), rtol=1e-9)
+    np.testing.assert_allclose(measured.gram, (rows @ rows.mT).numpy(), rtol=1e-9)
     weights = recipes.GRPO.weights(torch.zeros(8, 5), torch.zeros(8, 5), rollouts)[:, 0].double()
     values = torch.linalg.svdvals(weights[:, None] * rows).numpy()
-    np.testing.assert_allclose(found.rollout_spectrum("grpo").values, values, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(measured.rollout_spectrum("grpo").values, values, rtol=1e-6, atol=1e-7)
 
 
 def test_weights_that_vary_along_rollouts_get_a_pass_of_their_own(
-    model: Any, rollouts: Rollouts, found: probe.Probe
+    model: Any, rollouts: Rollouts, measured: probe.Probe
 ) -> None:
     for name in ("steps", "random_tokens"):
-        one = found.weightings[name]
+        one = measured.weightings[name]
         assert one.per_rollout is None
         parts = one_by_one(model, rollouts, one.weights)
         total = {n: sum(p[n] for p in parts) for n in parts[0]}
-        for layer in found.layers:
+        for layer in measured.layers:
             if layer.kind != "vector":
                 values = torch.linalg.svdvals(total[layer.name]).numpy()  # type: ignore[arg-type]
                 np.testing.assert_allclose(layer.spectra[name].values, values, rtol=1e-6, atol=1e-7)
         rows = torch.stack([torch.cat([g.flatten() for g in p.values()]) for p in parts])
-        np.testing.assert_allclose(found.rollout_grams[name], (rows @ rows.mT).numpy(), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(measured.rollout_grams[name], (rows @ rows.mT).numpy(), rtol=1e-9, atol=1e-12)
 
 
-def test_token_spectrum_is_exact_at_the_logits(model: Any, rollouts: Rollouts, found: probe.Probe) -> None:
+def test_token_spectrum_is_exact_at_the_logits(model: Any, rollouts: Rollouts, measured: probe.Probe) -> None:
     rows = []
-    weights = found.weightings["grpo"].weights
+    weights = measured.weightings["grpo"].weights
     for row in range(len(rollouts.mask)):
         prompt, tokens = rollouts.prompt_ids[row][rollouts.prompt_mask[row]], rollouts.tokens[row][rollouts.mask[row]]
         logits = model(input_ids=torch.cat((prompt, tokens))[None]).logits[0, len(prompt) - 1 : -1].detach()
         score = torch.nn.functional.one_hot(tokens, logits.shape[-1]) - logits.softmax(-1)
         rows.append(weights[row][rollouts.mask[row]][:, None] * score)
     values = torch.linalg.svdvals(torch.cat(rows)).numpy()
-    got = found.token_spectra["grpo"].values
+    got = measured.token_spectra["grpo"].values
     np.testing.assert_allclose(got, values[: len(got)], rtol=1e-6, atol=1e-9)
 
 
-def test_smaller_groups_are_the_recipe_on_fewer_rollouts(model: Any, rollouts: Rollouts, found: probe.Probe) -> None:
+def test_smaller_groups_are_the_recipe_on_fewer_rollouts(model: Any, rollouts: Rollouts, measured: probe.Probe) -> None:
     alone = probe.probe(model, weightings.first_rollouts(rollouts, 2), recipes.RLOO, tier="exact")
     for name, ranks in alone.ranks("rloo").items():
-        assert found.ranks("rloo, G=2")[name] == pytest.approx(ranks, rel=1e-4)
-    assert {"grpo", "rloo", "grpo, G=2", "rloo, G=2", "grpo, G=4", "rloo, G=4"} <= found.weightings.keys()
-    assert set(weightings.CONTROLS) <= found.weightings.keys()
-    torch.testing.assert_close(found.weightings["grpo, G=4"].weights, found.weightings["grpo"].weights)
+        assert measured.ranks("rloo, G=2")[name] == pytest.approx(ranks, rel=1e-4)
+    assert {"grpo", "rloo", "grpo, G=2", "rloo, G=2", "grpo, G=4", "rloo, G=4"} <= measured.weightings.keys()
+    assert set(weightings.CONTROLS) <= measured.weightings.keys()
+    torch.testing.assert_close(measured.weightings["grpo, G=4"].weights, measured.weightings["grpo"].weights)
 
 
 def test_controls_change_what_they_say(rollouts: Rollouts) -> None:
@@ -175,19 +175,19 @@ def test_norms_of_a_fast_probe_are_exact(model: Any, rollouts: Rollouts, monkeyp
             assert known.frobenius == pytest.approx(other.spectra[name].frobenius, rel=1e-6)
 
 
-def test_summaries(found: probe.Probe, rollouts: Rollouts) -> None:
-    assert found.error < 1e-9
-    assert found.complete
-    assert found.class_means().reduced.value == pytest.approx(1)
-    assert found.class_means().plain.value < 1  # the mean over tokens weighs rollouts unevenly
-    assert found.token_sparsity()["top_20"] > 0.2
-    assert {"gini", "hoyer", "visible_sgd", "visible_adam"} <= found.parameters.keys()
-    pooled, each = found.baseline()
+def test_summaries(measured: probe.Probe, rollouts: Rollouts) -> None:
+    assert measured.error < 1e-9
+    assert measured.complete
+    assert measured.class_means().reduced.value == pytest.approx(1)
+    assert measured.class_means().plain.value < 1  # the mean over tokens weighs rollouts unevenly
+    assert measured.token_sparsity()["top_20"] > 0.2
+    assert {"gini", "hoyer", "visible_sgd", "visible_adam"} <= measured.parameters.keys()
+    pooled, each = measured.baseline()
     assert len(each) == 2
     assert pooled.covariance.n == 2
-    norms = np.diag(found.gram).reshape(2, 4)
-    assert each[0].optimal.value == pytest.approx(float(found.rewards[0] @ norms[0] / norms[0].sum()))
-    assert all(layer.depth in (None, 0, 1) for layer in found.layers)
+    norms = np.diag(measured.gram).reshape(2, 4)
+    assert each[0].optimal.value == pytest.approx(float(measured.rewards[0] @ norms[0] / norms[0].sum()))
+    assert all(layer.depth in (None, 0, 1) for layer in measured.layers)
 
 
 def test_no_mixed_group_cannot_tell(model: Any, rollouts: Rollouts) -> None:

@@ -72,13 +72,13 @@ def test_a_sample_of_everything_is_exact_and_one_of_part_says_its_error(monkeypa
     for layer in layers:
         whole.add(entries_of(whole, layer, layer.abs()))
     everything = torch.cat([layer.flatten() for layer in layers])
-    found = whole.measures()
+    measured = whole.measures()
     for name, value in sparsity.measures(everything).items():
-        assert found[name].value == pytest.approx(value, rel=1e-5), name
-        assert found[name].se == 0
+        assert measured[name].value == pytest.approx(value, rel=1e-5), name
+        assert measured[name].se == 0
     step = torch.cat([layer.flatten() for layer in layers])
-    assert found["visible_sgd"].value == sparsity.moved_in_bfloat16(step.abs(), 1e-2 * step)
-    assert found["visible_adam"].value == sparsity.moved_in_bfloat16(step.abs(), 1e-2 * step.sign())
+    assert measured["visible_sgd"].value == sparsity.moved_in_bfloat16(step.abs(), 1e-2 * step)
+    assert measured["visible_adam"].value == sparsity.moved_in_bfloat16(step.abs(), 1e-2 * step.sign())
 
     monkeypatch.setattr(sparsity, "SAMPLE", 4096)
     big = torch.randn(200_000, generator=random)
@@ -102,8 +102,8 @@ def test_standard_errors_of_a_sample_are_as_large_as_its_errors(monkeypatch: pyt
         gradient = torch.randn(300, 100, generator=random) ** 3
         sample = sparsity.EntrySample(gradient.numel())
         sample.add(entries_of(sample, gradient, gradient))
-        found = sample.measures()["gini"]
-        errors.append((found.value - sparsity.measures(gradient.abs())["gini"]) / found.se)
+        measured = sample.measures()["gini"]
+        errors.append((measured.value - sparsity.measures(gradient.abs())["gini"]) / measured.se)
     assert 0.7 < math.sqrt(sum(error**2 for error in errors) / len(errors)) < 1.4
 
 
@@ -114,6 +114,6 @@ def test_a_sample_meets_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
     gradient[:, ::64] = 10.0
     sample = sparsity.EntrySample(gradient.numel())
     sample.add(entries_of(sample, gradient, gradient))
-    found, exact = sample.measures(), sparsity.measures(gradient)
+    measured, exact = sample.measures(), sparsity.measures(gradient)
     for name in ("gini", "top_5", "top_20"):
-        assert abs(found[name].value - exact[name]) < 4 * found[name].se + 1e-3, name
+        assert abs(measured[name].value - exact[name]) < 4 * measured[name].se + 1e-3, name

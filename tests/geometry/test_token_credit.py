@@ -13,26 +13,26 @@ def test_sharers_are_the_rollouts_with_the_same_text_so_far() -> None:
     random = torch.Generator().manual_seed(0)
     ids = torch.randint(0, 2, (12, 5), generator=random)
     mask = torch.arange(5) < torch.randint(1, 6, (12, 1), generator=random)
-    found = token_credit.measure(ids, mask, torch.ones(12, 5), torch.ones(12, 5), group=6)
+    credit = token_credit.measure(ids, mask, torch.ones(12, 5), torch.ones(12, 5), group=6)
     for i in range(12):
         for t in range(5):
             same = sum(
                 bool(mask[j, t]) and ids[j, : t + 1].tolist() == ids[i, : t + 1].tolist() and j // 6 == i // 6
                 for j in range(12)
             )
-            assert found.sharers[i, t] == (same if mask[i, t] else 0)
+            assert credit.sharers[i, t] == (same if mask[i, t] else 0)
 
 
 def test_opposite_weights_cancel_on_what_is_shared_and_nowhere_else() -> None:
     ids = torch.tensor([[5, 6, 7], [5, 6, 8], [5, 9, 9], [5, 9, 9]])
     mask = torch.ones(4, 3, dtype=torch.bool)
     weights = torch.tensor([[1.0], [-1.0], [1.0], [-1.0]]).expand(4, 3)
-    found = token_credit.measure(ids, mask, weights, torch.full((4, 3), 2.0), group=4)
-    assert found.mass.sum() == 24
-    assert found.net.tolist() == [[0, 0, 2], [0, 0, 2], [0, 0, 0], [0, 0, 0]]
-    assert found.cancelled == pytest.approx(1 - 4 / 24)
-    assert found.common == pytest.approx(4 * 2 / 24)
-    assert found.shared == pytest.approx(10 / 12)
+    credit = token_credit.measure(ids, mask, weights, torch.full((4, 3), 2.0), group=4)
+    assert credit.mass.sum() == 24
+    assert credit.net.tolist() == [[0, 0, 2], [0, 0, 2], [0, 0, 0], [0, 0, 0]]
+    assert credit.cancelled == pytest.approx(1 - 4 / 24)
+    assert credit.common == pytest.approx(4 * 2 / 24)
+    assert credit.shared == pytest.approx(10 / 12)
 
 
 def test_nothing_cancels_between_prompts_or_without_weights() -> None:

@@ -48,9 +48,9 @@ def test_inner_products_are_unbiased_and_their_error_falls_like_the_root() -> No
 def test_spectrum_is_that_of_the_whole_gradients() -> None:
     steps = gradients(12)
     true = spectrum.from_gram(exact_gram(steps))
-    found = filled(8192, 0, steps).spectrum()
-    np.testing.assert_allclose(found.values[:3], true.values[:3], rtol=0.1)
-    assert found.ranks()["stable"] == pytest.approx(true.ranks()["stable"], rel=0.1)
+    sketched = filled(8192, 0, steps).spectrum()
+    np.testing.assert_allclose(sketched.values[:3], true.values[:3], rtol=0.1)
+    assert sketched.ranks()["stable"] == pytest.approx(true.ranks()["stable"], rel=0.1)
     unit = filled(8192, 0, steps).spectrum(unit=True)
     assert unit.frobenius == pytest.approx(12**0.5)
 

@@ -47,11 +47,11 @@ class Lucky(Arithmetic):
 
 def test_evaluate_counts_problems_as_the_units(policy: Policy) -> None:
     task = Lucky(size=50)
-    found = evaluate(policy, task, task.problems("heldout")[:4], 4, Sampling(3), torch.Generator().manual_seed(0))
-    one, two, four = found["pass@1"], found["pass@2"], found["pass@4"]
+    accuracy = evaluate(policy, task, task.problems("heldout")[:4], 4, Sampling(3), torch.Generator().manual_seed(0))
+    one, two, four = accuracy["pass@1"], accuracy["pass@2"], accuracy["pass@4"]
     assert one.n == 4
     assert one.value == pytest.approx((0 + 0.25 + 0.5 + 0.75) / 4)
     assert one.se == pytest.approx(torch.tensor([0, 0.25, 0.5, 0.75]).std().item() / 2)
     assert two.value == pytest.approx((0 + 0.5 + 5 / 6 + 1) / 4)
     assert four.value == pytest.approx(0.75)
-    assert set(found) == {"pass@1", "pass@2", "pass@4", "reward", "length"}
+    assert set(accuracy) == {"pass@1", "pass@2", "pass@4", "reward", "length"}

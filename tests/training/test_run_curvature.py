@@ -23,7 +23,7 @@ def test_the_stiffest_direction_of_a_run(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     train(TrainConfig(steps=1, prompts=2, group=2, kl=0.2, eval_every=0, eval_problems=0, threads=1, out=str(folder)))
     settings = json.loads((folder / "config.json").read_text())["settings"]
-    top, found = run_curvature.of_run(folder, settings, batches=4)
+    top, measured = run_curvature.of_run(folder, settings, batches=4)
     setup = prepare(TrainConfig(**settings))
     trained = policies.load(str(folder / "model")).model
     assert not torch.equal(parameter_vector(setup.policy.model), parameter_vector(trained))
@@ -36,8 +36,8 @@ def test_the_stiffest_direction_of_a_run(tmp_path: Path) -> None:
         )
         fisher.append(directional_curvature(along, batch, run_curvature.objective_weights(setup, batch)).fisher.value)
     assert sum(fisher) / 2 == pytest.approx(top.value, rel=0.02)
-    assert found.fisher.n == 2
-    assert found.curvature.value == pytest.approx(found.current.value + found.stale.value)
+    assert measured.fisher.n == 2
+    assert measured.curvature.value == pytest.approx(measured.current.value + measured.stale.value)
 
 
 def test_measuring_needs_a_run_with_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
 """Everything that defines a training run, with its checks.
 
 The flags of `grposcope train` are these fields. A field with `choices` takes the names of that dict, so that a new
-recipe, advantage, source of credit, optimiser, … is a flag's value as soon as it is in its dict.
+recipe, advantage, source of credit, optimiser, … is a flag's value as soon as it is in its dict; `least` is the
+smallest value that a field may have.
 """
 
 from __future__ import annotations
@@ -21,8 +22,15 @@ from grposcope.training.optimizer import OPTIMIZERS, SCHEDULES
 DTYPES = ("float32", "bfloat16")
 
 
-def _option(default: Any, help: str | Callable[[], str], group: str, choices: Collection[str] | None = None) -> Any:
-    return field(default=default, metadata={"help": help, "group": group, "choices": choices})
+def _option(
+    default: Any,
+    help: str | Callable[[], str],
+    group: str,
+    choices: Collection[str] | None = None,
+    least: float | None = None,
+) -> Any:
+    """A field with its help text, the group of its flag, and its values: a name of `choices`, or at least `least`."""
+    return field(default=default, metadata={"help": help, "group": group, "choices": choices, "least": least})
 
 
 @dataclass(frozen=True)
@@ -34,66 +42,76 @@ class TrainConfig:
     reward: str | None = _option(None, "your own reward function, module:function (with jsonl:PATH)", group="what")
     recipe: str = _option("grpo", "the objective", group="what", choices=recipes.ALL)
     out: str | None = _option(None, "folder for the run, made new (default: runs/… with the time)", group="what")
-    seed: int = _option(0, "seed of everything random", group="what")
+    seed: int = _option(0, "seed of everything random", group="what", least=0)
 
-    steps: int = _option(320, "optimiser steps", group="batch")
-    prompts: int = _option(32, "prompts per batch of rollouts (P)", group="batch")
-    group: int = _option(8, "rollouts per prompt (G)", group="batch")
-    interval: int = _option(1, "optimiser steps taken on each batch of rollouts (refresh interval N)", group="batch")
-    minibatches: int = _option(1, "parts a batch is split into, a part per step; divides the interval", group="batch")
+    steps: int = _option(320, "optimiser steps", group="batch", least=1)
+    prompts: int = _option(32, "prompts per batch of rollouts (P)", group="batch", least=1)
+    group: int = _option(8, "rollouts per prompt (G)", group="batch", least=1)
+    interval: int = _option(
+        1, "optimiser steps taken on each batch of rollouts (refresh interval N)", group="batch", least=1
+    )
+    minibatches: int = _option(
+        1, "parts a batch is split into, a part per step; divides the interval", group="batch", least=1
+    )
     micro_batch: int = _option(0, "rollouts per forward pass, 0 to fit memory; does not change the result",
-                               group="batch")  # fmt: skip
+                               group="batch", least=0)  # fmt: skip
 
-    max_tokens: int | None = _option(None, "longest completion in tokens (default: the task's)", group="sampling")
-    temperature: float = _option(1.0, "sampling temperature", group="sampling")
+    max_tokens: int | None = _option(
+        None, "longest completion in tokens (default: the task's)", group="sampling", least=1
+    )
+    temperature: float = _option(1.0, "sampling temperature", group="sampling", least=1e-3)
     top_p: float = _option(1.0, "keep the likeliest tokens up to this probability", group="sampling")
-    top_k: int = _option(0, "keep this many likeliest tokens, 0 for all", group="sampling")
+    top_k: int = _option(0, "keep this many likeliest tokens, 0 for all", group="sampling", least=0)
 
     optimizer: str = _option("adamw", "optimiser", group="optimiser", choices=OPTIMIZERS)
     lr: float | None = _option(None, "learning rate (default: 4e-4 below 10 M parameters, else 1e-6)",
-                               group="optimiser")  # fmt: skip
+                               group="optimiser", least=0)  # fmt: skip
     momentum: float = _option(0.9, "momentum of SGD, β₁ of Adam and AdamW", group="optimiser")
     beta2: float = _option(0.999, "β₂ of Adam and AdamW", group="optimiser")
-    weight_decay: float = _option(0.0, "weight decay", group="optimiser")
+    weight_decay: float = _option(0.0, "weight decay", group="optimiser", least=0)
     schedule: str = _option("linear", "decay of the learning rate to 0", group="optimiser",
                             choices=SCHEDULES)  # fmt: skip
-    warmup: int = _option(20, "steps over which the learning rate rises from 0", group="optimiser")
-    clip_grad: float = _option(1.0, "largest gradient norm, 0 for no limit", group="optimiser")
+    warmup: int = _option(20, "steps over which the learning rate rises from 0", group="optimiser", least=0)
+    clip_grad: float = _option(1.0, "largest gradient norm, 0 for no limit", group="optimiser", least=0)
 
     advantage: str | None = _option(None, "what a rollout's reward is compared with (default: the recipe's)",
                                     group="objective", choices=advantages.ALL)  # fmt: skip
     credit: str = _option("outcome", "credit per rollout, or per verified step", group="objective",
                           choices=SOURCES)  # fmt: skip
     kl: float | None = _option(None, "weight of the KL to the starting policy (default: the recipe's)",
-                               group="objective")  # fmt: skip
+                               group="objective", least=0)  # fmt: skip
     divergence: str = _option("k3", "estimator of that KL", group="objective", choices=divergences.ALL)
-    entropy: float | None = _option(None, "weight of the entropy bonus (default: the recipe's)", group="objective")
-    clip_low: float | None = _option(None, "clip range below 1 (default: the recipe's)", group="objective")
-    clip_high: float | None = _option(None, "clip range above 1 (default: the recipe's)", group="objective")
+    entropy: float | None = _option(
+        None, "weight of the entropy bonus (default: the recipe's)", group="objective", least=0
+    )
+    clip_low: float | None = _option(None, "clip range below 1 (default: the recipe's)", group="objective", least=0)
+    clip_high: float | None = _option(None, "clip range above 1 (default: the recipe's)", group="objective", least=0)
 
     eval_every: int = _option(40, "steps between held-out evaluations, 0 for the first and last only",
-                              group="evaluation")  # fmt: skip
+                              group="evaluation", least=0)  # fmt: skip
     eval_problems: int | None = _option(None, "held-out problems per evaluation, 0 for no evaluation (default: 200 "
-                                        "below 10 M parameters, else 8)", group="evaluation")  # fmt: skip
-    eval_samples: int = _option(4, "completions per held-out problem, for pass@1 to pass@n", group="evaluation")
-    eval_temperature: float = _option(1.0, "temperature of evaluation, 0 for greedy", group="evaluation")
+                                        "below 10 M parameters, else 8)", group="evaluation", least=0)  # fmt: skip
+    eval_samples: int = _option(
+        4, "completions per held-out problem, for pass@1 to pass@n", group="evaluation", least=1
+    )
+    eval_temperature: float = _option(1.0, "temperature of evaluation, 0 for greedy", group="evaluation", least=0)
 
     checkpoint_every: int = _option(
-        40, "steps between checkpoints, 0 for none; taken where a batch ends", group="record"
+        40, "steps between checkpoints, 0 for none; taken where a batch ends", group="record", least=0
     )
     keep_checkpoints: int = _option(2, "newest checkpoints to keep, 0 for all; the best held-out one is kept too",
-                                    group="record")  # fmt: skip
+                                    group="record", least=0)  # fmt: skip
     rollouts_every: int = _option(20, "batches between samples of rollouts kept token by token, 0 for none",
-                                  group="record")  # fmt: skip
-    rollouts_groups: int = _option(4, "groups in such a sample", group="record")
+                                  group="record", least=0)  # fmt: skip
+    rollouts_groups: int = _option(4, "groups in such a sample", group="record", least=1)
     probe_every: int = _option(0, "steps between probes of the gradient's geometry, 0 for none; taken where a batch is "
-                               "fresh", group="record")  # fmt: skip
-    probe_prompts: int = _option(4, "prompts of the batch in such a probe", group="record")
+                               "fresh", group="record", least=0)  # fmt: skip
+    probe_prompts: int = _option(4, "prompts of the batch in such a probe", group="record", least=1)
     log_to: str | None = _option(None, "send metrics on to tensorboard, wandb, trackio (with commas)", group="record")
 
     dtype: str = _option("float32", "number format of the weights", group="machine", choices=DTYPES)
     device: str = _option("auto", "cpu, cuda or auto", group="machine")
-    threads: int = _option(0, "CPU threads, 0 for all cores", group="machine")
+    threads: int = _option(0, "CPU threads, 0 for all cores", group="machine", least=0)
     checkpointing: bool = _option(False, "recompute activations in the backward pass to save memory",
                                   group="machine")  # fmt: skip
     remote_code: bool = _option(False, "allow the model's own code from the hub to run", group="machine")
@@ -116,25 +134,16 @@ class TrainConfig:
         return replace(chosen, divergence=divergences.ALL[self.divergence])
 
 
-_AT_LEAST = {
-    "steps": 1, "prompts": 1, "group": 1, "interval": 1, "minibatches": 1, "micro_batch": 0, "max_tokens": 1,
-    "temperature": 1e-3, "top_k": 0, "lr": 0, "weight_decay": 0, "warmup": 0, "clip_grad": 0, "kl": 0, "entropy": 0,
-    "clip_low": 0, "clip_high": 0, "eval_every": 0, "eval_problems": 0, "eval_samples": 1, "eval_temperature": 0,
-    "threads": 0, "seed": 0, "checkpoint_every": 0, "keep_checkpoints": 0, "rollouts_every": 0, "rollouts_groups": 1,
-    "probe_every": 0, "probe_prompts": 1,
-}  # fmt: skip
-
-
 def check(config: TrainConfig) -> None:
     """Raise a UserError for settings that cannot work, before anything is loaded."""
     for setting in fields(config):
-        value, choices = getattr(config, setting.name), setting.metadata["choices"]
-        if choices is not None and value is not None and value not in choices:
+        value, choices, least = getattr(config, setting.name), setting.metadata["choices"], setting.metadata["least"]
+        if value is None:
+            continue
+        if choices is not None and value not in choices:
             raise UserError(f"unknown {setting.name} {value!r}; use one of {', '.join(choices)}")
-    for name, least in _AT_LEAST.items():
-        value = getattr(config, name)
-        if value is not None and not value >= least:
-            raise UserError(f"{name} is {value}; it must be at least {least:g}")
+        if least is not None and not value >= least:
+            raise UserError(f"{setting.name} is {value}; it must be at least {least:g}")
     loggers.names(config.log_to)
     if not 0 < config.top_p <= 1:
         raise UserError(f"top_p is {config.top_p}; it must be above 0 and at most 1")
