@@ -145,7 +145,7 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
 
 
 def _about(folder: Path) -> tuple[str, dict[str, Any]]:
-    """What was probed in words, and the single values of probe.json with the step; empty where there is only a Gram."""
+    """The subject of a probe in words, and the single values of probe.json; empty where there is only a Gram."""
     from grposcope.facts import geometry
     from grposcope.runs import probe as probes
 
@@ -198,7 +198,7 @@ def _curve(facts: GroupSize) -> str:
 
 
 def _batch(facts: GroupSize, batch: Allocation, budget: float, errors: dict[str, Estimate]) -> str:
-    """What the budget buys, where its error comes from, and the error of other kinds of gradient."""
+    """Text on the batch that the budget buys, the sources of its error, and the error of other gradients."""
     rows = [("gradient", "MSE ± s.e.", "÷ leave-one-out", "")]
     for name, error in errors.items():
         rows.append((name, _plus_minus(error), f"{error.value / batch.mse.value:.3f}", error.flag))
@@ -275,7 +275,7 @@ def _last_groups(path: Path, last: int) -> tuple[list[list[float]], tuple[int, i
 
 
 def _rewards_alone(folder: Path, facts: RewardCurve) -> str:
-    """What the rewards say of each group size, and what they do not."""
+    """Table of what the rewards say of each group size, and the sentence on what they cannot say."""
     rows = [("G", "dead groups", "live groups per 1,000 rollouts", "drawn per kept with resampling", "")]
     for point in facts.curve:
         dead, live = point.dead, point.live_per_rollout

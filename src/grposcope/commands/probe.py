@@ -166,7 +166,7 @@ def _folder(out: str | None, place: Path | None) -> Path | None:
 
 
 def _text(record: ProbeRecord) -> str:
-    """What a probe measured, for the terminal."""
+    """Text of a probe for the terminal: self-check, table of ranks, statistics, and the sentences of `facts`."""
     from grposcope.facts import geometry
     from grposcope.formatting import number
 

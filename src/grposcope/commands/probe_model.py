@@ -86,7 +86,7 @@ def _settings(folder: Path) -> Mapping[str, Any] | None:
 
 
 def _remedy(run: Path) -> str:
-    """What to do where a run does not have the model that was asked for."""
+    """Remedy for the message that a run does not have the model that was asked for."""
     if steps := checkpoints.steps(run):
         return f"use --checkpoint with one of {', '.join(map(str, steps))}"
     return f"it has no checkpoints; finish it with grposcope train --resume {run}"

@@ -111,18 +111,14 @@ def _plot(curves: list[tuple[str, Any]]) -> str:
 
 
 def _floats(text: str) -> list[float]:
-    return [float(part) for part in _parts(text, float)]
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers with commas, such as 1,4,8") from None
 
 
 def _ints(text: str) -> list[int]:
-    return [int(part) for part in _parts(text, int)]
-
-
-def _parts(text: str, kind: type) -> list[str]:
-    parts = text.split(",")
     try:
-        list(map(kind, parts))
+        return [int(part) for part in text.split(",")]
     except ValueError:
-        numbers = "whole numbers" if kind is int else "numbers"
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of {numbers} with commas, such as 1,4,8") from None
-    return parts
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers with commas, such as 1,4,8") from None

@@ -1,4 +1,4 @@
-"""What is said of several runs next to each other: where they diverge, how they ended, and which settings differ."""
+"""Comparison of several runs: where they diverge, how they ended, and which settings differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Divergence:
-    """How one run differs from the first.
+    """Difference of one run from the first.
 
     name: of the run. conclusion: where they diverge, in one sentence. metrics: the difference of each common metric.
     """
@@ -59,7 +59,7 @@ def compare(runs: Sequence[Run]) -> RunComparison:
 
 
 def since(difference: MetricDifference) -> str:
-    """From which step two runs differ in a metric, with the 95 % interval of the step; or that noise explains it."""
+    """The step from which two runs differ in a metric, with its 95 % interval; "within noise" if noise explains it."""
     if difference.adjusted >= LEVEL:
         return "within noise"
     return f"from step {difference.step:,} [{difference.low:,}, {difference.high:,}]"

@@ -30,7 +30,7 @@ def facts(record: ProbeRecord) -> tuple[Fact, ...]:
 
 
 def subject(record: ProbeRecord) -> str:
-    """What was probed, in words."""
+    """Sentence part that names the model, the task, the step and the batch of a probe."""
     model, task = (visible(name or "?", 80) for name in (record.model, record.task))
     after = "" if record.step is None else f" after step {record.step:,}"
     prompts, group = ("?" if count is None else count for count in (record.prompts, record.group))
@@ -45,7 +45,7 @@ def solved(record: ProbeRecord) -> str:
 
 
 def about(record: ProbeRecord) -> str:
-    """What was probed, how much of it was solved, and under which objective."""
+    """Sentence on the subject of a probe, its share of solved rollouts, and its objective."""
     return f"{subject(record)}, {solved(record)}; objective {visible(record.recipe)}. In brackets: 95% intervals."
 
 
@@ -58,7 +58,7 @@ def brief(record: ProbeRecord) -> str:
 
 
 def caveats(record: ProbeRecord) -> list[str]:
-    """What was not measured, a sentence each."""
+    """A sentence for each thing that the probe did not measure."""
     said = []
     if not record.complete:
         said.append(
@@ -94,7 +94,7 @@ def rank(record: ProbeRecord) -> Fact:
 
 
 def class_means(record: ProbeRecord) -> Fact:
-    """How much of the gradient the mean scores of successes and failures hold."""
+    """Share of the gradient's squared norm held by the mean scores of successes and failures."""
     shares = record.class_means
     if not math.isfinite(shares.plain.value):
         return Fact("class_means", shares.plain, f"Two classes: cannot tell ({shares.plain.flag}).")
@@ -131,7 +131,7 @@ def dead_groups(record: ProbeRecord) -> Fact:
 
 
 def tokens(record: ProbeRecord) -> Fact:
-    """How few tokens carry the squared score norms, and what of the credit lies on shared text."""
+    """Share of the squared score norms in the largest tokens, and share of the credit on shared text."""
     sparsity, credit = record.token_sparsity, record.credit
     count = math.nan if record.tokens is None else record.tokens
     text = (

@@ -75,8 +75,8 @@ def of_several(runs: Sequence[Run]) -> str:
     if all(is_probe(run) for run in runs):
         ranks = [f"{number(record.rank('stable').value)} in {label}" for label, _, record in geometry.latest(runs)]
         return f"{len(runs)} probes, with stable ranks {listed(ranks)}."
-    evaluated = [learning.evaluations(run) for run in runs]
-    ends = {label: found[-1][1] for label, found in zip(labels(runs), evaluated, strict=True) if found}
+    evaluated = zip(labels(runs), map(learning.evaluations, runs), strict=True)
+    ends = {label: evaluations[-1][1] for label, evaluations in evaluated if evaluations}
     if len(ends) < 2:
         return f"{len(runs)} runs; without held-out evaluations of two of them they cannot be compared."
     best, second = sorted(ends, key=lambda label: -ends[label].value)[:2]

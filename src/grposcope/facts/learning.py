@@ -75,22 +75,18 @@ class Learning:
     @property
     def best(self) -> tuple[int, Estimate] | None:
         """Step and pass@1 of the first evaluation with the highest value; None without evaluations."""
-        return max(self.evaluations, key=_height, default=None)
+        finite = [evaluation for evaluation in self.evaluations if math.isfinite(evaluation[1].value)]
+        return max(finite or self.evaluations, key=lambda evaluation: evaluation[1].value, default=None)
 
 
 def of_run(run: Run) -> Learning:
     """Whether a recorded run learned."""
-    evaluated = evaluations(run)
-    if len(evaluated) > 1:
-        return _of_evaluations(evaluated, _steps(run))
-    return replace(training_reward(run), evaluations=evaluated)
+    return of_curves(evaluations(run), _rewards(run), _steps(run))
 
 
 def training_reward(run: Run) -> Learning:
     """Whether the training reward of a recorded run changed, whatever its held-out evaluations say."""
-    quantities = Quantities(run)
-    reward = quantities.get("reward") or quantities.get("reward", least=1)
-    return of_reward([] if reward is None else reward.values, _steps(run))
+    return of_reward(_rewards(run), _steps(run))
 
 
 def of_curves(evaluated: Sequence[tuple[int, Estimate]], reward: ArrayLike, steps: int) -> Learning:
@@ -138,7 +134,7 @@ def at(rows: Evaluations, i: int) -> Estimate:
 
 
 def change(first: Estimate, last: Estimate) -> Change:
-    """What two evaluations say about the difference between the policies."""
+    """Difference between the accuracies of two policies, and whether it is more than chance explains."""
     n = min(first.n, last.n)
     value = last.value - first.value
     if trusted(first) and trusted(last):
@@ -168,16 +164,9 @@ def _of_evaluations(evaluated: tuple[tuple[int, Estimate], ...], steps: int) -> 
         text += f" The difference is {_points(difference.value)} points, from {low} to {high}."
     if not (trusted(first) and trusted(last)):
         text += " Wilson intervals, since there are few problems or all came out alike."
+    sentence = f"{_capital(clause)}."
     learning = Learning(
-        "held-out accuracy",
-        evaluated,
-        first,
-        last,
-        difference,
-        changed.verdict,
-        clause,
-        f"{_capital(clause)}.",
-        (text,),
+        "held-out accuracy", evaluated, first, last, difference, changed.verdict, clause, sentence, (text,)
     )
     if learning.best is None or learning.best[1].value <= last.value:
         return learning
@@ -193,6 +182,13 @@ def _chance(verdict: Direction, difference: Estimate, chance: str) -> str:
     return f"{'no more' if verdict == 'none' else 'more'} than {chance} explains"
 
 
+def _rewards(run: Run) -> ArrayLike:
+    """Training rewards of a run that are comparable with each other, if there are enough of them, else all (n,)."""
+    quantities = Quantities(run)
+    reward = quantities.get("reward") or quantities.get("reward", least=1)
+    return [] if reward is None else reward.values
+
+
 def _steps(run: Run) -> int:
     """Optimiser steps from the first to the last row; more than rows where only some steps are logged."""
     step = run.table["step"]
@@ -206,11 +202,6 @@ def _over(steps: int) -> str:
 
 def _capital(clause: str) -> str:
     return clause[0].upper() + clause[1:]
-
-
-def _height(evaluation: tuple[int, Estimate]) -> float:
-    value = evaluation[1].value
-    return value if math.isfinite(value) else -math.inf
 
 
 def _points(value: float) -> str:

@@ -20,7 +20,7 @@ PHASES = {
 """Metric of a record -> phase, in the order of a step."""
 
 REST = "evaluation and other"
-"""Phase for what passed between two rows besides the phases above."""
+"""Name of the phase that holds the time between two rows which no other phase explains."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""What people see of a run."""
+"""Rendering of runs and probes: the HTML page, its sections and charts, and text for the terminal."""

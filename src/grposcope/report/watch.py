@@ -229,7 +229,9 @@ class GrowingRecord:
             if isinstance(accuracy, dict):
                 value, error = (json_number(accuracy.get(part)) or 0.0 for part in ("value", "se"))
                 self._heldout.append((int(row["step"]), Estimate(value, error, int(accuracy.get("n", 0)))))
-        self._read_phase()
+        self._phase = schema.read_phase(self.folder) or self._phase
+        phase = self._phase.phase
+        self.ended = phase in ENDED if phase else (self.folder / "summary.json").exists()
         if rows or evals or not self._changed:
             self._changed = self._written() or now
         self._changed = max(self._changed, self._phase.time)
@@ -272,7 +274,7 @@ class GrowingRecord:
         return math.fsum(v for part in phases for v in part if math.isfinite(v)) / count if count else math.nan
 
     def _stalled(self, now: float) -> str:
-        """What to say when nothing was written for long; empty otherwise."""
+        """A warning if nothing was written for long; empty otherwise."""
         silent, usual = now - self._changed, self.seconds_per_step()
         if self.ended or silent < max(60.0, 10 * usual if math.isfinite(usual) else 0.0):
             return ""
@@ -285,11 +287,6 @@ class GrowingRecord:
         if host:
             return f"{stalled}; its process, {pid}, is gone"
         return f"{stalled}; no process {pid} runs here: it is gone, or runs elsewhere"
-
-    def _read_phase(self) -> None:
-        self._phase = schema.read_phase(self.folder) or self._phase
-        phase = self._phase.phase
-        self.ended = phase in ENDED if phase else (self.folder / "summary.json").exists()
 
     def _written(self) -> float:
         """When the last row was written, in seconds since 1970; 0 if there is none."""

@@ -99,7 +99,7 @@ def marked(run: Run, name: str, modes: Mapping[str, int | None]) -> Figure | Non
 
 
 def _scale_and_format(name: str, values: Floats) -> tuple[dict[str, Any], str]:
-    """Of the vertical axis: shares in percent, other numbers short; a logarithmic scale for values far apart."""
+    """Scale and number format of the vertical axis: percent for shares, logarithmic for values far apart."""
     finite = values[np.isfinite(values)]
     least, largest = finite.min(), finite.max()
     form = "~s" if largest >= 1e4 else ".2~g" if abs(finite).max() < 1e-3 else ""

@@ -31,8 +31,8 @@ KINDS = {
 
 def section(runs: Sequence[Run]) -> Section | None:
     """Observed and predicted share of dead groups, successes per group, and other group sizes."""
-    found = {label: facts.of_run(run) for label, run in zip(labels(runs), runs, strict=True)}
-    known = {label: one.windows for label, one in found.items() if one.windows is not None}
+    said = {label: facts.of_run(run) for label, run in zip(labels(runs), runs, strict=True)}
+    known = {label: dead.windows for label, dead in said.items() if dead.windows is not None}
     figures: list[Figure] = []
     if len(runs) == 1 and known:
         (windows,) = known.values()
@@ -42,7 +42,7 @@ def section(runs: Sequence[Run]) -> Section | None:
     if not figures:
         return None
     numbers: dict[str, Any] = {}
-    for label, run in zip(found, runs, strict=True):
+    for label, run in zip(said, runs, strict=True):
         shares = run.table.get("dead_fraction")
         numbers[label] = {} if shares is None else {"dead_fraction": outline(shares)}
         if label in known:
@@ -50,7 +50,7 @@ def section(runs: Sequence[Run]) -> Section | None:
     return Section(
         "dead_groups",
         "Dead groups",
-        text=[f"{label}: {one.sentence()}" if len(runs) > 1 else one.sentence() for label, one in found.items()],
+        text=[f"{label}: {dead.sentence()}" if len(runs) > 1 else dead.sentence() for label, dead in said.items()],
         figures=figures,
         tables=[_sizes(known)] if known else [],
         numbers=numbers,
@@ -71,7 +71,7 @@ def _numbers(windows: Windows) -> dict[str, Any]:
             "observed": asdict(dead_groups.observed(last)),
             "predicted": asdict(dead_groups.predicted(last)),
         },
-        "other_sizes_last_window": {str(one.group): asdict(one.share) for one in windows.other_sizes()},
+        "other_sizes_last_window": {str(size.group): asdict(size.share) for size in windows.other_sizes()},
     }
 
 
@@ -79,9 +79,9 @@ def _sizes(known: Mapping[str, Windows]) -> PageTable:
     """Expected shares for other group sizes, a row per run and size."""
     rows = []
     for label, windows in known.items():
-        for one in windows.other_sizes():
-            share = "cannot tell" if one.share.flag else percent(one.share.value)
-            cells = [str(one.group), f"{share} ± {percent(Z * one.share.se, 1)}", one.basis]
+        for size in windows.other_sizes():
+            share = "cannot tell" if size.share.flag else percent(size.share.value)
+            cells = [str(size.group), f"{share} ± {percent(Z * size.share.se, 1)}", size.basis]
             rows.append([label, *cells] if len(known) > 1 else cells)
     header = ("group size", "dead groups", "how")
     text = "Expected share at the end of the run, in the last window of steps; ± is half a 95% interval."
@@ -122,7 +122,7 @@ def predicted(windows: Windows) -> Figure:
 
 
 def successes(windows: Windows) -> Figure:
-    """How many rollouts of a group succeed, as a map over training."""
+    """Map of the share of groups with k successes, over training."""
     group = windows.group
     shares = windows.counts / windows.counts.sum(1, keepdims=True)
     rows = [

@@ -11,7 +11,6 @@ import altair as alt
 
 from grposcope.facts import learning
 from grposcope.facts.intervals import interval, shown_interval
-from grposcope.facts.learning import change
 from grposcope.facts.metrics import outline
 from grposcope.formatting import number
 from grposcope.report.charts import base
@@ -42,17 +41,16 @@ def section(runs: Sequence[Run]) -> Section | None:
 
 def heldout(run: Run) -> dict[str, Any] | None:
     """First and last accuracy with intervals, and the verdict on their difference; None without evaluations."""
-    evaluations = learning.evaluations(run)
-    if not evaluations:
+    if not learning.evaluations(run):
         return None
-    (first_step, first), (last_step, last) = evaluations[0], evaluations[-1]
+    learned = learning.of_run(run)
+    (first_step, first), (last_step, last) = learned.evaluations[0], learned.evaluations[-1]
     said: dict[str, Any] = {
         "first": {"step": first_step, **asdict(first), "interval": list(interval(first))},
         "last": {"step": last_step, **asdict(last), "interval": list(interval(last))},
     }
-    if len(evaluations) > 1:
-        changed = change(first, last)
-        said["change"] = {**asdict(changed.difference), "verdict": changed.verdict}
+    if len(learned.evaluations) > 1:
+        said["change"] = {**asdict(learned.difference), "verdict": learned.verdict}
     return said
 
 
