@@ -295,12 +295,7 @@ def _evaluation_rows(
         count += len(rows)
     if count > len(values):
         notes.append(f"{count - len(values)} evaluations were repeated at the same step; the last of each is kept")
-    entries = sorted((at, name, value) for (at, name), value in values.items())
-    return Evaluations(
-        step=np.array([int(at) for at, _, _ in entries], np.int64),
-        metric=tuple(name for _, name, _ in entries),
-        value=np.array([value for _, _, value in entries], np.float64),
-        se=np.full(len(entries), math.nan),
-        n=np.zeros(len(entries), np.int64),
-        flag=("no standard error in the log",) * len(entries),
-    )
+    flag = "no standard error in the log"
+    return Evaluations.of_rows([
+        (int(at), name, value, math.nan, 0, flag) for (at, name), value in sorted(values.items())
+    ])  # fmt: skip

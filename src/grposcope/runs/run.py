@@ -52,8 +52,13 @@ class Groups:
     truncated: Bools | None = None
 
     @staticmethod
-    def of(steps: Sequence[int], problems: Sequence[str], rewards: Sequence[Sequence[float] | Floats]) -> Groups:
-        """Groups from the step, the id of the problem and the rewards of each."""
+    def of(
+        steps: Sequence[int],
+        problems: Sequence[str],
+        rewards: Sequence[Sequence[float] | Floats],
+        truncated: Sequence[Sequence[bool]] | None = None,
+    ) -> Groups:
+        """Groups from the step, the id of the problem, the rewards and the flags of each."""
         numbers = {name: number for number, name in enumerate(dict.fromkeys(problems))}
         return Groups(
             step=np.array(steps, np.int64),
@@ -61,6 +66,7 @@ class Groups:
             problems=tuple(numbers),
             rewards=np.concatenate([np.empty(0), *rewards]),
             offsets=np.cumsum([0, *map(len, rewards)], dtype=np.int64),
+            truncated=None if truncated is None else np.concatenate([np.asarray(part, bool) for part in truncated]),
         )
 
     def __len__(self) -> int:
@@ -86,6 +92,19 @@ class Evaluations:
     n: Ints
     flag: tuple[str, ...]
 
+    @staticmethod
+    def of_rows(rows: Sequence[tuple[int, str, float, float, int, str]]) -> Evaluations:
+        """Evaluations from rows (step, metric, value, se, n, flag)."""
+        step, metric, value, se, n, flag = zip(*rows, strict=True) if rows else ((),) * 6
+        return Evaluations(
+            step=np.array(step, np.int64),
+            metric=metric,
+            value=np.array(value, np.float64),
+            se=np.array(se, np.float64),
+            n=np.array(n, np.int64),
+            flag=flag,
+        )
+
     def __len__(self) -> int:
         return len(self.step)
 
@@ -98,15 +117,9 @@ class Evaluations:
         """The entries of one metric."""
         if self.metrics == (metric,):
             return self
-        rows = [i for i, name in enumerate(self.metric) if name == metric]
-        return Evaluations(
-            self.step[rows],
-            tuple(self.metric[i] for i in rows),
-            self.value[rows],
-            self.se[rows],
-            self.n[rows],
-            tuple(self.flag[i] for i in rows),
-        )
+        rows = zip(self.step.tolist(), self.metric, self.value.tolist(), self.se.tolist(), self.n.tolist(), self.flag,
+                   strict=True)  # fmt: skip
+        return Evaluations.of_rows([row for row in rows if row[1] == metric])
 
 
 @dataclass(frozen=True)
@@ -232,8 +245,7 @@ def no_groups() -> Groups:
 
 def no_evaluations() -> Evaluations:
     """Evaluations of a run that recorded none."""
-    none = np.empty(0)
-    return Evaluations(np.empty(0, np.int64), (), none, none, np.empty(0, np.int64), ())
+    return Evaluations.of_rows(())
 
 
 def labels(runs: Sequence[Run]) -> list[str]:

@@ -164,15 +164,7 @@ def _evaluations(lines: Lines) -> Evaluations:
             if value is None or error is None or not isinstance(estimate.get("n"), int):
                 raise _broken(lines, number, f"{name} lacks value, se or n")
             table.append((row["step"], name, value, error, estimate["n"], str(estimate.get("flag", ""))))
-    step, metric, values, errors, counts, flags = zip(*table, strict=True) if table else ((),) * 6
-    return Evaluations(
-        step=np.array(step, np.int64),
-        metric=metric,
-        value=np.array(values, np.float64),
-        se=np.array(errors, np.float64),
-        n=np.array(counts, np.int64),
-        flag=flags,
-    )
+    return Evaluations.of_rows(table)
 
 
 def read_groups(lines: Lines) -> Groups:
@@ -232,33 +224,27 @@ def _repeated(
 
 def groups_by_row(lines: Lines) -> Groups:
     """Any groups, line by line; UserError for a line that is broken."""
-    steps, problems, ragged = [], [], []
-    names: dict[str, int] = {}
+    steps, problems, rewards, truncated = [], [], [], []
     for number, row in _rows(lines):
         if not isinstance(row.get("step"), int) or not isinstance(row.get("problem"), str):
             raise _broken(lines, number, "no step number or no problem id")
         try:
-            ragged.append(_rewards(row))
+            of_group, flags = _rewards(row)
         except (TypeError, ValueError):
             raise _broken(lines, number, "rewards or truncated are not lists of one length") from None
         steps.append(row["step"])
-        problems.append(names.setdefault(row["problem"], len(names)))
-    rewards, offsets, truncated = _ragged(ragged)
-    return Groups(
-        step=np.array(steps, np.int64),
-        problem=np.array(problems, np.int64),
-        problems=tuple(names),
-        rewards=rewards,
-        offsets=offsets,
-        truncated=truncated,
-    )
+        problems.append(row["problem"])
+        rewards.append(of_group)
+        truncated += [] if flags is None else [flags]
+    return Groups.of(steps, problems, rewards, truncated if len(truncated) == len(rewards) > 0 else None)
 
 
 def _rewards(row: Mapping[str, Any]) -> tuple[list[float], list[bool] | None]:
     """Rewards and flags of one line; ValueError or TypeError if they are not as they should be."""
     rewards = [json_number(value) for value in row["rewards"]] if "rewards" in row else [None]
     truncated = row.get("truncated")
-    if None in rewards or (truncated is not None and len(truncated) != len(rewards)):
+    lists = truncated is None or (isinstance(truncated, list) and len(truncated) == len(rewards))
+    if None in rewards or not lists:
         raise ValueError
     return rewards, truncated  # type: ignore[return-value]
 
