@@ -36,6 +36,7 @@ def diagnose(run: Run, level: float = LEVEL) -> tuple[Finding, ...]:
 
 
 def _result(rule: Rule, quantities: Quantities) -> RuleResult:
+    """The result of a rule; "cannot tell" where a quantity that it requires is not logged."""
     try:
         return rule.check(quantities)
     except NotLoggedError as reason:

@@ -171,8 +171,8 @@ class Bandit:
         for first in range(0, runs, size):
             rows = slice(first, min(first + size, runs))
             piece = _Piece(self, settings, logits[rows], rates[rows], betas[rows], intervals[rows], streams[rows])
-            kept = None if path is None else path[:, rows]
-            logits[rows] = piece.run(steps, every, value[:, rows], observed[:, rows], kept)
+            part = None if path is None else path[:, rows]
+            logits[rows] = piece.run(steps, every, value[:, rows], observed[:, rows], part)
         return Simulation(recorded, value.T, observed.T, logits, None if path is None else path.swapaxes(0, 1))
 
     def _payoff(self, policy: Array) -> Array:
@@ -219,7 +219,7 @@ class _Piece:
         self.rewards, self.log_reference = bandit.rewards[:, :, None], np.log(bandit.reference)[:, :, None]
         self.totals = np.stack([np.ones_like(bandit.rewards), bandit.rewards], 1)  # (C, 2, K)
         self.outcomes = arms * (2 if s.binary else 1)
-        # What is kept since the refresh, times η/C: gains and losses per arm apart, since a clip treats them apart.
+        # Weights since the refresh, times η/C; gains and losses are separate, since a clip treats them differently.
         self.gain, self.loss = np.zeros((2, *shape))
         self.old: Array | None = np.ones(shape) if s.ratio != "none" else None
         self.sums_to_zero = s.group is None or count_advantages.FORMULAS[s.advantage].sums_to_zero

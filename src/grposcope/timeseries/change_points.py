@@ -69,8 +69,8 @@ def library(design: Design, start: Ints, width: Ints) -> ShiftCandidates:
     z = dct(columns(len(design.x), start, width), axis=1, norm="ortho")
     squares = design.weights @ (z**2).T
     for weights, inverse, row in zip(design.weights, design.inverse, squares, strict=True):
-        own = z @ (weights[:, None] * design.z)
-        row -= np.einsum("ci,ij,cj->c", own, inverse, own)
+        inner = z @ (weights[:, None] * design.z)
+        row -= np.einsum("ci,ij,cj->c", inner, inverse, inner)
     return ShiftCandidates(start, width, np.maximum(squares, 1e-12), design)
 
 

@@ -73,10 +73,10 @@ def logistic(psi: Array, s: Array) -> tuple[Array, Array]:
     slope = np.exp(psi[:, 1:])
     with np.errstate(divide="ignore"):
         logs = np.log(s)
-    apart = np.where(s > 0, logs, 0.0) - psi[:, :1]
-    f = np.where(s > 0, 1 / (1 + np.exp(np.clip(-slope * apart, -700, 700))), 0.0)
+    distance = np.where(s > 0, logs, 0.0) - psi[:, :1]
+    f = np.where(s > 0, 1 / (1 + np.exp(np.clip(-slope * distance, -700, 700))), 0.0)
     steep = f * (1 - f) * slope
-    return f, np.stack([-steep, steep * apart], 1)
+    return f, np.stack([-steep, steep * distance], 1)
 
 
 def power(psi: Array, s: Array) -> tuple[Array, Array]:

@@ -87,8 +87,8 @@ def forecast(
     member_mean, member_variance = model.ahead(later)
     mean = model.weight @ member_mean + spikes.mean()
     widen, late = WIDEN * math.sqrt(max(1.0, ENOUGH / n)), (later - model.origin) / model.span
-    apart = member_mean - mean + spikes.mean(), widen * np.sqrt(member_variance)
-    band = mean + _band(model, widen * apart[0], apart[1], late, spikes, coverage)
+    deviation, member_spread = member_mean - mean + spikes.mean(), np.sqrt(member_variance)
+    band = mean + _band(model, widen * deviation, widen * member_spread, late, spikes, coverage)
     spread = widen * _spread(model.weight, model.level, model.level_variance)
     level = Estimate(float(model.weight @ model.level + spikes.mean()), spread, n)
     change, below = _change(model, member_mean[:, -1], float(late[-1]))
@@ -147,12 +147,12 @@ def _later(series: RewardCurve, horizon: ArrayLike) -> Array:
 
 
 def _band(
-    model: state_space.Trend, apart: Array, spread: Array, late: Array, spikes: Array, coverage: float
+    model: state_space.Trend, deviation: Array, spread: Array, late: Array, spikes: Array, coverage: float
 ) -> NDArray[np.float64]:
     """Low, high, inner low and inner high (4, H) around the mean: quantiles of level plus noise, drawn from both."""
     random = np.random.default_rng(0)
     drawn = random.choice(len(model.weight), DRAWS, p=model.weight)
-    level = apart[drawn] + spread[drawn] * random.standard_normal((DRAWS, 1))
+    level = deviation[drawn] + spread[drawn] * random.standard_normal((DRAWS, 1))
     level = np.where(level > 0, level * late, level)
     noise = model.surprise + spikes[1:] - spikes.mean()
     noise = noise[-max(FEWEST, round(RECENT * len(noise))) :]

@@ -100,7 +100,7 @@ class Regression:
 
 
 class Design:
-    """A design X (n, K) prepared for every noise; `regress` is then cheap.
+    """A design X (n, K) prepared for every noise, so that `regress` is cheap.
 
     The noises are given by the variances (M, n) of their cosine coefficients; by default they are those of the grid.
     """
@@ -239,14 +239,14 @@ def prepare(design: Design, candidates: Array) -> Candidates:
     bases, sizes, within = [], [], []
     for weights in design.weights:
         root = np.sqrt(weights)
-        own, _ = np.linalg.qr(design.z * root[:, None])
+        basis, _ = np.linalg.qr(design.z * root[:, None])
         white = (z * root).reshape(c * r, n)
-        white = (white - (white @ own) @ own.T).reshape(c, r, n)
+        white = (white - (white @ basis) @ basis.T).reshape(c, r, n)
         gram = white @ white.transpose(0, 2, 1)
         lower = np.linalg.cholesky(gram + 1e-12 * np.trace(gram, axis1=1, axis2=2)[:, None, None] * np.eye(r))
         bases.append(np.linalg.inv(lower) @ white)
         sizes.append(2 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1))
-        within.append(own)
+        within.append(basis)
     return Candidates(np.array(bases), np.array(sizes), tuple(within))
 
 
@@ -254,7 +254,7 @@ def scan(design: Design, columns: Candidates, y: Array) -> Scan:
     """F test and posterior of every candidate; the noise is judged from what that candidate leaves."""
     z = dct(y, norm="ortho")
     white = z * np.sqrt(design.weights)
-    white = np.array([row - own @ (own.T @ row) for row, own in zip(white, columns.within, strict=True)])
+    white = np.array([row - basis @ (basis.T @ row) for row, basis in zip(white, columns.within, strict=True)])
     total = (white**2).sum(1)[:, None]
     gains = np.einsum("gcrn,gn->gcr", columns.basis, white, optimize=True)
     explained = np.minimum((gains**2).sum(2), total)

@@ -184,8 +184,8 @@ def _size(part: Array, design: Design, cycles: float, gamma: float) -> tuple[flo
     """Amplitude at the end of the window, and the share of the detrended variance explained, by least squares."""
     waves = _waves(len(part), np.array([cycles]), np.array([gamma]))[0].T
     rest = part - design.x @ (design.x.T @ part)
-    own = waves - design.x @ (design.x.T @ waves)
-    weights = np.linalg.lstsq(own, rest, rcond=None)[0]
-    left = rest - own @ weights
+    detrended = waves - design.x @ (design.x.T @ waves)
+    weights = np.linalg.lstsq(detrended, rest, rcond=None)[0]
+    left = rest - detrended @ weights
     amplitude = float(np.hypot(*weights)) * math.exp(min(gamma, 0.0))
     return amplitude, 1 - float(left @ left) / max(float(rest @ rest), 1e-300)

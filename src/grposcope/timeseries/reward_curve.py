@@ -110,9 +110,9 @@ def without_spikes(reward: Array, window: float, width: float) -> Array:
     n = len(reward)
     size = min(max(5, int(window * n) // 2 * 2 + 1), n // 2 * 2 - 1)
     middle = median_filter(reward, size, mode="reflect")
-    apart = reward - middle
-    limit = width * max(robust_spread(apart), 0.1 * float(apart.std()))
-    return np.asarray(middle + np.clip(apart, -limit, limit))
+    deviation = reward - middle
+    limit = width * max(robust_spread(deviation), 0.1 * float(deviation.std()))
+    return np.asarray(middle + np.clip(deviation, -limit, limit))
 
 
 def local_lines(curve: RewardCurve, bandwidth: float) -> tuple[Array, Array, Array]:
@@ -120,12 +120,12 @@ def local_lines(curve: RewardCurve, bandwidth: float) -> tuple[Array, Array, Arr
 
     Weights are Gaussian, their standard deviation `bandwidth` a share of the run.
     """
-    apart = curve.share[None] - curve.share[:, None]
-    weight = np.exp(-0.5 * (apart / bandwidth) ** 2)
-    s0, s1, s2 = (np.sum(weight * apart**k, 1) for k in range(3))
+    distance = curve.share[None] - curve.share[:, None]
+    weight = np.exp(-0.5 * (distance / bandwidth) ** 2)
+    s0, s1, s2 = (np.sum(weight * distance**k, 1) for k in range(3))
     spread = s0 * s2 - s1**2
-    for_level = weight * (s2[:, None] - s1[:, None] * apart) / spread[:, None]
-    for_rate = weight * (s0[:, None] * apart - s1[:, None]) / spread[:, None]
+    for_level = weight * (s2[:, None] - s1[:, None] * distance) / spread[:, None]
+    for_rate = weight * (s0[:, None] * distance - s1[:, None]) / spread[:, None]
     level, rate = for_level @ curve.reward, for_rate @ curve.reward
     variances = residual_variances(np.ones((len(level), 1)), curve.reward - level)
     error = np.sqrt(dct(for_rate, axis=1, norm="ortho") ** 2 @ variances)

@@ -224,10 +224,10 @@ def _per_prompt(blocks: NDArray, rewards: NDArray, present: NDArray) -> Statisti
     """Every statistic of each prompt, from Gram blocks (P, G, G), rewards (P, G) and which are present (P, G)."""
     n = present.sum(-1).astype(float)
     c, lengths = _centred(rewards, present), np.where(present, np.einsum("pii->pi", blocks), 0.0)
-    kept = np.where(present[:, :, None] & present[:, None, :], blocks, 0.0)
-    rows = kept.sum(-1) / n[:, None]
+    entries = np.where(present[:, :, None] & present[:, None, :], blocks, 0.0)
+    rows = entries.sum(-1) / n[:, None]
     tilde = np.where(present, lengths - 2 * rows + (rows.sum(-1) / n)[:, None], 0.0)  # diagonal of the centred Gram
-    u = np.einsum("pi,pij,pj->p", c, kept, c)  # Σ c = 0, so centring K changes nothing here
+    u = np.einsum("pi,pij,pj->p", c, entries, c)  # Σ c = 0, so centring K changes nothing here
     d, cq = (c**2 * tilde).sum(-1), (c**2).sum(-1) * tilde.sum(-1)
     s, r = (n * d + cq) / 2 + u, (n**2 * d + 3 * n * u) / 4
     norm, tilt = lengths.sum(-1) / n, (c * lengths).sum(-1) / (n - 1)
@@ -240,7 +240,7 @@ def _per_prompt(blocks: NDArray, rewards: NDArray, present: NDArray) -> Statisti
         raw=(np.where(present, rewards, 0.0) ** 2 * lengths).sum(-1) / n,
         tilt=tilt,
         tilt2=_jackknifed(c, lengths, present, n),
-        score2=(kept.sum((-2, -1)) - lengths.sum(-1)) / (n * (n - 1)),
+        score2=(entries.sum((-2, -1)) - lengths.sum(-1)) / (n * (n - 1)),
         reward_variance=(c**2).sum(-1) / (n - 1),
     )
 

@@ -38,17 +38,17 @@ def check(quantities: Quantities) -> RuleResult:
 def _complete_rows(table: Mapping[str, Array]) -> NDArray[np.bool_]:
     """Rows that have every column that is usually logged, loss and gradient aside: the log did not cut them short."""
     usual = [np.isfinite(column) for name, column in table.items() if name not in UPDATE]
-    usual = [there for there in usual if there.mean() >= 0.75]
+    usual = [finite for finite in usual if finite.mean() >= 0.75]
     return np.all(usual, axis=0) if usual else np.zeros(len(table["step"]), bool)
 
 
 def _due(column: Array) -> NDArray[np.bool_]:
     """Rows where a value is due: all from the first value on, if half of them have one and at no regular interval."""
-    there = np.flatnonzero(np.isfinite(column))
+    logged = np.flatnonzero(np.isfinite(column))
     due = np.zeros(len(column), bool)
-    gaps = np.diff(there)
-    if len(there) >= 2 and 2 * len(there) >= len(column) - there[0] and ((gaps == 1).all() or np.ptp(gaps) > 0):
-        due[there[0] :] = True
+    gaps = np.diff(logged)
+    if len(logged) >= 2 and 2 * len(logged) >= len(column) - logged[0] and ((gaps == 1).all() or np.ptp(gaps) > 0):
+        due[logged[0] :] = True
     return due
 
 
