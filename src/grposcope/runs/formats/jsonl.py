@@ -78,7 +78,7 @@ def in_bulk(piece: bytes, unwrap: str = "") -> Block | None:
     """The columns of a piece; None if its lines hold more than numbers and short texts, or are not alike enough."""
     try:
         from grposcope.runs.formats import json_templates
-    except ModuleNotFoundError:  # without pyarrow, every line is parsed by itself
+    except ImportError:  # without pyarrow, every line is parsed by itself
         return None
     return json_templates.table(piece, unwrap) if piece.endswith(b"\n") else None
 

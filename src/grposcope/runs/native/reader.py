@@ -179,7 +179,7 @@ def groups_alike(data: bytes) -> Groups | None:
         return None
     try:
         from grposcope.runs.formats import json_templates
-    except ModuleNotFoundError:  # without pyarrow, every line is parsed by itself
+    except ImportError:  # without pyarrow, every line is parsed by itself
         return None
     seen = json_templates.marks(np.frombuffer(data, np.uint8))
     if not np.isin(seen.inside, (8, 10)).all():
