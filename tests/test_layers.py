@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,27 @@ def test_no_two_modules_import_each_other() -> None:
     while ready := {module for module, needed in waiting.items() if not needed & waiting.keys()}:
         waiting = {module: needed for module, needed in waiting.items() if module not in ready}
     assert not waiting, "these import each other, or what does: " + ", ".join(sorted(waiting))
+
+
+def test_a_class_name_means_one_thing() -> None:
+    trees = [ast.parse(file.read_text()) for file in FILES]
+    classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert not [name for name, count in classes.items() if count > 1 and not name.startswith("_")]
+
+
+FLAGS_BELONG = ("commands", "cli")
+OTHER_PROGRAMS = ("runs/trainers", "training/pretrain.py")
+"""Texts about the flags of other trainers, and a program of its own."""
+
+
+def test_only_commands_name_flags() -> None:
+    """What lies below `commands` names quantities in its messages; the same message also reaches users of Python."""
+    naming = []
+    for file in FILES:
+        place = file.relative_to(SOURCE).as_posix()
+        if room(file) in FLAGS_BELONG or place.startswith(OTHER_PROGRAMS):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                naming += [f"{place}: {flag}" for flag in re.findall(r"(?<![\w(-])--[a-z][a-z-]+", node.value)]
+    assert not naming
