@@ -99,8 +99,8 @@ def test_a_class_name_means_one_thing() -> None:
 
 
 FLAGS_BELONG = ("commands", "cli")
-OTHER_PROGRAMS = ("runs/trainers", "training/pretrain.py")
-"""Texts about the flags of other trainers, and a program of its own."""
+OTHER_PROGRAMS = ("runs/trainers", "training/pretrain.py", "policies/smollm2.py", "runs/environment.py")
+"""Flags of other trainers, of pip and git, and of a program of its own."""
 
 
 def test_only_commands_name_flags() -> None:

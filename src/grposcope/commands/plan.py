@@ -12,7 +12,7 @@ from grposcope.errors import UserError
 from grposcope.formatting import number, table
 
 if TYPE_CHECKING:
-    from grposcope.facts.group_size import GroupSize, LayerSize, RewardCurve
+    from grposcope.facts.group_size import GroupSize, LayerSize, SizesFromRewards
     from grposcope.records import Estimate
     from grposcope.runs.probe import ProbeGram
     from grposcope.ustat.planning import Allocation
@@ -274,7 +274,7 @@ def _last_groups(path: Path, last: int) -> tuple[list[list[float]], tuple[int, i
     return [group for _, group in kept], (min(step for step, _ in kept), end)
 
 
-def _rewards_alone(folder: Path, facts: RewardCurve) -> str:
+def _rewards_alone(folder: Path, facts: SizesFromRewards) -> str:
     """Table of what the rewards say of each group size, and the sentence on what they cannot say."""
     rows = [("G", "dead groups", "live groups per 1,000 rollouts", "drawn per kept with resampling", "")]
     for point in facts.curve:

@@ -87,7 +87,7 @@ class Rule:
     check: a pure function. A quantity that it asks for by `Quantities.require` and that is not logged ends it; the
     finding is then "cannot tell".
     needs: quantities (keys of `runs.metrics.VARIANTS`) without which the rule cannot tell. statistic, threshold: in
-    words, for --json and the documentation. source: paper, or OWN_METHOD. advice: what to do, unless the result brings
+    words, for JSON and the documentation. source: paper, or OWN_METHOD. advice: what to do, unless the result brings
     its own. proof: the p-value is 0 or 1 and read off the record without noise, so the rule takes no part in the
     adjustment for many tests. minor: the mode says that nothing happens rather than that something goes wrong.
     """

@@ -213,7 +213,7 @@ class RewardPoint:
 
 
 @dataclass(frozen=True)
-class RewardCurve:
+class SizesFromRewards:
     """What the rewards of a run alone say of group sizes: dead groups, but not the best size.
 
     groups: how many groups; steps: the first and last of them; reward: their mean; curve: a point per group size.
@@ -308,7 +308,7 @@ def by_layer(
     return layers
 
 
-def of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = GROUPS) -> RewardCurve:
+def of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = GROUPS) -> SizesFromRewards:
     """The facts of rewards (P, n) of the groups of these steps, NaN where a group has no such rollout."""
     curve = tuple(
         RewardPoint(
@@ -319,4 +319,4 @@ def of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = 
         )
         for group in groups
     )
-    return RewardCurve(len(rewards), steps, float(np.nanmean(rewards)), curve)
+    return SizesFromRewards(len(rewards), steps, float(np.nanmean(rewards)), curve)

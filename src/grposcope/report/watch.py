@@ -29,7 +29,7 @@ from grposcope.formatting import duration, number, percent, visible
 from grposcope.records import Estimate
 from grposcope.runs.metrics import VARIANTS, metric, variant
 from grposcope.runs.native import schema
-from grposcope.runs.native.schema import ENDED, Phase, RunConfig
+from grposcope.runs.native.schema import ENDED, RunConfig, RunPhase
 from grposcope.runs.run import Floats, Run
 from grposcope.runs.tail import READING, GrowingLog, Pace, Tail
 
@@ -199,7 +199,7 @@ class GrowingRecord:
         self.rows = 0
         self.ended = False
         self._config = RunConfig()
-        self._phase = Phase()
+        self._phase = RunPhase()
         self._step = 0
         self._columns: dict[str, list[float]] = {}
         self._heldout: list[tuple[int, Estimate]] = []

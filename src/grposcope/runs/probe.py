@@ -1,4 +1,4 @@
-"""The folder that `grposcope probe --out` writes: the one module that knows its format, for reading and writing.
+"""The folder that `grposcope probe` writes: the one module that knows its format, for reading and writing.
 
     probe.json     what was measured: a `ProbeRecord` (format 1)
     gram.npz       inner products of the rollouts' scores: a `ProbeGram`

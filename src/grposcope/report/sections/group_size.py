@@ -46,7 +46,9 @@ def section(runs: Sequence[Run]) -> Section | None:
             label, _, probe = latest[0]
             by_block = group_size.by_block(probe)
             if isinstance(by_block, Unknown):
-                text.append(f"By layer: left out, as {by_block.reason}; grposcope plan --layers reads it.")
+                text.append(
+                    f"By layer: left out, as {by_block.reason}; `grposcope plan` reads it when asked for layers."
+                )
             else:
                 blocks = by_block
             drawn += [

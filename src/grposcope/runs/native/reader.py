@@ -23,7 +23,7 @@ from grposcope.runs import probe
 from grposcope.runs.columns import flat
 from grposcope.runs.formats import jsonl, parquet
 from grposcope.runs.native import schema
-from grposcope.runs.native.schema import LINES, Phase, Summary
+from grposcope.runs.native.schema import LINES, RunPhase, Summary
 from grposcope.runs.run import Bools, Evaluations, Floats, Groups, Ints, Meta, Rollout, RolloutFiles, Run
 
 _GROUP_LITERALS = (b'{"step": ', b', "problem": "', b'", "rewards": ', b"}\n")
@@ -57,7 +57,7 @@ def read(folder: Path) -> Run:
     )
 
 
-def _status(phase: Phase | None, summary: Summary | None) -> str:
+def _status(phase: RunPhase | None, summary: Summary | None) -> str:
     if phase is not None:
         return phase.phase if phase.phase in schema.ENDED else "running"
     if summary is not None:

@@ -5,7 +5,7 @@
     groups.jsonl    a line per group of rollouts                    appended
     evals.jsonl     a line per held-out evaluation                  appended
     rollouts/       a Parquet file per sampled step                 written whole              runs.run.Rollout
-    phase.json      what the run is doing now                       overwritten in place       Phase
+    phase.json      what the run is doing now                       overwritten in place       RunPhase
     summary.json    what the run came to                            written once, last         Summary
 
 `writer` makes these files and `reader` reads the tables; every other module asks them.
@@ -116,7 +116,7 @@ class StepRow:
 
 
 @dataclass(frozen=True)
-class Phase:
+class RunPhase:
     """Content of phase.json: what a run is doing, at which of how many steps, when (Unix time, s), in which process."""
 
     step: int = 0
@@ -162,12 +162,12 @@ def read_config(folder: Path) -> RunConfig:
     return RunConfig.parse(document)
 
 
-def read_phase(folder: Path) -> Phase | None:
+def read_phase(folder: Path) -> RunPhase | None:
     """phase.json of a record; None if it is not there, or caught while it was being written."""
     content = _object(folder / "phase.json")
     if content is None or not isinstance(content.get("phase"), str):
         return None
-    return typed(Phase, content)
+    return typed(RunPhase, content)
 
 
 def read_summary(folder: Path) -> Summary | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.files import atomic, dumps, write_json
-from grposcope.runs.native.schema import LINES, Phase, RunConfig
+from grposcope.runs.native.schema import LINES, RunConfig, RunPhase
 from grposcope.runs.run import Rollout
 
 PHASE_WIDTH = 128
@@ -108,7 +108,7 @@ class RunWriter:
 
     def phase(self, name: str, step: int, steps: int) -> None:
         """Say what the run is doing now: sampling, update, evaluation, checkpoint, finished, interrupted or failed."""
-        now = Phase(step, steps, name, round(time.time(), 3), os.getpid())
+        now = RunPhase(step, steps, name, round(time.time(), 3), os.getpid())
         os.pwrite(self._phase, dumps(vars(now)).ljust(PHASE_WIDTH - 1).encode() + b"\n", 0)
 
     def summary(self, content: Mapping[str, Any]) -> None:
