@@ -302,7 +302,7 @@ def test_a_blocks_optimum_is_that_of_the_sum_of_its_layers(folder: Path) -> None
 def test_layers_too_large_to_read_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_size_facts, "LARGEST_LAYERS", 1000)
     section = shown(group_size.section, read(folder))
-    assert "`grposcope plan` can read it" in text(section)
+    assert "`grposcope plan` reads it when asked for layers" in text(section)
     assert "group_size_blocks" not in [f.name for f in section.figures]
 
 

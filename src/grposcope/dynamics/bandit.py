@@ -42,7 +42,7 @@ class Simulation:
 
     value (R, S) is the expected reward Σ π r, averaged over contexts; observed (R, S) the mean reward of the
     rollouts in use after each step (the value itself in exact mode). logits (R, C, K) are the last ones;
-    path (R, S, C, K) all recorded ones if asked for.
+    path (R, S, C, K) all recorded ones if asked for. lr, momentum, interval and seeds are (R,).
     """
 
     steps: NDArray[np.int64]
@@ -50,6 +50,10 @@ class Simulation:
     observed: Array
     logits: Array
     path: Array | None
+    lr: Array
+    momentum: Array
+    interval: NDArray[np.int64]
+    seeds: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class Settings:
     eps: float
     kl_in: Literal["reward", "loss"]
     binary: bool
+    ddof: int | None
+    advantage_eps: float | None
 
 
 class Bandit:
@@ -147,17 +153,20 @@ class Bandit:
         eps: float = 1e-8,
         kl_in: Literal["reward", "loss"] = "reward",
         binary: bool = False,
+        ddof: int | None = None,
+        advantage_eps: float | None = None,
         every: int = 1,
         keep_path: bool = False,
     ) -> Simulation:
         """Run R runs at once; lr, momentum, interval and seeds broadcast to (R,).
 
         group: rollouts per context and refresh, or None for the exact expected gradient. start: logits,
-        (C, K) or (R, C, K), default those of the reference. advantage: a name of `count_advantages.FORMULAS`.
-        binary: an arm pays 1 with probability r_k, else 0. every: steps from one record to the next. UserError for
-        settings that cannot work.
+        (C, K) or (R, C, K), default those of the reference. advantage: a name of `advantages.FORMULAS`, with
+        its ddof and advantage_eps. binary: an arm pays 1 with probability r_k, else 0. every: record each
+        so many steps. UserError for settings that cannot work.
         """
-        settings = Settings(group, advantage, ratio, clip_low, clip_high, optimizer, beta2, eps, kl_in, binary)
+        settings = Settings(group, advantage, ratio, clip_low, clip_high, optimizer, beta2, eps, kl_in, binary,
+                            ddof, advantage_eps)  # fmt: skip
         rates, betas, intervals, streams = (np.atleast_1d(np.asarray(a)) for a in (lr, momentum, interval, seeds))
         rates, betas, intervals, streams = np.broadcast_arrays(rates, betas, intervals, streams)
         self._check(settings, rates, betas, intervals, steps, every)
@@ -173,7 +182,9 @@ class Bandit:
             piece = _Piece(self, settings, logits[rows], rates[rows], betas[rows], intervals[rows], streams[rows])
             part = None if path is None else path[:, rows]
             logits[rows] = piece.run(steps, every, value[:, rows], observed[:, rows], part)
-        return Simulation(recorded, value.T, observed.T, logits, None if path is None else path.swapaxes(0, 1))
+        return Simulation(recorded, value.T, observed.T, logits, None if path is None else path.swapaxes(0, 1),
+                          rates.astype(float), betas.astype(float), intervals.astype(np.int64),
+                          streams.astype(np.int64))  # fmt: skip
 
     def _payoff(self, policy: Array) -> Array:
         return np.asarray(self.rewards - self.kl * np.log(policy / self.reference) if self.kl else self.rewards)
@@ -224,7 +235,8 @@ class _Piece:
         self.old: Array | None = np.ones(shape) if s.ratio != "none" else None
         self.sums_to_zero = s.group is None or count_advantages.FORMULAS[s.advantage].sums_to_zero
         if s.group is not None:
-            self.advantage = count_advantages.formula(s.advantage)
+            extra = {"ddof": s.ddof, "eps": s.advantage_eps}
+            self.advantage = count_advantages.formula(s.advantage, **{k: v for k, v in extra.items() if v is not None})
             self.random = [np.random.Generator(np.random.PCG64(int(seed))) for seed in seeds]
             self.uniforms = np.empty((DRAWN, contexts * s.group, runs))
 

@@ -16,7 +16,8 @@ the same equation holds for it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -77,6 +78,16 @@ class Oscillator:
         return self.damping / (2 * math.sqrt(self.mass * self.stiffness)) if self.mass else math.inf
 
     @property
+    def regime(self) -> Literal["overdamped", "critical", "oscillatory", "unstable"]:
+        """Regime of the solution by ζ; critical only where ζ is 1 to the last digits."""
+        ratio = self.damping_ratio
+        if ratio < 0:
+            return "unstable"
+        if abs(ratio - 1) < 1e-12:
+            return "critical"
+        return "overdamped" if ratio > 1 else "oscillatory"
+
+    @property
     def time_constant(self) -> float:
         """τ = c/k, steps to cover 63 % of the way when overdamped."""
         return self.damping / self.stiffness
@@ -86,6 +97,10 @@ class Oscillator:
         """Steps per oscillation, ∞ where there is none."""
         square = 4 * self.mass * self.stiffness - self.damping**2
         return 4 * math.pi * self.mass / math.sqrt(square) if square > 0 else math.inf
+
+    def overdamped(self) -> Oscillator:
+        """The limit m → 0: r(t) = r∞ − (r∞ − r₀) e^{−t/τ}."""
+        return replace(self, mass=0.0)
 
     def trajectory(self, t: ArrayLike) -> NDArray[np.float64]:
         """r(t) at times t ≥ 0 (any shape), exact in all branches and continuous across them."""

@@ -92,8 +92,8 @@ class Moments:
     g2: E_x‖g(x)‖². zeta1, zeta2, sigma1, delta: averages over prompts of ζ₁, ζ₂, Σ₁, Δ.
     prompt_variance: V_p. mean2: ‖E_x g(x)‖². per_prompt: the same per prompt (P,).
     pooled, jackknife, bootstrap: the statistics behind them, for all prompts (1,), without each prompt
-    (P,), and for each bootstrap draw (R,). classes: class means for standardized advantages, None unless rewards take
-    two values. group: the largest group of the probe.
+    (P,), and for each bootstrap draw (R,). weights (R, P): how often each draw has each prompt. classes: what
+    standardized advantages need, None unless rewards take two values. group: the largest group of the probe.
     flag: the reason for doubt about all moments, empty if there is none.
     """
 
@@ -108,6 +108,7 @@ class Moments:
     pooled: Statistics
     jackknife: Statistics
     bootstrap: Statistics
+    weights: NDArray
     classes: ClassMeans | None
     prompts: int
     group: int
@@ -148,10 +149,10 @@ def from_gram(gram: NDArray, rewards: NDArray, replicates: int = 1000, seed: int
     square = gram.reshape(len(used), group, len(used), group)[used][:, :, used] if gram.ndim == 2 else None
     leave_one_out = _centred(rewards, present) / (present.sum(-1, keepdims=True) - 1)
     cross = None if square is None else across_prompts(square, leave_one_out)
-    resamples = (
-        resampling.point(prompts), resampling.jackknife(prompts), resampling.bootstrap(prompts, replicates, seed)
-    )  # fmt: skip
-    pooled, left_out, drawn = (_pool(per_prompt, cross, weights) for weights in resamples)
+    weights = resampling.bootstrap(prompts, replicates, seed)
+    pooled, left_out, drawn = (
+        _pool(per_prompt, cross, w) for w in (resampling.point(prompts), resampling.jackknife(prompts), weights)
+    )
     if not _centred(rewards, present).any():
         flag = flag or "all rewards equal within every group: no gradient"
     named = {
@@ -167,6 +168,7 @@ def from_gram(gram: NDArray, rewards: NDArray, replicates: int = 1000, seed: int
         pooled=pooled,
         jackknife=left_out,
         bootstrap=drawn,
+        weights=weights,
         classes=class_means(blocks, square, rewards, present),
         prompts=prompts,
         group=int(sizes.max()),
