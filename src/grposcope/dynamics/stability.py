@@ -11,14 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from grposcope.dynamics.oscillator import adam_step, curvature_of
 from grposcope.errors import UserError
 from grposcope.records import Estimate
-from grposcope.runs.run import Run
-from grposcope.timeseries.curves import Fit
+
+if TYPE_CHECKING:
+    from grposcope.runs.run import Run
+    from grposcope.timeseries.curves import Fit
 
 UNKNOWN = Estimate(math.nan, math.nan, 0, "not measured")
 

@@ -28,18 +28,12 @@ ENDINGS = (".jsonl", ".json", ".log", ".txt", ".out", ".csv", ".tsv", ".ipynb", 
 _TRIED = 40  # files of a folder
 
 
-def read(path: str | Path, settings: Mapping[str, Any] | None = None) -> Run:
-    """The run recorded at `path`, finished or in progress: our own record or a log that docs/readers.md lists.
-
-    settings: what the user knows and the log does not say (group, kl, trl_version, …); a record of our own has its
-    settings and ignores these. UserError where there is no run, where its record is of a newer version, where a line of
-    it is broken, or where the file is of no kind that can be read.
-    """
-    place = Path(path)
+def read(place: Path, settings: Mapping[str, Any]) -> Run:
+    """The run at `place`, by the first format and trainer that recognise it; the rest as `grposcope.runs.read`."""
     try:
         if not place.exists():
             raise UserError(f"there is no {place}; give the folder of a run, or a trainer's log")
-        return _folder(place, settings or {}) if place.is_dir() else _file(place, settings or {})
+        return _folder(place, settings) if place.is_dir() else _file(place, settings)
     except PermissionError as error:
         raise UserError(f"cannot read {error.filename or place}: {error.strerror}; change its permissions") from None
 

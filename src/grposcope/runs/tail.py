@@ -18,7 +18,7 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.files import json_object
-from grposcope.runs.detect import read
+from grposcope.runs import read
 from grposcope.runs.run import Run
 
 READING = 0.2
