@@ -89,7 +89,7 @@ def _page(runs: Sequence[Run], comparison: RunComparison, path: Path) -> int:
 
 
 def _screen(comparison: RunComparison) -> str:
-    """Where the runs diverge, then verdicts, settings, metrics side by side, and each metric's difference."""
+    """Text of a comparison: where the runs diverge, verdicts, settings, metrics side by side, and differences."""
     from grposcope.facts.comparison import since
     from grposcope.formatting import number, visible
 

@@ -1,1 +1,1 @@
-"""What is said of a run or of a probe: typed, computed once, and rendered by `report` as text, page and JSON."""
+"""Statements about a run or a probe: typed, computed once, and rendered by `report` as text, page and JSON."""

@@ -83,7 +83,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class DeadGroups:
-    """What the groups of a run say of dead groups; windows is None where chance cannot be told, for this reason."""
+    """Dead groups of a run, observed and expected; windows is None where chance cannot be told, for this reason."""
 
     windows: Windows | None
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What is said of the findings of a run: the verdict, a description of each finding, and the line of an alarm."""
+"""Statements about the findings of a run: the verdict, a description of each finding, and the line of an alarm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Verdict:
 
     @property
     def clauses(self) -> tuple[str, ...]:
-        """What follows the conclusion, a clause each."""
+        """Clauses that follow the conclusion: the reason, the advice, and what else was found."""
         others = f" (and {self.others} more)" if self.others else ""
         return (
             *([f"because {self.because}", f"do: {self.advice}{others}"] if self.because else []),

@@ -1,4 +1,4 @@
-"""Where a reward curve is going: models ranked on later steps, phases, and a forecast, with the sentences about them.
+"""Forecast of a reward curve: models ranked on later steps, phases, and a forecast, with the sentences about them.
 
 The forecast reaches half as many further steps as there were. A long run is averaged to POINTS means of neighbouring
 rewards first: fits of a smooth curve lose little by it, and a page stays quick to make.
@@ -32,7 +32,7 @@ BEGINNINGS = {
 
 @dataclass(frozen=True)
 class Hindsight:
-    """How a forecast fared on later rewards that were hidden from it.
+    """Test of a forecast on later rewards that were hidden from it.
 
     points: hidden rewards that it reaches. covered: share of them inside the predictive interval. error: root mean
     square error of the expected rewards ÷ that of the last level; NaN where there is nothing to divide by.
@@ -46,7 +46,7 @@ class Hindsight:
 
 @dataclass(frozen=True)
 class ForecastSummary:
-    """What is said of one reward curve.
+    """Facts of one reward curve.
 
     series: the fitted rewards. compared: the ranked models, None where they were not asked for. truth: later steps and
     rewards that were hidden from the fits, averaged like the rest; empty unless some were. hindsight: what they say of
@@ -108,7 +108,7 @@ def summarize(
 
 
 def _expected(series: RewardCurve, ahead: fit.Forecast) -> str:
-    """What is expected, and what stopping now would lose."""
+    """Sentence about what is expected, and what stopping now would lose."""
     if series.constant:
         return "Constant reward: there is nothing to fit, and no gradient to learn from."
     further = float(ahead.steps[-1] - series.steps[-1])

@@ -1,4 +1,4 @@
-"""What is said of a probe: each statement with the number it rests on, for the terminal and the page alike."""
+"""Facts of a probe: each statement with the number it rests on, for the terminal and the page alike."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def tokens(record: ProbeRecord) -> Fact:
 
 
 def parameters(record: ProbeRecord) -> Fact:
-    """How unevenly the gradient's entries are spread, and the share of bfloat16 weights that a step would change."""
+    """Unevenness of the gradient's entries, and the share of bfloat16 weights that a step would change."""
     measured = record.parameter_sparsity
     if not measured:
         text = "Parameters: cannot tell, the entries of the gradient were not measured."

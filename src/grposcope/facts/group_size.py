@@ -1,4 +1,4 @@
-"""How many rollouts per prompt: what a probe, or the rewards of a run alone, say of the group size.
+"""Facts of the group size, from a probe or from the rewards of a run alone.
 
 Numbers and sentences for `grposcope plan` and for the page; both only render them. G* is the real-valued group size
 with the smallest error per budget, `ustat.planning` has its definition.
@@ -41,7 +41,7 @@ OUTSIDE = "outside of blocks"
 
 @dataclass(frozen=True)
 class GroupSize:
-    """What the Gram matrix of one probe says of the group size, for a cost per prompt and per rollout.
+    """Group size that the Gram matrix of one probe supports, for a cost per prompt and per rollout.
 
     rewards (P, G): those of the probe, NaN for a rollout that is absent.
     """
@@ -132,7 +132,7 @@ class GroupSize:
         return f"{text}. Note: {self.note}." if self.note else f"{text}."
 
     def error_sentence(self, group: int) -> str:
-        """Where the squared error of the leave-one-out gradient comes from at this group size."""
+        """Shares of the squared error of the leave-one-out gradient by source, at this group size."""
         split = mse.budget(self.moments, 1, group)
         total = split.total.value
         drawn, oracle, price = (percent(part.value / total) for part in (split.prompts, split.oracle, split.residual))
@@ -173,7 +173,7 @@ class GroupSize:
 
     @property
     def _unit(self) -> str:
-        """What a larger loss spends more of."""
+        """Unit in which a larger loss is paid: rollouts, or budget."""
         return "budget" if self.prompt_cost else "rollouts"
 
 
@@ -214,7 +214,7 @@ class RewardPoint:
 
 @dataclass(frozen=True)
 class SizesFromRewards:
-    """What the rewards of a run alone say of group sizes: dead groups, but not the best size.
+    """Group sizes as the rewards of a run alone show them: dead groups, but not the best size.
 
     groups: how many groups; steps: the first and last of them; reward: their mean; curve: a point per group size.
     """
@@ -228,7 +228,7 @@ class SizesFromRewards:
     """What takes gradients, and so a probe."""
 
     def sentence(self) -> str:
-        """What cannot be told, and why."""
+        """Statement that the group size cannot be told, with the reason."""
         return (
             "Cannot tell the error of the gradient, and so the best group size, from rewards: that takes the sizes and "
             "directions of gradients, which a probe of the model measures."

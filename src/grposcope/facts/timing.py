@@ -1,4 +1,4 @@
-"""Where the time of a run goes: seconds by phase of an optimiser step, and tokens."""
+"""Time of a run: seconds by phase of an optimiser step, and tokens."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def _data(content: Document) -> dict[str, Any]:
 
 
 def _shown(section: Section) -> dict[str, Any]:
-    """What the scripts draw of a section; data sets are not copied, as a page holds megabytes of them."""
+    """Content of a section for the scripts that draw it; data sets are not copied, since they can be megabytes."""
     shown = {name: value for name, value in vars(section).items() if name != "numbers" and value}
     return shown | {
         name: [vars(part) for part in shown[name]] for name in ("tiles", "figures", "tables") if name in shown

@@ -1,4 +1,4 @@
-"""What all charts share: the theme, the encodings of steps, shares and runs, the hover layer, and export to files.
+"""Shared parts of all charts: the theme, the encodings of steps, shares and runs, the hover layer, and export to files.
 
 A chart is a list of Altair layers over named data sets; the columns of those travel in the `Figure`, next to the
 specification, and Altair never sees them. Specifications are validated against the schema of Vega-Lite by the tests

@@ -1,4 +1,4 @@
-"""What is wrong with the run, since when, how sure that is, and what to do, with the metrics that show it."""
+"""Section on what is wrong with the run, since when, how sure that is, what to do, and the metrics that show it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def section(runs: Sequence[Run]) -> Section | None:
 
 
 def section_of(runs: Sequence[Run], findings: Sequence[Findings], folded: bool = True) -> Section:
-    """The same section from findings that were computed before. folded: show unflagged rules on request only."""
+    """Section from findings that were computed before. folded: show unflagged rules on request only."""
     names = labels(runs)
     verdicts = [visible(str(verdict(run, of_run)), LIMIT) for run, of_run in zip(runs, findings, strict=True)]
     numbers = {

@@ -1,4 +1,4 @@
-"""Where the reward is going: fits, forecast, phases, and how far the run is from blowing up."""
+"""Section on where the reward is going: fits, forecast, phases, and how far the run is from blowing up."""
 
 from __future__ import annotations
 

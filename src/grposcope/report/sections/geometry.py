@@ -1,4 +1,4 @@
-"""What the gradient is made of, as `grposcope probe` measured it: the verdicts in words, then charts and tables."""
+"""Section on what the gradient is made of, as a probe measured it: the verdicts in words, then charts and tables."""
 
 from __future__ import annotations
 

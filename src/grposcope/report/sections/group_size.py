@@ -1,4 +1,4 @@
-"""How many rollouts per prompt: the error of one gradient against G, from the Gram matrix of a probe."""
+"""Section on how many rollouts per prompt: the error of one gradient against G, from the Gram matrix of a probe."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _over_steps(run: Run) -> list[tuple[int, Plan]]:
 
 
 def _losses(known: Mapping[str, GroupSize]) -> PageTable:
-    """What each group size loses, a row per probe and size."""
+    """Table of what each group size loses, a row per probe and size."""
     rows = []
     for label, one in known.items():
         for point in one.plan.curve:

@@ -1,4 +1,4 @@
-"""Where the time goes: seconds per step by phase, and tokens per second."""
+"""Section on where the time goes: seconds per step by phase, and tokens per second."""
 
 from __future__ import annotations
 
