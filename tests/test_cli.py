@@ -61,6 +61,7 @@ def test_a_quick_command_does_not_import_torch() -> None:
         (["--task", "arithmetik"], "did you mean arithmetic?"),
         (["--task", "gsm8k:nowhere"], "nowhere"),
         (["--max-tokens", "0"], "--max-tokens is 0; it must be at least 1"),
+        (["--lr", "-1"], "--lr is -1.0; it must be at least 0"),
         (["--group", "1"], "use a group of 2 or more"),
         (["--device", "cuda"], "sees no CUDA device"),
         (["--max-tokens", "5000"], "512 tokens of context of model tiny; lower --max-tokens"),

@@ -88,9 +88,12 @@ def _next_commands(folder: Path) -> str:
 
 
 def _with_flags(message: str) -> str:
-    """The message with settings that have an underscore in their name, and so are no words, written as their flags."""
-    names = "|".join(setting.name for setting in fields(TrainConfig) if "_" in setting.name)
-    message = re.sub(rf"(?<![\w/.-])({names})(?![\w/.-])", lambda match: _flag(match[1]), message)
+    """The message with settings written as their flags: one that begins it, and those that can be no words."""
+    settings = [setting.name for setting in fields(TrainConfig)]
+    first, _, rest = message.partition(" ")
+    message = f"{_flag(first)} {rest}" if first in settings and rest.startswith("is ") else message
+    compound = "|".join(name for name in settings if "_" in name)
+    message = re.sub(rf"(?<![\w/.-])({compound})(?![\w/.-])", lambda match: _flag(match[1]), message)
     return message.replace("choose another folder", "choose another folder with --out")
 
 
