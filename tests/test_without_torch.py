@@ -33,10 +33,15 @@ TRAINING = ("torch", "transformers", "accelerate", "trl")
 
 def call(*arguments: str | Path, absent: tuple[str, ...] = TRAINING) -> str:
     """Standard output of the command line without the packages `absent`; it must succeed."""
-    command = [sys.executable, "-c", PRELUDE.format(absent=set(absent)), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "COLUMNS": "100"})
+    done = attempt(*arguments, absent=absent)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def attempt(*arguments: str | Path, absent: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own, without the packages `absent`."""
+    command = [sys.executable, "-c", PRELUDE.format(absent=set(absent)), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "COLUMNS": "100"})
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +104,19 @@ def test_logs_are_judged_without_the_slow_parts_of_scipy(command: list[str], log
 @pytest.mark.parametrize("command", [["diagnose"], ["fit"]], ids=" ".join)
 def test_a_record_is_read_alike_without_pyarrow(command: list[str], run: Path) -> None:
     assert call(*command, run, absent=(*TRAINING, "pyarrow")) == call(*command, run)
+
+
+LAB = (*TRAINING, "huggingface_hub", "jaxtyping", "pyarrow", "safetensors", "tqdm")
+
+
+@pytest.mark.parametrize("command", [["train"], ["probe"], ["train", "--help"]], ids=" ".join)
+def test_a_command_that_needs_an_extra_names_it_in_one_line(command: list[str]) -> None:
+    done = attempt(*command, absent=LAB)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "which the extra `lab` of GRPOscope installs" in line
+
+
+@pytest.mark.parametrize("command", [["diagnose"], ["watch", "--once"], ["report", "--json"], ["fit"]], ids=" ".join)
+def test_logs_need_none_of_the_packages_of_the_lab(command: list[str], log: Path) -> None:
+    call(*command, log, absent=LAB)

@@ -1,4 +1,8 @@
-"""The command `grposcope`. Progress goes to standard error; the last line of standard output is one JSON document."""
+"""The command `grposcope`.
+
+Progress goes to standard error. The last line of standard output is one JSON document, except for a person at a
+terminal, who asks for it with --json.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,18 @@ from grposcope import __version__
 from grposcope.commands import HELP
 from grposcope.errors import UserError
 from grposcope.formatting import visible
+
+EXTRAS = {
+    "accelerate": "trl",
+    "huggingface_hub": "lab",
+    "jaxtyping": "lab",
+    "pyarrow": "parquet",
+    "safetensors": "lab",
+    "torch": "lab",
+    "transformers": "lab",
+    "trl": "trl",
+}
+"""Package that a part of GRPOscope needs -> the extra of GRPOscope that installs it."""
 
 
 def parser(wanted: Collection[str] = tuple(HELP)) -> argparse.ArgumentParser:
@@ -44,12 +60,23 @@ def parser(wanted: Collection[str] = tuple(HELP)) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns 0; 1 for a mode of --fail-on, 2 for what the user can mend, 130 for Ctrl-C."""
     words = sys.argv[1:] if argv is None else list(argv)
-    arguments = parser(words[:1]).parse_args(words)
     try:
+        arguments = parser(words[:1]).parse_args(words)
         return int(arguments.run(arguments))
     except UserError as error:
         said = visible(str(error), 10_000)  # names of files and keys may hold anything
         print(f"grposcope: error: {said}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        extra = EXTRAS[package]
+        print(
+            f"grposcope: error: this needs the package {package}, which the extra `{extra}` of GRPOscope installs: "
+            f"pip install 'grposcope[{extra}]', or '.[{extra}]' in a checkout",
+            file=sys.stderr,
+        )
         return 2
     except BrokenPipeError:  # the reader of our output, such as head, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "paths", nargs="+", type=Path, metavar="RUN", help="two or more runs, of any supported trainer"
     )
-    command.add_argument("--json", action="store_true", help="print only the JSON document")
+    add_json(command)
     command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page about all of them")
 
 
@@ -37,15 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from grposcope.facts.comparison import compare
-    from grposcope.files import dumps
     from grposcope.runs import read
 
     if len(arguments.paths) < 2:
         raise UserError("compare needs two runs or more; name another one after the first")
     runs = [read(path) for path in arguments.paths]
     comparison = compare(runs)
-    if not arguments.json:
-        print(_screen(comparison))
+    say(arguments, _screen(comparison))
     document: dict[str, Any] = {
         "runs": [str(path) for path in arguments.paths],
         "verdicts": comparison.verdicts,
@@ -60,9 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html:
         document["page"] = str(arguments.html)
         size = _page(runs, comparison, arguments.html)
-        if not arguments.json:
-            print(f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
-    print(dumps(document))
+        say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
+    finish(arguments, document)
     return 0
 
 

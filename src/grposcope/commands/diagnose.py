@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,9 +40,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     from grposcope.diagnosis.rules import RULES
 
     command.add_argument("path", type=Path, metavar="RUN", help="folder or file of a run, of any supported trainer")
-    command.add_argument(
-        "--json", action="store_true", help="print only the JSON document, with statistics, thresholds and sources"
-    )
+    add_json(command, "print only the JSON document, with statistics, thresholds and sources")
     command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page")
     command.add_argument(
         "--fail-on",
@@ -69,7 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.diagnosis import diagnose
     from grposcope.diagnosis.webhook import Webhook
     from grposcope.facts.diagnosis import flagged_modes, verdict
-    from grposcope.files import dumps
     from grposcope.runs import read
 
     hook = Webhook(arguments.webhook) if arguments.webhook else None
@@ -80,17 +78,15 @@ def run(arguments: argparse.Namespace) -> int:
     findings = diagnose(read_run, arguments.level)
     judged = verdict(read_run, findings)
     document = _document(read_run, findings, judged, arguments.level)
-    if not arguments.json:
-        print(screen(read_run, findings, judged))
+    say(arguments, screen(read_run, findings, judged))
     if arguments.html:
         document["page"] = str(arguments.html)
         size = _page(read_run, findings, judged, arguments.html)
-        if not arguments.json:
-            print(f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
+        say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
     flagged = flagged_modes(findings)
     if hook is not None and flagged:
         _post(hook, document)
-    print(dumps(document))
+    finish(arguments, document)
     return int(bool(fatal.intersection(flagged)) or (bool(flagged) and "flagged" in arguments.fail_on))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,18 +41,18 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                          help="probability of the predictive interval (default: 0.9)")  # fmt: skip
     command.add_argument("--figures", metavar="FOLDER", help="also write the charts as files into this folder")
     command.add_argument("--format", choices=("png", "svg"), default="png", help="kind of those files (default: png)")
+    add_json(command)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fit, compare, forecast, print; the last line is JSON."""
+    """Fit, compare, forecast and print."""
     from grposcope.facts.forecast_summary import numbers, summarize
-    from grposcope.files import dumps
 
     path = Path(arguments.run_path)
     steps, reward, interval = read_curve(path, arguments.step_column, arguments.reward_column)
     summary = summarize(steps, reward, arguments.horizon, arguments.coverage, arguments.until, interval)
-    print(_plot(summary))
-    print(_text(summary))
+    say(arguments, _plot(summary))
+    say(arguments, _text(summary))
     content = numbers(summary)
     if arguments.figures:
         from grposcope.commands.report import write_figures
@@ -59,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         written = write_figures(rendered({path.stem: summary}, {}, {}).figures, arguments)
         content["figures"] = [str(file) for file in written]
-        print(f"{len(written)} figures in {arguments.figures}")
-    print(dumps(content))
+        say(arguments, f"{len(written)} figures in {arguments.figures}")
+    finish(arguments, content)
     return 0
 
 

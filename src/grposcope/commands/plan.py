@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 from grposcope.formatting import number, table
 
@@ -62,18 +63,17 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     view.add_argument("--replicates", type=int, default=1000, metavar="N",
                       help="bootstrap draws behind the intervals (default: 1000)")  # fmt: skip
     view.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the bootstrap (default: 0)")
+    add_json(view)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the plan, then one line of JSON."""
-    from grposcope.files import dumps
-
+    """Print the plan."""
     for name, least in (("last", 1), ("replicates", 20), ("seed", 0)):
         if getattr(arguments, name) < least:
             raise UserError(f"--{name} {getattr(arguments, name)} must be at least {least}")
     text, document = _plan(arguments.path, arguments)
-    print(text)
-    print(dumps({"folder": str(arguments.path), **document}))
+    say(arguments, text)
+    finish(arguments, {"folder": str(arguments.path), **document})
     return 0
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     machine.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads, 0 for all cores")
     machine.add_argument("--checkpointing", action="store_true", help="recompute activations to save memory")
     machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
+    add_json(machine)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -84,7 +86,6 @@ def run(arguments: argparse.Namespace) -> int:
     from transformers.utils import logging
 
     from grposcope.commands import probe_model
-    from grposcope.files import dumps
     from grposcope.geometry import probe
     from grposcope.geometry import record as records
     from grposcope.objectives import recipes
@@ -122,12 +123,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise
     record = records.record(measured, arguments.model, arguments.task, arguments.seed, source.step)
     paths = {} if folder is None else _write(folder, measured, record, drawn, policy)
-    print(_text(record))
+    say(arguments, _text(record))
     if folder:
         shown = f"; grposcope report {source.run} shows it" if folder == source.place else ""
         again = "" if record.complete else "; the same command continues with these rollouts"
-        print(f"written to {folder}{shown}{again}")
-    print(dumps(record.summary() | {"paths": paths}))
+        say(arguments, f"written to {folder}{shown}{again}")
+    finish(arguments, record.summary() | {"paths": paths})
     return 0 if record.complete else 130
 
 

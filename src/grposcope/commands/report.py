@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,14 +35,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the page (default: page.html in the folder of the first run, or LOG.html beside a log)",
     )
-    out.add_argument("--json", action="store_true", help="print the numbers of every section instead of writing a page")
+    add_json(out, "print only the numbers of every section, as JSON, and write no page")
     out.add_argument("--figures", metavar="FOLDER", help="also write every figure as a file into this folder")
     out.add_argument("--format", choices=("png", "svg"), default="png", help="kind of those files (default: png)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the runs, write what was asked for, and say where it is."""
-    from grposcope.files import dumps
     from grposcope.formatting import visible
     from grposcope.report import page
     from grposcope.runs import read
@@ -49,21 +49,21 @@ def run(arguments: argparse.Namespace) -> int:
     runs = [read(path) for path in arguments.runs]
     content = page.document(runs)
     said: dict[str, Any] = {"runs": [str(run.meta.source) for run in runs], "headline": content.top.title}
-    print(visible(content.top.title, 1000))
+    say(arguments, visible(content.top.title, 1000))
     for text in content.top.text:
-        print(visible(text, 1000))
+        say(arguments, visible(text, 1000))
     if arguments.figures:
         written = write_figures(content.figures, arguments)
         said["figures"] = [str(path) for path in written]
-        print(f"{len(written)} figures in {arguments.figures}")
+        say(arguments, f"{len(written)} figures in {arguments.figures}")
     if arguments.json:
         said["sections"] = content.numbers
     else:
         path = Path(arguments.out) if arguments.out else default_page(Path(arguments.runs[0]))
         size = write_page(content, path, "--out")
         said |= {"page": str(path), "bytes": size}
-        print(f"page: {path} ({size / 1e6:.1f} MB); open it in a browser")
-    print(dumps(said))
+        say(arguments, f"page: {path} ({size / 1e6:.1f} MB); open it in a browser")
+    finish(arguments, said)
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
 DESCRIPTION = "Simulate softmax bandits under GRPO over a sweep of settings; lists are comma-separated."
@@ -42,15 +43,15 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                          help="KL as old as the rollouts, or always current (default: reward)")  # fmt: skip
     command.add_argument("--binary", action="store_true", help="arms pay 1 with a probability, not a fixed reward")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the arms and of the first run")
+    add_json(command)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Simulate the sweep and print; the last line is JSON."""
+    """Simulate the sweep and print."""
     import numpy as np
 
     from grposcope.dynamics import refresh
     from grposcope.dynamics.bandit import Bandit, settings_grid
-    from grposcope.files import dumps
     from grposcope.records import Estimate
 
     for name in ("arms", "contexts", "steps", "runs"):
@@ -84,17 +85,27 @@ def run(arguments: argparse.Namespace) -> int:
                          "group": group or "exact", "end": end, "swing": swing, "threshold": judged.threshold,
                          "radius": judged.radius, "stable": judged.stable})  # fmt: skip
             curves.append((f"η {lr:g} β {momentum:g} N {interval:g} G {group or 'exact'}", value[i].mean(0)))
-    print(_plot(curves))
-    print(f"{bandit.rewards.shape[0]} contexts × {bandit.rewards.shape[1]} arms, κ = {kappa:.4g} from the Jacobian, "
-          f"fixed point at {goal:.4f}")  # fmt: skip
-    print(f"{'η':>8} {'β':>6} {'N':>5} {'G':>6} {'late value':>22} {'swing':>8} {'N*':>6} {'radius':>8}  frozen force")
+    say(arguments, _plot(curves))
+    contexts, arms = bandit.rewards.shape
+    say(arguments, f"{contexts} contexts × {arms} arms, κ = {kappa:.4g} from the Jacobian, fixed point at {goal:.4f}")
+    say(arguments, "\n".join(_table(rows)))
+    finish(arguments, {"curvature": kappa, "fixed_point": goal, "rows": rows})
+    return 0
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    """Lines of a table: a setting a row, with what was simulated and what the threshold says of it."""
+    lines = [
+        f"{'η':>8} {'β':>6} {'N':>5} {'G':>6} {'late value':>22} {'swing':>8} {'N*':>6} {'radius':>8}  frozen force"
+    ]
     for r in rows:
         verdict = "stable" if r["stable"] else "unstable"
-        print(f"{r['lr']:>8g} {r['momentum']:>6g} {r['interval']:>5} {r['group']!s:>6} "
-              f"{r['end'].value:>13.4f} ± {r['end'].se:<6.2g} {r['swing']:>8.4f} {r['threshold']:>6g} "
-              f"{r['radius']:>8.4f}  {verdict}")  # fmt: skip
-    print(dumps({"curvature": kappa, "fixed_point": goal, "rows": rows}))
-    return 0
+        lines.append(
+            f"{r['lr']:>8g} {r['momentum']:>6g} {r['interval']:>5} {r['group']!s:>6} "
+            f"{r['end'].value:>13.4f} ± {r['end'].se:<6.2g} {r['swing']:>8.4f} {r['threshold']:>6g} "
+            f"{r['radius']:>8.4f}  {verdict}"
+        )
+    return lines
 
 
 def _plot(curves: list[tuple[str, Any]]) -> str:

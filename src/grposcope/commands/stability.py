@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,13 +44,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument("--rms-gradient", type=float, metavar="X",
                          help="root mean square gradient per parameter, needed with adam")  # fmt: skip
     command.add_argument("--figures", metavar="FOLDER", help="also write the stability map as a PNG into this folder")
+    add_json(command)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Judge the setting and print; the last line is JSON."""
+    """Judge the setting and print."""
     from grposcope.dynamics import stability
     from grposcope.facts.stability import of_rule
-    from grposcope.files import dumps
     from grposcope.records import Estimate
 
     if arguments.run_path:
@@ -71,25 +72,25 @@ def run(arguments: argparse.Namespace) -> int:
     if not math.isfinite(rule.curvature.value):
         if not arguments.run_path:
             raise UserError("say the curvature with --curvature, or name a run folder with --run")
-        print(f"cannot tell: {source}")
-        print(dumps({"verdict": "cannot tell", "reason": source, "step": rule.step, "momentum": rule.momentum,
-                     "interval": rule.interval}))  # fmt: skip
+        say(arguments, f"cannot tell: {source}")
+        finish(arguments, {"verdict": "cannot tell", "reason": source, "step": rule.step, "momentum": rule.momentum,
+                     "interval": rule.interval})  # fmt: skip
         return 0
     check = of_rule(rule, arguments.ratio)
     margin = check.margin
     assert margin is not None
     if margin.threshold and math.isfinite(margin.threshold):
-        print(_map(rule.step * rule.curvature.value, rule.momentum, rule.interval))
-    print(_text(check, margin, source))
+        say(arguments, _map(rule.step * rule.curvature.value, rule.momentum, rule.interval))
+    say(arguments, _text(check, margin, source))
     if arguments.figures:
         from grposcope.commands.report import write_figures
         from grposcope.report.charts.dynamics import stability_map
 
         (file,) = write_figures([stability_map([rule], ["this setting"])], arguments, "png")
-        print(f"stability map: {file}")
-    print(dumps({"verdict": check.verdict, **asdict(margin), "threshold_range": check.between, "step": rule.step,
+        say(arguments, f"stability map: {file}")
+    finish(arguments, {"verdict": check.verdict, **asdict(margin), "threshold_range": check.between, "step": rule.step,
                  "momentum": rule.momentum, "curvature": rule.curvature.value, "curvature_se": rule.curvature.se,
-                 "source": source}))  # fmt: skip
+                 "source": source})  # fmt: skip
     return 0
 
 

@@ -10,6 +10,7 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 from grposcope.training.config import TrainConfig
 
@@ -35,6 +36,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="go on with the run in this folder from its last checkpoint, with its own settings",
     )
+    add_json(command)
     _add_settings(command)
 
 
@@ -42,7 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Train and print what came of it; the exit status is 130 after Ctrl-C."""
     from transformers.utils import logging
 
-    from grposcope.files import dumps
     from grposcope.report import terminal
     from grposcope.training.loop import resume, train
 
@@ -53,9 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
         result = resume(Path(arguments.resume), given) if arguments.resume else train(TrainConfig(**given))
     except UserError as error:
         raise UserError(_with_flags(str(error))) from None
-    print(terminal.training(result))
-    print(f"\n{_next_commands(result.folder)}")
-    print(dumps(_document(result)))
+    say(arguments, terminal.training(result))
+    say(arguments, f"\n{_next_commands(result.folder)}")
+    finish(arguments, _document(result))
     return 130 if result.interrupted else 0
 
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     add_set(what)
     how = command.add_argument_group("how")
     how.add_argument("--once", action="store_true", help="print one look and leave")
+    add_json(how)
     how.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="time between looks (default: 1.0)")
     alarm = command.add_argument_group("alarms")
     alarm.add_argument(
@@ -61,7 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.commands.diagnose import fatal_modes, settings
     from grposcope.diagnosis.webhook import Webhook
     from grposcope.facts.diagnosis import alarm_message
-    from grposcope.files import dumps
     from grposcope.formatting import visible
     from grposcope.report.watch import Watcher
 
@@ -77,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
             new = watcher.look(now)
             if arguments.once and watcher.problem and arguments.path.exists():
                 raise UserError(watcher.problem)
-            shown = _show(watcher, now, shown, arguments.once)
+            shown = _show(watcher, now, shown, arguments)
             for alarm in new:
                 if hook is not None:
                     hook.send(alarm_message(alarm, str(arguments.path)))
@@ -91,16 +92,17 @@ def run(arguments: argparse.Namespace) -> int:
         hook.wait()
         for line in hook.failures:
             print(visible(line), file=sys.stderr)
-    print(dumps(watcher.summary(time.time())))
+    finish(arguments, watcher.summary(time.time()))
     return int(failed)
 
 
-def _show(watcher: Watcher, now: float, shown: str, once: bool) -> str:
+def _show(watcher: Watcher, now: float, shown: str, arguments: argparse.Namespace) -> str:
     """Print the screen: in place on a terminal, elsewhere only if it changed. Returns it without its last line."""
     screen = watcher.screen(now, shutil.get_terminal_size((100, 24)).columns)
     news = screen.partition("\nlast written")[0]
-    if sys.stdout.isatty() and not once:
+    if sys.stdout.isatty() and not (arguments.once or arguments.json):
         print(f"\x1b[H\x1b[J{screen}", flush=True)
     elif news != shown:
-        print(screen, flush=True)
+        say(arguments, screen)
+        sys.stdout.flush()
     return news
