@@ -52,12 +52,13 @@ def test_learning(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     run = read(folder)
     fact = learning.of_run(run)
 
-    result = Totals(rewards=run.table["reward"].tolist(), evals=evaluations).result(folder, interrupted=False)
+    totals = Totals(rewards=run.table["reward"].tolist(), evals=evaluations)
+    result = totals.result(folder, interrupted=False, terminated=False)
     assert result.learning == fact
     said = terminal.training(result)
     content = page.document([run])
-    out = printed(capsys, "report", folder, "--json")
-    numbers = json.loads(out[-1])
+    out = printed(capsys, "report", folder, "--out", tmp_path / "page.html")
+    numbers = json.loads(printed(capsys, "report", folder, "--json")[-1])
     watched = " ".join(" ".join(printed(capsys, "watch", folder, "--once")[:-1]).split())
     for sentence in (fact.sentence, *fact.details):
         assert sentence in said

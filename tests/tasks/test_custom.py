@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,17 @@ def test_a_raising_function_names_the_rollout(rows: str) -> None:
     task = Custom(rows, reward=lambda completions: [int(completion) for completion in completions])
     with pytest.raises(UserError, match=r"ValueError.*rollout 1, problem 2, completion 'x'"):
         grade(task, _all(task), ["1", "x", "2"])
+
+
+def test_a_function_that_hangs_names_the_rollout(rows: str) -> None:
+    def slow(completions: list[str]) -> list[float]:
+        time.sleep(20 * ("x" in completions))
+        return [0.0 for _ in completions]
+
+    task = Custom(rows, reward=slow)
+    with pytest.raises(UserError, match=r"longer than 0.4 s for 3 rollouts \(rollout 1, problem 2, completion 'x'\)"):
+        grade(task, _all(task), ["1", "x", "2"], seconds=0.4)
+    assert grade(task, _all(task), ["1", "2", "3"], seconds=0.4) == [0.0, 0.0, 0.0]
 
 
 def test_without_a_function_answers_are_compared(rows: str) -> None:

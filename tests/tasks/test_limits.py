@@ -6,9 +6,11 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
+from grposcope.tasks import limits
 from grposcope.tasks.limits import OutOfTime, interruptible, runaway, time_limit
 
 needs_signals = pytest.mark.skipif(os.name != "posix", reason="time limits are POSIX signals")
@@ -23,6 +25,41 @@ def test_a_slow_block_is_interrupted_and_the_handler_put_back() -> None:
     assert time.monotonic() - start < 5
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@needs_signals
+def test_a_block_that_swallows_the_exception_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AGAIN", 0.05)
+
+    def swallowing(times: int) -> None:
+        for _ in range(times):
+            with suppress(OutOfTime):
+                time.sleep(20)
+        time.sleep(20)
+
+    with pytest.raises(OutOfTime), time_limit(0.05):
+        swallowing(2)
+
+
+@needs_signals
+@pytest.mark.parametrize(("outer", "inner"), [(0.1, 20), (20, 0.1)])
+def test_of_nested_limits_the_first_one_ends_the_block(outer: float, inner: float) -> None:
+    start = time.monotonic()
+    with pytest.raises(OutOfTime), time_limit(outer), time_limit(inner):
+        time.sleep(20)
+    assert time.monotonic() - start < 5
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@needs_signals
+def test_an_outer_limit_goes_on_after_an_inner_one() -> None:
+    def quick_then_slow() -> None:
+        with time_limit(0.1):
+            pass
+        time.sleep(20)
+
+    with pytest.raises(OutOfTime, match=r"longer than 0.2 s"), time_limit(0.2):
+        quick_then_slow()
 
 
 @needs_signals

@@ -59,7 +59,7 @@ def test_a_reward_that_raises_for_the_batch_only_says_so() -> None:
     def answer(problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
         return [1.0] if len(completions) == 1 else [][0]
 
-    with pytest.raises(UserError, match="no single rollout raises"):
+    with pytest.raises(UserError, match="no single rollout fails"):
         grade(Fixed(answer), PROBLEMS, COMPLETIONS)
 
 

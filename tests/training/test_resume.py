@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import os
 import random
 import shutil
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +119,60 @@ def test_the_newest_checkpoint_goes_by_number(tmp_path: Path) -> None:
     assert checkpoint.latest(tmp_path) == tmp_path / "checkpoints" / "step-1000000"
 
 
+def test_a_run_that_is_asked_to_end_leaves_with_a_checkpoint(
+    settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """SIGTERM, as a scheduler sends it, in the middle of the first of two steps on one batch."""
+    settings = replace(settings, interval=2, checkpoint_every=6)
+    start(replace(settings, out=str(tmp_path / "whole")))
+    whole, count = loop.update, iter(range(1, 100))
+
+    def asked(*args: Any) -> Any:
+        if next(count) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return whole(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "update", asked)
+        random.seed(7)
+        outcome = loop.train(settings)
+    assert (outcome.steps, outcome.interrupted, outcome.terminated) == (4, True, True)
+    assert checkpoint.steps(tmp_path / "run") == [4]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    resume(tmp_path / "run")
+    assert content(tmp_path / "run") == content(tmp_path / "whole")
+
+
+def test_a_finished_run_is_extended_where_its_schedule_allows_it(settings: TrainConfig, tmp_path: Path) -> None:
+    constant = replace(settings, schedule="constant", eval_every=4, steps=12)
+    start(replace(constant, out=str(tmp_path / "whole")))
+    start(replace(constant, steps=8))
+    with pytest.raises(UserError, match="is finished; a run of schedule constant goes on with more steps"):
+        resume(tmp_path / "run")
+    with pytest.raises(UserError, match=r"these differ: steps 6 \(the run: 8\)"):
+        resume(tmp_path / "run", {"steps": 6})
+    random.seed(0)  # the checkpoint of step 8 knows better
+    assert resume(tmp_path / "run", {"steps": 12}).steps == 12
+    assert content(tmp_path / "run") == content(tmp_path / "whole")
+    with pytest.raises(UserError, match="is finished"):
+        resume(tmp_path / "run", {"steps": 12})
+    start(replace(settings, out=str(tmp_path / "linear")))
+    with pytest.raises(UserError, match="cannot be extended from 8 to 12 steps: its schedule, linear"):
+        resume(tmp_path / "linear", {"steps": 12})
+
+
+def test_changed_bytes_of_a_checkpoint_are_noticed(
+    settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stopped_at(monkeypatch, settings, 6)
+    file = tmp_path / "run" / "checkpoints" / "step-000004" / "model" / "model.safetensors"
+    bytes_ = bytearray(file.read_bytes())
+    bytes_[-5] ^= 1
+    file.write_bytes(bytes_)
+    with pytest.raises(UserError, match=r"model.safetensors is not as it was written: .*; delete this folder"):
+        resume(tmp_path / "run")
+
+
 @pytest.mark.parametrize("file", ["model/model.safetensors", "optimizer.safetensors", "state.json"])
 def test_a_checkpoint_cut_in_half_is_named(
     settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str
@@ -132,21 +188,22 @@ def test_a_checkpoint_cut_in_half_is_named(
     assert resume(tmp_path / "run").steps == 8
 
 
-def test_checkpoints_of_the_first_format_are_resumed(
+def test_checkpoints_of_the_first_formats_are_resumed(
     settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It had no format number, and called the totals `tally`."""
+    """They had no hashes of the files; the first had no format number, and called the totals `tally`."""
     start(replace(settings, out=str(tmp_path / "whole")))
     stopped_at(monkeypatch, settings, 6)
     path = tmp_path / "run" / "checkpoints" / "step-000004" / "state.json"
     state = json.loads(path.read_text())
-    assert state.pop("format") == 2
+    assert state.pop("format") == 3
+    state["files"] = {name: size for name, (size, _) in state["files"].items()}
     path.write_text(json.dumps({**{k: v for k, v in state.items() if k != "totals"}, "tally": state["totals"]}))
     assert checkpoint.read_state(path.parent).totals.rewards == state["totals"]["rewards"]
     resume(tmp_path / "run")
     assert content(tmp_path / "run") == content(tmp_path / "whole")
-    path.write_text(json.dumps({**state, "format": 3}))
-    with pytest.raises(UserError, match="has format 3, and this grposcope reads up to 2; upgrade"):
+    path.write_text(json.dumps({**state, "format": 4}))
+    with pytest.raises(UserError, match="has format 4, and this grposcope reads up to 3; upgrade"):
         checkpoint.read_state(path.parent)
 
 
@@ -166,7 +223,7 @@ def test_what_cannot_be_resumed(settings: TrainConfig, monkeypatch: pytest.Monke
         resume(run)
     (run / "config.json").write_text(text)
     resume(run)
-    with pytest.raises(UserError, match="is finished; start a new run from its model"):
+    with pytest.raises(UserError, match=r"is finished; .* new run from its model"):
         resume(run)
 
 

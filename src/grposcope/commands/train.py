@@ -41,7 +41,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train and print what came of it; the exit status is 130 after Ctrl-C."""
+    """Train and print what came of it; the exit status is 130 after Ctrl-C, 143 after SIGTERM."""
     from transformers.utils import logging
 
     from grposcope.report import terminal
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     say(arguments, terminal.training(result))
     say(arguments, f"\n{_next_commands(result.folder)}")
     finish(arguments, _document(result))
-    return 130 if result.interrupted else 0
+    return 143 if result.terminated else 130 if result.interrupted else 0
 
 
 def _document(result: TrainResult) -> dict[str, Any]:

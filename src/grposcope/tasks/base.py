@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -18,6 +19,7 @@ from typing import Any, Literal
 
 from grposcope.errors import UserError
 from grposcope.files import json_lines
+from grposcope.tasks.limits import OutOfTime, time_limit
 
 Split = Literal["train", "heldout"]
 
@@ -87,15 +89,28 @@ class Task:
         raise NotImplementedError
 
 
-def grade(task: Task, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
-    """Rewards of the completions, one finite number each; UserError, naming the rollout, if the task gives another."""
+def grade(task: Task, problems: Sequence[Problem], completions: Sequence[str], seconds: float = 0) -> list[float]:
+    """Rewards of the completions, one finite number each.
+
+    seconds: how long the batch may take, 0 for no limit. Raises UserError, naming the rollout, if the task returns
+    something else, raises, leaves the program or takes longer.
+    """
     try:
-        rewards = list(task.rewards(problems, completions))
+        with time_limit(seconds):
+            rewards = list(task.rewards(problems, completions))
     except UserError:
         raise
-    except Exception as error:
-        where = _first_failing(task, problems, completions)
-        raise UserError(f"the reward of task {task.name} raised {type(error).__name__}: {error} ({where})") from error
+    except OutOfTime:
+        where = _first_failing(task, problems, completions, seconds)
+        raise UserError(
+            f"the reward of task {task.name} took longer than {seconds:g} s for {len(completions)} rollouts ({where}); "
+            "mend it, or raise reward_timeout (0 for no limit)"
+        ) from None
+    except (Exception, SystemExit) as error:
+        where = _first_failing(task, problems, completions, seconds)
+        raise UserError(
+            f"the reward of task {task.name} raised {type(error).__name__}: {error}{raised_in(error)} ({where})"
+        ) from error
     if len(rewards) != len(completions):
         raise UserError(
             f"the reward of task {task.name} returned {len(rewards)} values for {len(completions)} rollouts; "
@@ -120,14 +135,33 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def _first_failing(task: Task, problems: Sequence[Problem], completions: Sequence[str]) -> str:
-    """Description of the first rollout whose grading raises when it is graded alone, if one does."""
-    for index, (problem, completion) in enumerate(zip(problems, completions, strict=True)):
-        try:
-            task.rewards([problem], [completion])
-        except Exception:
-            return f"rollout {index}, problem {problem.id}, completion {completion[:60]!r}"
-    return "no single rollout raises when graded alone"
+def raised_in(error: BaseException) -> str:
+    """File and line where an exception of the user's code was raised, as " in FILE, line N"; empty where not known.
+
+    Of the calls that led to it, the last one outside of installed packages counts.
+    """
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    own = [frame for frame in frames if not {"site-packages", "grposcope"} & set(Path(frame.filename).parts)]
+    last = (own or frames)[-1:]
+    return f" in {last[0].filename}, line {last[0].lineno}" if last else ""
+
+
+def _first_failing(task: Task, problems: Sequence[Problem], completions: Sequence[str], seconds: float) -> str:
+    """Description of the first rollout whose grading fails when it is graded alone, if one does.
+
+    A rollout may take a quarter of what the batch may take, in seconds, and all of them together as much as the batch.
+    """
+    try:
+        with time_limit(seconds):
+            for index, (problem, completion) in enumerate(zip(problems, completions, strict=True)):
+                try:
+                    with time_limit(seconds / 4):
+                        task.rewards([problem], [completion])
+                except (Exception, SystemExit):
+                    return f"rollout {index}, problem {problem.id}, completion {completion[:60]!r}"
+    except OutOfTime:
+        return "every single rollout is slow"
+    return "no single rollout fails when graded alone"
 
 
 def is_heldout(text: str, percent: int = 10) -> bool:

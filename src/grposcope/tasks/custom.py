@@ -24,7 +24,7 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.tasks import grading
-from grposcope.tasks.base import Problem, Split, Task, as_text, needed, read_rows, split_by_hash
+from grposcope.tasks.base import Problem, Split, Task, as_text, needed, raised_in, read_rows, split_by_hash
 
 Reward = Callable[..., Sequence[float]]
 
@@ -130,7 +130,7 @@ def _from_name(name: str, spec: str) -> ModuleType:
                 "run from its folder or name its file, file.py:function"
             ) from None
         raise UserError(f"reward {spec}: {name} imports {error.name}, which is missing; install it") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(spec, name, error) from error
 
 
@@ -145,11 +145,12 @@ def _from_file(path: Path, spec: str) -> ModuleType:
     sys.modules[name] = module
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(spec, str(path), error) from error
     return module
 
 
-def _broken(spec: str, what: str, error: Exception) -> UserError:
+def _broken(spec: str, what: str, error: BaseException) -> UserError:
     reason = " ".join(str(error).split())
-    return UserError(f"reward {spec}: importing {what} raised {type(error).__name__}: {reason}; mend it")
+    where = raised_in(error)
+    return UserError(f"reward {spec}: importing {what} raised {type(error).__name__}: {reason}{where}; mend it")

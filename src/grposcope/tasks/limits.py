@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,6 +22,10 @@ _RUNAWAY = re.compile(
     r"|(?:\^|\*\*)[\s{(]*-?\d{5,}"  # an exponent of five digits or more
     r"|\d{5,}[\s})]*!"  # a factorial of as much
 )
+
+
+AGAIN = 1.0
+"""Seconds after which a computation that swallowed the exception is told again that it is out of time."""
 
 
 class OutOfTime(Exception):
@@ -39,18 +44,26 @@ def runaway(text: str) -> bool:
 
 @contextmanager
 def time_limit(seconds: float = SECONDS) -> Iterator[None]:
-    """Raise OutOfTime inside the block when it takes longer; without effect where not `interruptible`."""
-    if not interruptible():
+    """Raise OutOfTime inside the block when it takes longer.
+
+    Limits may be nested; the one that ends first holds. Without effect where not `interruptible`, and for 0 seconds.
+    """
+    if not seconds or not interruptible():
         yield
         return
 
     def stop(signum: int, frame: object) -> None:
-        raise OutOfTime(f"took longer than {seconds} s")
+        raise OutOfTime(f"took longer than {seconds:g} s")
 
+    began = time.monotonic()
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    outer, _ = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    if 0 < outer < seconds:
+        signal.setitimer(signal.ITIMER_REAL, outer, AGAIN)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if outer:
+            signal.setitimer(signal.ITIMER_REAL, max(outer - (time.monotonic() - began), 1e-3), AGAIN)

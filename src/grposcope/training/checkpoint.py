@@ -3,7 +3,8 @@
     checkpoints/step-000040/
         model/                  weights (safetensors), config and tokenizer: any tool can load them
         optimizer.safetensors   state of the optimiser, per parameter, and PyTorch's random states
-        state.json              format version, step, position in the data, sizes of the record, totals, random states
+        state.json              format version, step, position in the data, sizes of the record, totals, random states,
+                                and the size and SHA-256 of every other file
 
 Everything the loop draws comes from generators made afresh from the seed and the place in the run,
 so the random states are kept for the user's own reward code, which may draw from Python's, NumPy's
@@ -12,11 +13,12 @@ or PyTorch's. A checkpoint gets its name when it is whole and on the disk. No pi
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,11 @@ from grposcope.training.config import TrainConfig
 from grposcope.training.optimizer import OPTIMIZERS
 from grposcope.training.result import Totals
 
-FORMAT = 2
-"""Version of state.json. Version 1 had no such number and called the totals `tally`; it can still be read."""
+FORMAT = 3
+"""Version of state.json.
+
+Older ones can still be read: 1 had no such number and called the totals `tally`; 1 and 2 have no hashes of the files.
+"""
 
 STATE = "state.json"
 
@@ -66,7 +71,7 @@ def save(run: Path, state: State, policy: Policy, optimizer: torch.optim.Optimiz
             policy.tokenizer.save_pretrained(folder / "model")
             tensors, numbers = _flat(optimizer.state_dict()["state"])
             save_file({**tensors, **_torch_states()}, folder / "optimizer.safetensors")
-            files = {str(f.relative_to(folder)): f.stat().st_size for f in sorted(folder.rglob("*")) if f.is_file()}
+            files = {str(f.relative_to(folder)): _print_of(f) for f in sorted(folder.rglob("*")) if f.is_file()}
             content = {
                 "format": FORMAT,
                 **asdict(state),
@@ -117,10 +122,8 @@ def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> S
     """
     state, content = _read(folder)
     try:
-        for name, size in content["files"].items():
-            there = (folder / name).stat().st_size
-            if there != size:
-                raise UserError(f"{folder / name} has {there:,} bytes instead of {size:,}: it was cut; {REMEDY}")
+        for name, known in content["files"].items():
+            _check_file(folder / name, *((known, None) if isinstance(known, int) else known))
         model = type(policy.model).from_pretrained(folder / "model", dtype=policy.model.dtype, use_safetensors=True)
         tensors = load_file(folder / "optimizer.safetensors")
         numbers, random_states = content["optimizer"], content["random"]
@@ -148,6 +151,21 @@ def _read(folder: Path) -> tuple[State, dict[str, Any]]:
         return State(content["step"], content["position"], content["sizes"], totals), content
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise _damaged(folder, error) from None
+
+
+def _print_of(file: Path) -> tuple[int, str]:
+    """Size in bytes and SHA-256 of a file."""
+    with file.open("rb") as content:
+        return file.stat().st_size, hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _check_file(file: Path, size: int, digest: str | None) -> None:
+    """UserError for a file that is not as it was written; without a digest, its size alone is compared."""
+    there = file.stat().st_size
+    if there != size:
+        raise UserError(f"{file} has {there:,} bytes instead of {size:,}: it was cut; {REMEDY}")
+    if digest is not None and _print_of(file)[1] != digest:
+        raise UserError(f"{file} is not as it was written: some bytes have changed; {REMEDY}")
 
 
 def _damaged(folder: Path, error: Exception) -> UserError:
@@ -178,8 +196,9 @@ def check_space(run: Path, policy: Policy, optimizer: str, keep: int) -> None:
 def resumable(run: Path, given: Mapping[str, Any]) -> RunConfig:
     """config.json of a run that can be gone on with; its settings fit `TrainConfig`.
 
-    given: settings asked for now. Raises UserError where there is no run, the run is finished, its record is of
-    another version, or a setting in `given` differs from the run's.
+    given: settings asked for now. More steps than the run's own extend it, where its schedule does not depend on their
+    number. Raises UserError where there is no run, the run is finished, its record is of another version, or another
+    setting in `given` differs from the run's.
     """
     config = schema.read_config(run)
     known = {f.name for f in fields(TrainConfig)}
@@ -193,6 +212,7 @@ def resumable(run: Path, given: Mapping[str, Any]) -> RunConfig:
         )
     if unknown:
         raise UserError(f"{run} has settings unknown to this version ({', '.join(unknown)}); upgrade grposcope")
+    config = _extended(run, config, given.get("steps", 0))
     different = [
         f"{name} {value} (the run: {config.settings.get(name)})"
         for name, value in given.items()
@@ -204,9 +224,26 @@ def resumable(run: Path, given: Mapping[str, Any]) -> RunConfig:
             "a new run with the model of a checkpoint"
         )
     summary = schema.read_summary(run)
-    if summary is not None and not summary.interrupted:
-        raise UserError(f"{run} is finished; start a new run from its model, {run}/model")
+    if summary is not None and not summary.interrupted and (summary.steps or 0) >= config.settings.get("steps", 0):
+        raise UserError(
+            f"{run} is finished; a run of schedule constant goes on with more steps, any other is followed by a new "
+            f"run from its model, {run}/model"
+        )
     return config
+
+
+def _extended(run: Path, config: RunConfig, steps: int) -> RunConfig:
+    """The config of a run that goes on to `steps`, if that is further than before; UserError if it cannot."""
+    before, schedule = config.settings.get("steps", 0), config.settings.get("schedule")
+    if steps <= before:
+        return config
+    if schedule != "constant":
+        raise UserError(
+            f"{run} cannot be extended from {before} to {steps} steps: its schedule, {schedule}, lets the "
+            f"learning rate end at {before}; start a new run from its model, {run}/model, "
+            "or use schedule constant from the start"
+        )
+    return replace(config, settings={**config.settings, "steps": steps})
 
 
 def environment_changes(before: RunConfig, now: RunConfig) -> list[str]:

@@ -40,6 +40,8 @@ class TrainConfig:
     model: str = _option("tiny", "tiny, smollm2, a model folder, or a Hugging Face hub name", group="what")
     task: str = _option("arithmetic", tasks.forms, group="what")
     reward: str | None = _option(None, "your own reward function, module:function (with jsonl:PATH)", group="what")
+    reward_timeout: float = _option(300.0, "seconds that grading a batch may take, 0 for no limit", group="what",
+                                    least=0)  # fmt: skip
     recipe: str = _option("grpo", "the objective", group="what", choices=recipes.ALL)
     out: str | None = _option(None, "folder for the run, made new (default: runs/… with the time)", group="what")
     seed: int = _option(0, "seed of everything random", group="what", least=0)

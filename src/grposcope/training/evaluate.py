@@ -31,11 +31,13 @@ def evaluate(
     samples: int,
     sampling: Sampling,
     generator: torch.Generator,
+    reward_timeout: float = 0,
 ) -> dict[str, Estimate]:
     """pass@k for k = 1, 2, 4, … ≤ samples, and the mean reward and length, over the problems.
 
     A completion passes when its reward is at least 1. The problems are the independent units of
-    the standard errors; several completions of one problem are not.
+    the standard errors; several completions of one problem are not. Grading up to CHUNK completions may take
+    `reward_timeout` seconds, 0 for no limit.
     """
     per_problem: dict[str, list[float]] = {}
     size = max(1, CHUNK // samples)
@@ -44,7 +46,7 @@ def evaluate(
         ids, mask = encode(policy, [p.prompt for p in part], task.instruction, sampling.max_tokens)
         completions = sample(policy.model, ids, mask, samples, sampling, policy.eos, policy.pad, generator)
         texts = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
-        rewards = grade(task, [p for p in part for _ in range(samples)], texts)
+        rewards = grade(task, [p for p in part for _ in range(samples)], texts, reward_timeout)
         lengths = completions.mask.sum(-1).tolist()
         for index in range(len(part)):
             rows = slice(index * samples, (index + 1) * samples)

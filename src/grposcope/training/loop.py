@@ -24,7 +24,7 @@ from grposcope.errors import UserError
 from grposcope.geometry import per_step
 from grposcope.runs.native.schema import StepRow
 from grposcope.runs.native.writer import RunWriter
-from grposcope.training import checkpoint, loggers
+from grposcope.training import checkpoint, loggers, termination
 from grposcope.training.checkpoint import State
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.evaluate import evaluate
@@ -61,25 +61,26 @@ def train(config: TrainConfig) -> TrainResult:
 def resume(folder: Path, given: Mapping[str, Any] | None = None) -> TrainResult:
     """Go on with the run in `folder` from its last checkpoint, or from the start if it has none yet.
 
-    given: settings asked for now. Raises UserError if they differ from the run's own, or if the
-    folder holds no run, a finished one, or one that another process is writing.
+    given: settings asked for now; more steps extend a run whose schedule is constant. Raises UserError if others differ
+    from the run's own, or if the folder holds no run, a finished one, or one that another process is writing.
     """
     before = checkpoint.resumable(folder, given or {})
     setup = prepare(TrainConfig(**before.settings))
     newest = checkpoint.latest(folder)
     state = State() if newest is None else checkpoint.restore(newest, setup.policy, setup.optimizer)
-    with RunWriter.reopen(folder, state.sizes, state.step) as record:
+    with RunWriter.reopen(folder, state.sizes, state.step, before) as record:
         for line in checkpoint.environment_changes(before, describe(setup)):
             print(f"{line}: the run goes on, but not bit for bit as it would have", file=sys.stderr)
         return _Session(setup, record, state).run()
 
 
 class _Session:
-    """A run from `state` to its end, or to Ctrl-C."""
+    """A run from `state` to its end, to Ctrl-C, or to SIGTERM, which it leaves with a checkpoint."""
 
     def __init__(self, setup: Setup, record: RunWriter, state: State):
         self.setup, self.config, self.record, self.state = setup, setup.config, record, state
         self.totals = state.totals
+        self.terminated = False
         self.began = time.perf_counter() - state.totals.seconds  # as if the run had never stopped
         self.loggers: list[MetricLogger] = []
 
@@ -88,7 +89,7 @@ class _Session:
         config, record, totals = self.config, self.record, self.totals
         self.loggers = loggers.open_all(config.log_to, record.folder, asdict(config), self.state.step)
         try:
-            with Progress(config.steps, self.state.step) as self.progress:
+            with Progress(config.steps, self.state.step) as self.progress, termination.noticed() as self.termination:
                 interrupted = self.steps()
         except BaseException:
             record.phase("failed", len(totals.rewards), config.steps)
@@ -98,13 +99,13 @@ class _Session:
                 logger.close()
         totals.seconds = time.perf_counter() - self.began
         checkpoint.save_model(record.folder, self.setup.policy)
-        result = totals.result(record.folder, interrupted)
+        result = totals.result(record.folder, interrupted, self.terminated)
         record.summary(result.summary())
         record.phase("interrupted" if interrupted else "finished", result.steps, config.steps)
         return result
 
     def steps(self) -> bool:
-        """The optimiser steps after `state`; True if Ctrl-C ended them early."""
+        """The optimiser steps after `state`; True if Ctrl-C or SIGTERM ended them early."""
         config, position = self.config, self.state.position
         try:
             if not self.state.step:
@@ -126,12 +127,21 @@ class _Session:
                 self.stop_if_diverged(step, done)
                 if step == config.steps or (config.eval_every and step % config.eval_every == 0):
                     self.evaluate_heldout(step)
-                if _checkpoint_due(config, step):
+                if _checkpoint_due(config, step) or self.must_leave(step):
                     self.save_checkpoint(step, position)
+                if self.terminated:
+                    self.progress.say("asked to end (SIGTERM): a checkpoint is kept, the run can be resumed")
+                    return True
         except KeyboardInterrupt:
             self.progress.say("interrupted: keeping what is done")
             return True
         return False
+
+    def must_leave(self, step: int) -> bool:
+        """Whether SIGTERM came and a batch ends here, so that a checkpoint can be taken."""
+        config = self.config
+        self.terminated = self.termination.asked and step < config.steps and step % config.interval == 0
+        return self.terminated
 
     def draw(self, step: int, position: int) -> Batch:
         """A fresh batch of graded rollouts, its groups recorded."""
@@ -246,7 +256,9 @@ class _Session:
         self.record.phase("evaluation", step, config.steps)
         sampling = Sampling(setup.sampling.max_tokens, config.eval_temperature)
         stream = generator(config.seed, "evaluation", device=setup.policy.model.device)
-        accuracy = evaluate(setup.policy, setup.task, setup.heldout, config.eval_samples, sampling, stream)
+        accuracy = evaluate(
+            setup.policy, setup.task, setup.heldout, config.eval_samples, sampling, stream, config.reward_timeout
+        )
         self.record.evaluation({"step": step, **{name: asdict(value) for name, value in accuracy.items()}})
         self.totals.evals.append((step, accuracy["pass@1"]))
         self.progress.evaluation(step, accuracy["pass@1"])
@@ -297,7 +309,13 @@ def _probe_due(config: TrainConfig, step: int) -> bool:
 
 
 def _checkpoint_due(config: TrainConfig, step: int) -> bool:
-    """Whether a batch ends here and a multiple of `checkpoint_every` lies within it; never after the last step."""
+    """Whether a batch ends here and a multiple of `checkpoint_every` lies within it.
+
+    After the last step there is one only where the schedule is constant, so that the run can be extended.
+    """
     every = config.checkpoint_every
-    at_end = step % config.interval == 0 and step < config.steps
-    return bool(every) and at_end and step // every > (step - config.interval) // every
+    if not every or step % config.interval:
+        return False
+    if step == config.steps:
+        return config.schedule == "constant"
+    return step // every > (step - config.interval) // every

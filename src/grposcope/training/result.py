@@ -15,7 +15,8 @@ from grposcope.records import Estimate
 class TrainResult:
     """Result of a run.
 
-    rollouts, tokens: how many were sampled for training. heldout: pass@1 of the first, best and last held-out
+    rollouts, tokens: how many were sampled for training. interrupted: it ended before its last step, by Ctrl-C or by
+    SIGTERM, which `terminated` tells apart. heldout: pass@1 of the first, best and last held-out
     evaluation; empty without evaluation. best_step: the step of the best one. rewards: mean reward of the
     rollouts behind every optimiser step. learning: whether the run learned, as terminal and page say it.
     """
@@ -26,6 +27,7 @@ class TrainResult:
     tokens: int
     seconds: float
     interrupted: bool
+    terminated: bool
     heldout: dict[str, Estimate]
     best_step: int
     rewards: list[float]
@@ -65,7 +67,7 @@ class Totals:
         """Step and pass@1 of the best held-out evaluation; None without evaluations."""
         return max(self.evals, key=lambda e: e[1].value, default=None)
 
-    def result(self, folder: Path, interrupted: bool) -> TrainResult:
+    def result(self, folder: Path, interrupted: bool, terminated: bool) -> TrainResult:
         """The run as it ends now."""
         heldout: dict[str, Estimate] = {}
         if self.best is not None:
@@ -77,6 +79,7 @@ class Totals:
             tokens=self.tokens,
             seconds=self.seconds,
             interrupted=interrupted,
+            terminated=terminated,
             heldout=heldout,
             best_step=self.best[0] if self.best else 0,
             rewards=self.rewards,

@@ -70,12 +70,14 @@ def collect(
     seed: int,
     position: int,
     label_steps: bool = False,
+    reward_timeout: float = 0,
 ) -> Batch:
     """One batch of `shape` = (P, G) graded rollouts, on the problems from `position` on.
 
     With `objective.resample_dead`, groups whose rewards are all equal are replaced by further
     prompts, up to RESAMPLE_ROUNDS times; groups still dead then stay in the batch. With
-    `label_steps` the task's per-step labels are put on the tokens.
+    `label_steps` the task's per-step labels are put on the tokens. Grading may take `reward_timeout` seconds each time,
+    0 for no limit.
     """
     wanted, group = shape
     taken: list[Problem] = []
@@ -94,7 +96,9 @@ def collect(
         began = time.perf_counter()
         written = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
         repeated = [p for p in drawn for _ in range(group)]
-        rewards = torch.tensor(grade(task, repeated, written), dtype=torch.float64).reshape(missing, group)
+        rewards = torch.tensor(grade(task, repeated, written, reward_timeout), dtype=torch.float64).reshape(
+            missing, group
+        )
         labels = step_labels(policy, task, repeated, written, completions) if label_steps else (None, None)
         graded += time.perf_counter() - began
         parts.append(to_rollouts(ids, mask, completions, rewards, group, labels))

@@ -56,6 +56,7 @@ class Setup:
             seed,
             position,
             SOURCES[self.config.credit].needs_steps,
+            self.config.reward_timeout,
         )
 
 

@@ -52,13 +52,14 @@ class RunWriter:
             return RunWriter(folder, config)
 
     @staticmethod
-    def reopen(folder: Path, sizes: Mapping[str, int], step: int) -> RunWriter:
+    def reopen(folder: Path, sizes: Mapping[str, int], step: int, config: RunConfig | None = None) -> RunWriter:
         """Go on with a record as it was after `step`, when its files had these `sizes` in bytes.
 
-        What was written later, a half-written line among it, is taken back: the run does it again.
+        What was written later, a half-written line among it, is taken back: the run does it again. A config
+        that is given replaces the old one: the run has been extended.
         """
         with _explained(folder, "nothing was changed"):
-            writer = RunWriter(folder)
+            writer = RunWriter(folder, config)
             short = [name for name in LINES if writer.sizes()[name] < sizes[name]]
             if short:
                 writer.close()
