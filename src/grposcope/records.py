@@ -63,8 +63,8 @@ class Rollouts:
     entropy      (B, T) entropy in nats of the distribution it was sampled from, 0 where masked
     truncated    (B,)   True where the completion was cut before its end-of-text token
     rewards      (P, G) float64 outcome rewards
-    step_rewards (B, T) float64, the reward of a step on its last token; step_ends (B, T) bool
-                 marks those tokens. None for tasks that label outcomes only.
+    step_rewards (B, T) float64, the reward of a step on the token that closes it and so decides it; step_ends
+                 (B, T) bool marks those tokens. None for tasks that label outcomes only.
     """
 
     prompt_ids: Tensor

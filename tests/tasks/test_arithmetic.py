@@ -55,7 +55,9 @@ def test_every_problem_is_right_and_its_written_solution_earns_everything(ops: s
             labelled = task.steps(problem, written)
             assert len(labelled) == steps
             assert all(step.correct for step in labelled)
-            assert [written[step.start : step.end] for step in labelled] == written.split("=")
+            assert "".join(f"{written}."[step.start : step.end] for step in labelled) == f"{written}."
+            assert all(written[step.end - 1] == "=" for step in labelled[:-1])
+            assert labelled[-1].end == len(written) + 1  # only the end of the completion closes it
 
 
 def test_prefixes_stay_between_zero_and_the_limit() -> None:

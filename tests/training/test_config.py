@@ -31,6 +31,8 @@ from grposcope.training.config import TrainConfig, check
         ({"prompts": 5, "interval": 2, "minibatches": 2}, "cannot be split"),
         ({"group": 1}, "use a group of 2 or more"),
         ({"group": 1, "recipe": "rloo"}, "use a group of 2 or more"),
+        ({"group": 1, "credit": "steps", "recipe": "reinforce"}, "credit steps compares a rollout with the others"),
+        ({"advantage": "standardized", "credit": "steps"}, "uses no advantage; leave out advantage standardized"),
     ],
 )
 def test_settings_that_cannot_work(change: dict, words: str) -> None:

@@ -97,11 +97,13 @@ def test_kl_to_the_start_grows_from_zero(run) -> None:
     assert kl[-1] > kl[0]
 
 
-def test_per_step_credit(tmp_path: Path, run) -> None:
-    outcome = run(task="arithmetic:size=50", reward=None, credit="steps")
+@pytest.mark.parametrize("credit", ["steps", "process"])
+def test_per_step_credit(credit: str, run, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run(task="arithmetic:size=50", reward=None, credit=credit)
     assert outcome.steps == 4
+    assert ("warning: credit process" in capsys.readouterr().err) == (credit == "process")
     with pytest.raises(UserError, match="needs a task that labels steps"):
-        run(credit="steps")
+        run(credit=credit)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ class Vowels(Task):
 
 PLUGGED: list[tuple[dict[str, Any], Any, str]] = [
     (advantages.ALL, Advantage(median_centered), "advantage"),
-    (credit.SOURCES, CreditSource(first_token), "credit"),
+    (credit.SOURCES, CreditSource(first_token, "all on the first token"), "credit"),
     (optimizer.OPTIMIZERS, OptimizerKind(adagrad, states=1), "optimizer"),
     (tasks.TASKS, Vowels, "task"),
 ]

@@ -102,7 +102,7 @@ def test_overlong_completions_are_punished_after_grading(policy: Policy) -> None
     torch.testing.assert_close(made.graded, batch(policy).graded)
 
 
-def test_step_labels_lie_on_the_last_token_of_each_step(policy: Policy) -> None:
+def test_step_labels_lie_on_the_token_that_closes_each_step(policy: Policy) -> None:
     made = batch(policy, label_steps=True)
     rollouts = made.rollouts
     assert rollouts.step_ends is not None
@@ -112,8 +112,10 @@ def test_step_labels_lie_on_the_last_token_of_each_step(policy: Policy) -> None:
         where = rollouts.step_ends[b].nonzero()[:, 0].tolist()
         ids = rollouts.tokens[b][rollouts.mask[b]].tolist()
         spelled = [t for t, i in enumerate(ids) if i not in policy.tokenizer.all_special_ids]  # a character each
-        last = [max(step.end - 1, step.start) for step in steps]
-        assert where == sorted({spelled[c] if c < len(spelled) else len(ids) - 1 for c in last})
+        closed = [spelled[step.end - 1] if step.end <= len(spelled) else len(ids) - 1 for step in steps]
+        assert where == sorted(set(closed))
+        assert closed[-1] == len(ids) - 1
+        assert float(rollouts.step_rewards[b].sum()) == sum(step.correct for step in steps)
     assert (rollouts.step_rewards[~rollouts.step_ends] == 0).all()
 
 

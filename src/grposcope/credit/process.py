@@ -1,4 +1,9 @@
-"""Process supervision: a token's credit is the standardized reward of the steps it still leads to."""
+"""Process supervision as published: a token's credit is the standardized reward of the steps it still leads to.
+
+It is biased, `steps` is not: the mean over all steps of a group depends on how many steps its rollouts chose to write,
+so that a step less rewarding than the mean speaks against writing it, and tokens after the last step, the decision to
+stop among them, get 0. Where steps beyond the first are right less often, that teaches the policy to stop.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from grposcope.errors import UserError
+from grposcope.credit import labels
 from grposcope.objectives import Objective
 from grposcope.records import Rollouts
 
@@ -38,6 +43,4 @@ def process(
 
 def of_rollouts(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
     """`process` of the rollouts' step labels, whatever the objective's advantage; UserError without labels."""
-    if rollouts.step_rewards is None or rollouts.step_ends is None:
-        raise UserError("per-step credit needs a task that labels steps, such as arithmetic")
-    return process(rollouts.step_rewards, rollouts.step_ends, rollouts.mask, rollouts.groups[1])
+    return process(*labels.of_steps(rollouts), rollouts.mask, rollouts.groups[1])

@@ -25,7 +25,7 @@ CONTROLS = {
     "random_tokens": "a random advantage for every token",
     "no_baseline": "the rewards themselves as advantages, which do not sum to zero",
     "nll": "advantage 1 for every rollout: the gradient of the likelihood of what was written",
-    "steps": "process supervision from the reward of every step",
+    "steps": "rewards of the steps still to come, less those of the other rollouts",
 }
 """What each control changes; `steps` exists only where the task labels steps."""
 

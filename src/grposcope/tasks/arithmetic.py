@@ -123,15 +123,17 @@ class Arithmetic(Task):
         return float(bool(numbers) and numbers[-1] == problem.answer)
 
     def steps(self, problem: Problem, completion: str) -> list[Step]:
-        """A step per segment between equals signs, right if it has the value of the one before and fewer operations."""
+        """A step per segment, the `=` that closes it included; right if its value is that of the one before and it has
+        fewer operations.
+        """
         labelled, start, before = [], 0, problem.prompt.rstrip("=")
         for segment in completion.split("="):
             text = segment.strip()
             known = value(text)
             correct = known is not None and known == value(before) and operations(text) < operations(before)
-            end = start + len(segment)
+            end = start + len(segment) + 1
             labelled.append(Step(start, end, correct))
-            start, before = end + 1, text
+            start, before = end, text
         return labelled
 
     def _expression(self, rng: random.Random) -> str:

@@ -36,7 +36,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Step:
-    """One verified step of a completion: the characters [start, end) and whether they are right."""
+    """One verified step of a completion: the characters [start, end) and whether they are right.
+
+    They include what closes the step, such as a line break, since only then it is known to be over. A step that
+    nothing but the end of the completion closes has its end one character behind the text.
+    """
 
     start: int
     end: int

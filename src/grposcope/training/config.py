@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from grposcope import tasks
-from grposcope.credit import SOURCES
+from grposcope.credit import SOURCES, described
 from grposcope.errors import UserError
 from grposcope.objectives import Objective, advantages, divergences, recipes
 from grposcope.objectives.surrogates import Cispo, Clip
@@ -78,8 +78,7 @@ class TrainConfig:
 
     advantage: str | None = _option(None, "what a rollout's reward is compared with (default: the recipe's)",
                                     group="objective", choices=advantages.ALL)  # fmt: skip
-    credit: str = _option("outcome", "credit per rollout, or per verified step", group="objective",
-                          choices=SOURCES)  # fmt: skip
+    credit: str = _option("outcome", described, group="objective", choices=SOURCES)
     kl: float | None = _option(None, "weight of the KL to the starting policy (default: the recipe's)",
                                group="objective", least=0)  # fmt: skip
     divergence: str = _option("k3", "estimator of that KL", group="objective", choices=divergences.ALL)
@@ -161,8 +160,18 @@ def check(config: TrainConfig) -> None:
         raise UserError(
             f"{config.prompts} prompts cannot be split into {config.minibatches} equal minibatches of whole groups"
         )
-    compares = advantages.needs_group(config.objective(1).advantage) and SOURCES[config.credit].uses_advantage
-    if config.group == 1 and compares:
+    source = SOURCES[config.credit]
+    if config.advantage is not None and not source.uses_advantage:
+        raise UserError(
+            f"credit {config.credit} compares the rewards of steps itself and uses no advantage; leave out advantage "
+            f"{config.advantage}, or use credit outcome"
+        )
+    if config.group == 1 and source.needs_group:
+        raise UserError(
+            f"credit {config.credit} compares a rollout with the others of its group, and a group of 1 has none; use a "
+            "group of 2 or more"
+        )
+    if config.group == 1 and source.uses_advantage and advantages.needs_group(config.objective(1).advantage):
         raise UserError(
             f"recipe {config.recipe} compares the rollouts of a group, and a group of 1 leaves nothing to compare: "
             "every advantage would be 0; use a group of 2 or more, or recipe reinforce"

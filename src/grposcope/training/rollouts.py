@@ -132,16 +132,18 @@ def collect(
 def step_labels(
     policy: Policy, task: Task, problems: Sequence[Problem], texts: Sequence[str], completions: Completions
 ) -> tuple[Tensor, Tensor]:
-    """Step rewards on the last token of each step (B, T) and where those tokens are (B, T)."""
+    """Step rewards on the token that closes each step (B, T) and where those tokens are (B, T).
+
+    A step that the end of the completion closes is on the last token. Steps closed by one token add up.
+    """
     rewards = torch.zeros(completions.mask.shape, dtype=torch.float64)
     ends = torch.zeros(completions.mask.shape, dtype=torch.bool)
     for row, (problem, text) in enumerate(zip(problems, texts, strict=True)):
         ids = completions.tokens[row][completions.mask[row]].tolist()
         spelled = _characters_spelled(policy, ids, text)
         for step in task.steps(problem, text):
-            last = max(step.end - 1, step.start)
-            token = next((t for t, end in enumerate(spelled) if end > last), len(ids) - 1)
-            rewards[row, token] = float(step.correct)
+            token = next((t for t, end in enumerate(spelled) if end >= step.end), len(ids) - 1)
+            rewards[row, token] += float(step.correct)
             ends[row, token] = True
     device = completions.tokens.device
     return rewards.to(device), ends.to(device)
