@@ -75,6 +75,15 @@ def test_errors_are_one_line(
     assert words in failing(capsys, *arguments)
 
 
+def test_a_fault_of_ours_is_no_flagged_mode(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """Status 1 belongs to --fail-on."""
+    monkeypatch.setattr("grposcope.commands.stability.run", lambda arguments: 1 / 0)
+    assert main(["stability"]) == 70
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError" in said
+    assert said.splitlines()[-1].startswith("grposcope: this is a fault of grposcope")
+
+
 def test_a_bad_line_is_named(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     data = tmp_path / "mine.jsonl"
     data.write_text('{"prompt": "a", "answer": "1"}\n{"prompt": \n')

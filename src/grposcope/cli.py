@@ -10,6 +10,7 @@ import argparse
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Collection, Sequence
 
 # Threads that spin while they wait slow each other down badly as soon as another program runs.
@@ -58,7 +59,10 @@ def parser(wanted: Collection[str] = tuple(HELP)) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns 0; 1 for a mode of --fail-on, 2 for what the user can mend, 130 for Ctrl-C."""
+    """Run the command line; returns the exit status.
+
+    0; 1 for a mode of --fail-on; 2 for what the user can mend; 70 for a fault of GRPOscope; 130 for Ctrl-C.
+    """
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         arguments = parser(words[:1]).parse_args(words)
@@ -84,6 +88,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("grposcope: interrupted", file=sys.stderr)
         return 130
+    except Exception:
+        traceback.print_exc()
+        print(
+            "grposcope: this is a fault of grposcope, not of the input; please report the lines above", file=sys.stderr
+        )
+        return 70
 
 
 if __name__ == "__main__":

@@ -132,7 +132,6 @@ def test_a_run_that_has_not_begun_is_awaited(tmp_path: Path, capsys: pytest.Capt
     ("host", "pid", "words"),
     [
         (None, 4_100_000, "no process 4100000 runs here: it is gone, or runs elsewhere"),
-        ("here", 4_100_000, "its process, 4100000, is gone"),
         ("elsewhere", 4_100_000, "a step takes"),
         ("here", None, "a step takes"),
     ],
@@ -151,6 +150,16 @@ def test_silence_is_noticed(
     assert "! nothing was written for" in screen
     assert words in screen.replace("\n", " ")
     assert ("gone" in screen) == ("gone" in words)
+
+
+def test_a_killed_run_is_noticed_at_once(going: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.node", lambda: "here")
+    config = json.loads((going / "config.json").read_text())
+    config["environment"]["host"] = "here"
+    (going / "config.json").write_text(json.dumps(config))
+    phase(going, "update", pid=4_100_000)
+    _, screen = seen(going, synthetic.STARTED + 40)
+    assert "! its process, 4100000, is gone" in screen
 
 
 def test_a_torn_phase_leaves_the_last_one(going: Path) -> None:

@@ -191,6 +191,15 @@ def test_several_runs_are_overlaid(made: Path) -> None:
     assert learning.section([read(made / "one"), read(made / "two")]) is not None
 
 
+def test_runs_on_different_tasks_are_not_ranked(tmp_path: Path) -> None:
+    tasks = {"one": "arithmetic", "two": "gsm8k"}
+    runs = [read(synthetic.make(tmp_path / name, steps=8, settings={"task": task})) for name, task in tasks.items()]
+    assert (
+        "2 runs on different tasks, arithmetic and gsm8k: their accuracies cannot be compared"
+        in document(runs).top.title
+    )
+
+
 def test_names_are_told_apart(made: Path, tmp_path: Path) -> None:
     synthetic.make(tmp_path / "one", steps=2)
     assert labels([read(made / "one"), read(tmp_path / "one")]) == [f"{made.name}/one", f"{tmp_path.name}/one"]

@@ -573,6 +573,16 @@ def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
     assert not (tmp_path / "sprung").exists()
 
 
+def test_values_whose_squares_overflow_are_infinite_and_said_to_be(tmp_path: Path) -> None:
+    rows = [{"step": i, "reward": (-1) ** i * 1e308, "loss": 0.1} for i in range(40)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = read(tmp_path / "log.jsonl")
+    assert set(run.table["reward"]) == {math.inf, -math.inf}
+    assert (run.table["loss"] == 0.1).all()
+    assert "reward: 40 values beyond 1e+100" in note(run, "infinite")
+    assert diagnose(run)[0].mode == "non-finite"
+
+
 def test_folders_of_several_logs_are_refused(tmp_path: Path) -> None:
     rows = [{"step": s, "reward": 0.1} for s in (1, 2)]
     lines(tmp_path / "a.jsonl", rows)

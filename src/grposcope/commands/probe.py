@@ -127,6 +127,8 @@ def run(arguments: argparse.Namespace) -> int:
         shown = f"; grposcope report {source.run} shows it" if folder == source.place else ""
         again = "" if record.complete else "; the same command continues with these rollouts"
         say(arguments, f"written to {folder}{shown}{again}")
+    else:
+        say(arguments, "nothing was kept: with --out FOLDER, plan and report can use the probe")
     finish(arguments, record.summary() | {"paths": paths})
     return 0 if record.complete else 130
 

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     except UserError as error:
         raise UserError(_with_flags(str(error))) from None
     say(arguments, terminal.training(result))
-    say(arguments, f"\n{_next_commands(result.folder)}")
+    say(arguments, f"\n{_next_commands(result)}")
     finish(arguments, _document(result))
     return 143 if result.terminated else 130 if result.interrupted else 0
 
@@ -77,13 +77,17 @@ def _document(result: TrainResult) -> dict[str, Any]:
     }
 
 
-def _next_commands(folder: Path) -> str:
+def _next_commands(result: TrainResult) -> str:
     """Commands worth trying after a run, aligned with what they do."""
+    folder = result.folder
     commands = {
-        f"grposcope train --model {folder / 'model'} --task arithmetic:steps=4": "go on, with longer sums",
-        "grposcope train --recipe dr_grpo --seed 1": "another objective, another seed",
         f"grposcope report {folder}": "the whole run on one page",
+        f"grposcope diagnose {folder}": "what went wrong, if anything, and what to do",
     }
+    if result.interrupted:
+        commands = {f"grposcope train --resume {folder}": "go on from its last checkpoint"} | commands
+    else:
+        commands[f"grposcope probe --model {folder}"] = "what its gradient is made of, which group size it needs"
     width = max(map(len, commands))
     return "\n".join(["next:", *(f"  {command:{width}}  {purpose}" for command, purpose in commands.items())])
 

@@ -75,6 +75,9 @@ def of_several(runs: Sequence[Run]) -> str:
     if all(is_probe(run) for run in runs):
         ranks = [f"{number(record.rank('stable').value)} in {label}" for label, _, record in geometry.latest(runs)]
         return f"{len(runs)} probes, with stable ranks {listed(ranks)}."
+    tasks = dict.fromkeys(str(task) for run in runs if (task := run.setting("task")) is not None)
+    if len(tasks) > 1:
+        return f"{len(runs)} runs on different tasks, {listed(list(tasks))}: their accuracies cannot be compared."
     evaluated = zip(labels(runs), map(learning.evaluations, runs), strict=True)
     ends = {label: evaluations[-1][1] for label, evaluations in evaluated if evaluations}
     if len(ends) < 2:

@@ -274,19 +274,20 @@ class GrowingRecord:
         return math.fsum(v for part in phases for v in part if math.isfinite(v)) / count if count else math.nan
 
     def _stalled(self, now: float) -> str:
-        """A warning if nothing was written for long; empty otherwise."""
+        """A warning if the process of the run is gone, or if nothing was written for long; empty otherwise."""
+        if self.ended:
+            return ""
         silent, usual = now - self._changed, self.seconds_per_step()
-        if self.ended or silent < max(60.0, 10 * usual if math.isfinite(usual) else 0.0):
+        pid, host = self._phase.pid, self._config.environment.get("host")
+        gone = isinstance(pid, int) and host in (None, platform.node()) and not _is_alive(pid)
+        if gone and host:
+            return f"its process, {pid}, is gone without an end of the run: it was killed; it can be resumed"
+        if silent < max(60.0, 10 * usual if math.isfinite(usual) else 0.0):
             return ""
         stalled = f"nothing was written for {duration(silent)}"
         if math.isfinite(usual):
             stalled += f", and a step takes {duration(usual)}"
-        pid, host = self._phase.pid, self._config.environment.get("host")
-        if not isinstance(pid, int) or host not in (None, platform.node()) or _is_alive(pid):
-            return stalled
-        if host:
-            return f"{stalled}; its process, {pid}, is gone"
-        return f"{stalled}; no process {pid} runs here: it is gone, or runs elsewhere"
+        return f"{stalled}; no process {pid} runs here: it is gone, or runs elsewhere" if gone else stalled
 
     def _written(self) -> float:
         """When the last row was written, in seconds since 1970; 0 if there is none."""

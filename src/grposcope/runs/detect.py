@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from grposcope.runs.trainers import TRAINERS
 ENDINGS = (".jsonl", ".json", ".log", ".txt", ".out", ".csv", ".tsv", ".ipynb", ".ndjson")
 """Endings of files in a folder that may be its one log."""
 
+OVERFLOW = 1e100
+"""Size beyond which a finite value can be no quantity of a training run."""
+
 _TRIED = 40  # files of a folder
 
 
@@ -33,9 +37,27 @@ def read(place: Path, settings: Mapping[str, Any]) -> Run:
     try:
         if not place.exists():
             raise UserError(f"there is no {place}; give the folder of a run, or a trainer's log")
-        return _folder(place, settings) if place.is_dir() else _file(place, settings)
+        return _with_overflows(_folder(place, settings) if place.is_dir() else _file(place, settings))
     except PermissionError as error:
         raise UserError(f"cannot read {error.filename or place}: {error.strerror}; change its permissions") from None
+
+
+def _with_overflows(run: Run) -> Run:
+    """The run with values beyond OVERFLOW taken for infinite, and a note that says so: their squares overflow."""
+    table, notes = {}, []
+    for name, column in run.table.items():
+        beyond = np.isfinite(column) & (np.abs(column) > OVERFLOW)
+        table[name] = np.where(beyond, np.copysign(np.inf, column), column) if beyond.any() else column
+        if beyond.any():
+            notes.append(f"{name}: {beyond.sum():,} values beyond {OVERFLOW:g} are taken for infinite")
+    rewards = run.groups.rewards
+    beyond = np.isfinite(rewards) & (np.abs(rewards) > OVERFLOW)
+    if beyond.any():
+        notes.append(f"rewards of rollouts: {beyond.sum():,} beyond {OVERFLOW:g} are taken for infinite")
+    if not notes:
+        return run
+    groups = replace(run.groups, rewards=np.where(beyond, np.copysign(np.inf, rewards), rewards))
+    return replace(run, table=table, groups=groups, meta=replace(run.meta, notes=(*run.meta.notes, *notes)))
 
 
 def _of_probe(folder: Path) -> Run:
