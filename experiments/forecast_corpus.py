@@ -27,7 +27,7 @@ FILE = Path(__file__).with_suffix("") / "runs.jsonl.gz"
 KINDS = ("flat", "rises", "saturates", "rises and declines", "declines")
 """Kinds of curve that `describe` tells apart."""
 
-_CLEAR = 4.0  # standard errors between two fifths of a run, so that a kind is seldom noise
+_CLEAR = 3.0  # standard errors between two fifths of a run, so that a kind is seldom noise
 _WORTH = 0.1  # of the range between the 5th and the 95th percentile
 
 
@@ -96,7 +96,7 @@ def by_owner(runs: Sequence[PublicRun]) -> dict[str, list[PublicRun]]:
 def describe(reward: Floats) -> Descriptor:
     """The curve of the finite rewards (N,) in a few numbers; the kind by comparing the means of fifths of the run.
 
-    Two fifths differ if their means lie four standard errors of independent rows and a tenth of the range apart. A run
+    Two fifths differ if their means lie three standard errors of independent rows and a tenth of the range apart. A run
     rises and declines, or declines, if its last fifth lies below its best; it saturates if four fifths of its rise are
     behind it at half time.
     """
