@@ -28,10 +28,6 @@ EVALUATIONS = 4
 LOWER_BOUND = "dead_fraction, lower bound"
 """Name of the series of dead groups where the log proves only that there are at least so many."""
 
-_NOT_SCORES = ("length", "token", "trunc", "clip", "loss", "entropy", "kl", "time", "runtime", "second", "std", "min",
-               "max", "num_", "n_", "steps", "samples", "epoch", "best@", "worst@", "turns", "grad")  # fmt: skip
-_SCORES = ("pass@1", "accuracy", "acc", "mean@", "reward", "score", "pass1", "success", "maj@")
-
 
 class NotLoggedError(Exception):
     """A quantity without which a rule cannot tell is not logged, or on too few rows; the message is a clause."""
@@ -136,20 +132,6 @@ class Quantities:
         names = [name for name in self.run.table if name.startswith(kind + "/")]
         columns = {name.partition("/")[2]: self.column(name) for name in names}
         return {name: series for name, series in columns.items() if series is not None and len(series) >= SHORT}
-
-    @cached_property
-    def heldout(self) -> MetricSeries | None:
-        """The held-out score that was evaluated most often, accuracy before reward; None if there are too few."""
-        candidates = []
-        for metric in self.run.evaluations.metrics:
-            name, rows = metric.lower(), self.run.evaluations.of(metric)
-            finite = np.isfinite(rows.value)
-            if finite.sum() < EVALUATIONS or any(part in name for part in _NOT_SCORES):
-                continue
-            series = MetricSeries(metric, rows.step[finite].astype(np.float64), rows.value[finite])
-            rank = next((i for i, part in enumerate(_SCORES) if part in name), len(_SCORES))
-            candidates.append(((rank, -len(series), metric), series))
-        return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
 
     @cached_property
     def group_size(self) -> int | None:

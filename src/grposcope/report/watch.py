@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from grposcope.diagnosis.alarms import Alarm, Alarms
+from grposcope.diagnosis.heldout import heldout_scores
 from grposcope.diagnosis.quantities import Quantities
 from grposcope.errors import UserError
 from grposcope.facts.diagnosis import alarm_line, flagged_modes, verdict
@@ -306,7 +307,8 @@ def _of_log(log: GrowingLog, problem: str) -> Snapshot:
     if run is None:
         return Snapshot(log.path, changed=log.changed, problem=problem)
     planned = run.setting("steps") or run.setting("max_steps")
-    heldout = Quantities(run).heldout
+    scored = heldout_scores(Quantities(run))
+    heldout = scored[0].score if scored else None
     scores = () if heldout is None else zip(heldout.steps, heldout.values, strict=True)
     return Snapshot(
         log.path,

@@ -7,7 +7,7 @@ import numpy as np
 import synthetic_series as made
 from grposcope.diagnosis import diagnose
 from grposcope.diagnosis.quantities import Quantities
-from grposcope.diagnosis.rules.reward_hacking import unweighted
+from grposcope.diagnosis.reward_parts import unweighted
 from synthetic_series import U, flagged
 
 

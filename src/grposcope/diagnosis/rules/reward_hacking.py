@@ -1,44 +1,55 @@
-"""Reward hacking: the training reward rises while a score that it stands for does not.
+"""Reward hacking: the training reward rises while a score that it stands for falls, or does not follow.
 
 Such a score is a held-out evaluation, a component of the reward, a score that is logged without weight in the reward,
-or the task reward where the trained one has a KL penalty in it. The p-value is the least of these tests, times their
-number.
+or the task reward where the trained one has a KL penalty in it (`diagnosis.reward_parts`). The p-value is the least of
+these tests, times their number.
+
+A held-out score is looked at from several places of the run on (`timeseries.peak`), since what is gamed is often found
+on the way; the training reward must rise over the run, and go on to rise from the place. There
+
+- the score falls; or
+- the gap widens: the score gains less than FOLLOWS of what the reward gains, which is more than LITTLE. A run whose
+  score is done early while the reward creeps on is healthy, so the score must also have gained less than HALF as much
+  as the reward over the whole run.
+
+Where the scales cannot be compared, only falls are tested.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import stdtr
 
 from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell, least_of, moved
-from grposcope.diagnosis.quantities import EVALUATIONS, LEAST, MetricSeries, Quantities
-from grposcope.timeseries.change import EARLY, fit
-from grposcope.timeseries.noise import Array, Contrast
+from grposcope.diagnosis.heldout import FOLLOWS, HeldOut, heldout_scores
+from grposcope.diagnosis.quantities import EVALUATIONS, MetricSeries, Quantities
+from grposcope.diagnosis.reward_parts import against_parts
+from grposcope.timeseries.noise import Contrast
+from grposcope.timeseries.peak import Since, since_places
 
-FOLLOWS = 0.25
-"""A score that gains less than this share of what training reward gains does not follow it."""
+HALF = 0.5
+"""A score that gains more than this share of what the reward gains over the whole run follows it well enough."""
 
-EXACT = 1e-3
-"""Share of the reward's spread that rounding may hide."""
+LITTLE = 0.1
+"""A gain of the reward, on the scale of the score, that a score need not follow."""
 
-FULL = 0.8
-"""A score in [0, 1] that begins above this has no room to follow."""
+GOES_ON = 0.05
+"""p-value below which the training reward goes on to rise from a place, so that a fall is called by this name."""
+
+SURE = 0.01
+"""p-value below which a score gained less than HALF as much over the whole run: one question, whatever the place."""
+
+EDGE = 0.1
+"""Share of the run at either end of a change of the training reward, over which it is averaged."""
 
 
 def check(quantities: Quantities) -> RuleResult:
     """Training reward rises while the held-out score, a component or the task reward does not."""
     reward = quantities.require("reward")
-    without_weight = unweighted(quantities, reward)
-    tests = [
-        *_against_heldout(quantities, reward),
-        *_against_unweighted(without_weight, reward),
-        *_against_components(quantities, without_weight, reward),
-        *_against_task_reward(quantities),
-    ]
-    missing = () if quantities.heldout is not None else ("evaluation",)
+    scores = heldout_scores(quantities)
+    tests = [*(test for held in scores for test in _against(held, reward)), *against_parts(quantities, reward)]
+    missing = () if scores else ("evaluation",)
     if not tests and len(quantities.run.evaluations):
         return cannot_tell(f"too few held-out evaluations to tell a trend: {EVALUATIONS} are needed", *missing)
     if not tests:
@@ -46,155 +57,76 @@ def check(quantities: Quantities) -> RuleResult:
     return replace(least_of(tests), missing=missing)
 
 
-def _against_heldout(quantities: Quantities, reward: MetricSeries) -> list[RuleResult]:
-    """The held-out score falls, or gains too little on the same scale: over the whole run, and over its second half."""
-    held = quantities.heldout
-    if held is None:
-        return []
+def shares(series: MetricSeries, reward: MetricSeries) -> np.ndarray:
+    """Where in the run, whose rewards are given, the values of a series lie, from 0 to 1."""
+    begin, end = reward.steps[0], reward.steps[-1]
+    return np.asarray(np.clip((series.steps - begin) / max(end - begin, 1.0), 0.0, 1.0))
+
+
+def _against(held: HeldOut, reward: MetricSeries) -> list[RuleResult]:
+    """The held-out score falls, or the gap to what it should follow widens, from each place of the run on."""
     tests: list[RuleResult] = []
-    begin, span = reward.steps[0], reward.steps[-1] - reward.steps[0]
-    for part, share in (("whole run", 0.0), ("second half", 0.5)):
-        inside, rows = held.steps >= begin + share * span, reward.steps >= begin + share * span
-        if inside.sum() < EVALUATIONS or rows.sum() < LEAST:
-            continue
-        trained, scored = fit(reward.values[rows]).change(), _trend(held.values[inside])
+    score = held.score
+    for since in since_places(shares(score, reward), score.values, held.variance):
+        step, scored = int(score.steps[since.first]), since.change()
+        rises = _change_since(reward, since.share)
+        p = scored.p_down if rises.p_up < GOES_ON else 1.0
+        if held.follows is not None:
+            p = min(p, _gap_widens(held.follows, held.room, since))
+        falls = scored.value < 0
+        score_did = fallen(since) if falls else f"{moved(scored.value)} since step {step:,}"
+        because = f"{held.title} {score_did} while the training reward {moved(rises.value)}"
         evidence = (
-            _evidence(f"{reward.name}, {part}", trained, column=reward.name),
-            _evidence(f"held-out {held.name}, {part}", scored, "should follow"),
+            _since_step(reward.name, step, rises, reward.name),
+            _since_step(held.title, step, scored),
         )
-        because = f"the reward {moved(trained.value)} and held-out {held.name} {moved(scored.value)} over the {part}"
-        onset = _best_evaluation(held)
-        tests.append(RuleResult(max(trained.p_up, scored.p_down), because, evidence, onset))
-        if _same_scale(reward, held):
-            lag = scored.value - FOLLOWS * trained.value
-            error = math.hypot(scored.se, FOLLOWS * trained.se)
-            behind = float(stdtr(int(inside.sum()) - 2, lag / error)) if error > 0 else float(lag >= 0)
-            tests.append(RuleResult(max(trained.p_up, behind), because, evidence, onset))
+        onset = best_evaluation(score) if falls else step
+        tests.append(RuleResult(max(p, _change_since(reward, 0.0).p_up), because, evidence, onset))
     return tests
 
 
-def _evidence(what: str, test: Contrast, limit: str = "", column: str = "") -> Evidence:
-    return Evidence(f"change of {what}", test.value, test.se, limit, column)
+def _gap_widens(trained: MetricSeries, room: float, since: Since) -> float:
+    """The p-value of "from the place on, the score gains enough of what the training metric gains"."""
+    if _change_since(trained, since.share, LITTLE).p_up >= GOES_ON:
+        return 1.0
+    if since.whole(HALF * room * _at_least(_change_since(trained, 0.0))).p_down >= SURE:
+        return 1.0
+    return since.change(FOLLOWS * room * _at_least(_change_since(trained, since.share))).p_down
 
 
-def _trend(values: Array) -> Contrast:
-    """Last minus first of a straight line through evaluations, which lie far enough apart for noise to be white."""
-    x = np.linspace(-0.5, 0.5, len(values))
-    slope, centre = float(x @ values / (x @ x)), float(values.mean())
-    rest = values - centre - slope * x
-    df = len(values) - 2
-    error = math.sqrt(float(rest @ rest) / df / float(x @ x))
-    if error <= 1e-9 * max(abs(centre), 1e-300):
-        return Contrast(slope, 0.0, float(slope <= 0), float(slope >= 0))
-    return Contrast(slope, error, float(stdtr(df, -slope / error)), float(stdtr(df, slope / error)))
+def _at_least(gain: Contrast) -> float:
+    """A gain less one standard error, so that its own noise does not make a score fall behind."""
+    return max(gain.value - gain.se, 0.0)
 
 
-def _same_scale(reward: MetricSeries, score: MetricSeries) -> bool:
-    """Whether both lie in [0, 1] or have one name."""
-    both = np.concatenate([reward.values, score.values])
-    return (both.min() >= 0 and both.max() <= 1) or reward.name == score.name
+def _since_step(what: str, step: int, test: Contrast, column: str = "") -> Evidence:
+    return Evidence(f"change of {what} since step {step:,}", test.value, test.se, column=column)
 
 
-def _best_evaluation(held: MetricSeries) -> int:
+def _change_since(series: MetricSeries, share: float, minus: float = 0.0) -> Contrast:
+    """Change of a training metric from a share of the run to its end, less a constant."""
+    return series.curve.change((share, share + EDGE), (1 - EDGE, 1.0), minus=minus)
+
+
+def fallen(since: Since) -> str:
+    """The fall of a score from a place on, as a verb phrase."""
+    top = "from its best" if since.first > 0 else "from its start"
+    return f"fell by {-since.change().value:.2g} {top} ({since.start:.2g})"
+
+
+def best_evaluation(held: MetricSeries) -> int:
     """Step of the best evaluation, smoothed over three, after which the held-out score falls behind."""
     smooth = np.convolve(np.pad(held.values, 1, "edge"), np.ones(3) / 3, "valid")
     return int(held.steps[int(np.argmax(smooth))])
-
-
-def _against_unweighted(without_weight: dict[str, MetricSeries], reward: MetricSeries) -> list[RuleResult]:
-    """A component that is logged and not trained on gains too little: often it is the score that is really meant."""
-    tests: list[RuleResult] = []
-    for name, series in without_weight.items():
-        if not _same_scale(reward, series) or series.level(EARLY).value > FULL:
-            continue
-        trained, scored = reward.curve.change(), series.curve.change()
-        both = np.isin(reward.steps, series.steps)
-        behind = fit(series.values[np.isin(series.steps, reward.steps)] - FOLLOWS * reward.values[both]).change()
-        evidence = (
-            _evidence(reward.name, trained, column=reward.name),
-            _evidence(f"{name}, which has no weight in it", scored, "should follow", series.name),
-        )
-        only = "only " if 0 < scored.value < FOLLOWS * trained.value else ""
-        score = moved(scored.value).replace("rose by ", f"rose by {only}")
-        because = f"the reward {moved(trained.value)} while {name}, which is logged but has no weight in it, {score}"
-        tests.append(RuleResult(max(trained.p_up, behind.p_down), because, evidence, reward.onset()))
-    return tests
-
-
-def unweighted(quantities: Quantities, reward: MetricSeries) -> dict[str, MetricSeries]:
-    """Components that the record proves to have no weight in the reward.
-
-    Either another component *is* the reward; or the reward is a weighted sum of all components to EXACT of its spread,
-    with one solution, in which their weight is 0.
-    """
-    parts = {name: series for name, series in quantities.components().items() if len(series) >= LEAST}
-    table = quantities.run.table
-    target = table[reward.name]
-    columns = [table[f"component/{name}"] for name in parts]
-    rows = np.isfinite(np.array([target, *columns])).all(0)
-    if len(parts) < 2 or rows.sum() < LEAST or np.ptp(target[rows]) == 0:
-        return {}
-    x, y = np.array(columns)[:, rows], target[rows]
-    near = EXACT * y.std()
-    equal = np.array([bool(np.abs(part - y).max() <= near) for part in x])
-    if equal.any():
-        return {name: series for (name, series), same in zip(parts.items(), equal, strict=True) if not same}
-    centred = x - x.mean(1, keepdims=True)
-    weights, _, rank, _ = np.linalg.lstsq(centred.T, y - y.mean(), rcond=1e-9)
-    if rank < len(parts) or np.abs(weights @ centred - (y - y.mean())).max() > near:
-        return {}
-    effects: Array = np.abs(weights) * x.std(1)
-    return {name: series for (name, series), effect in zip(parts.items(), effects, strict=True) if effect <= near}
-
-
-def _against_components(
-    quantities: Quantities, without_weight: dict[str, MetricSeries], reward: MetricSeries
-) -> list[RuleResult]:
-    """A component that has weight in the reward falls while the reward rises."""
-    parts = {
-        name: series
-        for name, series in quantities.components().items()
-        if len(series) >= LEAST and name not in without_weight
-    }
-    if len(parts) < 2:
-        return []
-    total = reward.curve.change()
-    tests: list[RuleResult] = []
-    for name, series in parts.items():
-        part = series.curve.change()
-        evidence = (
-            _evidence(reward.name, total, column=reward.name),
-            _evidence(f"component {name}", part, "should not fall", series.name),
-        )
-        because = f"the reward {moved(total.value)} while its component {name} {moved(part.value)}"
-        onset = series.onset() if part.p_down < 0.01 else None
-        tests.append(RuleResult(max(total.p_up, part.p_down), because, evidence, onset))
-    return tests
-
-
-def _against_task_reward(quantities: Quantities) -> list[RuleResult]:
-    """The task reward falls while the reward after its KL penalty, which is what is trained on, rises."""
-    task, trained = quantities.column("reward"), quantities.column("reward_after_kl")
-    if task is None or trained is None or min(len(task), len(trained)) < LEAST:
-        return []
-    if np.array_equal(task.values, trained.values):
-        return []
-    before, after = task.curve.change(), trained.curve.change()
-    evidence = (
-        _evidence("reward", before, column=task.name),
-        _evidence("reward_after_kl", after, "what is optimised", trained.name),
-    )
-    because = f"the task reward {moved(before.value)} while the reward after its KL penalty {moved(after.value)}"
-    onset = task.onset() if before.p_down < 0.01 else None
-    return [RuleResult(max(before.p_down, after.p_up), because, evidence, onset)]
 
 
 RULE = Rule(
     mode="reward hacking",
     needs=("reward", "evaluation"),
     statistic="p = the larger of: reward rises; and the held-out score (a component; the task reward before KL) falls, "
-    f"or a score without weight in the reward gains less than {FOLLOWS:g} × as much; least p × number of looks",
-    threshold=f"each part p < α; needs {EVALUATIONS} evaluations in the part looked at",
+    f"or it (a score without weight in the reward) gains less than {FOLLOWS:g} × as much; the held-out score from "
+    "several places of the run on; least p × number of looks",
+    threshold=f"each part p < α; needs {EVALUATIONS} evaluations ",
     source="theory: the proxy's fixed point drifts from the true one; the test is a method of this project",
     advice="stop at the onset, read completions for what the verifier overlooks, mend it, raise the KL coefficient",
     check=check,

@@ -1,0 +1,155 @@
+"""Which held-out scores a run has, and what of its training each of them should follow.
+
+A score follows the part of the training reward that measures the same: the column of the same name; for a score in
+[0, 1], the one component whose name says that it pays for right answers; else the reward. Gains are compared, not
+levels, so a constant bonus in the reward changes nothing. How much a score should gain is measured by what the reward
+leaves to gain: a score near its ceiling has little room.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.diagnosis.quantities import EVALUATIONS, MetricSeries, Quantities
+from grposcope.timeseries.change import EARLY
+from grposcope.timeseries.shares import sampling_variance
+
+FOLLOWS = 1 / 3
+"""A score that gains less than this share of what training reward gains does not follow it."""
+
+_NOT_SCORES = re.compile(
+    r"len|length|tokens?|trunc\w*|clip\w*|loss|entropy|kl|\w*time|runtime|seconds?|num|n|steps?|samples?"
+    r"|epoch|(?:std|min|max|best|worst)(?:@\d+)?|turns|grad|norm|lr|per"
+)
+"""Words in the names of what is evaluated beside a score."""
+
+_SCORES = ("pass@1", "pass1", "accuracy", "acc", "correct", "success", "mean@", "reward", "score", "maj@")
+"""Parts of the names of scores, the one that is looked at first standing first."""
+
+_RIGHT = re.compile(
+    r"acc\w*|correct\w*|right|exact\w*|match\w*|answers?|solved?|success|outcome|verif\w*|math\w*|gsm8k"
+)
+"""Words in the names of components that pay for right answers."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A held-out score. variance: sampling variance of one of its values, NaN where it is not known.
+
+    follows: what of the training it should follow; None where no scale makes them comparable. room: gain that the score
+    should make per unit of gain of that, from 0 to 1.
+    """
+
+    score: MetricSeries
+    variance: float
+    follows: MetricSeries | None
+    room: float = 1.0
+
+    @property
+    def title(self) -> str:
+        """Its name in a sentence."""
+        return "held-out " + self.score.name.removeprefix("component/")
+
+
+def heldout_scores(quantities: Quantities) -> list[HeldOut]:
+    """The score that says most of what is meant, and the one that is the training reward itself; one, both or none.
+
+    A metric that was evaluated fewer than EVALUATIONS times is none.
+    """
+    candidates: list[tuple[tuple[int, int, str], MetricSeries]] = []
+    evaluations = quantities.run.evaluations
+    for metric in evaluations.metrics:
+        rows = evaluations.of(metric)
+        finite = np.isfinite(rows.value)
+        if finite.sum() >= EVALUATIONS and _is_score(metric):
+            series = MetricSeries(metric, rows.step[finite].astype(np.float64), rows.value[finite])
+            right = metric.startswith("component/")  # of those, only what pays for answers is a score
+            rank = 0 if right else next((i for i, part in enumerate(_SCORES) if part in metric.lower()), len(_SCORES))
+            candidates.append(((rank, -len(series), metric), series))
+    if not candidates:
+        return []
+    meant = min(candidates, key=lambda candidate: candidate[0])[1]
+    same = next((series for _, series in candidates if series.name == "reward" and series is not meant), None)
+    return [
+        HeldOut(series, _variance(quantities, series), *_followed(quantities, series))
+        for series in (meant, same)
+        if series is not None
+    ]
+
+
+def _variance(quantities: Quantities, score: MetricSeries) -> float:
+    """Sampling variance of one value of a score: from its logged standard errors, or the digits of shares."""
+    logged = quantities.run.evaluations.of(score.name).se
+    if len(logged) and np.isfinite(logged).all() and logged.any():
+        return float(np.square(logged).mean())
+    return sampling_variance(score.values)
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name, in lower case."""
+    return re.split(r"[/_\-. ]+", name.lower())
+
+
+def _is_score(metric: str) -> bool:
+    """Whether an evaluated metric is a score, by its name; a component is one if it pays for right answers."""
+    kind, _, rest = metric.partition("/")
+    if kind in ("component", "component_std"):
+        return kind == "component" and pays_for_answers(rest)
+    return not any(_NOT_SCORES.fullmatch(word) for word in _words(metric))
+
+
+def pays_for_answers(component: str) -> bool:
+    """Whether the name of a component says that it pays for right answers."""
+    return any(_RIGHT.fullmatch(word) for word in _words(component))
+
+
+def _followed(quantities: Quantities, score: MetricSeries) -> tuple[MetricSeries | None, float]:
+    """What the score should follow, None if nothing compares, and the share of its gain that there is room for."""
+    same = quantities.get("reward") if score.name == "reward" else None
+    if score.name.startswith("component/"):
+        same = quantities.components().get(score.name.partition("/")[2])
+    if same is None and {"reward", "score"} & set(_words(score.name)) and score.name.startswith("val"):
+        same = quantities.get("reward")  # verl grades both with one function
+    if same is not None:
+        top = max(float(score.values.max()), float(same.values.max()), _largest(quantities, same))
+        return same, _share_left(score, top, same, top)
+    part = _of_right_answers(quantities) or quantities.get("reward")
+    if part is None or not comparable(quantities, part, score):
+        return None, 1.0
+    top = max(1.0, float(part.values.max()), _largest(quantities, part))
+    return part, _share_left(score, 1.0, part, top)
+
+
+def _of_right_answers(quantities: Quantities) -> MetricSeries | None:
+    """The component that pays for right answers, where several are logged and only one of them does."""
+    parts = quantities.components()
+    right = [series for name, series in parts.items() if pays_for_answers(name)]
+    return right[0] if len(right) == 1 and len(parts) > 1 else None
+
+
+def comparable(quantities: Quantities, trained: MetricSeries, score: MetricSeries) -> bool:
+    """Whether gains of a reward compare with those of a score: the score is in [0, 1], and rewards span little more.
+
+    Where single rewards are not logged, their means must be in [−1, 2]: 0/1 or ±1 rewards, perhaps with a bonus.
+    """
+    if score.values.min() < 0 or score.values.max() > 1:
+        return False
+    logged = quantities.reward_range if trained.name == "reward" else None
+    if logged is not None:
+        return logged[1] - logged[0] <= 2
+    return bool(trained.values.min() >= -1 and trained.values.max() <= 2)
+
+
+def _largest(quantities: Quantities, trained: MetricSeries) -> float:
+    """The largest single reward that was seen, where it is known."""
+    return quantities.reward_range[1] if trained.name == "reward" and quantities.reward_range else -np.inf
+
+
+def _share_left(score: MetricSeries, score_top: float, trained: MetricSeries, trained_top: float) -> float:
+    """What the score has left to gain at the beginning over what the reward has, at most 1."""
+    count = max(2, round(len(score) * EARLY[1]))
+    left = max(score_top - float(score.values[:count].mean()), 0.0)
+    return min(1.0, left / max(trained_top - trained.level(EARLY).value, 1e-9))
