@@ -66,6 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         arguments = parser(words[:1]).parse_args(words)
+        if getattr(arguments, "dry_run", False):
+            from grposcope.commands import logs
+
+            return logs.dry_run(arguments)
         return int(arguments.run(arguments))
     except UserError as error:
         said = visible(str(error), 10_000)  # names of files and keys may hold anything

@@ -68,12 +68,13 @@ def test_fit_of_a_run_folder(run_folder: Path, capsys: pytest.CaptureFixture[str
 
 def test_fit_of_a_csv_with_other_names_gaps_and_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     t, y = curve()
-    rows: list[list[Any]] = [["global_step", "rewards/mean"], [0, 9.0], [1, 9.0], *zip(t, y, strict=True), [121, "nan"]]
-    rows.insert(20, [200, ""])
+    rows: list[list[Any]] = [["when", "my score"], *zip(t, y, strict=True), [121, "nan"]]
+    rows.insert(20, [20, 9.0])
     path = write_csv(tmp_path / "log.csv", rows)
-    assert call("fit", str(path), "--step-column", "global_step", "--reward-column", "rewards/mean") == 0
+    assert call("fit", str(path), "--map", "step=when,reward=my score") == 0
     found, _ = last_json(capsys)
-    assert "restart" in found["forecast"]["flag"]
+    assert found["n"] == 120
+    assert found["models"]["exponential"]["parameters"]["time_constant"]["value"] == pytest.approx(25, rel=0.15)
     assert "without a finite step and reward" in found["forecast"]["flag"]
 
 
@@ -97,8 +98,8 @@ def test_fit_of_a_log_that_the_readers_know(tmp_path: Path, capsys: pytest.Captu
     path.write_text(json.dumps({"log_history": history, "global_step": 120}))
     assert call("fit", str(path)) == 0
     assert last_json(capsys)[0]["n"] == 120
-    with pytest.raises(UserError, match="no column 'accuracy'"):
-        call("fit", str(path), "--reward-column", "accuracy")
+    with pytest.raises(UserError, match="no key 'accuracy'; its keys are"):
+        call("fit", str(path), "--map", "reward=accuracy")
 
 
 def test_fit_of_a_constant_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,9 +114,12 @@ def test_fit_of_a_constant_reward(tmp_path: Path, capsys: pytest.CaptureFixture[
     ("rows", "message"),
     [
         ([["step", "reward"], *[[i, i % 3] for i in range(5)]], "too few"),
-        ([["step", "reward"], *[[f"e{i}", 0.1 * i] for i in range(12)]], "line 2: column 'step' holds 'e0'"),
-        ([["step", "reward"], *[[i, "high"] for i in range(12)]], "holds 'high', not a number"),
-        ([["step", "score"], *[[i, i] for i in range(12)]], "no column 'reward'"),
+        ([["step", "reward"], *[[i, "high"] for i in range(12)]], "no reward in it"),
+        (
+            [["step", "reward"], *[[i, f"0,{i + 11}"] for i in range(12)]],
+            "reward is '0,11', a number with a decimal comma",
+        ),
+        ([["step", "my_score"], *[[i, i] for i in range(12)]], "has no reward; its metrics are my_score"),
     ],
 )
 def test_bad_curves(tmp_path: Path, rows: list[list[Any]], message: str) -> None:
@@ -125,13 +129,10 @@ def test_bad_curves(tmp_path: Path, rows: list[list[Any]], message: str) -> None
 
 
 def test_bad_files(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="does not exist"):
+    with pytest.raises(UserError, match="there is no"):
         call("fit", str(tmp_path / "none.csv"))
-    (tmp_path / "bad.jsonl").write_text('{"step": 1}\n{"step": ')
-    with pytest.raises(UserError, match="line 2: not valid JSON"):
-        call("fit", str(tmp_path / "bad.jsonl"))
     (tmp_path / "list.jsonl").write_text("[1, 2]\n")
-    with pytest.raises(UserError, match="line 1: a JSON list, not an object"):
+    with pytest.raises(UserError, match=r"list\.jsonl"):
         call("fit", str(tmp_path / "list.jsonl"))
 
 

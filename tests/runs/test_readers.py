@@ -24,6 +24,7 @@ from grposcope.runs import Run, metrics, read
 from grposcope.runs.columns import ColumnBuilder, RawLog
 from grposcope.runs.formats import FORMATS, parquet
 from grposcope.runs.formats.log_file import LogFile, LogKind
+from grposcope.runs.hints import Hints
 from grposcope.runs.run import Sparse, Texts
 from grposcope.runs.trainers import TRAINERS, how_to_log
 from grposcope.runs.trainers.trainer import Trainer
@@ -541,8 +542,8 @@ BAD: list[tuple[str, bytes, str]] = [
     ("state.json", b'{"log_history": []}', "log_history is empty"),
     ("settings.json", b'{"lr": 1, "a": "b"}', "no reward in it"),
     ("sft.jsonl", b'{"step": 1, "loss": 2.5, "learning_rate": 1e-4}\n' * 3, "perhaps of supervised training"),
-    ("two.csv", b"run,step,reward\na,1,1\nb,1,2\n", "rows of 2 runs"),
-    ("per_rollout.csv", b"step,reward\n" + b"1,0\n1,1\n2,0\n2,1\n" * 50, "a row per rollout"),
+    ("two.csv", b"run,step,reward\na,1,1\nb,1,2\n", "2 runs in it: 1"),
+    ("per_rollout.csv", b"step,reward\n" + b"1,0\n1,1\n2,0\n2,1\n" * 50, "micro-batches, a row per rollout"),
     ("gz", b"\x1f\x8b junk", "damaged from the start"),
     ("cut.wandb", b":W&B\xe1\xbe\x00\x12", "no history in it"),
     ("page.html", b"<html>\n<body>reward</body>\n</html>\n", "of no kind that can be read"),
@@ -625,7 +626,7 @@ def test_the_page_lists_every_key() -> None:
 def test_a_new_trainer_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer that prints “toy 3: r=0.5”, entered in TRAINERS, is read and diagnosed."""
 
-    def read_toy(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+    def read_toy(file: LogFile, hints: Hints) -> RawLog:
         rows = ColumnBuilder()
         for line, text, _ in file.lines():
             if match := re.fullmatch(r"toy (\d+): r=(.+) h=(.+)", text):
@@ -652,7 +653,7 @@ def test_a_new_trainer_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_new_format_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that begin with TOY! and hold three little-endian float64 per row, entered in FORMATS, are read."""
 
-    def read_toy(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+    def read_toy(file: LogFile, hints: Hints) -> RawLog:
         content = b"".join(file.blocks())[4:]
         rows = ColumnBuilder()
         for number, (step, reward, length) in enumerate(np.frombuffer(content, "<f8").reshape(-1, 3).tolist(), 1):

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from grposcope import runs
+from grposcope.errors import UserError
 from grposcope.runs import Run
+from grposcope.runs.hints import LAST, Hints
 from grposcope.runs.metrics import LOGGED, METRICS
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "runs"
@@ -26,7 +28,10 @@ NOTEBOOKS = sorted((DATA / "unsloth").glob("*.ipynb")) if DATA.is_dir() else []
 LINES = sorted((DATA / "tinker").glob("*.jsonl")) if DATA.is_dir() else []
 
 
-read = cache(runs.read)
+@cache
+def read(path: Path) -> Run:
+    """The run, of a log of several the last."""
+    return runs.read(path, Hints(run=LAST))
 
 
 def rows_of(run: Run) -> int:
@@ -186,6 +191,15 @@ def test_every_line_is_in_a_segment(path: Path) -> None:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     starts = [k for k in range(len(rows)) if k == 0 or rows[k]["step"] <= rows[k - 1]["step"]]
     run = read(path)
+    if len(starts) > 1 and starts[1] > 12:  # another run, which is asked about
+        with pytest.raises(
+            UserError, match="2 runs in it: 1: steps 0 to 23, from line 1; 2: steps 0 to 28, from line 25"
+        ):
+            runs.read(path)
+        first = runs.read(path, Hints(run=1))
+        assert first.table["reward"].tolist() == [row["reward/mean"] for row in rows[: starts[1]]]
+        rows = rows[starts[1] :]
+        starts = [start - starts[1] for start in starts[1:]]
     assert rows_of(run) == len(rows)
     assert [len(part) for part in run.segments] == ([] if len(starts) == 1 else np.diff([*starts, len(rows)]).tolist())
     together = np.concatenate([part.table["reward"] for part in run.segments] or [run.table["reward"]])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands import logs
 from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
@@ -26,9 +27,8 @@ examples:
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    command.add_argument(
-        "paths", nargs="+", type=Path, metavar="RUN", help="two or more runs, of any supported trainer"
-    )
+    command.add_argument("paths", nargs="+", metavar="RUN", help="two or more runs, of any supported trainer")
+    logs.add_flags(command, "paths")
     add_json(command)
     command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page about all of them")
 
@@ -38,11 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from grposcope.facts.comparison import compare
-    from grposcope.runs import read
 
     if len(arguments.paths) < 2:
         raise UserError("compare needs two runs or more; name another one after the first")
-    runs = [read(path) for path in arguments.paths]
+    runs = [logs.read(path, arguments) for path in arguments.paths]
     comparison = compare(runs)
     say(arguments, _screen(comparison))
     document: dict[str, Any] = {

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands import logs
 from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
@@ -27,6 +28,8 @@ examples:
   grposcope diagnose runs/20260101-120000-tiny-grpo          a record of grposcope train
   grposcope diagnose out/checkpoint-500/trainer_state.json   TRL; likewise verl, OpenRLHF, W&B, TensorBoard logs
   grposcope diagnose train.log --set group=8                 what the log does not say
+  grposcope diagnose mine.log --dry-run                      what is understood of the log of your own trainer
+  grposcope diagnose mine.log --map reward=Reward,step=2     which of its numbers is the reward, and which the step
   grposcope diagnose RUN --html verdict.html                 one page: the rules, and charts of what is flagged
   grposcope diagnose RUN --fail-on flagged                   exit status 1 if anything is flagged, for CI
   grposcope diagnose RUN --fail-on "kl blow-up"              or only for this mode
@@ -39,7 +42,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     from grposcope.diagnosis.rules import RULES
 
-    command.add_argument("path", type=Path, metavar="RUN", help="folder or file of a run, of any supported trainer")
+    command.add_argument("path", metavar="RUN", help="folder or file of a run, of any supported trainer")
     add_json(command, "print only the JSON document, with statistics, thresholds and sources")
     command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page")
     command.add_argument(
@@ -60,7 +63,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="X",
         help="chance of any flag on a run without failures (default: 0.05)",
     )
-    add_set(command)
+    logs.add_flags(command, "path")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,13 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.diagnosis import diagnose
     from grposcope.diagnosis.webhook import Webhook
     from grposcope.facts.diagnosis import flagged_modes, verdict
-    from grposcope.runs import read
 
     hook = Webhook(arguments.webhook) if arguments.webhook else None
     if not 0 < arguments.level < 1:
         raise UserError(f"--level {arguments.level:g} is no probability; give one between 0 and 1, such as 0.05")
     fatal = fatal_modes(arguments.fail_on)
-    read_run = read(arguments.path, settings(arguments.set))
+    read_run = logs.read(arguments.path, arguments)
     findings = diagnose(read_run, arguments.level)
     judged = verdict(read_run, findings)
     document = _document(read_run, findings, judged, arguments.level)
@@ -127,34 +129,6 @@ def _post(hook: Webhook, document: dict[str, Any]) -> None:
     hook.wait()
     for line in hook.failures:
         print(line, file=sys.stderr)
-
-
-def add_set(flags: Any) -> None:
-    """Add --set to a parser or to a group of its flags."""
-    flags.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting that the log does not say, such as group=8; may be given more than once",
-    )
-
-
-def settings(given: Sequence[str]) -> dict[str, Any]:
-    """Settings from NAME=VALUE pairs; values that are numbers become numbers."""
-    pairs: dict[str, Any] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise UserError(f"--set {text!r} is not NAME=VALUE; write for example --set group=8")
-        try:
-            pairs[name] = int(value)
-        except ValueError:
-            try:
-                pairs[name] = float(value)
-            except ValueError:
-                pairs[name] = value
-    return pairs
 
 
 def screen(run: Run, findings: Sequence[Finding], verdict: Verdict) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands import logs
 from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
@@ -37,6 +38,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     )
     add_json(out, "print only the numbers of every section, as JSON, and write no page")
     out.add_argument("--figures", metavar="FOLDER", help="also write every figure as a file into this folder")
+    logs.add_flags(command, "runs")
     out.add_argument("--format", choices=("png", "svg"), default="png", help="kind of those files (default: png)")
 
 
@@ -44,9 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the runs, write what was asked for, and say where it is."""
     from grposcope.formatting import visible
     from grposcope.report import page
-    from grposcope.runs import read
 
-    runs = [read(path) for path in arguments.runs]
+    runs = [logs.read(path, arguments) for path in arguments.runs]
     content = page.document(runs)
     said: dict[str, Any] = {"runs": [str(run.meta.source) for run in runs], "headline": content.top.title}
     say(arguments, visible(content.top.title, 1000))
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         said["sections"] = content.numbers
     else:
-        path = Path(arguments.out) if arguments.out else default_page(Path(arguments.runs[0]))
+        path = Path(arguments.out) if arguments.out else default_page(logs.numbered(arguments.runs[0])[0])
         size = write_page(content, path, "--out")
         said |= {"page": str(path), "bytes": size}
         say(arguments, f"page: {path} ({size / 1e6:.1f} MB); open it in a browser")

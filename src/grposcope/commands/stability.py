@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands import logs
 from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
@@ -43,6 +44,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument("--optimizer", choices=("sgd", "adam"), help="optimiser (default: sgd)")
     command.add_argument("--rms-gradient", type=float, metavar="X",
                          help="root mean square gradient per parameter, needed with adam")  # fmt: skip
+    logs.add_flags(command, "run_path")
     command.add_argument("--figures", metavar="FOLDER", help="also write the stability map as a PNG into this folder")
     add_json(command)
 
@@ -54,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.records import Estimate
 
     if arguments.run_path:
-        rule, source = _from_run(Path(arguments.run_path), arguments.measure)
+        rule, source = _from_run(arguments)
     elif arguments.measure:
         raise UserError("--measure needs a run to measure: name its folder with --run")
     elif arguments.lr is None:
@@ -130,17 +132,16 @@ def _map(pull: float, momentum: float, interval: int) -> str:
     return plot_text(f"stability map at momentum {momentum:g}: log10 N against log10 ηκ", "log10 ηκ")
 
 
-def _from_run(path: Path, measure: bool) -> tuple[UpdateRule, str]:
+def _from_run(arguments: argparse.Namespace) -> tuple[UpdateRule, str]:
     """Update rule of a run, κ measured or from its reward's time constant, and where κ comes from or why it is NaN."""
     from grposcope.dynamics.stability import update_rule, with_curvature
     from grposcope.facts.forecast_summary import POINTS
-    from grposcope.runs import read
     from grposcope.timeseries.curves import fit_series
     from grposcope.timeseries.reward_curve import averaged, clean, each_batch
 
-    run = read(path)
-    rule = update_rule(run)
-    if measure:
+    run = logs.read(arguments.run_path, arguments)
+    path, rule = run.meta.source, update_rule(run)
+    if arguments.measure:
         return _measured(path, run.config.get("settings", {}), rule)
     if "reward" not in run.table:
         raise UserError(f"{path} records no reward; give --curvature, and the settings without --run")

@@ -6,9 +6,9 @@ import argparse
 import shutil
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grposcope.commands import logs
 from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
@@ -34,14 +34,13 @@ examples:
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    from grposcope.commands.diagnose import add_set
     from grposcope.diagnosis.rules import RULES
 
     what = command.add_argument_group("what")
     what.add_argument(
-        "path", type=Path, metavar="RUN", help="folder or log of a run, of any supported trainer; it need not exist yet"
+        "path", metavar="RUN", help="folder or log of a run, of any supported trainer; it need not exist yet"
     )
-    add_set(what)
+    logs.add_flags(command, "path")
     how = command.add_argument_group("how")
     how.add_argument("--once", action="store_true", help="print one look and leave")
     add_json(how)
@@ -60,17 +59,19 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look again and again until the run has ended, a mode of --fail-on is flagged, Ctrl-C, or once."""
-    from grposcope.commands.diagnose import fatal_modes, settings
+    from grposcope.commands.diagnose import fatal_modes
     from grposcope.diagnosis.webhook import Webhook
     from grposcope.facts.diagnosis import alarm_message
     from grposcope.formatting import visible
     from grposcope.report.watch import Watcher
+    from grposcope.runs.hints import LAST
 
     if not arguments.every > 0:
         raise UserError(f"--every {arguments.every:g} must be above 0")
     fatal = fatal_modes(arguments.fail_on)
     hook = Webhook(arguments.webhook) if arguments.webhook else None
-    watcher = Watcher(arguments.path, settings(arguments.set), minor=fatal)
+    place, number = logs.numbered(arguments.path)
+    watcher = Watcher(place, logs.hints(arguments, number or LAST), minor=fatal)
     shown, failed = "", False
     try:
         while True:
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
             shown = _show(watcher, now, shown, arguments)
             for alarm in new:
                 if hook is not None:
-                    hook.send(alarm_message(alarm, str(arguments.path)))
+                    hook.send(alarm_message(alarm, str(place)))
             failed = any(alarm.mode in fatal for alarm in new)
             if arguments.once or watcher.ended or failed:
                 break

@@ -28,6 +28,7 @@ from grposcope.facts.learning import of_curves
 from grposcope.files import json_number
 from grposcope.formatting import duration, number, percent, visible
 from grposcope.records import Estimate
+from grposcope.runs.hints import Hints
 from grposcope.runs.metrics import VARIANTS, metric, variant
 from grposcope.runs.native import schema
 from grposcope.runs.native.schema import ENDED, RunConfig, RunPhase
@@ -92,15 +93,20 @@ class Snapshot:
 class Watcher:
     """A run while it goes, whoever writes it; the path need not exist yet. minor: minor modes to raise as well."""
 
-    def __init__(self, path: Path, settings: Mapping[str, Any] | None = None, minor: Collection[str] = ()):
+    def __init__(self, path: Path, hints: Hints | None = None, minor: Collection[str] = ()):
         self.path = path
-        self.settings = settings
+        self.hints = hints
         self.record: GrowingRecord | None = None
-        self.log = GrowingLog(path, settings)
+        self.log = GrowingLog(path, hints)
         self.alarms = Alarms(minor=minor)
         self.verdict = ""
         self.problem = ""
         self._pace = Pace(READING)
+
+    @property
+    def question(self) -> str:
+        """Field of Hints that the log needs to be read; empty where it needs none."""
+        return self.log.question
 
     @property
     def ended(self) -> bool:
@@ -116,7 +122,7 @@ class Watcher:
         """
         place = self.path / RECORD if schema.is_record(self.path / RECORD) else self.path
         if self.record is None and schema.is_record(place):
-            self.record, self.log = GrowingRecord(place), GrowingLog(place, self.settings)
+            self.record, self.log = GrowingRecord(place), GrowingLog(place, self.hints)
         if self.record is not None:
             self.record.look(now)
             self.problem = ""

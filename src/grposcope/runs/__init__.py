@@ -6,19 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from grposcope.runs.hints import Hints
 from grposcope.runs.native.writer import RunWriter
 from grposcope.runs.run import Run
 
-__all__ = ["Run", "RunWriter", "read"]
+__all__ = ["Hints", "Run", "RunWriter", "read"]
 
 
-def read(path: str | Path, settings: Mapping[str, Any] | None = None) -> Run:
+def read(path: str | Path, known: Mapping[str, Any] | Hints | None = None) -> Run:
     """The run recorded at `path`, finished or in progress: our own record or a log that docs/readers.md lists.
 
-    settings: what the user knows and the log does not say (group, kl, trl_version, …); a record of our own has its
-    settings and ignores these. UserError where there is no run, where its record is of a newer version, where a line of
-    it is broken, or where the file is of no kind that can be read.
+    known: what the user knows and the log does not say, settings (group, kl, trl_version, …) or more (`Hints`); a
+    record of our own has its settings and ignores these. UserError where there is no run, where its record is of a
+    newer version, where a line of it is broken, or where the file is of no kind that can be read; UndecidedError (of
+    `runs.hints`, a UserError) where the log can be read once the user says which of several things it is.
     """
     from grposcope.runs import detect  # knows every format and trainer, which those who only need a Run do without
 
-    return detect.read(Path(path), settings or {})
+    return detect.read(Path(path), known if isinstance(known, Hints) else Hints(known or {}))

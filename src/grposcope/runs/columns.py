@@ -17,6 +17,7 @@ import numpy as np
 
 from grposcope.errors import UserError
 from grposcope.files import json_number
+from grposcope.formatting import visible
 from grposcope.runs.run import Floats, Groups, Ints, Rollout, Sparse, Texts
 from grposcope.ustat import dead_groups
 
@@ -26,14 +27,14 @@ TOGETHER = 4096
 CELLS = 1 << 26
 """Largest number of values in the dense table, 512 MiB; the sparsest keys beyond it become Sparse."""
 
-LABELS = ("split", "phase", "mode", "run", "run_id", "run_name", "experiment", "type")
+LABELS = ("split", "phase", "mode", "type", "run", "run_id", "run_name", "experiment", "experiment_name", "exp_name")
 """Keys whose text says what kind of row it is; their values are kept by row."""
 
 DEPTH = 6
 """Depth of nested objects down to which keys are joined."""
 
 _NUMBERS = frozenset((int, float, bool, type(None)))
-_EXAMPLES, _SHOWN, _MOST_LABELS = 5, 200, 100_000
+_EXAMPLES, _SHOWN, _MOST_LABELS, _LINES_SHOWN = 5, 200, 100_000, 3
 
 
 class ColumnBuilder:
@@ -155,6 +156,25 @@ class ColumnBuilder:
 
 
 @dataclass
+class LeftOut:
+    """Lines of a text that are no rows: how many, and the first few with their numbers."""
+
+    count: int = 0
+    first: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, line: int, text: str) -> None:
+        """Count a line, in any order."""
+        self.count += 1
+        if len(self.first) < _LINES_SHOWN or line < self.first[-1][0]:
+            self.first = sorted([*self.first, (line, text[:_SHOWN])])[:_LINES_SHOWN]
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """The first lines, each with its number."""
+        return tuple(f"line {line}: {visible(text.strip(), 80)}" for line, text in self.first)
+
+
+@dataclass
 class RawLog:
     """A log as its reader found it; `runs.normalize` makes a Run of it.
 
@@ -166,6 +186,7 @@ class RawLog:
     measured:  settings under our names that the content shows, such as the group size; any other source goes first.
     place:     what the number of a row counts: line, row, entry.
     window:    optimiser steps that each row is the mean over, None to take it from the distance of the rows.
+    left_out:  lines of a text that are no rows. step_key: what was taken as the step where it is no key.
     name:      of the run, "" for that of the file or folder.
     """
 
@@ -181,6 +202,8 @@ class RawLog:
     rollouts: Mapping[int, tuple[Rollout, ...]] = field(default_factory=dict)
     window: int | None = None
     place: str = "line"
+    left_out: LeftOut = field(default_factory=LeftOut)
+    step_key: str = ""
     name: str = ""
 
 

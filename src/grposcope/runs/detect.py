@@ -7,10 +7,9 @@ Pickles (training_args.bin, .pt) are refused unopened, since loading one runs co
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,10 +17,11 @@ from grposcope.errors import UserError
 from grposcope.runs import probe
 from grposcope.runs.formats import FORMATS, parquet
 from grposcope.runs.formats.log_file import LogFile, LogKind
+from grposcope.runs.hints import Hints
 from grposcope.runs.native import reader
 from grposcope.runs.normalize import normalize
 from grposcope.runs.run import Meta, Run, no_evaluations, no_groups
-from grposcope.runs.trainers import TRAINERS
+from grposcope.runs.trainers import TRAINERS, key_value_log
 
 ENDINGS = (".jsonl", ".json", ".log", ".txt", ".out", ".csv", ".tsv", ".ipynb", ".ndjson")
 """Endings of files in a folder that may be its one log."""
@@ -32,12 +32,12 @@ OVERFLOW = 1e100
 _TRIED = 40  # files of a folder
 
 
-def read(place: Path, settings: Mapping[str, Any]) -> Run:
+def read(place: Path, hints: Hints) -> Run:
     """The run at `place`, by the first format and trainer that recognise it; the rest as `grposcope.runs.read`."""
     try:
         if not place.exists():
             raise UserError(f"there is no {place}; give the folder of a run, or a trainer's log")
-        return _with_overflows(_folder(place, settings) if place.is_dir() else _file(place, settings))
+        return _with_overflows(_folder(place, hints) if place.is_dir() else _file(place, hints))
     except PermissionError as error:
         raise UserError(f"cannot read {error.filename or place}: {error.strerror}; change its permissions") from None
 
@@ -68,15 +68,15 @@ def _of_probe(folder: Path) -> Run:
     return Run(meta, record.scalars(), table, no_groups(), no_evaluations(), probes=(record,))
 
 
-def _folder(folder: Path, known: Mapping[str, Any]) -> Run:
+def _folder(folder: Path, hints: Hints) -> Run:
     if _has_config(folder) and _is_native(folder):
         return reader.read(folder)
     if probe.recognises(folder):
         return _of_probe(folder)
     for kind in (*_of_trainers(), *FORMATS.values()):
         if kind.folder is not None and kind.folder(folder):
-            return normalize(kind.read(LogFile(folder), known), known)
-    return _only_log(folder, known)
+            return normalize(kind.read(LogFile(folder), hints), hints)
+    return _only_log(folder, hints)
 
 
 def _has_config(folder: Path) -> bool:
@@ -92,7 +92,7 @@ def _is_native(folder: Path) -> bool:
     return isinstance(config, dict) and "format" in config
 
 
-def _only_log(folder: Path, known: Mapping[str, Any]) -> Run:
+def _only_log(folder: Path, hints: Hints) -> Run:
     """The one log among the files of a folder."""
     files = [
         path for path in sorted(folder.iterdir())
@@ -102,7 +102,7 @@ def _only_log(folder: Path, known: Mapping[str, Any]) -> Run:
     reasons: list[str] = []
     for path in files[:_TRIED]:
         try:
-            logs.append((path, _file(path, known)))
+            logs.append((path, _file(path, hints)))
         except UserError as error:
             reasons.append(str(error))
         if len(logs) > 1:
@@ -126,7 +126,7 @@ def _only_log(folder: Path, known: Mapping[str, Any]) -> Run:
     )
 
 
-def _file(path: Path, known: Mapping[str, Any]) -> Run:
+def _file(path: Path, hints: Hints) -> Run:
     if path.stat().st_size == 0:
         raise UserError(
             f"{path} is no run: it is a file with nothing in it; the run has not logged yet, or it was not copied"
@@ -136,13 +136,15 @@ def _file(path: Path, known: Mapping[str, Any]) -> Run:
         raise UserError(f"{path}: the compressed data is damaged from the start; copy the file again")
     for kind in _in_order():
         if kind.recognises(file):
-            return normalize(kind.read(file, known), known)
+            return normalize(kind.read(file, hints), hints)
     if not file.not_text:
         printed = [kind for kind in _of_trainers() if kind.printed is not None]
         for _, piece in LogFile(path).pieces():
             for kind in printed:
                 if kind.printed is not None and kind.printed.search(piece):
-                    return normalize(kind.read(file, known), known)
+                    return normalize(kind.read(file, hints), hints)
+            if file.shape == "text" and key_value_log.shown(piece):
+                return normalize(key_value_log.read(file, hints), hints)
     raise _refusal(file)
 
 
@@ -150,6 +152,7 @@ def _in_order() -> Iterator[LogKind]:
     """All kinds of files in the order in which they are tried."""
     yield from (kind for kind in FORMATS.values() if not kind.generic)
     yield from (kind for kind in _of_trainers() if kind.printed is not None)  # before text is parsed as a document
+    yield key_value_log.KIND  # such lines may have the commas of CSV, or the first bracket of JSON
     yield from (kind for kind in _of_trainers() if kind.printed is None)
     yield from (kind for kind in FORMATS.values() if kind.generic)
 

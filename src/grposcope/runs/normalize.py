@@ -1,8 +1,8 @@
 """Makes a Run of the rows of any log: steps, restarts, evaluations, and the metric that each key is.
 
-Rows of one step are joined if they do not contradict each other. A step that does not increase is a restart: `table`
-holds the last attempt of every step, `segments` every row of every attempt. Evaluations leave the table for
-`evaluations`, also where they share a row with training.
+Of several runs in one log, one is chosen (`several`). Rows of one step become one row (`same_step`). A step that does
+not increase is a restart: `table` holds the last attempt of every step, `segments` every row of every attempt.
+Evaluations leave the table for `evaluations`, also where they share a row with training.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import numpy as np
 
 from grposcope.errors import UserError
 from grposcope.formatting import visible
+from grposcope.runs import metrics, same_step, several
 from grposcope.runs.columns import RawLog
-from grposcope.runs.run import Bools, Evaluations, Floats, Ints, Meta, Run, Segment, no_groups
+from grposcope.runs.hints import Hints
+from grposcope.runs.run import Bools, Evaluations, Floats, Ints, Meta, Reading, Run, Segment, no_groups
 from grposcope.runs.trainers import TRAINERS, trainer_named, trainer_of
 from grposcope.runs.trainers.trainer import Trainer
 
@@ -44,36 +46,33 @@ _EVALUATION = re.compile(r"(?:eval|val|valid|validation|test)(?:[_/]|-core/|-aux
 _HELD_OUT = re.compile(r"eval(?:uation)?|val(?:id(?:ation)?)?|test|dev|held[-_ ]?out", re.I)
 _SIGNAL = re.compile(r"reward|score|return|accuracy|acc\b|pass@|success", re.I)
 _FACTOR = re.compile(r"(?P<key>.*\S)\s*\(\s*(?P<factor>\d+(?:\.\d*)?[eE][-+]?\d+)\s*\)")
-_RUNS = ("run", "run_id", "run_name", "experiment")
+_TEXT_NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?")
 
 
-def normalize(log: RawLog, known: Mapping[str, Any]) -> Run:
-    """The run in a log. known: settings under our names that the user knows and the log does not say.
+def normalize(log: RawLog, hints: Hints) -> Run:
+    """The run in a log, with what the user says of it.
 
-    UserError where it holds no metric of reinforcement learning, several runs, or a row per rollout.
+    UserError where it holds no metric of reinforcement learning; UndecidedError where it holds several runs, or rows of
+    one step of which it is not plain what they are.
     """
     lines, columns, sparse = log.rows.finish()
     if not columns:
         raise UserError(f"{log.source}: no metrics in it; give the file that the trainer logs to")
     notes = log.notes
     columns, raw = _unprefixed(columns)
+    given = _given(columns, hints, log)
     trainer = trainer_named(log.engine) if log.engine else trainer_of(columns)
     engine = trainer.name
     trainer = TRAINERS["grposcope"] if log.canonical else trainer
-    _same_run(log)
-    if not any(_SIGNAL.search(key) for key in columns):
-        some = ", ".join([visible(key, 60) for key in columns if key not in CLOCKS][:6])
-        raise UserError(
-            f"{log.source}: no reward in it, so it is no log of reinforcement learning (perhaps of supervised "
-            f"training); it has {some or 'only steps and times'}; give the log of a GRPO run"
-        )
+    if "reward" not in given and not any(_SIGNAL.search(key) for key in columns):
+        raise _no_reward(log, columns)
     for key, column in list(columns.items()):
         if (match := _FACTOR.fullmatch(key)) and match["key"] not in columns:  # such as lr(1e-4)
             columns[match["key"]] = column * float(match["factor"])
             notes.append(
                 f"{visible(key, 60)} is kept, and {visible(match['key'], 60)} is it times {float(match['factor']):g}"
             )
-    step = _step(columns, notes, log)
+    step = _step(columns, notes, given.get("step"))
     columns.pop("step", None)
     held_out = _held_out_rows(log, len(step))
     evaluated = {key: match["name"] for key in columns if (match := _EVALUATION.fullmatch(key))}
@@ -82,20 +81,24 @@ def normalize(log: RawLog, known: Mapping[str, Any]) -> Run:
     busy = _any(columns, [key for key in training if key not in CLOCKS], len(step)) | ~scored  # all NaN: a row too
     busy &= ~held_out
     summary = _summary(columns, training, busy)
+    chosen = several.chosen(log, columns, step, busy, lines, hints.run)
+    busy, scored, held_out = busy & chosen, scored & chosen, held_out & chosen
     lost = (busy | scored | held_out) & ~np.isfinite(step)
     if lost.any():
         notes.append(
             f"{int(lost.sum())} rows have no step, the first in {log.place} {lines[lost][0]}, and were left out"
         )
     table, places = _joined(
-        {"step": step, **{key: columns[key] for key in training}}, lines, np.flatnonzero(busy & ~lost), log
-    )
+        {"step": step, **{key: columns[key] for key in training}},
+        lines, np.flatnonzero(busy & ~lost), log, _rewards(trainer, training, given), hints.average,
+    )  # fmt: skip
     segments, table = _segments(table, places, log)
     window = log.window or (_window(table["step"], notes) if trainer.windowed else 1)
-    settings = trainer.settings(log.logged, log.measured, known)
+    settings = trainer.settings(log.logged, log.measured, hints.settings)
     defined, assumptions = trainer.definitions(table, settings, window)
+    defined = _as_given(defined, table, given)
     notes += assumptions
-    evaluations = _evaluation_rows(trainer, columns, evaluated, training, step, held_out, notes)
+    evaluations = _evaluation_rows(trainer, columns, evaluated, training, step, held_out, chosen, notes)
     if sparse:
         notes.append(f"{len(sparse)} keys occur too seldom for a column each; they are in `unknown`")
     return Run(
@@ -110,6 +113,12 @@ def normalize(log: RawLog, known: Mapping[str, Any]) -> Run:
         segments=tuple(Segment(_renamed(part, defined), place) for part, place in segments),
         unknown={**log.rows.texts, **sparse},
         window=window,
+        reading=Reading(
+            step=raw.get(given["step"], given["step"]) if "step" in given else log.step_key,
+            rows=int((busy | scored | held_out).sum()),
+            left_out=log.left_out.count,
+            examples=log.left_out.examples,
+        ),
     )
 
 
@@ -129,22 +138,60 @@ def _unprefixed(columns: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str
     return renamed, raw
 
 
-def _same_run(log: RawLog) -> None:
-    """UserError where a label such as run_id names several runs."""
-    for key in _RUNS:
-        labels = sorted(set(log.rows.labels.get(key, {}).values()))
-        if len(labels) > 1:
-            names = ", ".join(visible(label, 60) for label in labels[:4])
-            raise UserError(
-                f"{log.source}: rows of {len(labels)} runs ({key}: {names}…); split it by {key}, and give one of them"
-            )
+def _given(columns: Mapping[str, Floats], hints: Hints, log: RawLog) -> dict[str, str]:
+    """Metric -> column, as the user says; UserError for what is no metric and for a key that is not in the log."""
+    given: dict[str, str] = {}
+    for metric, key in hints.columns.items():
+        known = metric in metrics.METRICS or metric in metrics.LOGGED or metric.startswith("component/")
+        if not known:
+            some = ", ".join(name for name in metrics.METRICS if "/" not in name)
+            raise UserError(f"{visible(metric, 60)!r} is no metric; it may be {some} or component/NAME")
+        same = [name for name in columns if name == key] or [name for name in columns if name.lower() == key.lower()]
+        if len(same) != 1:
+            some = ", ".join([visible(name, 60) for name in columns][:12])
+            raise UserError(f"{log.source}: no key {visible(key, 60)!r}; its keys are {some}")
+        given[metric] = same[0]
+    return given
 
 
-def _step(columns: Mapping[str, Floats], notes: list[str], log: RawLog) -> Floats:
-    """The step of each row by the most reliable key, or the number of the row where no key counts steps."""
+def _as_given(defined: Mapping[str, str], table: Mapping[str, Floats], given: Mapping[str, str]) -> dict[str, str]:
+    """Metric of each key, with those that the user says; a key that had such a name before is “NAME (as logged)”."""
+    changed = {key: metric for key, metric in defined.items() if metric not in given}
+    for metric, key in given.items():
+        if metric != "step":
+            if metric in table and key != metric:
+                changed[metric] = f"{metric} (as logged)"
+            changed[key] = metric
+    return changed
+
+
+def _rewards(trainer: Trainer, training: Sequence[str], given: Mapping[str, str]) -> list[str]:
+    """Columns of the reward: the one that the user says, else those that mean it, else those that may be it."""
+    if "reward" in given:
+        return [given["reward"]]
+    meant = [key for key in training if trainer.metric_or_usual(key) == "reward"]
+    return meant or [key for key in training if _SIGNAL.search(key)]
+
+
+def _no_reward(log: RawLog, columns: Mapping[str, Floats]) -> UserError:
+    """Why a log without a column of rewards is refused: the rewards are text, or there are none."""
+    for key, texts in log.rows.texts.items():
+        if _SIGNAL.search(key) and (example := next(filter(_TEXT_NUMBER.fullmatch, texts.examples), None)):
+            how = "with a decimal comma; write a point" if "," in example else "as a text; write it without quotes"
+            where = f"{log.source}, {log.place} {texts.line}"
+            return UserError(f"{where}: {visible(key, 60)} is {visible(example, 40)!r}, a number {how}")
+    some = ", ".join([visible(key, 60) for key in columns if key not in CLOCKS][:6])
+    return UserError(
+        f"{log.source}: no reward in it, so it is no log of reinforcement learning (perhaps of supervised "
+        f"training); it has {some or 'only steps and times'}; give the log of a GRPO run"
+    )
+
+
+def _step(columns: Mapping[str, Floats], notes: list[str], given: str | None) -> Floats:
+    """The step of each row by the key `given`, else the most reliable one, else the number of the row."""
     count = len(next(iter(columns.values())))
-    best, most = None, 0
-    for key in STEPS:
+    best, most = given, 0
+    for key in STEPS if given is None else ():
         if key in columns and (finite := int(np.isfinite(columns[key]).sum())) > 1.5 * most:
             best, most = key, finite
     if best is None:
@@ -196,29 +243,19 @@ def _summary(columns: dict[str, Floats], training: list[str], busy: Bools) -> Ma
     return values
 
 
-def _joined(table: dict[str, Floats], lines: Ints, rows: Ints, log: RawLog) -> tuple[dict[str, Floats], Ints]:
-    """The chosen rows, successive ones of one step joined if they do not contradict each other; the place of each."""
+def _joined(
+    table: dict[str, Floats], lines: Ints, rows: Ints, log: RawLog, rewards: Sequence[str], average: bool
+) -> tuple[dict[str, Floats], Ints]:
+    """The chosen rows, successive ones of one step as one row where that may be; the place of each."""
     if len(rows) < len(lines):
         table = {key: column[rows] for key, column in table.items()}
-    step, places = table["step"], lines[rows]
-    if not len(step):
+    places = lines[rows]
+    if not len(places):
         raise UserError(f"{log.source}: no row with a step and a training metric in it; give the trainer's own log")
-    first = np.append(True, np.diff(step) != 0)
-    if first.all():
-        return table, places
-    starts = np.flatnonzero(first)
-    with np.errstate(invalid="ignore"):
-        clash = np.zeros(len(starts), bool)
-        for key, column in table.items():
-            if key not in CLOCKS:
-                clash |= np.fmax.reduceat(column, starts) > np.fmin.reduceat(column, starts)
-        group = np.cumsum(first) - 1
-        first |= clash[group]
-        starts = np.flatnonzero(first)
-        joined = {key: np.fmax.reduceat(column, starts) for key, column in table.items()}
-    if len(starts) < len(step):
-        log.notes.append(f"{len(step) - len(starts)} rows were joined with others of the same step")
-    return joined, places[starts]
+    clocks = frozenset(key for key in table if key in CLOCKS)
+    merged = same_step.merge(table, clocks, [table[key] for key in rewards if key in table], average, str(log.source))
+    log.notes += merged.notes
+    return merged.table, places[merged.starts]
 
 
 def _segments(
@@ -231,8 +268,8 @@ def _segments(
         return [], table
     if len(cuts) > 20 and len(cuts) > 0.2 * len(step):
         raise UserError(
-            f"{log.source}: the step falls or repeats {len(cuts)} times in {len(step)} rows: a row per rollout, or "
-            "several runs in one file; give the metrics of one run, a row per step"
+            f"{log.source}: the step falls {len(cuts)} times in {len(step)} rows, so it does not count the steps of "
+            "one run; give the metrics of one run, a row per step"
         )
     edges = [0, *cuts.tolist(), len(step)]
     keep = np.zeros(len(step), bool)
@@ -274,20 +311,21 @@ def _evaluation_rows(
     training: Sequence[str],
     step: Floats,
     held_out: Bools,
+    chosen: Bools,
     notes: list[str],
 ) -> Evaluations:
-    """Evaluations from columns with keys such as eval_reward (`evaluated`), and from rows labelled as held out."""
+    """Evaluations of the chosen rows: of keys such as eval_reward (`evaluated`), and of rows labelled as held out."""
     values: dict[tuple[float, str], float] = {}
     count = 0
     sources: list[tuple[str, str, Bools]] = []
     for key, name in evaluated.items():
         core = key.startswith(("val-core", "val-aux"))
-        sources.append((key, key if core else trainer.metric(name) or name, ~np.isnan(columns[key])))
+        sources.append((key, key if core else trainer.metric_or_usual(name) or name, ~np.isnan(columns[key]) & chosen))
     if held_out.any():
         for key in training:
             if key not in CLOCKS:
                 here = held_out & ~np.isnan(columns[key])
-                sources.append((key, trainer.metric(key) or key, here))
+                sources.append((key, trainer.metric_or_usual(key) or key, here))
     for key, name, present in sources:
         rows = np.flatnonzero(present & np.isfinite(step))
         for row in rows:

@@ -174,6 +174,20 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How a log was understood: `grposcope … --dry-run` shows it.
+
+    step: what was taken as the step, where that is no key of its own. rows: how many were used, evaluations too.
+    left_out: lines of a text that are no rows, and examples of the first.
+    """
+
+    step: str = ""
+    rows: int = 0
+    left_out: int = 0
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Texts:
     """Values of a key that are not numbers: how many, the line of the first, and the first few verbatim."""
 
@@ -206,6 +220,7 @@ class Run:
     unknown:  key -> what could not become a column: text, or values too sparse for one.
     window:   number of optimiser steps that each row is the mean over; spikes and variances are damped by it.
     probes:   what `grposcope probe` measured of the run's models.
+    reading:  how the log was understood; None for a record of our own.
     """
 
     meta: Meta
@@ -221,6 +236,7 @@ class Run:
     unknown: Mapping[str, Texts | Sparse] = field(default_factory=dict)
     window: int = 1
     probes: tuple[ProbeRecord, ...] = ()
+    reading: Reading | None = None
 
     @property
     def steps(self) -> int:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.files import json_object
 from grposcope.runs import read
+from grposcope.runs.hints import Hints, UndecidedError
 from grposcope.runs.run import Run
 
 READING = 0.2
@@ -88,15 +88,16 @@ class GrowingLog:
     """A log of any kind while it grows; the path need not exist yet.
 
     run:     as it was last read, None before that.
-    problem: why the last attempt to read the log failed, "" if it did not.
+    problem: why the last attempt to read the log failed, "" if it did not; question: the field of `Hints` that would
+    have helped, "" if none.
     changed: when the log was last written, in seconds since 1970; 0 before it exists.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any] | None = None):
+    def __init__(self, path: Path, hints: Hints | None = None):
         self.path = path
-        self.settings = dict(settings or {})
+        self.hints = hints or Hints()
         self.run: Run | None = None
-        self.problem = ""
+        self.problem = self.question = ""
         self.changed = 0.0
         self._seen: Any = None
 
@@ -110,10 +111,12 @@ class GrowingLog:
             self.problem = f"there is no {self.path} yet"
             return False
         self.changed = max(changed for _, _, changed in state) / 1e9
+        self.question = ""
         try:
-            self.run, self.problem = read(self.path, self.settings), ""
+            self.run, self.problem = read(self.path, self.hints), ""
         except UserError as error:
             self.problem = str(error)
+            self.question = error.field if isinstance(error, UndecidedError) else ""
         except FileNotFoundError as error:  # moved away while it was read
             self.problem = f"{error.filename or self.path} went away while it was read"
             self._seen = None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,25 +12,33 @@ from grposcope.runs.columns import ColumnBuilder, RawLog
 from grposcope.runs.formats import wandb
 from grposcope.runs.formats.console import printed_number
 from grposcope.runs.formats.log_file import LogFile, LogKind, first_few
+from grposcope.runs.hints import Hints
+
+DELIMITERS = ",\t;"
+"""Characters between fields, the likeliest first."""
 
 TOGETHER = 2048
 """Number of rows that are converted at a time."""
 
 
 def recognises(file: LogFile) -> bool:
-    """Whether the first two lines of a text have the same number of commas, tabs or semicolons."""
-    lines = [line for line in file.head.split(b"\n")[:3] if line.strip()]
-    return (
-        file.shape == "text"
-        and len(lines) > 1
-        and any(lines[0].count(mark) == lines[1].count(mark) > 0 for mark in (b",", b"\t", b";"))
-    )
+    """Whether the first two lines of a text have the same number of fields, with commas, tabs or semicolons between."""
+    lines = [line for line in file.head.decode("utf-8", "replace").split("\n")[:3] if line.strip()]
+    if file.shape != "text" or len(lines) < 2:
+        return False
+    try:
+        counts = [[len(cells) for cells in csv.reader(lines[:2], delimiter=mark)] for mark in DELIMITERS]
+    except csv.Error:
+        return False
+    return any(len(count) == 2 and count[0] == count[1] > 1 for count in counts)
 
 
-def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+def read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of the file; lines with another number of fields than the header are left out with a note."""
     builder = ColumnBuilder()
-    rows = _cells(file)
+    delimiter = _delimiter(file)
+    semicolons = delimiter == ";"
+    rows = _cells(file, delimiter)
     _, header = next(rows, (0, []))
     names = wandb.exported(file.path, [name.strip() for name in header]) or [name.strip() for name in header]
     if len(set(names)) < len(names) or not all(names):
@@ -47,15 +54,24 @@ def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
             continue
         batch.append((line, cells))
         if len(batch) >= TOGETHER:
-            _convert(builder, names, batch)
+            _convert(builder, names, batch, semicolons)
             batch = []
-    _convert(builder, names, batch)
+    _convert(builder, names, batch, semicolons)
     if odd:
         file.notes.append(f"{len(odd)} lines do not have {len(names)} fields and were left out: {first_few(odd)}")
     return RawLog(file.path, builder, notes=file.notes)
 
 
-def _cells(file: LogFile) -> Iterator[tuple[int, list[str]]]:
+def _delimiter(file: LogFile) -> str:
+    """The character between fields; UserError where the text has none."""
+    first = file.head.decode("utf-8", "replace").split("\n", 1)[0]
+    delimiter = max(DELIMITERS, key=first.count)
+    if delimiter not in first:
+        raise UserError(f"{file.path} is no run: it is a file of no kind that can be read; docs/readers.md lists them")
+    return delimiter
+
+
+def _cells(file: LogFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """(line, cells) of each row; UserError where the text is not a table."""
     places = [0]
 
@@ -64,10 +80,6 @@ def _cells(file: LogFile) -> Iterator[tuple[int, list[str]]]:
             places[0] = line
             yield text + "\n"
 
-    first = file.head.split(b"\n", 1)[0]
-    delimiter = max(",\t;", key=lambda mark: first.count(mark.encode()))
-    if not first.count(delimiter.encode()):
-        raise UserError(f"{file.path} is no run: it is a file of no kind that can be read; docs/readers.md lists them")
     try:
         for cells in csv.reader(texts(), delimiter=delimiter):
             yield places[0], cells
@@ -75,13 +87,17 @@ def _cells(file: LogFile) -> Iterator[tuple[int, list[str]]]:
         raise UserError(f"{file.path}, line {places[0]}: not a table ({error}); export it again") from None
 
 
-def _convert(builder: ColumnBuilder, names: list[str], batch: list[tuple[int, list[str]]]) -> None:
+def _convert(
+    builder: ColumnBuilder, names: list[str], batch: list[tuple[int, list[str]]], decimal_commas: bool
+) -> None:
     if not batch:
         return
     lines = np.array([line for line, _ in batch], np.int64)
     columns, texts = {}, {}
     for k, name in enumerate(names):
         cells = [row[k].strip() for _, row in batch]
+        if decimal_commas and any("," in cell for cell in cells):
+            cells = _with_points(cells)
         try:
             columns[name] = np.array([cell or "nan" for cell in cells], np.float64)
         except ValueError:
@@ -90,6 +106,12 @@ def _convert(builder: ColumnBuilder, names: list[str], batch: list[tuple[int, li
                 columns[name] = np.array([float("nan") if value is None else value for value in values])
             texts[name] = [cell if value is None else None for cell, value in zip(cells, values, strict=True)]
     builder.block(lines, columns, texts)
+
+
+def _with_points(cells: list[str]) -> list[str]:
+    """Cells of a table whose fields have semicolons between them, decimal commas as points where all are numbers."""
+    pointed = [cell.replace(",", ".") if cell.count(",") == 1 else cell for cell in cells]
+    return pointed if all(not cell or printed_number(cell) is not None for cell in pointed) else cells
 
 
 KIND = LogKind(read, file=recognises, generic=True)

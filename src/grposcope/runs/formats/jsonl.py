@@ -15,6 +15,7 @@ import numpy as np
 from grposcope.errors import UserError
 from grposcope.runs.columns import ColumnBuilder, RawLog
 from grposcope.runs.formats.log_file import LogFile, LogKind, first_few, json_row
+from grposcope.runs.hints import Hints
 
 if TYPE_CHECKING:
     from grposcope.runs.formats.json_templates import Block
@@ -23,7 +24,7 @@ PIECE = 2 << 20
 """Number of bytes that are converted at a time; more would not be faster."""
 
 
-def read(file: LogFile, known: Mapping[str, Any], unwrap: str = "") -> RawLog:
+def read(file: LogFile, hints: Hints, unwrap: str = "") -> RawLog:
     """Every line of the file as a row; the fields of the object `unwrap`, if named, as fields of the row itself.
 
     UserError if most lines are not JSON objects.
@@ -105,7 +106,7 @@ def _report(file: LogFile, bad: list[int], good: int) -> None:
         file.notes.append(f"{file.path.name}: {len(bad)} lines are no JSON objects and were left out: {first_few(bad)}")
 
 
-def read_document(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+def read_document(file: LogFile, hints: Hints) -> RawLog:
     """One JSON document: a list of objects, or an object of lists of one length."""
     content, rows = file.document, ColumnBuilder()
     if isinstance(content, dict):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import IO, Any, Literal
 from grposcope.errors import UserError
 from grposcope.files import json_object
 from grposcope.runs.columns import RawLog
+from grposcope.runs.hints import Hints
 
 PIECE = 1 << 20
 """Number of bytes that are read at a time."""
@@ -121,8 +122,14 @@ class LogFile:
 
     @cached_property
     def first_row(self) -> dict[str, Any] | None:
-        """The first line as a JSON object; None if it is none."""
-        return json_row(self._start.split(b"\n", 1)[0]) if self._start[:1] in (b"{", b"[") else None
+        """The first line as a JSON object, however wide; None if it is none."""
+        if self._start[:1] not in (b"{", b"["):
+            return None
+        line, newline, _ = self._start.partition(b"\n")
+        if not newline and len(self.head) == _HEAD:
+            pieces = (piece for _, piece in LogFile(self.path).pieces())
+            line = next(pieces, b"").removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
+        return json_row(line)
 
     @property
     def _start(self) -> bytes:
@@ -218,13 +225,13 @@ class ExactReader:
 class LogKind:
     """A kind of log: how it is recognised by its content, and how its rows are read.
 
-    read: the rows, given the file or folder and the settings that the user knows. file: whether a file is of this kind.
+    read: the rows, given the file or folder and what the user says of it. file: whether a file is of this kind.
     folder: whether a folder holds one log of this kind. printed: a line that a program of this kind prints; it is
     searched for in the beginning of a text, then in all of it. generic: whether anybody's log may be of this kind, so
     that all others are asked first.
     """
 
-    read: Callable[[LogFile, Mapping[str, Any]], RawLog]
+    read: Callable[[LogFile, Hints], RawLog]
     file: Callable[[LogFile], bool] | None = None
     folder: Callable[[Path], bool] | None = None
     printed: re.Pattern[bytes] | None = None

@@ -16,6 +16,7 @@ from grposcope.errors import UserError
 from grposcope.runs.columns import ColumnBuilder, RawLog
 from grposcope.runs.formats.console import printed_number
 from grposcope.runs.formats.log_file import LogFile
+from grposcope.runs.hints import Hints
 
 _TABLE = re.compile(r"<table.*?(?:</table>|\Z)", re.S)
 _ROW = re.compile(r"<tr.*?(?=<tr|</table>|\Z)", re.S)
@@ -31,7 +32,7 @@ def recognises(file: LogFile) -> bool:
     return isinstance(content, dict) and isinstance(content.get("cells"), list) and "nbformat" in content
 
 
-def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+def read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of the table in the notebook's outputs; UserError if no table has a reward."""
     tables = [
         (cell, head, rows) for cell, head, rows in _tables(file.document) if any("reward" in name for name in head)

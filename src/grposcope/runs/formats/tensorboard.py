@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from grposcope.errors import UserError
 from grposcope.runs.columns import ColumnBuilder, RawLog
 from grposcope.runs.formats.log_file import ExactReader, LogFile, LogKind
 from grposcope.runs.formats.protobuf import Value, child, fields, floats, text
+from grposcope.runs.hints import Hints
 
 LONGEST = 256 << 20
 """Length in bytes of a record beyond which the file is taken as damaged."""
@@ -41,7 +42,7 @@ def event_files(folder: Path) -> list[Path]:
     return [path for level in levels for path in level if path.is_file()]
 
 
-def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+def read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of an event file, or of a folder of them; UserError where the folder has several runs."""
     place = file.path
     paths = event_files(place) if place.is_dir() else [place]

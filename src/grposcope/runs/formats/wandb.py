@@ -11,7 +11,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from grposcope.errors import UserError
 from grposcope.runs.columns import ColumnBuilder, RawLog
 from grposcope.runs.formats.log_file import ExactReader, LogFile, LogKind
 from grposcope.runs.formats.protobuf import child, fields, text
+from grposcope.runs.hints import Hints
 
 MAGIC = b":W&B"
 BLOCK = 32768
@@ -38,7 +39,7 @@ def run_files(folder: Path) -> list[Path]:
     return sorted({path.resolve() for pattern in patterns for path in folder.glob(pattern)})
 
 
-def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+def read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of a .wandb file, or of the only one in a folder; UserError where it has several."""
     if file.path.is_dir():
         records = run_files(file.path)

@@ -1,10 +1,11 @@
-"""Logs whose trainer is not known: keys that have a usual meaning.
+"""Logs whose trainer is not known: keys that have a usual meaning, also in other words ("Avg Response Len").
 
 The log does not say how they are defined, and a note of the run says so.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from grposcope.runs.trainers.trainer import Trainer
@@ -22,11 +23,44 @@ USUAL: Mapping[str, tuple[str, ...]] = {
 }
 """Metric -> keys that usually mean it."""
 
+IN_WORDS: Mapping[str, tuple[str, ...]] = {
+    "reward": ("reward", "rewards", "rew"),
+    "entropy": ("entropy",),
+    "lr": ("lr", "learning rate"),
+    "loss": ("loss", "total loss"),
+    "grad_norm": ("grad norm", "gradient norm", "gnorm"),
+    "kl": ("kl", "kl div", "kl divergence", "kl ref", "ref kl", "kl to ref", "kl reference"),
+    "length": ("response len", "response length", "completion len", "completion length", "resp len", "gen len",
+               "generation length", "response lengths", "completion lengths", "completion tokens", "response tokens"),
+    "clip_fraction": ("clipfrac", "clip frac", "clip fraction"),
+    "seconds_step": ("step time", "time per step"),
+}  # fmt: skip
+"""Metric -> the words of keys that usually mean it, without FILLING."""
+
+FILLING = frozenset(("avg", "average", "mean", "train", "training", "batch", "current", "cur", "the", "policy"))
+"""Words of a key that do not change which metric it is. (max, best, running, total and the like do.)"""
+
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+def words_of(key: str) -> str:
+    """The words of a key in lower case and without FILLING: "Avg_ResponseLen" is "response len"."""
+    words = [word.lower() for word in _WORD.findall(key[:200])]
+    return " ".join(word for word in words if word not in FILLING)
+
+
+def usual_metric(key: str) -> str | None:
+    """The metric that the words of a key usually mean; None if there is none."""
+    words = words_of(key)
+    return next((metric for metric, phrases in IN_WORDS.items() if words in phrases), None)
+
+
 GENERIC = Trainer(
     name="generic",
     title="any other log",
     recognises=lambda keys: True,
     usual_keys=USUAL,
+    usual_words=usual_metric,
     how_to_log={
         "dead_fraction": "for rewards of 0 and 1, it follows from the mean reward: give the settings group=N and "
         "rewards=binary",

@@ -11,29 +11,29 @@ together split the variance; its `kl` follows --kl_estimator, k1 by default, and
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
-from grposcope.runs.columns import ColumnBuilder, RawLog
+from grposcope.runs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.runs.formats.console import clean, printed_pairs
 from grposcope.runs.formats.log_file import LogFile, LogKind, first_few
+from grposcope.runs.hints import Hints
 from grposcope.runs.trainers.trainer import Trainer
 
 _TRAIN = re.compile(r"Global step (?P<step>\d{1,15}): \{(?P<rest>.*)")
 _EVALUATION = re.compile(r"global_step (?P<step>\d{1,15}), eval_metrics: \{(?P<rest>.*)")
 
 
-def read_console(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+def read_console(file: LogFile, hints: Hints) -> RawLog:
     """The rows in a printed text; lines of other kinds are counted and left out."""
     rows = ColumnBuilder()
     cut: list[int] = []
-    others = 0
+    left_out = LeftOut()
     for line, text, _ in file.lines():
         cleaned = clean(text)
         train = _TRAIN.search(cleaned)
         match = train or _EVALUATION.search(cleaned)
         if match is None:
-            others += bool(text.strip())
+            if text.strip():
+                left_out.add(line, text)
             continue
         values = printed_pairs(match["rest"])
         if "}" not in match["rest"]:
@@ -43,9 +43,7 @@ def read_console(file: LogFile, known: Mapping[str, Any]) -> RawLog:
         rows.row(line, {**values, "step": float(match["step"])})
     if cut:
         file.notes.append(f"{len(cut)} lines are cut off: {first_few(cut, 8)}; what they would go on with is missing")
-    if others:
-        file.notes.append(f"{others} lines of other output were left out")
-    return RawLog(file.path, rows, "openrlhf", notes=file.notes)
+    return RawLog(file.path, rows, "openrlhf", notes=file.notes, left_out=left_out)
 
 
 OPENRLHF = Trainer(

@@ -26,11 +26,12 @@ class Trainer:
     keys: metric -> the keys under which it is logged, the preferred one first. component: pattern of the keys of single
     reward components, with groups `name` and `what` ("std" or else the mean). define: (columns, settings, window) ->
     metrics of the keys whose meaning depends on settings, version or values. usual_keys: metric -> keys of which only
-    the usual meaning is known; where given, our own names count as keys too. conventions: standardisation of
-    advantages, (r − mean) / (std + eps), where the settings do not say otherwise. config_keys: setting under our name
-    -> its keys in the logged configuration, the preferred one first. derive: further settings from the flat
-    configuration and the settings read so far. windowed: whether a row is the mean over all steps since the row before.
-    logs: kinds of logs that this trainer writes and prints. how_to_log: quantity -> how to have this trainer log it.
+    the usual meaning is known; where given, our own names count as keys too. usual_words: the metric that a key usually
+    means by its words, asked last. conventions: standardisation of advantages, (r − mean) / (std + eps), where the
+    settings do not say otherwise. config_keys: setting under our name -> its keys in the logged configuration, the
+    preferred one first. derive: further settings from the flat configuration and the settings read so far. windowed:
+    whether a row is the mean over all steps since the row before. logs: kinds of logs that this trainer writes and
+    prints. how_to_log: quantity -> how to have this trainer log it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Trainer:
     component: re.Pattern[str] | None = None
     define: Callable[[Columns, Settings, int], Definitions] | None = None
     usual_keys: Mapping[str, tuple[str, ...]] | None = None
+    usual_words: Callable[[str], str | None] | None = None
     conventions: Settings = field(default_factory=dict)
     config_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     derive: Callable[[Settings, Settings], Settings] | None = None
@@ -72,12 +74,15 @@ class Trainer:
     def definitions(self, columns: Columns, settings: Settings, window: int) -> Definitions:
         """The metric of each key of a log, with notes on what is assumed or proved.
 
-        If two keys of a log are one metric, the preferred key is that metric, and the other keeps its own name.
+        If two keys of a log are one metric, the preferred key is that metric, and the other keeps its own name. If only
+        their words say so, none is preferred, and both keep their names.
         """
-        defined = {key: name for key in columns if (name := self._metric_or_usual(key)) is not None}
+        defined = {key: name for key in columns if (name := self.metric_or_usual(key)) is not None}
         for name in set(defined.values()):
             same = [key for key, other in defined.items() if other == name]
-            for extra in sorted(same, key=lambda key: self._rank(name, key))[1:]:
+            ranked = sorted(same, key=lambda key: self._rank(name, key))
+            tied = len(ranked) > 1 and self._rank(name, ranked[0]) == self._rank(name, ranked[1])
+            for extra in ranked[0 if tied else 1 :]:
                 del defined[extra]
         notes: list[str] = []
         if self.define is not None:
@@ -88,14 +93,16 @@ class Trainer:
             notes.append(f"the file does not say how these are defined; taken as their usual meaning: {assumed}")
         return defined, notes
 
-    def _metric_or_usual(self, key: str) -> str | None:
+    def metric_or_usual(self, key: str) -> str | None:
+        """The metric of a key by definition, else by its usual meaning; None if it has neither."""
         name = self.metric(key)
         if name is not None or self.usual_keys is None:
             return name
         if key in metrics.METRICS or key in metrics.LOGGED:
             return key
-        return next((name for name, keys in self.usual_keys.items() if key in keys), None)
+        name = next((name for name, keys in self.usual_keys.items() if key in keys), None)
+        return self.usual_words(key) if name is None and self.usual_words is not None else name
 
     def _rank(self, name: str, key: str) -> int:
         keys = (name, *self.keys.get(name, ()), *(self.usual_keys or {}).get(name, ()))
-        return keys.index(key) if key in keys else len(keys)
+        return next((keys.index(form) for form in (key, key.lower()) if form in keys), len(keys))

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from grposcope.errors import UserError
-from grposcope.runs.columns import ColumnBuilder, RawLog
+from grposcope.runs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.runs.formats import notebook
 from grposcope.runs.formats.console import clean, printed_pairs
 from grposcope.runs.formats.log_file import LogFile, LogKind
+from grposcope.runs.hints import Hints
 from grposcope.runs.trainers import trl_completions
 from grposcope.runs.trainers.trainer import Columns, Definitions, Settings, Trainer
 
@@ -131,26 +132,26 @@ def _checkpoint_step(name: str) -> int:
     return int(match[1]) if match else -1
 
 
-def read_folder(folder: LogFile, known: Settings) -> RawLog:
+def read_folder(folder: LogFile, hints: Hints) -> RawLog:
     """An output folder or a checkpoint folder; its groups are those of completions/, if completions were logged."""
     chosen, *others = state_files(folder.path)
-    log = read_state(LogFile(chosen), known)
+    log = read_state(LogFile(chosen), hints)
     if others:
         log.notes.append(
             f"{chosen.relative_to(folder.path)} was read, and {len(others)} of earlier checkpoints were not"
         )
     if completions := trl_completions.files(folder.path):
         components = {match["name"] for key in log.rows.present() if (match := COMPONENT.fullmatch(key))}
-        log.groups, log.rollouts, notes = trl_completions.groups(completions, known, components)
+        log.groups, log.rollouts, notes = trl_completions.groups(completions, hints.settings, components)
         sizes = set(log.groups.sizes.tolist())
-        if "group" not in known and len(sizes) == 1:
+        if "group" not in hints.settings and len(sizes) == 1:
             log.measured = {"group": sizes.pop()}
             notes.insert(0, f"the group size {log.measured['group']} is that of the prompts in completions/")
         log.notes += notes
     return replace(log, source=folder.path, name=folder.path.resolve().name)
 
 
-def read_state(file: LogFile, known: Settings) -> RawLog:
+def read_state(file: LogFile, hints: Hints) -> RawLog:
     """A trainer_state.json: log_history is a list of rows, each the mean over logging_steps steps.
 
     Evaluations are rows of their own with keys eval_…, at the step of a training row; the last row is about the run
@@ -186,16 +187,16 @@ def read_state(file: LogFile, known: Settings) -> RawLog:
     )
 
 
-def read_notebook(file: LogFile, known: Settings) -> RawLog:
+def read_notebook(file: LogFile, hints: Hints) -> RawLog:
     """The table that transformers draws in a notebook, as TRL and Unsloth runs leave it."""
-    return replace(notebook.read(file, known), engine="trl")
+    return replace(notebook.read(file, hints), engine="trl")
 
 
-def read_console(file: LogFile, known: Settings) -> RawLog:
+def read_console(file: LogFile, hints: Hints) -> RawLog:
     """The dicts in a printed text as rows; lines of other kinds are counted and left out."""
     rows: list[tuple[int, dict[str, float | str], int | None]] = []
     cut: list[int] = []
-    others, bar = 0, None
+    left_out, bar = LeftOut(), None
     total = 0
     for line, text, _ in file.lines():
         cleaned = clean(text)
@@ -209,16 +210,15 @@ def read_console(file: LogFile, known: Settings) -> RawLog:
                 rows.append((line, values, bar))
                 if not match["end"]:
                     cut.append(line)
-        others += not here and bool(cleaned.strip())
-    _number_rows(rows, known, file.notes)
+        if not here and cleaned.strip():
+            left_out.add(line, cleaned)
+    _number_rows(rows, hints.settings, file.notes)
     builder = ColumnBuilder()
     for line, values, step in rows:
         builder.row(line, {**values, **({} if step is None or "step" in values else {"step": float(step)})})
     if cut:
         file.notes.append(f"{len(cut)} rows are cut off, the first in line {cut[0]}; what follows in them is missing")
-    if others:
-        file.notes.append(f"{others} lines of other output were left out")
-    return RawLog(file.path, builder, notes=file.notes)
+    return RawLog(file.path, builder, notes=file.notes, left_out=left_out)
 
 
 def _number_rows(rows: list[tuple[int, dict[str, float | str], int | None]], known: Settings, notes: list[str]) -> None:

@@ -22,6 +22,7 @@ from grposcope.errors import UserError
 from grposcope.runs.columns import RawLog, log_of_groups
 from grposcope.runs.formats import parquet
 from grposcope.runs.formats.log_file import LogFile, LogKind
+from grposcope.runs.hints import Hints
 from grposcope.runs.run import Floats, Groups, Rollout, RolloutFiles
 
 if TYPE_CHECKING:
@@ -55,11 +56,11 @@ def recognises(file: LogFile) -> bool:
     return {"prompt", "completion", "advantage"} <= set(parquet.column_names(file.path))
 
 
-def read(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+def read(file: LogFile, hints: Hints) -> RawLog:
     """A folder of completions, or one file of them, without metrics: the metrics are made of the groups."""
     place = file.path
     paths = files(place) if place.is_dir() else [place]
-    all_groups, rollouts, notes = groups(paths, known)
+    all_groups, rollouts, notes = groups(paths, hints.settings)
     if not len(all_groups) and notes:
         raise UserError(notes[0])
     return log_of_groups(place, "trl", all_groups, rollouts, notes)

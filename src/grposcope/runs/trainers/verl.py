@@ -23,11 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.runs.columns import ColumnBuilder, RawLog, log_of_groups
+from grposcope.runs.columns import ColumnBuilder, LeftOut, RawLog, log_of_groups
 from grposcope.runs.formats import jsonl
 from grposcope.runs.formats.console import clean, printed_number
 from grposcope.runs.formats.jsonl import objects
 from grposcope.runs.formats.log_file import LogFile, LogKind, first_few
+from grposcope.runs.hints import Hints
 from grposcope.runs.run import Groups, Rollout, RolloutFiles
 from grposcope.runs.trainers.trainer import Trainer
 
@@ -41,22 +42,23 @@ BARE, CLOSED, OPEN, BROKEN = "a number", "a bracket", "a separator", "no value"
 _NAME = re.compile(r"(\d{1,15})\.jsonl(?:\.gz)?")
 
 
-def read_file_logger(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+def read_file_logger(file: LogFile, hints: Hints) -> RawLog:
     """The rows of the file logger."""
-    return jsonl.read(file, known, unwrap="data")
+    return jsonl.read(file, hints, unwrap="data")
 
 
-def read_console(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+def read_console(file: LogFile, hints: Hints) -> RawLog:
     """The rows in a printed text; lines of other kinds are counted and left out."""
     rows = ColumnBuilder()
     last_keys: Counter[str] = Counter()
     cut_lines: list[int] = []
-    others = lost = 0
+    left_out, lost = LeftOut(), 0
     for line, text, ended in file.lines():
         cleaned = clean(text)
         match = _LINE.search(cleaned) if "step:" in cleaned else None
         if match is None:
-            others += bool(text.strip())
+            if text.strip():
+                left_out.add(line, text)
             continue
         values, keys, end = _printed_values(match["rest"])
         values["step"] = float(match["step"])
@@ -77,9 +79,7 @@ def read_console(file: LogFile, known: Mapping[str, Any]) -> RawLog:
             f"{len(cut_lines)} lines are cut off: {first_few(cut_lines, 8)}; what they would go on with is missing, "
             f"and {lost} last values were left out as they may lack digits"
         )
-    if others:
-        file.notes.append(f"{others} lines of other output were left out")
-    return RawLog(file.path, rows, "verl", notes=file.notes)
+    return RawLog(file.path, rows, "verl", notes=file.notes, left_out=left_out)
 
 
 def _printed_values(rest: str) -> tuple[dict[str, Any], list[str], str]:
@@ -108,7 +108,7 @@ def rollout_files(folder: Path) -> dict[int, Path]:
     return ordered if ordered and _of_rollouts(LogFile(next(iter(ordered.values())))) else {}
 
 
-def read_rollouts(file: LogFile, known: Mapping[str, Any]) -> RawLog:
+def read_rollouts(file: LogFile, hints: Hints) -> RawLog:
     """A rollout_data_dir, or one file of it, as a log whose metrics are made of the groups of rollouts."""
     place = file.path
     paths = rollout_files(place) if place.is_dir() else {0: place}

@@ -1,0 +1,102 @@
+"""What was understood of a log: which key is which metric, which steps, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.formatting import number, table
+from grposcope.runs.metrics import LOGGED, METRICS
+from grposcope.runs.run import Run, Texts
+
+OWN_NAMES = 40
+"""Most metrics without a known meaning that are listed."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A metric of a run: its key in the log, its number of values, the first and the last of them."""
+
+    metric: str
+    key: str
+    values: int
+    first: float
+    last: float
+
+
+@dataclass(frozen=True)
+class Understood:
+    """What was understood of a log.
+
+    source, engine: as in `runs.run.Meta`. steps: number, first and last. step: key or place that was taken as the step.
+    metrics: with a known meaning. others: kept under their own names. held_out: number of evaluations by metric. rows,
+    left_out, examples: as in `runs.run.Reading`. texts: keys whose values are no numbers, with an example.
+    """
+
+    source: str
+    engine: str
+    steps: tuple[int, float, float]
+    step: str
+    metrics: tuple[Column, ...]
+    others: tuple[Column, ...]
+    held_out: Mapping[str, int]
+    texts: Mapping[str, str]
+    rows: int
+    left_out: int
+    examples: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """The text for a terminal."""
+        count, first, last = self.steps
+        place = f", counted by {self.step}" if self.step else ""
+        span = f", {first:g} to {last:g}{place}" if count else ""
+        out = [f"{self.source} · {self.engine} · {count:,} step{'s' * (count != 1)}{span}", ""]
+        cells = [("metric", "key in the log", "values", "first", "last")]
+        for column in (*self.metrics, *self.others[:OWN_NAMES]):
+            metric = column.metric if column in self.metrics else "(its own name)"
+            cells.append((metric, column.key, str(column.values), number(column.first), number(column.last)))
+        out.append(table(cells, indent="  "))
+        if len(self.others) > OWN_NAMES:
+            out.append(f"  and {len(self.others) - OWN_NAMES} more under their own names")
+        if not any(column.metric == "reward" for column in self.metrics):
+            out.append("No key is taken as the reward.")
+        if self.held_out:
+            out.append("evaluations: " + ", ".join(f"{name} ({n})" for name, n in self.held_out.items()))
+        if self.texts:
+            out.append("no numbers: " + ", ".join(f"{key} ({example!r})" for key, example in self.texts.items()))
+        if self.left_out:
+            out.append(f"{self.rows:,} rows used, {self.left_out:,} lines left out, such as")
+            out += [f"  {example}" for example in self.examples]
+        return [*out, *(f"note: {note}" for note in self.notes)]
+
+
+def understood(run: Run) -> Understood:
+    """What was understood of the log of a run."""
+    step = run.table["step"]
+    columns = [_column(run, name) for name in run.table if name != "step"]
+    known = {name for name in run.table if name in METRICS or name in LOGGED or name.startswith("component")}
+    reading = run.reading
+    return Understood(
+        source=str(run.meta.source),
+        engine=run.meta.engine,
+        steps=(len(step), float(step.min()), float(step.max())) if len(step) else (0, 0.0, 0.0),
+        step=reading.step if reading is not None else "",
+        metrics=tuple(column for column in columns if column.metric in known),
+        others=tuple(column for column in columns if column.metric not in known),
+        held_out={name: run.evaluations.metric.count(name) for name in run.evaluations.metrics},
+        texts={key: text.examples[0] for key, text in run.unknown.items() if isinstance(text, Texts)},
+        rows=reading.rows if reading is not None else len(step),
+        left_out=reading.left_out if reading is not None else 0,
+        examples=reading.examples if reading is not None else (),
+        notes=run.meta.notes,
+    )
+
+
+def _column(run: Run, name: str) -> Column:
+    values = run.table[name]
+    there = values[~np.isnan(values)]
+    first, last = (float(there[0]), float(there[-1])) if len(there) else (float("nan"), float("nan"))
+    return Column(name, run.keys.get(name, name), len(there), first, last)

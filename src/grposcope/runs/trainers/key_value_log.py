@@ -1,0 +1,226 @@
+"""Console output of any trainer: lines of numbers with names, of which those with the reward are the rows.
+
+The reward is the name whose words mean it (`generic.usual_metric`), if there is just one; the step is what
+`formats.step_counter` finds. Otherwise the user is asked (`UndecidedError`), and nothing is guessed. Lines that begin
+with eval, val or test are evaluations. Lines of other kinds that have the step add their numbers to its row. All else
+is left out and counted.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from grposcope.errors import UserError
+from grposcope.formatting import listed, visible
+from grposcope.runs.columns import LABELS, ColumnBuilder, LeftOut, RawLog
+from grposcope.runs.formats import step_counter
+from grposcope.runs.formats.key_values import Named, parse
+from grposcope.runs.formats.log_file import LogFile, LogKind
+from grposcope.runs.formats.step_counter import Counter
+from grposcope.runs.hints import Hints, UndecidedError
+from grposcope.runs.trainers.generic import usual_metric
+
+EVALUATION = frozenset(("eval", "evaluation", "evaluate", "evaluating", "val", "valid", "validation", "test", "dev"))
+"""Words that mark a line, or begin a name, of an evaluation."""
+
+SIGNAL = re.compile(r"reward|score|return|accuracy|acc\b|pass@|success", re.I)
+"""Names that may be of a reward."""
+
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line with named numbers: where it stands, how it begins, and whether it is of an evaluation."""
+
+    line: int
+    text: str
+    numbers: tuple[Named, ...]
+    labels: Mapping[str, str]
+    held_out: bool
+
+
+def recognises(file: LogFile) -> bool:
+    """Whether the beginning of the file shows that it is such a log (`shown`)."""
+    if file.shape == "json document" and file.first_row is None and shown(file.head):
+        try:
+            return file.document is None  # it is a document after all
+        except UserError:
+            return True
+    return file.shape == "text" and shown(file.head)
+
+
+def shown(part: bytes) -> bool:
+    """Whether a part of a text has two lines of one kind with two named numbers or more, one of them maybe a reward."""
+    seen: set[tuple[str, ...]] = set()
+    for text in part.decode("utf-8", "replace").replace("\r", "\n").split("\n"):
+        names = parse(text).names
+        if sum(not name.startswith("#") for name in names) >= 2 and any(map(SIGNAL.search, names)):
+            if names in seen:
+                return True
+            seen.add(names)
+    return False
+
+
+def read(file: LogFile, hints: Hints) -> RawLog:
+    """The rows of the log; UndecidedError where the reward or the step would have to be guessed."""
+    left_out = LeftOut()
+    rows = _without_commas(_rows(file, left_out), file)
+    reward = _reward(file, rows, hints)
+    trained = [row for row in rows if not row.held_out and step_counter.named(row.numbers, reward)]
+    if not trained:
+        raise UserError(f"{file.path}: no line of training has {visible(reward, 60)}; give the log of the training")
+    counter = _counter(file, trained, hints)
+    if counter is None:
+        file.notes.append("no number counts steps, so rows are numbered from 1")
+    builder = ColumnBuilder()
+    training = {id(row) for row in trained}
+    heads = {step_counter.head(row.numbers, counter) for row in trained}
+    last, count, of_before = math.nan, 0, 0
+    for row in rows:
+        is_row = id(row) in training
+        count += is_row
+        if counter is None:
+            step = float(count) if is_row else math.nan
+        else:
+            step = counter.step(row.numbers) if step_counter.head(row.numbers, counter) in heads else math.nan
+        if row.held_out and math.isnan(step) and not math.isnan(last):
+            step, of_before = last, of_before + 1
+        values = _values(row, counter, hints)
+        if math.isnan(step) or not values:
+            left_out.add(row.line, row.text)
+            continue
+        last = step if is_row else last
+        builder.row(row.line, {**values, **row.labels, "step": step})
+    if of_before:
+        file.notes.append(f"{of_before} evaluations have no step; they are taken to be of the row before them")
+    step_key = "" if counter is None else counter.shown
+    return RawLog(file.path, builder, notes=file.notes, left_out=left_out, step_key=step_key)
+
+
+def _rows(file: LogFile, left_out: LeftOut) -> list[Row]:
+    """The lines with a named number; the last number of a line that is cut off is left out, as digits may follow."""
+    rows = []
+    for line, text, ended in file.lines():
+        parsed = parse(text)
+        numbers = parsed.numbers
+        if not ended and numbers and text[-1:].isdigit():
+            numbers = numbers[:-1]
+            file.notes.append(f"line {line} is unfinished; its last number was left out, as digits may be missing")
+        names = [one.name for one in numbers if not one.name.startswith("#")]
+        if names:
+            labels = {key: value for key, value in parsed.texts.items() if key in LABELS}
+            held_out = bool(parsed.tags & EVALUATION) or all(map(_is_held_out, names))
+            rows.append(Row(line, text[:200], numbers, labels, held_out))
+        elif text.strip():
+            left_out.add(line, text)
+    return rows
+
+
+def _reward(file: LogFile, rows: Sequence[Row], hints: Hints) -> str:
+    """Name or place of the reward in a line; UndecidedError if none or several names may be it."""
+    given = hints.columns.get("reward")
+    if given is not None:
+        if not any(step_counter.named(row.numbers, given) for row in rows):
+            raise UserError(f"{file.path}: no line has a number {visible(given, 60)!r}; its names are {_names(rows)}")
+        return given
+    names = list(dict.fromkeys(
+        one.name for row in rows if not row.held_out for one in row.numbers if not _is_held_out(one.name)
+    ))  # fmt: skip
+    meant = [name for name in names if usual_metric(name) == "reward"]
+    exact = [name for name in meant if name.lower() == "reward"]
+    if len(meant) == 1 or len(exact) == 1:
+        return (exact or meant)[0]
+    maybe = meant or [name for name in names if SIGNAL.search(name)]
+    if maybe:
+        some = listed([visible(name, 40) for name in maybe[:8]])
+        raise UndecidedError(f"{file.path}: which number is the reward cannot be told; it may be {some}", "columns")
+    raise UserError(
+        f"{file.path}: no reward in it, so it is no log of reinforcement learning (perhaps of supervised training); "
+        f"its lines have {_names(rows)}; give the log of a GRPO run"
+    )
+
+
+def _names(rows: Sequence[Row]) -> str:
+    counts: dict[str, int] = {}
+    for row in rows:
+        for one in row.numbers:
+            counts[one.name] = counts.get(one.name, 0) + 1
+    usual = sorted(counts, key=lambda name: -counts[name])[:12]
+    return listed([visible(name, 40) for name in usual if not name.startswith("#")]) or "none"
+
+
+def _counter(file: LogFile, trained: Sequence[Row], hints: Hints) -> Counter | None:
+    given = hints.columns.get("step")
+    if given is None:
+        try:
+            return step_counter.decide([row.numbers for row in trained])
+        except UndecidedError as error:
+            raise UndecidedError(f"{file.path}: {error}", error.field) from None
+    if not any(step_counter.named(row.numbers, given) for row in trained):
+        names = _names(trained)
+        raise UserError(f"{file.path}: no line with the reward has a number {visible(given, 60)!r}; it has {names}")
+    return Counter((given,))
+
+
+def _values(row: Row, counter: Counter | None, hints: Hints) -> dict[str, float]:
+    """The named numbers of a row but for its step, and those whose place the user named; evaluations as eval_…"""
+    counted = () if counter is None else counter.keys
+    values = {}
+    for one in row.numbers:
+        if one.name.startswith("#") or one.name in counted or one.comma:
+            continue
+        words = one.name.split(" ", 1)
+        name = f"eval_{words[1]}" if words[0].lower() in EVALUATION and len(words) > 1 else one.name
+        name = f"eval_{name}" if row.held_out and not _is_held_out(name) else name
+        whole = one.total is None or "epoch" in name.lower()
+        values[name] = one.value if whole else one.value / (one.total or math.nan)
+    if not row.held_out:
+        for key in hints.columns.values():
+            found = step_counter.named(row.numbers, key)
+            if key not in values and found is not None:
+                values[key] = found.value
+    return values
+
+
+def _is_held_out(name: str) -> bool:
+    return re.split(r"[\s_/.-]", name.lower(), maxsplit=1)[0] in EVALUATION
+
+
+def _without_commas(rows: list[Row], file: LogFile) -> list[Row]:
+    """Rows whose numbers with commas are read where all of a name are plainly of thousands, and noted where not."""
+    texts: dict[str, list[str]] = {}
+    for row in rows:
+        for one in row.numbers:
+            if one.comma:
+                texts.setdefault(one.name, []).append(one.comma)
+    if not texts:
+        return rows
+    others: dict[str, list[float]] = {name: [] for name in texts}
+    for row in rows:
+        for one in row.numbers:
+            if one.name in others and not one.comma:
+                others[one.name].append(one.value)
+    plain = {
+        name for name, all_of in texts.items()  # a count that has grown from 999 to 1,000
+        if others[name] and all(value % 1 == 0 and abs(value) < 1000 for value in others[name])
+        and all(map(_THOUSANDS.fullmatch, all_of))
+    }  # fmt: skip
+    for name in texts.keys() - plain:
+        file.notes.append(
+            f"{visible(name, 40)} is left out where it has a comma ({texts[name][0]}), which may be decimal or of "
+            "thousands; write a point"
+        )
+    return [
+        Row(row.line, row.text, tuple(
+            Named(one.name, float(one.comma.replace(",", "")), one.total) if one.name in plain and one.comma else one
+            for one in row.numbers
+        ), row.labels, row.held_out)
+        for row in rows
+    ]  # fmt: skip
+
+
+KIND = LogKind(read, file=recognises, generic=True)
