@@ -498,6 +498,23 @@ def test_bulk_and_single_rows_agree(tmp_path: Path) -> None:
         np.testing.assert_array_equal(column, single.table[key], err_msg=key)
 
 
+def test_a_first_line_wider_than_the_head_of_the_file(tmp_path: Path) -> None:
+    rows = [{"step": s, "reward": 0.1 * s, "prompts": "x" * 100_000} for s in (1, 2, 3)]
+    assert read(lines(tmp_path / "log.jsonl", rows)).table["step"].tolist() == [1, 2, 3]
+    assert read(lines(tmp_path / "one.jsonl", rows[:1])).steps == 1
+
+
+def test_decimal_commas(tmp_path: Path) -> None:
+    table = read(lines(tmp_path / "a.csv", ["step;reward;kl", "1;0,5;0,01", "2;0,75;"])).table
+    assert table["reward"].tolist() == [0.5, 0.75]
+    assert table["kl"][0] == 0.01
+    for rows in ([{"step": 1, "reward": "0,5"}] * 2, ["step,reward", '1,"0,5"', '2,"0,6"']):
+        with pytest.raises(UserError, match="reward is '0,5', a number with a decimal comma; write a point"):
+            read(lines(tmp_path / "b", rows))
+    with pytest.raises(UserError, match=r"reward is '0\.5', a number as a text; write it without quotes"):
+        read(lines(tmp_path / "c", [{"step": s, "reward": "0.5"} for s in (1, 2)]))
+
+
 def test_damage_is_counted_and_named(tmp_path: Path) -> None:
     rows = [json.dumps({"step": s, "reward": 0.1 * s}) for s in range(1, 10)]
     rows[3] = rows[3][:8]

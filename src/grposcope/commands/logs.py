@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 REMEDY = {
     "columns": "say which with --map, such as --map {example}; --dry-run shows what is understood",
     "average": "--average takes the mean of the rows of a step; of several runs, give one by itself",
-    "run": "give one of them as {place}#1, {place}#2, …",
+    "run": "give one of them, such as {place}#2",
 }
 """What to do about a log that leaves a question, by the field of `Hints` that answers it."""
 

@@ -58,7 +58,7 @@ class Understood:
         for column in (*self.metrics, *self.others[:OWN_NAMES]):
             metric = column.metric if column in self.metrics else "(its own name)"
             cells.append((metric, column.key, str(column.values), number(column.first), number(column.last)))
-        out.append(table(cells, indent="  "))
+        out += table(cells, indent="  ").split("\n")
         if len(self.others) > OWN_NAMES:
             out.append(f"  and {len(self.others) - OWN_NAMES} more under their own names")
         if not any(column.metric == "reward" for column in self.metrics):
@@ -76,16 +76,16 @@ class Understood:
 def understood(run: Run) -> Understood:
     """What was understood of the log of a run."""
     step = run.table["step"]
-    columns = [_column(run, name) for name in run.table if name != "step"]
-    known = {name for name in run.table if name in METRICS or name in LOGGED or name.startswith("component")}
+    known = [name for name in (*METRICS, *LOGGED) if name in run.table and name != "step"]
+    known += [name for name in run.table if name.startswith("component")]
     reading = run.reading
     return Understood(
         source=str(run.meta.source),
         engine=run.meta.engine,
         steps=(len(step), float(step.min()), float(step.max())) if len(step) else (0, 0.0, 0.0),
         step=reading.step if reading is not None else "",
-        metrics=tuple(column for column in columns if column.metric in known),
-        others=tuple(column for column in columns if column.metric not in known),
+        metrics=tuple(_column(run, name) for name in known),
+        others=tuple(_column(run, name) for name in run.table if name not in {*known, "step"}),
         held_out={name: run.evaluations.metric.count(name) for name in run.evaluations.metrics},
         texts={key: text.examples[0] for key, text in run.unknown.items() if isinstance(text, Texts)},
         rows=reading.rows if reading is not None else len(step),

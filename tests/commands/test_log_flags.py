@@ -1,0 +1,72 @@
+"""The flags that say how a log is read, in every command that reads one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from grposcope import cli
+
+REWARD = np.random.default_rng(0).normal(0.5, 0.05, 40).round(4).tolist()
+COMMANDS = (("diagnose",), ("fit",), ("watch", "--once"), ("compare",), ("report",), ("stability", "--run"))
+
+
+def own_log(path: Path, runs: int = 1) -> Path:
+    rows = [f"epoch {s // 10} at {s} my_score={r} other_reward=0.5" for s, r in enumerate(REWARD, 1)]
+    path.write_text("\n".join(rows * runs) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+def test_a_dry_run_shows_what_is_understood(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    path = str(own_log(tmp_path / "out.log"))
+    assert cli.main([*command, path, "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "it may be my_score and other_reward; say which with --map, such as --map reward=NAME" in said
+    assert cli.main([*command, path, "--map", "reward=my_score,step=2", "--dry-run"]) == 0
+    text = capsys.readouterr().out.splitlines()
+    (found,) = json.loads(text[-1])["understood"]
+    assert found["steps"] == [40, 1, 40]
+    assert found["metrics"][0] | {"values": 0} == {
+        "metric": "reward", "key": "my_score", "values": 0, "first": REWARD[0], "last": REWARD[-1],
+    }  # fmt: skip
+    assert f"{path} · generic · 40 steps, 1 to 40" in text[0]
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_one_of_several_runs_is_named_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = own_log(tmp_path / "out.log", runs=2)
+    flags = ["--map", "reward=my_score", "--map", "step=2"]
+    assert cli.main(["diagnose", str(path), *flags]) == 2
+    said = capsys.readouterr().err
+    assert "2 runs in it: 1: steps 1 to 40, from line 1; 2: steps 1 to 40, from line 41" in said
+    assert f"give one of them, such as {path}#2" in said
+    assert cli.main(["diagnose", f"{path}#2", *flags]) == 0
+    assert "of 2 runs in this log, this is 2: steps 1 to 40, from line 41" in capsys.readouterr().out
+    assert cli.main(["watch", "--once", str(path), *flags]) == 0, "it follows the one that is being written"
+
+
+def test_rows_of_a_step_are_averaged_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"step": 1 + k // 3, "reward": value + 0.2 * (k % 3)} for k, value in enumerate(REWARD)]
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert cli.main(["diagnose", str(path)]) == 2
+    assert "--average takes the mean of the rows of a step" in capsys.readouterr().err
+    assert cli.main(["diagnose", str(path), "--average"]) == 0
+    assert "the rows of a step were averaged, 40 rows to 14 steps: as asked" in capsys.readouterr().out
+
+
+def test_what_is_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(own_log(tmp_path / "out.log"))
+    for flag, words in (
+        ("reward", "is not METRIC=KEY"),
+        ("rewrd=x", "'rewrd' is no metric"),
+        ("reward=x", "number 'x'"),
+    ):
+        assert cli.main(["diagnose", path, "--map", flag, "--map", "step=2"]) == 2
+        assert words in capsys.readouterr().err
