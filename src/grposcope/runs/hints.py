@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grposcope.errors import UserError
+from grposcope.formatting import visible
+from grposcope.runs.metrics import LOGGED, METRICS
 
 LAST = -1
 """As `Hints.run`: the run that was begun last."""
@@ -25,6 +27,13 @@ class Hints:
     columns: Mapping[str, str] = field(default_factory=dict)
     average: bool = False
     run: int | None = None
+
+    def __post_init__(self) -> None:
+        """UserError for a metric of `columns` that is none."""
+        for name in self.columns:
+            if name not in METRICS and name not in LOGGED and not name.startswith("component/"):
+                some = ", ".join(metric for metric in METRICS if "/" not in metric)
+                raise UserError(f"{visible(name, 60)!r} is no metric; it may be {some} or component/NAME")
 
 
 class UndecidedError(UserError):

@@ -17,7 +17,7 @@ import numpy as np
 
 from grposcope.errors import UserError
 from grposcope.formatting import visible
-from grposcope.runs import metrics, same_step, several
+from grposcope.runs import same_step, several
 from grposcope.runs.columns import RawLog
 from grposcope.runs.hints import Hints
 from grposcope.runs.run import Bools, Evaluations, Floats, Ints, Meta, Reading, Run, Segment, no_groups
@@ -139,13 +139,9 @@ def _unprefixed(columns: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str
 
 
 def _given(columns: Mapping[str, Floats], hints: Hints, log: RawLog) -> dict[str, str]:
-    """Metric -> column, as the user says; UserError for what is no metric and for a key that is not in the log."""
+    """Metric -> column, as the user says; UserError for a key that is not in the log."""
     given: dict[str, str] = {}
     for metric, key in hints.columns.items():
-        known = metric in metrics.METRICS or metric in metrics.LOGGED or metric.startswith("component/")
-        if not known:
-            some = ", ".join(name for name in metrics.METRICS if "/" not in name)
-            raise UserError(f"{visible(metric, 60)!r} is no metric; it may be {some} or component/NAME")
         same = [name for name in columns if name == key] or [name for name in columns if name.lower() == key.lower()]
         if len(same) != 1:
             some = ", ".join([visible(name, 60) for name in columns][:12])

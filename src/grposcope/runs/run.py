@@ -175,7 +175,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a log was understood: `grposcope … --dry-run` shows it.
+    """How a log was understood, which a dry run shows.
 
     step: what was taken as the step, where that is no key of its own. rows: how many were used, evaluations too.
     left_out: lines of a text that are no rows, and examples of the first.
