@@ -2,6 +2,7 @@
 
     python benchmarks/swings.py size [--repeats 1000]     noise of both kinds, no swings
     python benchmarks/swings.py power [--repeats 60]      waves of three shapes, each period drawn anew
+    python benchmarks/swings.py few [--repeats 60]        sinusoids of 3 to 10 periods that keep or lose amplitude
 
 Noise is AR(1), or half AR(1) and half white. Swings have variance 1, a mean period of 8 to 20 rows, and each period is
 drawn with a log-normal spread; noise has the standard deviation NOISE. Swings count as found if p < LEVEL, about what
@@ -89,13 +90,41 @@ def power(repeats: int) -> dict[str, list[float]]:
     return shares
 
 
+def few(repeats: int, seed: int) -> dict[str, list[float]]:
+    """Print and return the shares of swings of few periods that are found, in white noise.
+
+    The amplitude is that at the start over the standard deviation of the noise; it ends at `kept` of it.
+    """
+    print("| rows | periods | amplitude kept | amplitude 1 | 1.5 | 2 | 4 |\n|---|---|---|---|---|---|---|")
+    shares = {}
+    for n in (60, 100, 200):
+        for periods in (3, 5, 7, 10):
+            for kept in (1.0, 0.5, 0.2):
+                rng = np.random.default_rng([seed, n, periods, int(100 * kept)])
+                u = np.arange(n) / n
+                cells = []
+                for amplitude in (1.0, 1.5, 2.0, 4.0):
+                    found = 0
+                    for _ in range(repeats):
+                        swing = kept**u * np.sin(2 * np.pi * (periods * u + rng.random()))
+                        found += p_values(amplitude * swing + rng.normal(size=n))[2] < LEVEL
+                    cells.append(found / repeats)
+                shares[f"{n}, {periods}, {kept:g}"] = cells
+                print(f"| {n} | {periods} | {kept:g} | {' | '.join(f'{100 * c:.0f}' for c in cells)} |", flush=True)
+    return shares
+
+
 def main() -> None:
     """Simulate, and print the table."""
     parser = argparse.ArgumentParser(description="Size and power of the rule `oscillation`.")
-    parser.add_argument("what", choices=("size", "power"), help="on noise, or on swings")
+    parser.add_argument("what", choices=("size", "power", "few"), help="on noise, on swings, on few of them")
     parser.add_argument("--repeats", type=int, default=100, help="runs per cell (default: 100)")
+    parser.add_argument("--seed", type=int, default=0, help="of the noise of `few` (default: 0)")
     given = parser.parse_args()
-    print(json.dumps((size if given.what == "size" else power)(given.repeats)))
+    if given.what == "few":
+        print(json.dumps(few(given.repeats, given.seed)))
+    else:
+        print(json.dumps((size if given.what == "size" else power)(given.repeats)))
 
 
 if __name__ == "__main__":

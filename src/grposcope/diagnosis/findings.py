@@ -9,6 +9,7 @@ from typing import Literal
 
 from grposcope.diagnosis.quantities import Quantities
 from grposcope.timeseries.change import EARLY, LATE
+from grposcope.timeseries.noise import harmonic_mean
 
 Status = Literal["ok", "flagged", "cannot tell"]
 
@@ -71,6 +72,11 @@ def least_of(tests: Sequence[RuleResult]) -> RuleResult:
     least = min(tests, key=lambda test: test.p)
     p = min(1.0, least.p * len(tests))
     return replace(least, p=p, onset=least.onset if p < 0.5 else None)
+
+
+def any_of(tests: Sequence[RuleResult]) -> RuleResult:
+    """The test with the least p-value, with the harmonic mean of all: for tests that mostly see the same thing."""
+    return replace(min(tests, key=lambda test: test.p), p=harmonic_mean([test.p for test in tests]))
 
 
 def moved(change: float) -> str:

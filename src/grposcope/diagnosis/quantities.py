@@ -8,11 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
+from grposcope.diagnosis import sampling_noise
 from grposcope.runs import metrics
 from grposcope.runs.run import Run
 from grposcope.timeseries import change
 from grposcope.timeseries import level as levels
 from grposcope.timeseries.change import EARLY, MeanCurve
+from grposcope.timeseries.change_points import LevelShift
+from grposcope.timeseries.mean_curve import SamplingVariance
 from grposcope.timeseries.noise import Array, Contrast
 from grposcope.ustat import dead_groups
 
@@ -39,11 +42,15 @@ class NotLoggedError(Exception):
 
 @dataclass(frozen=True)
 class MetricSeries:
-    """Finite values (n,) of one metric and their steps (n,); name: the column's name, as in `runs.metrics`."""
+    """Finite values (n,) of one metric and their steps (n,); name: the column's name, as in `runs.metrics`.
+
+    sampling: the variance that each value has because its rollouts are drawn anew, where it is known.
+    """
 
     name: str
     steps: Array
     values: Array
+    sampling: SamplingVariance | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -51,7 +58,17 @@ class MetricSeries:
     @cached_property
     def curve(self) -> MeanCurve:
         """The mean curve with its uncertainty."""
-        return change.fit(self.values)
+        return change.fit(self.values, self.sampling)
+
+    @cached_property
+    def line(self) -> MeanCurve | None:
+        """The mean curve without bends, where none are evident."""
+        return change.fit_line(self.values, self.sampling)
+
+    @cached_property
+    def shift(self) -> LevelShift | None:
+        """The likeliest shift from one level to another; None for a constant series."""
+        return change.sudden(self.values)
 
     @cached_property
     def logs(self) -> MetricSeries | None:
@@ -102,7 +119,8 @@ class Quantities:
             finite = np.zeros(0, bool) if values is None else np.isfinite(values)
             self._columns[name] = None
             if values is not None and finite.any():
-                self._columns[name] = MetricSeries(name, self.run.table["step"][finite], values[finite])
+                known = sampling_noise.of_reward(self.run).variance if name == "reward" else None
+                self._columns[name] = MetricSeries(name, self.run.table["step"][finite], values[finite], known)
         return self._columns[name]
 
     def get(self, quantity: str, least: int = LEAST) -> MetricSeries | None:
@@ -136,13 +154,7 @@ class Quantities:
     @cached_property
     def group_size(self) -> int | None:
         """Rollouts per group, from the groups or the settings; None if neither says."""
-        if len(self.run.groups):
-            return int(np.median(self.run.groups.sizes))
-        size = self.run.setting("group")
-        try:
-            return None if size is None else int(size)
-        except (TypeError, ValueError):
-            return None
+        return sampling_noise.group_size(self.run)
 
     @cached_property
     def dead_fraction(self) -> MetricSeries | None:
@@ -168,10 +180,7 @@ class Quantities:
     @cached_property
     def binary_rewards(self) -> bool:
         """Whether rewards are 0 or 1: every batch's least and largest are, or the setting rewards=binary says so."""
-        ends = [self.run.table.get(name) for name in ("reward_min", "reward_max")]
-        seen = [end[np.isfinite(end)] for end in ends if end is not None]
-        proved = len(seen) == 2 and all(len(end) and np.isin(end, (0.0, 1.0)).all() for end in seen)
-        return proved or self.run.setting("rewards") == "binary"
+        return sampling_noise.binary(self.run)
 
     def _dead_at_least(self) -> MetricSeries | None:
         """Lower bound: 1 where a whole batch had one reward; for 0/1 rewards also the larger of two bounds.

@@ -10,7 +10,8 @@ problems, as in `grposcope train`, their errors mostly go the same way and this 
 beyond chance is, and one called within chance may still be real.
 
 The training reward is compared between the first 15 % and the last 20 % of the steps, with the standard error of a
-mean curve under autocorrelated noise (`timeseries.change`), at 5 % on each side.
+mean curve under autocorrelated noise (`timeseries.change`), at 5 % on each side. Where such noise may explain the
+change, but noise that rows do not share cannot (p < WHITE), it is said that it cannot be told from slow wandering.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from grposcope.diagnosis.quantities import LEAST, Quantities
+from grposcope.diagnosis.quantities import LEAST, MetricSeries, Quantities
 from grposcope.facts.intervals import ENOUGH, Z, interval, shown_interval, trusted
 from grposcope.formatting import number, percent
 from grposcope.records import Estimate
@@ -31,9 +32,17 @@ from grposcope.runs.run import Evaluations, Run
 from grposcope.timeseries import change as trend
 from grposcope.timeseries import level
 from grposcope.timeseries.change import EARLY, LATE
+from grposcope.timeseries.mean_curve import SamplingVariance
+from grposcope.timeseries.noise import harmonic_mean
 
 SIGNIFICANT = 0.05
 """One-sided p-value below which the training reward rose or fell."""
+
+WHITE = 0.01
+"""p-value below which a change is more than noise that rows do not share."""
+
+WANDERS = "it cannot be told from slow wandering"
+"""Why the verdict is unknown where only wandering can explain a change."""
 
 Direction = Literal["up", "down", "none", "unknown"]
 """Up or down beyond chance; none where a change could have been seen and was not; unknown where it cannot be told."""
@@ -81,23 +90,33 @@ class Learning:
 
 def of_run(run: Run) -> Learning:
     """Whether a recorded run learned."""
-    return of_curves(evaluations(run), _rewards(run), _steps(run))
+    reward = _rewards(run)
+    return of_curves(evaluations(run), reward.values, _steps(run), reward.sampling)
 
 
 def training_reward(run: Run) -> Learning:
     """Whether the training reward of a recorded run changed, whatever its held-out evaluations say."""
-    return of_reward(_rewards(run), _steps(run))
+    reward = _rewards(run)
+    return of_reward(reward.values, _steps(run), reward.sampling)
 
 
-def of_curves(evaluated: Sequence[tuple[int, Estimate]], reward: ArrayLike, steps: int) -> Learning:
-    """Whether a run of `steps` steps learned, from its held-out evaluations, or else from its rewards (n,)."""
+def of_curves(
+    evaluated: Sequence[tuple[int, Estimate]], reward: ArrayLike, steps: int, sampling: SamplingVariance | None = None
+) -> Learning:
+    """Whether a run of `steps` steps learned, from its held-out evaluations, or else from its rewards (n,).
+
+    sampling: as in `of_reward`.
+    """
     if len(evaluated) > 1:
         return _of_evaluations(tuple(evaluated), steps)
-    return replace(of_reward(reward, steps), evaluations=tuple(evaluated))
+    return replace(of_reward(reward, steps, sampling), evaluations=tuple(evaluated))
 
 
-def of_reward(reward: ArrayLike, steps: int) -> Learning:
-    """Whether the training reward changed over a run of `steps` steps; rewards (n,) in order, NaN where absent."""
+def of_reward(reward: ArrayLike, steps: int, sampling: SamplingVariance | None = None) -> Learning:
+    """Whether the training reward changed over a run of `steps` steps; rewards (n,) in order, NaN where absent.
+
+    sampling: the variance that each reward has because its rollouts are drawn anew, where it is known.
+    """
     values = np.asarray(reward, np.float64)
     values = values[np.isfinite(values)]
     n = len(values)
@@ -112,12 +131,17 @@ def of_reward(reward: ArrayLike, steps: int) -> Learning:
         early, late, difference = (Estimate(v, math.nan, n, flag) for v in (first, last, last - first))
         verdict: Direction = "unknown"
     else:
-        curve = trend.fit(values)
-        rise = curve.change(EARLY, LATE)
-        early, late, difference = (Estimate(t.value, t.se, n) for t in (curve.level(EARLY), curve.level(LATE), rise))
-        verdict = "up" if rise.p_up < SIGNIFICANT else "down" if rise.p_down < SIGNIFICANT else "none"
+        curve = trend.fit(values, sampling)
+        verdict = _direction(curve, trend.fit_line(values, sampling))
+        flag = WANDERS if verdict == "unknown" else ""
+        changed = curve.change(EARLY, LATE)
+        early, late = (Estimate(t.value, t.se, n) for t in (curve.level(EARLY), curve.level(LATE)))
+        difference = Estimate(changed.value, changed.se, n, flag)
     ends = f"from {number(early.value)} to {number(late.value)}"
     clause = f"training reward {VERBS[verdict]} {ends} {_over(steps)}, {_chance(verdict, difference, 'noise')}"
+    if difference.flag == WANDERS:
+        more = "a longer run" if sampling is not None else "a longer run, or the number of rollouts per step,"
+        clause = f"training reward went {ends} {_over(steps)}, but {WANDERS} ({more} would decide)"
     sentence = f"{_capital(clause)}; without a second held-out evaluation, whether it learned cannot be told."
     return Learning("training reward", (), early, late, difference, verdict, clause, sentence)
 
@@ -175,6 +199,18 @@ def _of_evaluations(evaluated: tuple[tuple[int, Estimate], ...], steps: int) -> 
     return replace(learning, details=(text, highest))
 
 
+def _direction(curve: trend.MeanCurve, line: trend.MeanCurve | None) -> Direction:
+    """Up or down where curve or line say so; unknown where wandering may explain a change and white noise may not."""
+    fits = [curve] if line is None else [curve, line]
+    changes = [fit.change(EARLY, LATE) for fit in fits]
+    if harmonic_mean([test.p_up for test in changes]) < SIGNIFICANT:
+        return "up"
+    if harmonic_mean([test.p_down for test in changes]) < SIGNIFICANT:
+        return "down"
+    white = [fit.if_white.change(EARLY, LATE) for fit in fits]
+    return "unknown" if min(min(test.p_up, test.p_down) for test in white) < WHITE else "none"
+
+
 def _chance(verdict: Direction, difference: Estimate, chance: str) -> str:
     """Whether chance explains the change, as the end of a clause."""
     if verdict == "unknown":
@@ -182,11 +218,11 @@ def _chance(verdict: Direction, difference: Estimate, chance: str) -> str:
     return f"{'no more' if verdict == 'none' else 'more'} than {chance} explains"
 
 
-def _rewards(run: Run) -> ArrayLike:
-    """Training rewards of a run that are comparable with each other, if there are enough of them, else all (n,)."""
+def _rewards(run: Run) -> MetricSeries:
+    """Training rewards of a run that are comparable with each other, if there are enough of them, else all."""
     quantities = Quantities(run)
     reward = quantities.get("reward") or quantities.get("reward", least=1)
-    return [] if reward is None else reward.values
+    return MetricSeries("reward", np.empty(0), np.empty(0)) if reward is None else reward
 
 
 def _steps(run: Run) -> int:

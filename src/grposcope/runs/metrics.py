@@ -129,6 +129,9 @@ _LOGGED = (
     Metric("reward_std_unclear", "Reward spread (within groups or of the batch)", "",
            "TRL's reward_std where the log does not show its version: within a group, mean over groups, up to "
            "TRL 0.26, of the whole batch from 0.27; ddof 1 in both"),
+    Metric("rollouts", "Rollouts", "rollouts", "rollouts drawn for the batch"),
+    Metric("tokens_batch", "Tokens of the batch", "tokens", "prompt and completion tokens of the batch"),
+    Metric("prompt_length", "Prompt length", "tokens", "mean number of tokens of a prompt"),
     Metric("reward_after_kl", "Reward after the KL penalty", "",
            "mean reward with the KL penalty subtracted: what the advantages are made of; not the task reward", "up"),
     Metric("reward_max", "Largest reward", "", "largest reward of the batch, before a KL penalty"),

@@ -35,9 +35,10 @@ class ShiftCandidates:
 
 @dataclass(frozen=True)
 class LevelShift:
-    """The likeliest shift and its p-value times the number of candidates; posterior (C,) over all of them."""
+    """The likeliest shift, its p-value times the number of candidates, its size; posterior (C,) over all of them."""
 
     p: float
+    size: float
     start: int
     width: int
     posterior: Array
@@ -82,7 +83,7 @@ def scan(shifts: ShiftCandidates, y: Array) -> LevelShift:
     rest = z - b @ design.z.T
     if (total <= 1e-12 * (design.weights * z**2).sum(1)).any():
         flat = np.full(len(shifts.start), 1 / len(shifts.start))
-        return LevelShift(1.0, int(shifts.start[0]), int(shifts.width[0]), flat)
+        return LevelShift(1.0, 0.0, int(shifts.start[0]), int(shifts.width[0]), flat)
     rows = idct(design.weights * rest, axis=1, norm="ortho")
     steps = np.cumsum(rows[:, ::-1], axis=1)[:, ::-1]
     sums = np.concatenate([np.zeros((len(steps), 1)), np.cumsum(steps, axis=1)], axis=1)
@@ -95,6 +96,6 @@ def scan(shifts: ShiftCandidates, y: Array) -> LevelShift:
     best = int(np.argmax(marginal))
     noise = posterior(evidence[:, best])
     p = float(noise @ fdtrc(1, df, explained[:, best] / (left[:, best] / df)))
-    return LevelShift(
-        min(1.0, p * len(shifts.start)), int(shifts.start[best]), int(shifts.width[best]), posterior(marginal)
-    )
+    size = float(noise @ (gains[:, best] / shifts.squares[:, best]))
+    where = int(shifts.start[best]), int(shifts.width[best])
+    return LevelShift(min(1.0, p * len(shifts.start)), size, *where, posterior(marginal))

@@ -19,6 +19,7 @@ decided by the sign.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -40,19 +41,24 @@ EXACT = 1e-12
 
 
 @lru_cache(maxsize=16)
-def cosine_variances(n: int, coarse: bool = False) -> tuple[Array, Array]:
-    """Variances (M, n) of the cosine coefficients of the M noises of the grid, and their (φ, s), (M, 2)."""
+def cosine_variances(
+    n: int, coarse: bool = False, phi: tuple[float, ...] = (), shares: tuple[float, ...] = ()
+) -> tuple[Array, Array]:
+    """Variances (M, n) of the cosine coefficients of the M noises of the grid, and their (φ, s), (M, 2); white first.
+
+    phi, shares: the grid, by default PHI and SHARES, or the coarse ones.
+    """
     angle = np.pi * np.arange(n) / n
     sign = np.where(np.arange(n) % 2, -1.0, 1.0)
     rows, names = [np.ones(n)], [(0.0, 0.0)]
-    for phi in COARSE_PHI if coarse else PHI:
-        z = phi * np.exp(1j * angle)
-        last = phi**n * sign  # zⁿ
+    for one in phi or (COARSE_PHI if coarse else PHI):
+        z = one * np.exp(1j * angle)
+        last = one**n * sign  # zⁿ
         wandering = 1 + 2 / n * (n * z / (1 - z) - z * (1 - last) / (1 - z) ** 2).real
         wandering[1:] -= 2 / n * ((z - last) / (1 - z)).imag[1:] / np.sin(angle[1:])
-        for share in COARSE_SHARES if coarse else SHARES:
+        for share in shares or (COARSE_SHARES if coarse else SHARES):
             rows.append(share * wandering + 1 - share)
-            names.append((phi, share))
+            names.append((one, share))
     return np.array(rows), np.array(names)
 
 
@@ -74,13 +80,18 @@ class Contrast:
 class Regression:
     """Regression coefficients of a design under every noise of the grid.
 
-    weight (M,): posterior of the noises; coefficients (M, K), covariance (M, K, K); df: degrees of freedom.
+    weight (M,): posterior of the noises; coefficients (M, K), covariance (M, K, K); df (M,): degrees of freedom.
     """
 
     weight: Array
     coefficients: Array
     covariance: Array
-    df: int
+    df: Array
+
+    def under(self, noise: int) -> Regression:
+        """The regression under one noise alone; 0 is white noise of unknown variance, the first of the grid."""
+        one = slice(noise, noise + 1)
+        return Regression(np.ones(1), self.coefficients[one], self.covariance[one], self.df[one])
 
     def test(self, combination: Array, minus: float = 0.0) -> Contrast:
         """Test `combination` (K,) of the coefficients less a constant, p-values averaged over the noises."""
@@ -90,7 +101,7 @@ class Regression:
         if not errors.any():  # exact: decided by the sign, rounding aside
             value = 0.0 if abs(value) <= EXACT**0.5 * np.abs(self.coefficients).max() else value
             return Contrast(value, 0.0, 0.0 if value > 0 else 1.0, 0.0 if value < 0 else 1.0)
-        spread = self.df / (self.df - 2) if self.df > 2 else np.inf
+        spread = 1 / np.maximum(1 - 2 / self.df, 1e-300)
         se = float(np.sqrt(self.weight @ (errors**2 * spread + (values - value) ** 2)))
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.where(errors > 0, values / errors, np.sign(values) * np.inf)
@@ -141,7 +152,7 @@ class Design:
         else:
             weight = posterior(self.log_likelihood(squares))
         covariance = self.inverse * (squares / self.df)[:, None, None]
-        return Regression(weight, b, covariance, self.df)
+        return Regression(weight, b, covariance, np.full(len(b), float(self.df)))
 
 
 def posterior(log_likelihood: Array) -> Array:
@@ -171,6 +182,15 @@ def residual_variances(columns: Array, residual: Array) -> Array:
     squares = np.maximum(design.solve(dct(residual, norm="ortho"))[1], 1e-300)
     weight = posterior(design.log_likelihood(squares))
     return np.asarray((weight * squares / design.df) @ (1 / design.weights))
+
+
+def harmonic_mean(p: Sequence[float]) -> float:
+    """The harmonic mean of p-values: a p-value of "none of them has anything", whatever their dependence.
+
+    For tests that mostly see the same thing it costs less than the least of them times their number. It holds within a
+    factor of 1.2 at 5 %, and better below (Wilson 2019, doi:10.1073/pnas.1814092116).
+    """
+    return 0.0 if min(p) == 0 else len(p) / sum(1 / one for one in p)
 
 
 def difference_variance(y: Array) -> float:

@@ -110,7 +110,7 @@ def _known_noise(design: Design, y: Array, variance: float) -> Regression:
     likelihood = design.base[:, None] - 0.5 * design.df * np.log(sizes) - 0.5 * squares[:, None] / sizes
     weight = posterior((likelihood - np.log(np.maximum(SCALES, 1))).ravel())
     covariance = (sizes[:, None, None] * design.inverse[:, None]).reshape(-1, *design.inverse.shape[1:])
-    return Regression(weight, np.repeat(b, len(sizes), 0), covariance, NORMAL)
+    return Regression(weight, np.repeat(b, len(sizes), 0), covariance, np.full(len(weight), float(NORMAL)))
 
 
 def _at_least_rounded(design: Design, y: Array) -> Regression:

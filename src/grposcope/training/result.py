@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from grposcope.facts.learning import Learning, of_curves
+from grposcope.facts.learning import Learning, of_run
 from grposcope.records import Estimate
+from grposcope.runs import read
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Totals:
         return max(self.evals, key=lambda e: e[1].value, default=None)
 
     def result(self, folder: Path, interrupted: bool, terminated: bool) -> TrainResult:
-        """The run as it ends now."""
+        """The run as it ends now, whose record is in `folder`."""
         heldout: dict[str, Estimate] = {}
         if self.best is not None:
             heldout = {"first": self.evals[0][1], "best": self.best[1], "last": self.evals[-1][1]}
@@ -83,5 +84,5 @@ class Totals:
             heldout=heldout,
             best_step=self.best[0] if self.best else 0,
             rewards=self.rewards,
-            learning=of_curves(self.evals, self.rewards, len(self.rewards)),
+            learning=of_run(read(folder)),
         )

@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
-from grposcope.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, moved
-from grposcope.diagnosis.quantities import Quantities
+from grposcope.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, any_of, moved
+from grposcope.diagnosis.quantities import MetricSeries, Quantities
+from grposcope.timeseries.noise import Contrast
 
 MIDDLE = (0.4, 0.6)
 """The middle of the run."""
 
+SEEN = 0.01
+"""p-value of a fall in white noise below which a run is not called ok: only a wandering may explain it."""
+
 
 def check(quantities: Quantities) -> RuleResult:
-    """The lesser of two one-sided p-values of a fall, doubled."""
+    """Whether the reward fell: as a curve, as a line, or within a few rows."""
     reward = quantities.require("reward")
-    whole, lately = reward.curve.change(), reward.curve.change(MIDDLE)
-    worse = min((whole, lately), key=lambda test: test.p_down)
-    p = min(1.0, 2 * worse.p_down)
-    since = "the beginning" if worse is whole else "the middle of the run"
-    evidence = (Evidence(f"change of {reward.name} since {since}", worse.value, worse.se, column=reward.name),)
-    because = f"the reward {moved(worse.value)} since {since}"
-    return RuleResult(p, because, evidence, reward.onset() if p < 0.5 else None)
+    curve, line = reward.curve, reward.line
+    falls = [(curve.change(), "the beginning"), (curve.change(MIDDLE), "the middle of the run")]
+    falls += [] if line is None else [(line.change(), "the beginning")]
+    worst = any_of([*(_fall(reward, *fall) for fall in falls), *_drop(reward)])
+    white = min(curve.if_white.change().p_down, curve.if_white.change(MIDDLE).p_down)
+    missing = () if 2 * white >= SEEN else ("longer run",) if reward.sampling is not None else ("rollouts",)
+    onset = reward.onset() if worst.p < 0.5 and worst.onset is None else worst.onset
+    untold = "" if not missing or worst.p < SEEN else ", which cannot be told from slow wandering"
+    return RuleResult(worst.p, worst.because + untold, worst.evidence, onset, missing=missing)
+
+
+def _fall(reward: MetricSeries, test: Contrast, since: str) -> RuleResult:
+    evidence = (Evidence(f"change of {reward.name} since {since}", test.value, test.se, column=reward.name),)
+    return RuleResult(test.p_down, f"the reward {moved(test.value)} since {since}", evidence)
+
+
+def _drop(reward: MetricSeries) -> list[RuleResult]:
+    """A fall from one level to another, where the likeliest shift is one."""
+    shift = reward.shift
+    if shift is None:
+        return []
+    evidence = (Evidence(f"shift of the level of {reward.name}", shift.size, column=reward.name),)
+    because = f"the reward {moved(shift.size)} at once"
+    return [RuleResult(shift.p if shift.size < 0 else 1.0, because, evidence)]
 
 
 RULE = Rule(
     mode="reward decline",
     needs=("reward",),
-    statistic="late − early and late − middle reward, least p-value × 2",
+    statistic="late − early and late − middle reward of a curve with bends, late − early of a line where no bends are "
+    "evident, a drop between two levels; harmonic mean of their p-values",
     threshold="p < α",
     source=OWN_METHOD,
     advice="go back to the checkpoint before the onset and lower the learning rate",

@@ -67,6 +67,7 @@ OPENRLHF = Trainer(
         "grad_norm": ("actor_grad_norm",),
         "clip_fraction": ("ppo_clip_ratio",),
         "lr": ("actor_lr",),
+        "rollouts": ("rollout/num_samples",),
         "seconds_step": ("timing/step_total",),
     },
     conventions={"ddof": 1, "eps": 1e-9},

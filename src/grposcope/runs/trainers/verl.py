@@ -218,6 +218,8 @@ VERL = Trainer(
         "clip_fraction": ("actor/pg_clipfrac",),
         "clip_dual": ("actor/pg_clipfrac_lower",),
         "lr": ("actor/lr",),
+        "tokens_batch": ("perf/total_num_tokens",),
+        "prompt_length": ("prompt_length/mean",),
         "seconds_step": ("timing_s/step", "perf/time_per_step"),
         "epoch": ("training/epoch",),
         "advantage_mean": ("critic/advantages/mean",),
