@@ -16,7 +16,7 @@ RUNS = CORPUS["load"]()
 
 def test_there_are_enough_runs_of_enough_owners() -> None:
     fresh = [run for run in RUNS if not run.seen]
-    assert len(fresh) >= 100
+    assert len(fresh) >= 200
     assert len(CORPUS["by_owner"](fresh)) >= 25
     assert CORPUS["FILE"].stat().st_size < 5_000_000
 
