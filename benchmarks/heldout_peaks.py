@@ -18,6 +18,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -171,12 +172,19 @@ def size(seeds: range) -> dict[str, Any]:
     print("| healthy run | " + " | ".join(f"{mode}: p < 0.05 | flagged" for mode in MODES) + " |")
     print("|---|" + "---|" * 2 * len(MODES))
     for kind in NULLS:
-        for metric in ("reward", "accuracy"):
-            p = [found(healthy(kind, seed), metric) for seed in seeds]
-            counts = [(sum(abs(q.get(m, 1)) < 0.05 for q in p), sum(q.get(m, 1) < 0 for q in p)) for m in MODES]
-            print(f"| {kind}, {metric} | " + " | ".join(share(c, len(p)) for pair in counts for c in pair) + " |")
-            result[f"{kind} {metric}"] = counts
+        p = [found(healthy(kind, seed), ("reward", "accuracy")[seed % 2]) for seed in seeds]
+        counts = [(sum(abs(q.get(m, 1)) < 0.05 for q in p), sum(q.get(m, 1) < 0 for q in p)) for m in MODES]
+        print(f"| {kind} | " + " | ".join(share(c, len(p)) for pair in counts for c in pair) + " |", flush=True)
+        result[kind] = counts
     return result
+
+
+def _peaked_on(metric: str, peak: float, fall: float, evaluations: int, problems: int, seed: int) -> Made:
+    """A run with a peak, whose training reward is on a scale that does not compare where `metric` says so."""
+    one = peaked(seed, peak, fall, evaluations, problems)
+    if metric == "other scale":
+        one.table["reward"] = 6 * one.table["reward"] - 2
+    return one
 
 
 def power(seeds: range) -> dict[str, Any]:
@@ -204,16 +212,12 @@ def power(seeds: range) -> dict[str, Any]:
         ):
             texts = []
             for evaluations in (6, 12, 20):
-
-                def made(seed: int, problems: int, evaluations: int = evaluations) -> Made:
-                    one = peaked(seed, peak, fall, evaluations, problems)  # noqa: B023
-                    if metric == "other scale":  # noqa: B023
-                        one.table["reward"] = 6 * one.table["reward"] - 2
-                    return one
-
-                texts.append(" / ".join(
-                    cell(f"{fall} {peak} {evaluations} {n}", lambda seed, n=n: made(seed, n), metric)
-                    for n in (100, 200, 500)))  # fmt: skip
+                shape = (peak, fall, evaluations)
+                texts.append(
+                    " / ".join(
+                        cell(f"{shape} {n}", partial(_peaked_on, metric, *shape, n), metric) for n in (100, 200, 500)
+                    )
+                )
             print(f"| {fall:g} | {peak:g} | " + " | ".join(texts) + " |", flush=True)
     print("\n| held-out score stays | found |\n|---|---|")
     for bonus in (0.0, 0.2, 0.5):

@@ -57,7 +57,9 @@ def test_a_score_near_its_ceiling_is_healthy() -> None:
 
 def test_scales_that_do_not_compare_leave_falls() -> None:
     table = rising(9.0, -4.0)
-    assert "reward hacking" not in flagged(table, evaluated(np.full(12, 0.4)))
+    still = next(f for f in diagnose(made.run(table, evaluated(np.full(12, 0.4)))) if f.mode == "reward hacking")
+    assert still.status != "flagged"
+    assert still.because.endswith("its falls were tested, whether it follows cannot be told")
     assert "reward hacking" in flagged(table, evaluated(0.6 - 0.3 * AT))
 
 

@@ -54,7 +54,12 @@ def check(quantities: Quantities) -> RuleResult:
         return cannot_tell(f"too few held-out evaluations to tell a trend: {EVALUATIONS} are needed", *missing)
     if not tests:
         return cannot_tell("reward hacking cannot be seen in the training reward, and nothing else is logged", *missing)
-    return replace(least_of(tests), missing=missing)
+    least = least_of(tests)
+    unlike = [held.title for held in scores if held.follows is None]
+    if unlike and least.p >= GOES_ON:
+        note = f"{unlike[0]} differs in scale from the reward: its falls were tested, whether it follows cannot be told"
+        return replace(least, because=f"{least.because}; {note}", missing=missing)
+    return replace(least, missing=missing)
 
 
 def shares(series: MetricSeries, reward: MetricSeries) -> np.ndarray:
