@@ -80,6 +80,8 @@ def test_what_cannot_be_known_is_not() -> None:
     assert math.isnan(
         sampling_noise.per_step(made.run({"reward": length, "tokens_total": tokens, "length": length}))[0]
     )
+    mixed = {"reward": length, "tokens": np.random.default_rng(2).uniform(6e3, 9e3, N), "length": length}
+    assert math.isnan(sampling_noise.per_step(made.run(mixed))[0])
     assert sampling_noise.of_reward(made.run({"reward": length}, rollouts=32)).variance is None
     assert (
         sampling_noise.of_reward(made.run({"reward": length, "reward_std": 0 * length}, rollouts=32)).variance is None

@@ -34,6 +34,9 @@ LARGEST = 16
 SHORT = 12
 """Rows of spreads or tokens below which nothing is made of them."""
 
+STEADY = 0.01
+"""Relative difference from row to row of a number of rollouts that tokens give, above which it is none."""
+
 SURE = 0.25
 """Relative standard error of a number of rollouts above which it is not used."""
 
@@ -78,7 +81,7 @@ def per_step(run: Run) -> tuple[float, str]:
         return logged, "the log"
     each = table.get("length", np.empty(0))
     for tokens, prompt in (("tokens", 0.0), ("tokens_batch", table.get("prompt_length", math.nan))):
-        if tokens in table and len(each) and (counted := _median(table[tokens] / np.maximum(each + prompt, 1e-9))) > 0:
+        if tokens in table and len(each) and (counted := _steady(table[tokens] / np.maximum(each + prompt, 1e-9))) > 0:
             return counted, "the tokens of a batch"
     return _slope(run), "the tokens of a step"
 
@@ -141,9 +144,11 @@ def _mean(values: Array | None) -> float:
     return float(finite.mean()) if len(finite) else math.nan
 
 
-def _median(values: Array | None) -> float:
+def _steady(values: Array) -> float:
+    """The median of a number that all rows share; NaN where half of the rows differ from it by more than STEADY."""
     finite = _finite(values)
-    return float(np.median(finite)) if len(finite) else math.nan
+    middle = float(np.median(finite)) if len(finite) else math.nan
+    return middle if len(finite) and np.median(np.abs(finite - middle)) <= STEADY * abs(middle) else math.nan
 
 
 def _slope(run: Run) -> float:

@@ -12,6 +12,9 @@ MIDDLE = (0.4, 0.6)
 SEEN = 0.01
 """p-value of a fall in white noise below which a run is not called ok: only a wandering may explain it."""
 
+BEYOND = 0.05
+"""p-value below which a fall is more than wandering explains, as in the sentence on what was learned."""
+
 
 def check(quantities: Quantities) -> RuleResult:
     """Whether the reward fell: as a curve, as a line, or within a few rows."""
@@ -23,7 +26,7 @@ def check(quantities: Quantities) -> RuleResult:
     white = min(curve.if_white.change().p_down, curve.if_white.change(MIDDLE).p_down)
     missing = () if 2 * white >= SEEN else ("longer run",) if reward.sampling is not None else ("rollouts",)
     onset = reward.onset() if worst.p < 0.5 and worst.onset is None else worst.onset
-    untold = "" if not missing or worst.p < SEEN else ", which cannot be told from slow wandering"
+    untold = "" if not missing or worst.p < BEYOND else ", which cannot be told from slow wandering"
     return RuleResult(worst.p, worst.because + untold, worst.evidence, onset, missing=missing)
 
 
