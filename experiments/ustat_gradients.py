@@ -150,4 +150,5 @@ def pooled(parts: Sequence[moments.Moments]) -> moments.Moments:
         })  # fmt: skip
 
     return replace(parts[0], pooled=average("pooled"), jackknife=average("jackknife"), bootstrap=average("bootstrap"),
-                   prompts=sum(m.prompts for m in parts), flag="")  # fmt: skip
+                   prompts=sum(m.prompts for m in parts), flag="",
+                   informative=np.concatenate([m.informative for m in parts]))  # fmt: skip

@@ -25,7 +25,7 @@ from ustat_gradients import draw, pooled, streamed, write_probe
 from grposcope import policies, tasks
 from grposcope.files import dumps
 from grposcope.runs.probe import ProbeGram, read_gram
-from grposcope.ustat import moments, planning
+from grposcope.ustat import confidence, moments, planning
 
 GROUPS = (2, 4, 8, 16, 32, 64)
 
@@ -71,7 +71,7 @@ def main() -> None:
     for name, quantity in named.items():
         low, high = probe.interval(quantity)
         print(f"{name}: {probe.estimate(quantity)} [{low:.4g}, {high:.4g}]")
-    best, interval = (f(lambda s: planning.optimum(s, 0.0, 1.0)) for f in (probe.estimate, probe.interval))
+    best, interval = probe.estimate(lambda s: planning.optimum(s, 0.0, 1.0)), confidence.interval(probe)
     print(f"G* = {best}, 95 % interval [{interval[0]:.3g}, {interval[1]:.3g}]")
     print("| G | more budget needed | 95 % interval |\n|---|---|---|")
     lost = planning.loss(probe.pooled, np.array(GROUPS), 0.0, 1.0)[0]

@@ -35,7 +35,7 @@ def layer_names(blocks: int) -> list[str]:
 
 def make(
     folder: Path,
-    prompts: int = 24,
+    prompts: int = 64,
     group: int = 6,
     seed: int = 0,
     step: int | None = None,

@@ -21,11 +21,11 @@ from grposcope.runs.probe import ProbeGram, read_gram, write_gram
 from grposcope.ustat import dead_groups, moments, mse, planning
 
 
-def make_probe(folder: Path, prompts: int = 12, group: int = 6, seed: int = 0, **change: Any) -> ProbeGram:
+def make_probe(folder: Path, prompts: int = 40, group: int = 6, seed: int = 0, **change: Any) -> ProbeGram:
     """A probe whose rewards depend on the scores, written as the probe command writes it."""
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(prompts, group, 9))
-    directions = rng.normal(size=9) + 0.7 * rng.normal(size=(prompts, 9))
+    directions = rng.normal(size=9) + 1.5 * rng.normal(size=(prompts, 9))
     given = {
         "gram": scores.reshape(-1, 9) @ scores.reshape(-1, 9).T,
         "rewards": (np.einsum("pgd,pd->pg", scores, directions) > 0.5).astype(float),
@@ -66,13 +66,13 @@ def test_a_probes_plan_is_that_of_the_library(tmp_path: Path, capsys: pytest.Cap
     assert document["moments"]["sigma1"]["value"] == found.sigma1.value
     assert document["moments"]["delta"]["low"] == found.interval(lambda s: s.delta)[0]
     batch = document["plan"]["allocation"]
-    assert batch["prompts"] * batch["group"] <= 72
+    assert batch["prompts"] * batch["group"] <= 240
     at = (found, batch["prompts"], batch["group"])
     assert document["errors"]["leave-one-out (RLOO)"]["value"] == mse.leave_one_out(*at).value
     standardized = json.loads(dumps(mse.standardized(*at)))  # NaN where the group is larger than the probe's
     assert document["errors"]["standardized (GRPO), with its bias"] == standardized
     assert f"Best G = {best.integer} (G* = " in text
-    assert "tiny on arithmetic, 12 prompts × 6 rollouts" in text
+    assert "tiny on arithmetic, 40 prompts × 6 rollouts" in text
     dead = dead_groups.expected(probe.rewards, 5).value
     assert f"{dead:.1%}" in text
 
@@ -106,7 +106,7 @@ def test_truncated_rollouts_can_be_left_out(tmp_path: Path, capsys: pytest.Captu
     assert document["moments"]["sigma1"]["value"] == moments.from_gram(kept.gram, kept.rewards).sigma1.value
 
 
-def test_an_infinite_optimum_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_few_informative_groups_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(1)
     scores = np.tile(rng.normal(size=(1, 6, 9)), (8, 1, 1))  # one prompt copied: no difference between prompts
     flat = scores.reshape(-1, 9)
@@ -114,8 +114,9 @@ def test_an_infinite_optimum_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     graded = np.tile(rng.normal(size=(1, 6)), (8, 1))
     make_probe(tmp_path, 8, 6, gram=flat @ flat.T, rewards=graded, layers=layers, layer_names=names)
     text, document = call(capsys, tmp_path)
-    assert document["plan"]["continuous"]["value"] == "Infinity"
-    assert "Cannot tell the best group size: V_p is not above 0" in text
+    assert document["plan"]["decided"] is False
+    assert document["plan"]["allocation"] is None
+    assert "Cannot tell the best group size: 8 of 8 groups have" in text
 
 
 def test_a_run_answers_what_rewards_can_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,16 +157,14 @@ def test_a_runs_last_probe_is_planned_with(tmp_path: Path, capsys: pytest.Captur
     assert document["probe"]["folder"] == str(run / "probes" / "step-10")
     assert document["plan"] == call(capsys, run / "probes" / "step-10")[1]["plan"]
     assert document["plan"] != call(capsys, run / "probes" / "step-9")[1]["plan"]
-    assert "tiny on arithmetic after step 10, 12 prompts" in text
+    assert "tiny on arithmetic after step 10, 40 prompts" in text
 
 
 def test_the_star_marks_what_is_extrapolated_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Few prompts make a rough error, which is no extrapolation."""
-    make_probe(tmp_path, prompts=6)
-    text, document = call(capsys, tmp_path, "--groups", "2,6")
-    assert document["moments"]["sigma1"]["flag"] == "6 prompts: rough standard error"
+    make_probe(tmp_path)
+    text, _ = call(capsys, tmp_path, "--groups", "2,6")
     assert "*" not in text.split("what you lose")[1].split("\n\n")[0]
     text, _ = call(capsys, tmp_path, "--groups", "2,8")
     rows = [line for line in text.split("what you lose")[1].splitlines() if line.startswith(("  2 ", "  8 "))]
@@ -204,10 +203,10 @@ def test_bad_logs_are_refused(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rewards": np.ones((12, 6))}, "all rewards are equal within every group"),
-        ({"rewards": np.where(np.eye(12, 6) == 1, np.nan, np.eye(12, 6)[::-1])}, "is NaN but its score"),
-        ({"gram": np.triu(np.ones((72, 72)))}, "not symmetric"),
-        ({"gram": np.ones((72, 72)) - 5 * np.eye(72)}, "not positive semi-definite"),
+        ({"rewards": np.ones((40, 6))}, "all rewards are equal within every group"),
+        ({"rewards": np.where(np.eye(40, 6) == 1, np.nan, np.eye(40, 6)[::-1])}, "is NaN but its score"),
+        ({"gram": np.triu(np.ones((240, 240)))}, "not symmetric"),
+        ({"gram": np.ones((240, 240)) - 5 * np.eye(240)}, "not positive semi-definite"),
     ],
 )
 def test_bad_probes_are_refused(
@@ -223,8 +222,8 @@ def test_bad_probes_are_refused(
     [
         (1, 6, (), "one prompt does not tell V_p"),
         (6, 3, (), "the probe has 3; what remains"),
-        (6, 4, ("--budget", "1"), "does not buy one group"),
-        (6, 4, ("--multiple", "7", "--budget", "6"), "multiples of 7"),
+        (40, 6, ("--budget", "1"), "does not buy one group"),
+        (40, 6, ("--multiple", "7", "--budget", "6"), "multiples of 7"),
         (6, 4, ("--rollout-cost", "0"), "cost per rollout"),
         (6, 4, ("--replicates", "3"), "--replicates 3 must be at least 20"),
     ],
@@ -261,11 +260,28 @@ def test_group_lists_are_checked(text: str) -> None:
 
 
 @pytest.mark.filterwarnings("error")
+def test_a_hard_task_gets_no_answer_and_nothing_is_allocated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every live group has exactly one success, so the estimate of E‖g‖² is 0 and that of V_p negative."""
+    rewards = np.zeros((40, 6))
+    rewards[:9, 0] = 1
+    make_probe(tmp_path, rewards=rewards)
+    text, document = call(capsys, tmp_path)
+    assert "Cannot tell the best group size: 0 of 40 groups have at least two successes and two failures" in text
+    assert "more prompts like these would probably decide" in text
+    plan = document["plan"]
+    assert (plan["decided"], plan["allocation"], plan["curve"], document["errors"]) == (False, None, [], None)
+    said = text.split("\n\n", 2)[2]
+    assert not any(word in said for word in ("∞", "inf", "nan", "buys", "Best G"))
+
+
+@pytest.mark.filterwarnings("error")
 def test_probes_with_few_live_groups_give_no_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Many bootstrap draws have no gradient at all."""
-    rewards = np.zeros((12, 6))
+    rewards = np.zeros((40, 6))
     rewards[0, 0] = rewards[1, :3] = 1
-    make_probe(tmp_path, rewards=rewards, truncated=np.zeros((12, 6), bool))
+    make_probe(tmp_path, rewards=rewards, truncated=np.zeros((40, 6), bool))
     text, _ = call(capsys, tmp_path)
     assert "Cannot tell the best group size" in text
 

@@ -28,15 +28,15 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> GroupSize:
 def with_plan(
     facts: GroupSize, interval: tuple[float, float], integer: int = 6, near: tuple[int, int] = (4, 9)
 ) -> GroupSize:
-    plan = planning.Plan(Estimate(6.2, 3.0, 8), integer, interval, near, 8, ())
+    plan = planning.Plan(Estimate(6.2, 3.0, 8), integer, interval, near, 20, 0 if integer else 30, facts.plan.curve)
     return replace(facts, plan=plan)
 
 
 def test_an_interval_without_end_is_no_answer(facts: GroupSize) -> None:
-    told = with_plan(facts, (2.8, math.inf)).sentence()
-    assert told.startswith("Cannot tell the best group size: G* = 6.2; the 95% interval of G* is 2.8 to ∞")
-    assert "G = 8 risks least" in told
-    assert not with_plan(facts, (2.8, math.inf)).decided
+    told = with_plan(facts, (2.8, math.inf), 0).sentence()
+    assert told.startswith("Cannot tell the best group size: the gradients of prompts are not told apart")
+    assert "It is above 2.8 (95%). About 30 more prompts like these would probably decide" in told
+    assert not with_plan(facts, (2.8, math.inf), 0).decided
 
 
 def test_a_closed_interval_is_an_answer(facts: GroupSize) -> None:

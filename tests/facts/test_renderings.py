@@ -174,7 +174,7 @@ def test_group_size(probe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     numbers = json.loads(printed(capsys, "report", probe, "--json")[-1])["sections"]["group_size"]["probe"]
     assert numbers["verdict"] == fact.sentence()
     planned = json.loads(out[-1])["plan"]
-    for name in ("integer", "continuous", "interval", "safe"):
+    for name in ("integer", "continuous", "interval", "informative"):
         assert numbers["plan"][name] == planned[name] == plain(getattr(fact.plan, name))
 
 

@@ -114,7 +114,7 @@ def test_what_the_command_writes_is_what_the_page_reads(tmp_path: Path) -> None:
     assert numbers["geometry"]["probe"]["settings"] == said["settings"]
     assert numbers["group_size"]["probe"]["moments"]["delta"]["n"] == 3
     paths = base.export(content.figures, tmp_path / "pictures", "svg")
-    assert len(paths) == len(content.figures) == len({path.name for path in paths}) >= 8
+    assert len(paths) == len(content.figures) == len({path.name for path in paths}) >= 5
     assert all("<path" in path.read_text() for path in paths)
 
 
@@ -296,7 +296,7 @@ def test_a_blocks_optimum_is_that_of_the_sum_of_its_layers(folder: Path) -> None
     section = shown(group_size.section, read(folder))
     assert section.numbers["one"]["blocks"]["block 1"]["continuous"]["value"] == alone.continuous.value
     drawn = figure(section, "group_size_blocks").data["blocks"]["block"]
-    assert drawn == ["all", "block 0", "block 1", "block 2", "outside of blocks"]
+    assert drawn == ["all", "block 0", "block 1", "outside of blocks"]  # the V_p of block 2 is not above 0
 
 
 def test_layers_too_large_to_read_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +311,7 @@ def test_layers_too_large_to_read_are_left_out(folder: Path, monkeypatch: pytest
     [
         ({"prompts": 1}, "one prompt does not tell V_p"),
         ({"group": 3}, "the probe has 3; what remains is the error per prompt"),
-        ({"rewards": np.ones((24, 6))}, "all rewards are equal within every group"),
+        ({"rewards": np.ones((64, 6))}, "all rewards are equal within every group"),
     ],
 )
 def test_it_says_when_it_cannot_tell(tmp_path: Path, made: dict[str, Any], reason: str) -> None:
@@ -333,12 +333,12 @@ def test_a_missing_gram_is_said(tmp_path: Path) -> None:
 
 
 def test_an_interval_without_end_is_no_verdict(tmp_path: Path) -> None:
-    """Two live groups of twelve: many bootstrap draws see no gradient, or no difference between prompts."""
+    """Two live groups of twelve."""
     rewards = np.zeros((12, 6))
     rewards[0, 0] = rewards[1, :3] = 1
     section = shown(group_size.section, read(synthetic_probe.make(tmp_path / "probe", prompts=12, rewards=rewards)))
     assert section.text[0].startswith("Cannot tell the best group size: ")
-    assert "from 2 of 12 groups with unequal rewards" in section.text[0]
+    assert "1 of 12 groups have at least two successes and two failures" in section.text[0]
     assert "at most 5% more rollouts" not in text(section)
     assert all(json.dumps(f.data, allow_nan=False) for f in section.figures)
 
@@ -428,7 +428,7 @@ def test_the_headline_of_a_probe_says_what_was_found(folder: Path, run: Run) -> 
         "The gradients of tiny on arithmetic have a mean stable rank of 1.5; 5% of the tokens hold 78% of the squared "
         f"score norms, and {100 * dead:.0f}% of the groups are dead."
     )
-    assert top.text[0].startswith("tiny on arithmetic, 24 prompts × 6 rollouts")
+    assert top.text[0].startswith("tiny on arithmetic, 64 prompts × 6 rollouts")
     assert top.text[1] == f"Group size: {shown(group_size.section, read(folder)).text[0]}"
     assert {tile.label for tile in top.tiles} >= {"stable rank", "dead groups", "best group size"}
     both = headline([read(folder), read(folder)])

@@ -125,19 +125,24 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
     facts = group_size.of_gram(probe.gram, probe.rewards, arguments.groups, *costs, *resampled)
     prompts, group = probe.rewards.shape
     budget = arguments.budget if arguments.budget is not None else prompts * (costs[0] + costs[1] * group)
-    batch = facts.allocate(budget, arguments.multiple)
-    errors = facts.gradient_errors(batch.prompts, batch.group)
-    parts = [
-        _heading(subject, probe), _moments(facts), _curve(facts), facts.sentence(),
-        _batch(facts, batch, budget, errors), facts.dead_sentence(batch.group),
-    ]  # fmt: skip
-    document = {
+    document: dict[str, Any] = {
         "kind": "probe",
         "probe": {"folder": str(folder), **about},
         "moments": {name: _moment(facts, name) for name in group_size.MOMENTS},
-        "plan": {**asdict(facts.plan), "budget": budget, "allocation": asdict(batch)},
-        "errors": errors,
+        "plan": {**asdict(facts.plan), "decided": facts.decided, "budget": budget, "allocation": None},
+        "errors": None,
+        "cannot_tell": None if facts.decided else facts.why_not(),
     }
+    parts = [_heading(subject, probe), _moments(facts)]
+    if facts.decided:
+        batch = facts.allocate(budget, arguments.multiple)
+        document["errors"] = errors = facts.gradient_errors(batch.prompts, batch.group)
+        document["plan"]["allocation"] = asdict(batch)
+        parts += [
+            _curve(facts), facts.sentence(), _batch(facts, batch, budget, errors), facts.dead_sentence(batch.group),
+        ]  # fmt: skip
+    else:
+        parts += [facts.sentence(), facts.dead_sentence(group)]
     if arguments.layers:
         document["layers"] = layers = group_size.by_layer(probe, *costs, *resampled)
         parts.append(_layers(layers))

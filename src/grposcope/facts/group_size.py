@@ -18,7 +18,7 @@ from grposcope.formatting import number, percent, span
 from grposcope.records import Estimate
 from grposcope.runs.probe import ProbeGram, ProbeRecord
 from grposcope.runs.run import Floats
-from grposcope.ustat import dead_groups, mse, planning, resampling
+from grposcope.ustat import confidence, dead_groups, mse, planning, resampling
 from grposcope.ustat import moments as gradient_moments
 from grposcope.ustat.moments import Moments, Statistics
 from grposcope.ustat.planning import GROUPS, Allocation, Plan
@@ -54,13 +54,8 @@ class GroupSize:
 
     @property
     def decided(self) -> bool:
-        """Whether there is a finite best group size with a finite interval."""
-        return self.plan.integer > 0 and math.isfinite(self.plan.interval[1])
-
-    @property
-    def live(self) -> int:
-        """Groups of the probe with unequal rewards."""
-        return int((self.moments.per_prompt.reward_variance > 0).sum())
+        """Whether the probe supports an answer; without one nothing is compared with the best and nothing allocated."""
+        return self.plan.decided
 
     @property
     def note(self) -> str:
@@ -108,14 +103,9 @@ class GroupSize:
     def sentence(self, used: int | None = None) -> str:
         """The best group size with its interval, or why it cannot be told; and what the size `used` costs."""
         plan = self.plan
-        likely = span(*plan.interval)
         if not self.decided:
-            reason = f"G* = {number(plan.continuous.value)}" if plan.integer else plan.continuous.flag
-            return (
-                f"Cannot tell the best group size: {reason}; the 95% interval of G* is {likely}, from {self.live} of "
-                f"{self.moments.prompts} groups with unequal rewards. Until more prompts are probed, G = {plan.safe} "
-                "risks least: its loss is smallest in the worse draws of the bootstrap."
-            )
+            return f"Cannot tell the best group size: {self.why_not()}"
+        likely = span(*plan.interval)
         text = f"Best G = {plan.integer} (G* = {number(plan.continuous.value)}, 95% interval {likely})"
         if plan.near[0]:
             if plan.near[0] < plan.near[1]:
@@ -130,6 +120,30 @@ class GroupSize:
             text += f". At G = {used} you need {percent(lost)} more {self._unit} ({span(low, high, percent)}) "
             text += "to reach the same error"
         return f"{text}. Note: {self.note}." if self.note else f"{text}."
+
+    def why_not(self) -> str:
+        """What an undecided plan lacks, what it can still say, and how many more prompts would probably decide."""
+        plan, prompts = self.plan, self.moments.prompts
+        two = len(np.unique(self.rewards[~np.isnan(self.rewards)])) <= 2
+        sides = "at least two successes and two failures" if two else "a spread that does not hang on one rollout"
+        low = plan.interval[0]
+        if math.isnan(low):
+            reason = (
+                f"{plan.informative} of {prompts} groups have {sides}, and only those show how gradients differ "
+                f"between prompts; at least {confidence.LEAST_INFORMATIVE} are needed."
+            )
+        else:
+            reason = (
+                "the gradients of prompts are not told apart from one another, so very large groups may be best, too."
+            )
+            if low >= 2.5:
+                reason += f" It is above {number(low)} (95%)."
+        most = prompts * (confidence.MOST - 1)
+        about = f"About {plan.more_prompts:,}" if plan.more_prompts < most else f"{most:,} or"
+        return (
+            f"{reason} {about} more prompts like these would probably decide; "
+            "prompts solved about half the time tell most."
+        )
 
     def error_sentence(self, group: int) -> str:
         """Shares of the squared error of the leave-one-out gradient by source, at this group size."""
@@ -190,7 +204,7 @@ class Unknown:
 
 @dataclass(frozen=True)
 class LayerSize:
-    """The moments of one layer alone, and its G* (`best`) with a 95% interval; norm: E‖s‖²."""
+    """The moments of one layer alone, and its G* (`best`, NaN where undecided) with a 95% interval; norm: E‖s‖²."""
 
     norm: Estimate
     sigma1: Estimate
@@ -298,12 +312,12 @@ def by_layer(
     for name, moments in gradient_moments.per_layer(
         file.layers, file.layer_names, file.rewards, replicates, seed
     ).items():
-        costs = (prompt_cost, rollout_cost)
+        plan = planning.optimal_group(moments, prompt_cost, rollout_cost, ())
         layers[name] = LayerSize(
             norm=moments.estimate(lambda s: s.norm),
             **{moment: getattr(moments, moment) for moment in MOMENTS},
-            best=float(planning.optimum(moments.pooled, *costs)[0]),
-            interval=resampling.interval(planning.optimum(moments.bootstrap, *costs)),
+            best=plan.continuous.value if plan.decided else math.nan,
+            interval=plan.interval,
         )
     return layers
 

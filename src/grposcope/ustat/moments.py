@@ -93,7 +93,8 @@ class Moments:
     prompt_variance: V_p. mean2: ‖E_x g(x)‖². per_prompt: the same per prompt (P,).
     pooled, jackknife, bootstrap: the statistics behind them, for all prompts (1,), without each prompt
     (P,), and for each bootstrap draw (R,). weights (R, P): how often each draw has each prompt. classes: what
-    standardized advantages need, None unless rewards take two values. group: the largest group of the probe.
+    standardized advantages need, None unless rewards take two values. informative (P,): which groups measure ‖g‖²
+    (`informative`). group: the largest group of the probe.
     flag: the reason for doubt about all moments, empty if there is none.
     """
 
@@ -110,6 +111,7 @@ class Moments:
     bootstrap: Statistics
     weights: NDArray
     classes: ClassMeans | None
+    informative: NDArray
     prompts: int
     group: int
     flag: str
@@ -138,17 +140,74 @@ def from_gram(gram: NDArray, rewards: NDArray, replicates: int = 1000, seed: int
     that is not symmetric or not positive semi-definite beyond rounding, and for no group of two.
     """
     gram, rewards, present = checked(gram, rewards)
+    used, least, flag = _used(present)
+    blocks = blocks_of(gram, used, rewards.shape[1])
+    group = rewards.shape[1]
+    square = gram.reshape(len(used), group, len(used), group)[used][:, :, used] if gram.ndim == 2 else None
+    rewards, present = rewards[used], present[used]
+    cross = None if square is None else across_prompts(square, _leave_one_out(rewards, present))
+    classes = class_means(blocks, square, rewards, present)
+    return _moments(blocks, cross, classes, rewards, present, least, flag, replicates, seed)
+
+
+def from_scores(scores: NDArray, rewards: NDArray, replicates: int = 1000, seed: int = 0) -> Moments:
+    """`from_gram` of the Gram of scores (P, G, D), of which only the blocks within prompts are made: fast for small D.
+
+    All rollouts must be present. `classes` is without its directions across prompts.
+    """
+    present = np.ones(rewards.shape, bool)
+    _, least, flag = _used(present)
+    gradients = np.einsum("pg,pgd->pd", _leave_one_out(rewards, present), scores)
+    blocks = scores @ scores.swapaxes(-1, -2)
+    classes = class_means(blocks, None, rewards, present)
+    cross = gradients @ gradients.T
+    return _moments(blocks, cross, classes, rewards, present, least, flag, replicates, seed)
+
+
+def informative(rewards: NDArray, present: NDArray) -> NDArray[np.bool_]:
+    """Which groups measure ‖g‖², (P,): at least two rollouts on either side of a difference in reward.
+
+    ‖g‖² is measured by two pairs of rollouts that differ in reward and share no rollout. A group with one success has
+    none, and its estimate is 0 by algebra. For rewards of more than two values a group is informative if no single
+    rollout carries its spread: leaving out any one keeps a quarter of Σ(r − r̄)². For two values and groups of four or
+    more that is the same as two successes and two failures. rewards and which are present: both (P, G).
+    """
+    n = present.sum(-1)
+    mean = np.where(present, rewards, 0.0).sum(-1) / np.maximum(n, 1)
+    squares = np.where(present, rewards - mean[:, None], 0.0) ** 2
+    total, largest = squares.sum(-1), squares.max(-1)
+    scale = np.where(present, np.abs(rewards), 0.0).max(-1) ** 2
+    return np.asarray((n >= 4) & (total > 1e-18 * scale) & (largest * n <= 0.75 * total * np.maximum(n - 1, 1)))
+
+
+def _used(present: NDArray) -> tuple[NDArray, int, str]:
+    """Which prompts have enough rollouts (P,), how many that is, and what to say of those left out."""
     sizes = present.sum(-1)
     least = min(LEAST, int(sizes.max()))
     used = sizes >= least
     flag = f"{(~used).sum()} of {len(used)} prompts left out: fewer than {least} rollouts" if not used.all() else ""
-    rewards, present = rewards[used], present[used]
-    blocks = blocks_of(gram, used, rewards.shape[1])
+    return used, least, flag
+
+
+def _leave_one_out(rewards: NDArray, present: NDArray) -> NDArray:
+    """Weights (r − r̄)/(n−1) of the scores in the leave-one-out gradient of each prompt, (P, G)."""
+    return np.asarray(_centred(rewards, present) / (present.sum(-1, keepdims=True) - 1))
+
+
+def _moments(
+    blocks: NDArray,
+    cross: NDArray | None,
+    classes: ClassMeans | None,
+    rewards: NDArray,
+    present: NDArray,
+    least: int,
+    flag: str,
+    replicates: int,
+    seed: int,
+) -> Moments:
+    """Moments from the Gram's blocks (P, G, G) and the products (P, P) of the prompts' leave-one-out gradients."""
     per_prompt = _per_prompt(blocks, rewards, present)
-    prompts, group = rewards.shape
-    square = gram.reshape(len(used), group, len(used), group)[used][:, :, used] if gram.ndim == 2 else None
-    leave_one_out = _centred(rewards, present) / (present.sum(-1, keepdims=True) - 1)
-    cross = None if square is None else across_prompts(square, leave_one_out)
+    prompts = len(rewards)
     weights = resampling.bootstrap(prompts, replicates, seed)
     pooled, left_out, drawn = (
         _pool(per_prompt, cross, w) for w in (resampling.point(prompts), resampling.jackknife(prompts), weights)
@@ -169,9 +228,10 @@ def from_gram(gram: NDArray, rewards: NDArray, replicates: int = 1000, seed: int
         jackknife=left_out,
         bootstrap=drawn,
         weights=weights,
-        classes=class_means(blocks, square, rewards, present),
+        classes=classes,
+        informative=informative(rewards, present),
         prompts=prompts,
-        group=int(sizes.max()),
+        group=int(present.sum(-1).max()),
         flag=flag,
     )
 

@@ -8,8 +8,8 @@ does not contain P: the best G is the same for every budget. For c_p = 0 it is G
 (arXiv:2603.01162 derives it for an upper bound; here f is the exact error). For c_p > 0, f'(G) = 0 has one root.
 
 f is often flat, so a plan is a curve: `loss` at G is f(G)/f(best) − 1, the share by which the budget must
-grow at that G to reach the same error. Intervals are bootstrapped over prompts. They are infinite where some draws
-have no difference between prompts (V_p ≤ 0), so that the error falls with every further rollout per prompt.
+grow at that G to reach the same error; its intervals are bootstrapped over prompts. The interval of G* is Fieller's,
+and a plan is undecided where it has no upper end or where too few groups are informative: see `ustat.confidence`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from grposcope.errors import UserError
 from grposcope.records import Estimate
-from grposcope.ustat import mse, resampling
+from grposcope.ustat import confidence, mse, resampling
 from grposcope.ustat.moments import LEAST, Moments, Statistics
 
 GROUPS = (2, 4, 8, 16, 32, 64)
@@ -49,20 +49,28 @@ class Point:
 
 @dataclass(frozen=True)
 class Plan:
-    """The best group size and what others lose.
+    """The best group size and what others lose, or why it cannot be told.
 
-    continuous: the real-valued optimum G*, infinite for V_p ≤ 0; interval: its 95 % bootstrap interval.
-    integer: the best whole G ≥ 2, 0 where there is none. near: the least and the greatest G up to 4096 whose
-    loss is at most NEAR, (0, 0) where there is none. safe: the G with the least 95 % quantile of the loss over
-    bootstrap draws. curve: a point per group size asked for.
+    continuous: the real-valued optimum G*, NaN with a flag where V_p ≤ 0 or too few groups are informative.
+    integer: the best whole G ≥ 2, 0 where the plan is undecided. interval: of G*, 95 %; infinite above where V_p is not
+    told apart from 0, NaN for too few informative groups. near: the least and the greatest G up to 4096 whose
+    loss is at most NEAR, (0, 0) where undecided. informative: groups that decide whether to answer. more_prompts: how
+    many further prompts would probably decide, 0 where decided. curve: a point per group size asked for, empty where
+    undecided.
     """
 
     continuous: Estimate
     integer: int
     interval: tuple[float, float]
     near: tuple[int, int]
-    safe: int
+    informative: int
+    more_prompts: int
     curve: tuple[Point, ...]
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is an answer: a best group size with an interval that ends."""
+        return self.integer > 0
 
 
 @dataclass(frozen=True)
@@ -85,18 +93,25 @@ def optimal_group(
     _check_costs(prompt_cost, rollout_cost)
     require(moments)
     costs = (prompt_cost, rollout_cost)
-    roots = [optimum(s, *costs) for s in (moments.pooled, moments.jackknife, moments.bootstrap)]
-    best = whole(moments.pooled, float(roots[0][0]), *costs)
+    interval = confidence.interval(moments, *costs)
+    root, left_out = (optimum(s, *costs) for s in (moments.pooled, moments.jackknife))
+    informative = int(moments.informative.sum())
+    if math.isnan(interval[0]) or not math.isfinite(root[0]):
+        flag = "too few informative groups" if math.isnan(interval[0]) else "V_p is not above 0 in this probe"
+        continuous = Estimate(math.nan, math.nan, moments.prompts, flag)
+    else:
+        continuous = resampling.estimate(float(root[0]), left_out, _flag(moments, float(root[0])))
+    if not (math.isfinite(interval[1]) and math.isfinite(continuous.value)):
+        return Plan(continuous, 0, interval, (0, 0), informative, confidence.more_prompts(moments), ())
     candidates = np.unique(np.geomspace(2, 4096, 400).astype(int))
-    losses = loss(moments.pooled, candidates, *costs)[0]
-    near = candidates[losses <= NEAR]
-    drawn = loss(moments.bootstrap, candidates, *costs)
+    near = candidates[loss(moments.pooled, candidates, *costs)[0] <= NEAR]
     return Plan(
-        continuous=resampling.estimate(float(roots[0][0]), roots[1], _flag(moments, float(roots[0][0]))),
-        integer=best,
-        interval=resampling.interval(roots[2]),
+        continuous=continuous,
+        integer=whole(moments.pooled, float(root[0]), *costs),
+        interval=interval,
         near=(int(near.min()), int(near.max())) if len(near) else (0, 0),
-        safe=int(candidates[np.quantile(drawn, 0.95, axis=0, method="inverted_cdf").argmin()]),
+        informative=informative,
+        more_prompts=0,
         curve=tuple(_point(moments, group, *costs) for group in groups),
     )
 
@@ -170,12 +185,13 @@ def allocate(
     """The whole P and G of least error with P (c_p + c_r G) ≤ budget and P·G divisible by `multiple`.
 
     multiple: devices × micro-batch. groups: the G to choose from, by default every G ≥ 2. Raises UserError where the
-    budget does not buy one such batch.
+    budget does not buy one such batch, and where the best group size cannot be told.
     """
     _check_costs(prompt_cost, rollout_cost)
-    require(moments)
     if multiple < 1:
         raise UserError(f"a batch cannot be a multiple of {multiple}; use devices × micro-batch, 1 or more")
+    if not optimal_group(moments, prompt_cost, rollout_cost, ()).decided:
+        raise UserError("this probe cannot tell the best group size, so no budget can be cut by it; probe more prompts")
     most = int((budget - prompt_cost) / rollout_cost) if budget > prompt_cost else 0
     best: tuple[float, int, int] | None = None
     for group in groups or range(2, most + 1):
@@ -243,11 +259,7 @@ def _point(moments: Moments, group: int, prompt_cost: float, rollout_cost: float
 
 def _flag(moments: Moments, root: float) -> str:
     """The reason for doubt about the optimum."""
-    if math.isinf(root):
-        return "V_p is not above 0 in this probe: no finite optimum; probe more prompts"
-    if root == 1:
-        return "Δ is not above 0 in this probe"
-    return moments.flag
+    return "Δ is not above 0 in this probe" if root == 1 else moments.flag
 
 
 def _check_costs(prompt_cost: float, rollout_cost: float) -> None:

@@ -62,7 +62,7 @@ def curve(plans: Mapping[str, Plan], order: Sequence[str]) -> Figure | None:
         "size, with a 95% band over prompts. Dashed: the optimum G*, shaded its 95% interval"
     )
     infinite = [label for label in plans if label not in finite]
-    text += f"; of {', '.join(infinite)} there is no finite one." if infinite else "."
+    text += f"; of {', '.join(infinite)} it cannot be told." if infinite else "."
     return base.figure("group_size", "Rollouts needed against the group size", layers, data, unit="× the best",
                        caption=text, height=240, wide=len(plans) > 1)  # fmt: skip
 

@@ -28,7 +28,7 @@ def section(runs: Sequence[Run]) -> Section | None:
         who = f"{label}: " if len(latest) > 1 else ""
         used = _group_used(run, probe)
         text.append(who + facts[label].sentence(used))
-        if label in known:
+        if label in known and known[label].decided:
             text.append(who + known[label].error_sentence(max(used or known[label].plan.integer, 2)))
             if not who:
                 text[-1] += (
@@ -40,7 +40,11 @@ def section(runs: Sequence[Run]) -> Section | None:
     blocks: dict[str, GroupSize] = {}
     order = labels(runs)
     if known:
-        ratios = {label: {group: one.efficiency(group) for group in charts.SIZES} for label, one in known.items()}
+        ratios = {
+            label: {group: one.efficiency(group) for group in charts.SIZES}
+            for label, one in known.items()
+            if one.decided
+        }
         drawn = [charts.curve({label: one.plan for label, one in known.items()}, order)]
         if len(latest) == 1:
             label, _, probe = latest[0]
@@ -52,11 +56,11 @@ def section(runs: Sequence[Run]) -> Section | None:
             else:
                 blocks = by_block
             drawn += [
-                charts.budget(known[label].moments, GROUPS),
-                charts.efficiency(ratios, order),
+                charts.budget(known[label].moments, GROUPS) if known[label].decided else None,
+                charts.efficiency(ratios, order) if known[label].decided else None,
                 charts.blocks(known[label].plan, {name: one.plan for name, one in blocks.items()}),
             ]
-        else:
+        elif ratios:
             drawn.append(charts.efficiency(ratios, order))
     drawn.append(charts.over_steps({label: _over_steps(run) for label, run in zip(order, runs, strict=True)}))
     return Section(
@@ -64,7 +68,7 @@ def section(runs: Sequence[Run]) -> Section | None:
         "How many rollouts per prompt",
         text=text,
         figures=[figure for figure in drawn if figure is not None],
-        tables=[_losses(known)] if known else [],
+        tables=[_losses(known)] if any(one.decided for one in known.values()) else [],
         numbers={label: _numbers(facts[label], probe, blocks) for label, _, probe in latest},
     )
 
