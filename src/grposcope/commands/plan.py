@@ -24,6 +24,7 @@ examples:
   grposcope plan probe/                                   the best group size, its interval, what others lose
   grposcope plan probe/ --budget 1024 --multiple 64       prompts × rollouts for 1,024 rollouts, in full batches
   grposcope plan probe/ --prompt-cost 0.2                 reading a prompt costs a fifth of writing an answer
+  grposcope plan probe/ --recipe dapo                     for the recipe that is trained
   grposcope plan probe/ --layers                          the same for each layer
   grposcope plan runs/demo                                from the run's last probe (runs/demo/probes/), if it has one
   grposcope plan runs/other --last 20                     from rewards alone: dead groups at each group size
@@ -53,6 +54,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     money.add_argument("--multiple", type=int, default=1, metavar="N",
                        help="rollouts of a batch are a multiple of N, devices × micro-batch (default: 1)")  # fmt: skip
     view = command.add_argument_group("view")
+    view.add_argument("--recipe", metavar="NAME",
+                      help="recipe that is trained, as grpo or dapo (default: the probe's, else rloo)")  # fmt: skip
     view.add_argument("--groups", type=_groups, default=(2, 4, 8, 16, 32, 64), metavar="N,N,…",
                       help="group sizes to show (default: 2,4,8,16,32,64)")  # fmt: skip
     view.add_argument("--layers", action="store_true", help="the moments and the best group size of each layer too")
@@ -111,7 +114,7 @@ def _groups(text: str) -> tuple[int, ...]:
 
 
 def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from grposcope.facts import group_size
+    from grposcope.facts import group_size, recipe_size
     from grposcope.runs import probe as probes
 
     subject, about = _about(folder)
@@ -123,6 +126,8 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
     costs = (arguments.prompt_cost, arguments.rollout_cost)
     resampled = (arguments.replicates, arguments.seed)
     facts = group_size.of_gram(probe.gram, probe.rewards, arguments.groups, *costs, *resampled)
+    recipe = _recipe(arguments.recipe, about)
+    trained = recipe_size.of_recipe(facts, recipe)
     prompts, group = probe.rewards.shape
     budget = arguments.budget if arguments.budget is not None else prompts * (costs[0] + costs[1] * group)
     document: dict[str, Any] = {
@@ -131,6 +136,7 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
         "moments": {name: _moment(facts, name) for name in group_size.MOMENTS},
         "plan": {**asdict(facts.plan), "decided": facts.decided, "budget": budget, "allocation": None},
         "errors": None,
+        "recipe": {**asdict(trained), "decided": trained.plan.decided if trained.plan else None},
         "cannot_tell": None if facts.decided else facts.why_not(),
     }
     parts = [_heading(subject, probe), _moments(facts)]
@@ -139,14 +145,28 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
         document["errors"] = errors = facts.gradient_errors(batch.prompts, batch.group)
         document["plan"]["allocation"] = asdict(batch)
         parts += [
-            _curve(facts), facts.sentence(), _batch(facts, batch, budget, errors), facts.dead_sentence(batch.group),
+            _curve(facts), _for_leave_one_out(facts), trained.sentence(), _batch(facts, batch, budget, errors),
+            facts.dead_sentence(batch.group),
         ]  # fmt: skip
     else:
-        parts += [facts.sentence(), facts.dead_sentence(group)]
+        parts += [_for_leave_one_out(facts), trained.sentence(), facts.dead_sentence(group)]
     if arguments.layers:
         document["layers"] = layers = group_size.by_layer(probe, *costs, *resampled)
         parts.append(_layers(layers))
     return "\n\n".join(parts), document
+
+
+def _recipe(asked: str | None, about: dict[str, Any]) -> str:
+    """The recipe asked for, that of the probe, or rloo."""
+    from grposcope.facts.recipe_size import KINDS
+
+    if asked is not None and asked not in KINDS:
+        raise UserError(f"--recipe {asked}: there is no such recipe; the recipes are {', '.join(KINDS)}")
+    return asked or str(about.get("recipe") or "rloo")
+
+
+def _for_leave_one_out(facts: GroupSize) -> str:
+    return f"For leave-one-out advantages (rloo): {facts.sentence()}"
 
 
 def _about(folder: Path) -> tuple[str, dict[str, Any]]:

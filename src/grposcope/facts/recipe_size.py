@@ -1,0 +1,78 @@
+"""Facts of the best group size for the recipe that is trained, beside that for leave-one-out advantages."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from grposcope.facts.group_size import GroupSize
+from grposcope.formatting import number, span
+from grposcope.ustat import recipe_plan
+from grposcope.ustat.recipe_plan import RecipePlan
+
+Kind = Literal["leave-one-out", "standardized", "dead groups replaced", "no group", "unknown"]
+
+KINDS: dict[str, Kind] = {
+    "rloo": "leave-one-out",
+    "dr_grpo": "leave-one-out",
+    "batch_grpo": "leave-one-out",
+    "grpo": "standardized",
+    "gspo": "standardized",
+    "cispo": "standardized",
+    "dapo": "dead groups replaced",
+    "reinforce": "no group",
+    "ppo": "no group",
+    "maxrl": "unknown",
+}
+"""Recipe -> how its advantages compare the rollouts of a group. Weights by length and clipping are left out."""
+
+
+@dataclass(frozen=True)
+class RecipeSize:
+    """The best group size for one recipe; plan: for standardized advantages alone, None for others."""
+
+    recipe: str
+    kind: Kind
+    plan: RecipePlan | None
+
+    def sentence(self) -> str:
+        """Which recipe the best group size is for, and what it is for a recipe of standardized advantages."""
+        if self.plan is None:
+            return f"For recipe {self.recipe}: {_WITHOUT_PLAN[self.kind]}"
+        start, plan = f"For recipe {self.recipe}, whose advantages are divided by the group's spread,", self.plan
+        if plan.reason:
+            return f"{start} the best G cannot be told: {plan.reason}."
+        low, high = plan.interval
+        if plan.decided:
+            return f"{start} best G = {plan.best} (95% interval {span(low, high)}), by noise over signal. {_WHY}"
+        ruled = f"G below {number(low)} is too small, and " if low > 2 else ""
+        return (
+            f"{start} the best G cannot be told: {ruled}the probe does not show whether groups beyond its own "
+            f"{plan.largest} rollouts would be better; probe larger groups or more prompts. {_WHY}"
+        )
+
+
+_WHY = "It may differ from that of leave-one-out: in larger groups the division gives rare successes more weight."
+
+_WITHOUT_PLAN: dict[Kind, str] = {
+    "leave-one-out": "the answer is the one for leave-one-out advantages, from which its gradient differs by a scale.",
+    "no group": (
+        "its advantages do not compare rollouts of a group, so a further prompt is always worth at least as much as a "
+        "further rollout of the same prompt, and the answer for leave-one-out advantages does not apply."
+    ),
+    "unknown": "cannot tell; the answer is for leave-one-out advantages.",
+}
+
+
+def of_recipe(facts: GroupSize, recipe: str) -> RecipeSize:
+    """The best group size for `recipe`, from the moments of a probe; "unknown" for one that is not in KINDS."""
+    kind = KINDS.get(recipe, "unknown")
+    if kind not in ("standardized", "dead groups replaced"):
+        return RecipeSize(recipe, kind, None)
+    if facts.prompt_cost > 0:
+        empty = RecipePlan(
+            0, (math.nan, math.nan), 0, {}, "prompts that cost something are planned for leave-one-out only"
+        )
+        return RecipeSize(recipe, kind, empty)
+    return RecipeSize(recipe, kind, recipe_plan.standardized(facts.moments, kind == "dead groups replaced"))
