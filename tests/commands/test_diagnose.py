@@ -20,11 +20,13 @@ from grposcope.errors import UserError
 
 
 def log(path: Path, collapse: bool = False, rows: int = 80) -> Path:
-    """A JSONL log of a made-up trainer."""
+    """A JSONL log of a made-up trainer; collapse: of entropy and reward, from the middle on."""
     lines = []
     for i, wobble in enumerate(0.01 * np.random.default_rng(0).normal(size=rows)):
-        entropy = 0.8 * (0.001 if collapse and i > rows // 2 else 1) * (1 + wobble)
-        lines.append(json.dumps({"step": i + 1, "reward": 0.3 + 0.005 * i + wobble, "entropy": entropy}))
+        gone = collapse and i > rows // 2
+        reward = 0.3 + 0.005 * (rows - i if gone else i) + wobble
+        entropy = 0.8 * (0.001 if gone else 1) * (1 + wobble)
+        lines.append(json.dumps({"step": i + 1, "reward": reward, "entropy": entropy}))
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -37,7 +39,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
 
 
 def test_healthy_first_line_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, document = call(capsys, log(tmp_path / "a.jsonl"), "--fail-on", "flagged")
+    status, out, document = call(capsys, log(tmp_path / "a.jsonl"), "--fail-on", "note")
     assert status == 0
     assert out.startswith("healthy: ")
     assert document["flagged"] == []
@@ -46,7 +48,7 @@ def test_healthy_first_line_and_json(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_failing_and_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = log(tmp_path / "a.jsonl", collapse=True)
-    status, out, document = call(capsys, path, "--fail-on", "flagged")
+    status, out, document = call(capsys, path, "--fail-on", "note")
     assert status == 1
     assert out.startswith("failing: entropy collapse, since step ")
     assert "; do: " in out.splitlines()[0]
@@ -66,12 +68,12 @@ def test_a_new_rule_is_one_entry(
         assert reward is not None
         return RuleResult(0.0, "the reward is a toy", (Evidence("reward", reward.values[0]),), int(reward.steps[0]))
 
-    rule = Rule("toy", ("reward",), "none", "always", "a test", "put it away", check)
+    rule = Rule("toy", ("reward",), "none", "always", "a test", "put it away", check, beside="failing")
     monkeypatch.setitem(RULES, "toy", rule)
     path, page = log(tmp_path / "a.jsonl"), tmp_path / "page.html"
     status, out, document = call(capsys, path, "--fail-on", "toy", "--html", page)
     assert status == 1
-    assert out.startswith("failing: toy, since step 1, because the reward is a toy; do: put it away")
+    assert out.startswith("failing: toy, since step 1, because the reward is a toy; training reward rose from ")
     assert document["flagged"] == ["toy"]
     assert document["rules"]["toy"]["threshold"] == "always"
     assert "diagnosis-reward" in page.read_text()
@@ -125,7 +127,8 @@ def test_a_webhook_hears_of_flags_only(
     assert sent == []
     _, _, document = call(capsys, log(tmp_path / "b.jsonl", collapse=True), *url)
     (said,) = sent
-    assert said["flagged"] == ["entropy collapse"]
+    assert said["flagged"] == ["entropy collapse", "reward decline"]
+    assert said["grade"] == "failing"
     assert said["text"] == f"{tmp_path / 'b.jsonl'}: {document['verdict']}"
     with pytest.raises(UserError, match="no URL"):
         call(capsys, tmp_path / "a.jsonl", "--webhook", "ftp://example.org")

@@ -206,13 +206,14 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
 
 
 def rows(count: int = 80, collapse_from: int | None = None, first: int = 1) -> list[dict[str, float]]:
-    """Metrics of a healthy run, or one whose entropy collapses."""
+    """Metrics of a healthy run, or one that stalls at half of its range and whose entropy collapses."""
     noise = 0.01 * np.random.default_rng(3).normal(size=(count, 2))
     found = []
     for i in range(count):
         gone = collapse_from is not None and i + first >= collapse_from
         entropy = (0.001 if gone else 0.8) * (1 + noise[i, 0])
-        found.append({"step": i + first, "reward": 0.3 + 0.004 * i + noise[i, 1], "entropy": entropy})
+        reward = 0.3 + (0.004 * i if collapse_from is None else 0.01 * min(i, 20))
+        found.append({"step": i + first, "reward": reward + noise[i, 1], "entropy": entropy})
     return found
 
 
@@ -261,7 +262,7 @@ def test_a_log_of_any_kind(
     assert said["step"] == 80
     assert said["flagged"] == ["entropy collapse"]
     assert [alarm["mode"] for alarm in said["alarms"]] == ["entropy collapse"]
-    assert out.count("✗ step 80: entropy collapse, since step ") == 1
+    assert out.count("✗ step 80: failing: entropy collapse, since step ") == 1
     assert "failing: entropy collapse" in out
     assert any(line.startswith("Reward ") for line in out.splitlines())
     assert all(len(line) <= 100 for line in out.splitlines()[:-1])
@@ -359,7 +360,7 @@ def test_a_run_of_ours_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture) 
     for row in table[40:]:
         row["grad_norm"] = "NaN"
     (run / "steps.jsonl").write_text(jsonl(table))
-    assert call(run, "--fail-on", "flagged") == 1
+    assert call(run, "--fail-on", "failing") == 1
     out = capsys.readouterr().out
     assert "non-finite" in json.loads(out.splitlines()[-1])["flagged"]
     assert "failing: non-finite" in out
@@ -375,7 +376,7 @@ def test_minor_modes_are_raised_only_if_asked_for(tmp_path: Path, capsys: pytest
     noise = 0.005 * np.random.default_rng(0).normal(size=200)
     path = tmp_path / "flat.jsonl"
     path.write_text(jsonl([{"step": i + 1, "reward": 0.5 + noise[i]} for i in range(200)]))
-    assert call(path, "--once", "--fail-on", "flagged") == 0
+    assert call(path, "--once", "--fail-on", "note") == 0
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (said["flagged"], said["alarms"]) == (["no learning"], [])
     assert call(path, "--once", "--fail-on", "no learning") == 1
@@ -444,7 +445,7 @@ def test_webhook(tmp_path: Path, hook: tuple[str, list[dict[str, Any]], list[int
     assert len(sent) == 2  # the first was answered with 500
     assert sent[0] == sent[1]
     assert (sent[0]["mode"], sent[0]["step"], sent[0]["run"]) == ("entropy collapse", 80, str(path))
-    assert sent[0]["text"].startswith(f"{path}: step 80: entropy collapse, since step ")
+    assert sent[0]["text"].startswith(f"{path}: step 80: failing: entropy collapse, since step ")
 
 
 @pytest.mark.usefixtures("quick")

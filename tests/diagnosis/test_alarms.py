@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from grposcope.diagnosis import Finding, alarms, webhook
-from grposcope.diagnosis.alarms import Alarm, Alarms, modes
+from grposcope.diagnosis.alarms import Alarm, Alarms, Wanted, wanted
+from grposcope.diagnosis.findings import Grade
 from grposcope.errors import UserError
 from grposcope.facts.diagnosis import alarm_line
 from grposcope.runs.run import Meta, Run, no_evaluations, no_groups
@@ -22,9 +23,11 @@ def run(rows: int) -> Run:
     return Run(Meta(Path("x"), "made up", "x", "running"), {}, table, no_groups(), no_evaluations())
 
 
-def finding(mode: str, flagged: bool, onset: int | None = None, p: float = 1e-9) -> Finding:
-    status = "flagged" if flagged else "ok"
-    return Finding(mode, status, "why", (), "do", "ours", p, p, 1 - p, onset, ())  # type: ignore[arg-type]
+def finding(mode: str, flagged: bool, onset: int | None = None, p: float = 1e-9, grade: Grade = "failing") -> Finding:
+    return Finding(
+        mode, "flagged" if flagged else "ok", "why", (), "do", "ours", p, p, 1 - p, onset, (),
+        grade=grade if flagged else None,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -81,8 +84,8 @@ def test_what_is_news(judge: dict[str, Any]) -> None:
         judge["findings"] = [finding("length", flagged, onset)]
         seen += [(alarm.step, alarm.onset) for alarm in watched.look(run(rows))]
     assert seen == [(30, 10), (80, 65)]
-    assert watched.raised[0] == Alarm("length", 30, 10, 1 - 1e-9, "why", "do")
-    assert alarm_line(watched.raised[0]) == "step 30: length, since step 10, because why; do: do"
+    assert watched.raised[0] == Alarm("length", "failing", 30, 10, 1 - 1e-9, "why", "do")
+    assert alarm_line(watched.raised[0]) == "step 30: failing: length, since step 10, because why; do: do"
 
 
 def test_a_run_that_goes_back_is_judged_anew(judge: dict[str, Any]) -> None:
@@ -109,13 +112,33 @@ def test_nothing_to_judge() -> None:
     assert watched.look(run(0)) == []
 
 
-def test_modes_by_name() -> None:
-    assert modes([]) == frozenset()
-    assert modes(["no learning"]) == {"no learning"}
-    assert {"length", "non-finite"} < modes(["flagged"])
-    assert not {"no learning", "zero loss", "flagged"} & modes(["flagged"])
-    with pytest.raises(UserError, match=r"^'lenght' is no mode"):
-        modes(["lenght"])
+def test_a_note_that_becomes_a_failure_is_news(judge: dict[str, Any]) -> None:
+    """Whatever its onset; and a failure that becomes a note again is none."""
+    watched, grades = Alarms(), ("note", "note", "failing", "failing", "note", "warning")
+    seen = []
+    for rows, grade in zip(range(30, 90, 10), grades, strict=True):
+        judge["findings"] = [finding("length", True, 10, grade=grade)]  # type: ignore[arg-type]
+        seen += [(alarm.step, alarm.grade) for alarm in watched.look(run(rows))]
+    assert seen == [(30, "note"), (50, "failing")]
+
+
+def test_modes_and_grades_by_name() -> None:
+    assert not wanted([])
+    assert wanted(["no learning"]) == Wanted(frozenset({"no learning"}))
+    assert wanted(["failing", "note", "length"]) == Wanted(frozenset({"length"}), "note")
+    with pytest.raises(
+        UserError, match=r"^'lenght' is no grade and no mode of failure; give failing, warning, note, or"
+    ):
+        wanted(["lenght"])
+
+
+def test_a_grade_covers_the_worse_ones_but_no_minor_mode() -> None:
+    warned = wanted(["warning", "zero loss"])
+    assert warned.covers("length", "failing")
+    assert warned.covers("length", "warning")
+    assert not warned.covers("length", "note")
+    assert not warned.covers("no learning", "warning")
+    assert warned.covers("zero loss", "note")
 
 
 def test_a_hook_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:

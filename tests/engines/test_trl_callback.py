@@ -173,7 +173,7 @@ def test_it_warns_once_per_onset(
     warned = [record.getMessage() for record in caplog.records if "non-finite" in record.getMessage()]
     assert len(warned) == 1
     assert warned[0].startswith(
-        "grposcope: step 10: non-finite, since step 10, because values are not finite: grad_norm"
+        "grposcope: step 10: failing: non-finite, since step 10, because values are not finite: grad_norm"
     )
     assert capsys.readouterr().err.count(warned[0]) == 1
     (alarm,) = lines(tmp_path / "grposcope" / "alarms.jsonl")
@@ -194,7 +194,7 @@ def test_a_line_is_on_the_terminal_once(capsys: pytest.CaptureFixture) -> None:
     assert capsys.readouterr().err == "here\n"
 
 
-@pytest.mark.parametrize(("stop_on", "last"), [((), 40), (("non-finite",), 11), ("flagged", 11), (("length",), 40)])
+@pytest.mark.parametrize(("stop_on", "last"), [((), 40), (("non-finite",), 11), ("failing", 11), (("length",), 40)])
 def test_it_stops_only_if_asked_to(tmp_path: Path, stop_on: Any, last: int) -> None:
     """A loss that is not finite does not wait for the budget of judging: it ends the run one step later."""
     callback = GRPOscopeCallback(stop_on=stop_on)
@@ -207,7 +207,7 @@ def test_it_stops_only_if_asked_to(tmp_path: Path, stop_on: Any, last: int) -> N
 
 def test_what_is_no_mode_is_refused() -> None:
     with pytest.raises(
-        UserError, match="stop_on 'nan' is no mode of failure; give flagged or one of: misconfiguration"
+        UserError, match="stop_on 'nan' is no grade and no mode of failure; give failing, warning, note, or one of:"
     ):
         GRPOscopeCallback(stop_on=("nan",))
     with pytest.raises(UserError, match="no URL"):
@@ -252,7 +252,7 @@ def test_a_new_run_in_the_folder_does_not_delete_the_old_one(tmp_path: Path) -> 
 def test_its_failures_do_not_end_the_training(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    callback = GRPOscopeCallback(stop_on="flagged")
+    callback = GRPOscopeCallback(stop_on="note")
     play = Play(callback, tmp_path)
     if broken == "a file in the way":
         (tmp_path / "grposcope").write_text("")

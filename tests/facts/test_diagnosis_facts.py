@@ -9,22 +9,47 @@ import numpy as np
 import synthetic_series as made
 from grposcope.diagnosis import Evidence, Finding, diagnose
 from grposcope.diagnosis.alarms import Alarm
-from grposcope.facts.diagnosis import alarm_line, alarm_message, describe, flagged_modes, verdict
+from grposcope.diagnosis.findings import GRADES
+from grposcope.facts.diagnosis import alarm_line, alarm_message, describe, exceeds, flagged_modes, verdict
 
 
 def finding(mode: str, status: str, *evidence: Evidence) -> Finding:
-    return Finding(mode, status, "it fell", evidence, "do it", "", 0.01, 0.02, 0.98, 1234, ("kl",))  # type: ignore[arg-type]
+    grade = None if status not in GRADES else status
+    status = "flagged" if grade else status
+    return Finding(mode, status, "it fell", evidence, "do it", "", 0.01, 0.02, 0.98, 1234, ("kl",), grade=grade)  # type: ignore[arg-type]
 
 
 def test_the_sentence_is_the_conclusion_and_its_clauses() -> None:
     run = made.run(made.healthy())
-    findings = [finding("length", "flagged"), finding("kl blow-up", "flagged"), finding("starved", "cannot tell")]
+    findings = [finding("length", "failing"), finding("kl blow-up", "warning"), finding("starved", "cannot tell")]
     said = verdict(run, findings)
-    assert said.conclusion == "failing: length, since step 1,234"
-    assert said.clauses == ("because it fell", "do: do it (and 1 more)")
-    assert str(said) == "failing: length, since step 1,234, because it fell; do: do it (and 1 more)"
+    assert (said.word, said.conclusion) == ("failing", "failing: length, since step 1,234")
+    assert said.clauses[0] == "because it fell"
+    assert said.clauses[1].startswith("training reward rose from ")
+    assert said.clauses[2:] == ("do: do it (and 1 more)",)
+    assert str(said).startswith("failing: length, since step 1,234, because it fell; training reward rose from ")
     assert flagged_modes(findings) == ["length", "kl blow-up"]
-    assert verdict(run, [finding("no learning", "flagged")]).conclusion.startswith("not learning: no learning")
+    assert str(verdict(run, [finding("no learning", "warning")])).startswith("warning: no learning, since")
+
+
+def test_what_stands_beside_healthy_learning_is_a_note() -> None:
+    said = verdict(made.run(made.healthy()), [finding("entropy collapse", "note")])
+    assert said.word == "healthy"
+    assert str(said).startswith("healthy: training reward rose from ")
+    assert str(said).endswith("; note: entropy collapse: it fell")
+
+
+def test_a_grade_is_exceeded_by_findings_and_by_the_verdict() -> None:
+    run = made.run(made.healthy())
+    for grade, exceeded in (
+        ("failing", [True, True, True]),
+        ("warning", [False, True, True]),
+        ("note", [False, False, True]),
+    ):
+        findings = [finding("length", grade)]
+        said = [exceeds(verdict(run, findings), findings, limit) for limit in GRADES]
+        assert said == exceeded
+    assert not any(exceeds(verdict(run, []), [], limit) for limit in GRADES)
 
 
 def test_without_a_flag_the_reward_decides_and_what_is_untold_is_named() -> None:
@@ -33,7 +58,7 @@ def test_without_a_flag_the_reward_decides_and_what_is_untold_is_named() -> None
     assert healthy.conclusion.startswith("healthy: training reward rose from ")
     assert healthy.clauses == ("cannot tell: starved",)
     table["reward"] = np.full(120, 0.4) + 0.01 * made.ar1(np.random.default_rng(0), 120, 0.0)
-    assert str(verdict(made.run(table), [])).startswith("no failure found: training reward went from 0.3")
+    assert str(verdict(made.run(table), [])).startswith("cannot tell: training reward stayed at 0.")
     short = made.run({name: column[:12] for name, column in table.items()})
     assert str(verdict(short, diagnose(short))) == "cannot tell: 12 rows of reward are fewer than 30"
 
@@ -47,8 +72,8 @@ def test_a_finding_in_words() -> None:
 
 
 def test_an_alarm_in_words() -> None:
-    alarm = Alarm("length", 2000, 1500, 0.99, "it grew", "cut it")
-    assert alarm_line(alarm) == "step 2,000: length, since step 1,500, because it grew; do: cut it"
+    alarm = Alarm("length", "warning", 2000, 1500, 0.99, "it grew", "cut it")
+    assert alarm_line(alarm) == "step 2,000: warning: length, since step 1,500, because it grew; do: cut it"
     message = alarm_message(alarm, "RUN")
     assert message["text"] == f"RUN: {alarm_line(alarm)}"
     assert (message["mode"], message["step"], message["onset"]) == ("length", 2000, 1500)

@@ -91,7 +91,8 @@ def training_log(path: Path, kind: str) -> Path:
     """A log of 120 steps whose entropy collapses or whose reward rises, or a log of ten steps."""
     rng = np.random.default_rng(0)
     share = np.linspace(0, 1, 120)
-    reward = 0.3 + 0.3 * share + rng.normal(0, 0.03, 120)
+    rises = share - 2 * np.maximum(share - 0.5, 0) if kind == "collapse" else share
+    reward = 0.3 + 0.3 * rises + rng.normal(0, 0.03, 120)
     entropy = (1 - 0.97 * (share > 0.5)) * np.exp(rng.normal(0, 0.05, 120)) if kind == "collapse" else 1 + 0 * share
     steps = 10 if kind == "short" else 120
     rows = [{"step": i + 1, "reward": reward[i], "entropy": entropy[i]} for i in range(steps)]

@@ -25,7 +25,13 @@ def made(rows: int = 120, entropy_from: int | None = 80, name: str = "made up", 
     entropy = 0.8 * (1 + noise[0])
     if entropy_from is not None:
         entropy[step >= entropy_from] *= 0.001
-    table = {"step": step, "reward": 0.3 + 0.004 * step + noise[1], "entropy": entropy, "grad_norm": 0.5 + noise[2]}
+    gone = 0.0 if entropy_from is None else np.maximum(step - entropy_from, 0)
+    table = {
+        "step": step,
+        "reward": 0.3 + 0.004 * step - 0.012 * gone + noise[1],
+        "entropy": entropy,
+        "grad_norm": 0.5 + noise[2],
+    }
     return Run(Meta(Path(name), "trl", name, "finished"), {}, table | columns, no_groups(), no_evaluations())
 
 
@@ -33,17 +39,17 @@ def test_what_is_flagged_is_drawn_with_its_onset() -> None:
     found = diagnosis.section([made()])
     assert found is not None
     assert found.text[0].startswith("failing: entropy collapse, since step ")
-    (chart,) = found.figures
+    chart = found.figures[0]
     assert chart.name == "diagnosis-entropy"
     assert chart.data["onset"]["mode"] == ["entropy collapse"]
     assert abs(chart.data["onset"]["step"][0] - 80) <= 3
     flagged, rest = found.tables
-    assert [row[:2] for row in flagged.rows] == [("entropy collapse", "flagged")]
+    assert [row[:2] for row in flagged.rows] == [("entropy collapse", "failing"), ("reward decline", "failing")]
     assert 0.95 < float(flagged.rows[0][3]) <= 1
     assert rest.folded
     assert {row[1] for row in rest.rows} == {"cannot tell", "ok"}
     assert len(flagged.rows) + len(rest.rows) == len(diagnose(made()))
-    assert found.numbers["made up"]["flagged"] == ["entropy collapse"]
+    assert found.numbers["made up"]["flagged"] == ["entropy collapse", "reward decline"]
 
 
 def test_a_healthy_run_has_no_charts_and_says_what_is_missing() -> None:

@@ -15,13 +15,14 @@ from grposcope.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.diagnosis import Finding
+    from grposcope.diagnosis.alarms import Wanted
     from grposcope.diagnosis.webhook import Webhook
     from grposcope.facts.diagnosis import Verdict
     from grposcope.runs.run import Run
 
 DESCRIPTION = (
-    "Judge the log of a run by rules for the ways in which GRPO fails. The first line is the verdict. "
-    "Exit status: 0, 1 if a mode of --fail-on is flagged, 2 where there is no run that can be read."
+    "Judge the log of a run by rules for the ways in which GRPO fails. The first line is the verdict: failing, "
+    "warning, healthy or cannot tell. Exit status: 0, 1 for what --fail-on names, 2 where no run can be read."
 )
 EXAMPLES = """\
 examples:
@@ -31,8 +32,8 @@ examples:
   grposcope diagnose mine.log --dry-run                      what is understood of the log of your own trainer
   grposcope diagnose mine.log --map reward=Reward,step=2     which of its numbers is the reward, and which the step
   grposcope diagnose RUN --html verdict.html                 one page: the rules, and charts of what is flagged
-  grposcope diagnose RUN --fail-on flagged                   exit status 1 if anything is flagged, for CI
-  grposcope diagnose RUN --fail-on "kl blow-up"              or only for this mode
+  grposcope diagnose RUN --fail-on failing                   exit status 1 if learning stops or reverses, for CI
+  grposcope diagnose RUN --fail-on "kl blow-up"              or if this mode is flagged, whatever its grade
 """
 
 MARK = {"flagged": "✗", "cannot tell": "?", "ok": "✓"}
@@ -49,9 +50,10 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         "--fail-on",
         action="append",
         default=[],
-        metavar="MODE",
-        help="exit with status 1 if this mode is flagged; `flagged` for any; may be given more than once. Modes: "
-        + ", ".join(RULES),
+        metavar="GRADE|MODE",
+        help="exit with status 1 for this grade or worse (failing: learning stops or reverses; warning: it may, or "
+        "most of the effort is wasted; note: anything flagged), or if this mode is flagged; may be given more than "
+        "once. Modes: " + ", ".join(RULES),
     )
     command.add_argument(
         "--webhook", metavar="URL", help="POST a JSON document with the verdict to this URL if anything is flagged"
@@ -67,15 +69,15 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the verdict; exit status 1 if a mode of --fail-on is flagged."""
+    """Print the verdict; exit status 1 for what --fail-on names."""
     from grposcope.diagnosis import diagnose
     from grposcope.diagnosis.webhook import Webhook
-    from grposcope.facts.diagnosis import flagged_modes, verdict
+    from grposcope.facts.diagnosis import exceeds, flagged_modes, verdict
 
     hook = Webhook(arguments.webhook) if arguments.webhook else None
     if not 0 < arguments.level < 1:
         raise UserError(f"--level {arguments.level:g} is no probability; give one between 0 and 1, such as 0.05")
-    fatal = fatal_modes(arguments.fail_on)
+    fatal = fatal_flags(arguments.fail_on)
     read_run = logs.read(arguments.path, arguments)
     findings = diagnose(read_run, arguments.level)
     judged = verdict(read_run, findings)
@@ -89,15 +91,16 @@ def run(arguments: argparse.Namespace) -> int:
     if hook is not None and flagged:
         _post(hook, document)
     finish(arguments, document)
-    return int(bool(fatal.intersection(flagged)) or (bool(flagged) and "flagged" in arguments.fail_on))
+    too_bad = fatal.grade is not None and exceeds(judged, findings, fatal.grade)
+    return int(too_bad or bool(fatal.modes.intersection(flagged)))
 
 
-def fatal_modes(given: Sequence[str]) -> frozenset[str]:
-    """The modes that --fail-on names, `flagged` standing for all but the minor ones; UserError for what is no mode."""
-    from grposcope.diagnosis.alarms import modes
+def fatal_flags(given: Sequence[str]) -> Wanted:
+    """The modes and the grade that --fail-on names; UserError for what is neither."""
+    from grposcope.diagnosis.alarms import wanted
 
     try:
-        return modes(given)
+        return wanted(given)
     except UserError as error:
         raise UserError(f"--fail-on {error}") from None
 
@@ -125,7 +128,8 @@ def _capitalised(text: str) -> str:
 def _post(hook: Webhook, document: dict[str, Any]) -> None:
     """Post the verdict; where the hook does not answer, standard error says so and nothing else changes."""
     text = f"{document['source']}: {document['verdict']}"
-    hook.send({"text": text, "source": document["source"], "flagged": document["flagged"]})
+    content = {name: document[name] for name in ("source", "grade", "flagged")}
+    hook.send({"text": text, **content})
     hook.wait()
     for line in hook.failures:
         print(line, file=sys.stderr)
@@ -146,7 +150,9 @@ def screen(run: Run, findings: Sequence[Finding], verdict: Verdict) -> str:
         to_log |= finding.to_log
         if finding.status == "flagged":
             since = "" if finding.onset is None else f"since step {finding.onset:,}; "
-            lines.append(f"  {'':{width}}  {since}confidence {finding.confidence:.3f} (p = {finding.p:.2g})")
+            lines.append(
+                f"  {'':{width}}  {finding.grade}; {since}confidence {finding.confidence:.3f} (p = {finding.p:.2g})"
+            )
             lines += [f"  {'':{width}}  · {phrase}" for phrase in finding.evidence]
             lines.append(f"  {'':{width}}  → {finding.advice}")
     if to_log:
@@ -165,6 +171,7 @@ def _document(run: Run, findings: Sequence[Finding], verdict: Verdict, level: fl
     }
     return {
         "verdict": str(verdict),
+        "grade": verdict.word,
         "source": str(run.meta.source),
         "engine": run.meta.engine,
         "rows": run.steps,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Follow a run while it is written: progress, the main metrics as sparklines, and what is wrong "
     "with it, each failure reported once when it begins. Exit status: 0 when the run has ended or on Ctrl-C, 1 as "
-    "soon as a mode of --fail-on is flagged, 2 where nothing can be followed."
+    "soon as something that --fail-on names is flagged, 2 where nothing can be followed."
 )
 EXAMPLES = """\
 examples:
@@ -27,7 +27,7 @@ examples:
   grposcope watch train.log --set group=8          console output of verl, OpenRLHF or TRL; JSONL, CSV, W&B folders
   grposcope watch runs/demo --every 10             look every ten seconds, for a folder synced from elsewhere
   grposcope watch runs/demo --once                 one look
-  grposcope watch RUN --fail-on "kl blow-up"       leave with exit status 1 when this is flagged
+  grposcope watch RUN --fail-on failing            leave with exit status 1 when learning stops or reverses
   grposcope watch RUN --webhook https://example.org/hook
 """
 
@@ -50,16 +50,17 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         "--fail-on",
         action="append",
         default=[],
-        metavar="MODE",
-        help="leave with exit status 1 when this mode is first flagged; `flagged` for all but `no learning` and `zero "
-        "loss`, which any run shows at first; may be given more than once. Modes: " + ", ".join(RULES),
+        metavar="GRADE|MODE",
+        help="leave with exit status 1 when a mode of this grade or worse (failing, warning, note) is first flagged, "
+        "except `no learning` and `zero loss`, which any run shows at first, or when this mode is; may be given more "
+        "than once. Modes: " + ", ".join(RULES),
     )
     alarm.add_argument("--webhook", metavar="URL", help="POST a JSON document to this URL for each new flag")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look again and again until the run has ended, a mode of --fail-on is flagged, Ctrl-C, or once."""
-    from grposcope.commands.diagnose import fatal_modes
+    """Look again and again until the run has ended, something of --fail-on is flagged, Ctrl-C, or once."""
+    from grposcope.commands.diagnose import fatal_flags
     from grposcope.diagnosis.webhook import Webhook
     from grposcope.facts.diagnosis import alarm_message
     from grposcope.formatting import visible
@@ -68,22 +69,22 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not arguments.every > 0:
         raise UserError(f"--every {arguments.every:g} must be above 0")
-    fatal = fatal_modes(arguments.fail_on)
+    fatal = fatal_flags(arguments.fail_on)
     hook = Webhook(arguments.webhook) if arguments.webhook else None
     place, number = logs.numbered(arguments.path)
-    watcher = Watcher(place, logs.hints(arguments, number or LAST), minor=fatal)
+    watcher = Watcher(place, logs.hints(arguments, number or LAST), minor=fatal.modes)
     shown, failed = "", False
     try:
         while True:
             now = time.time()
             new = watcher.look(now)
-            if arguments.once and watcher.problem and arguments.path.exists():
+            if arguments.once and watcher.problem and place.exists():
                 raise UserError(watcher.problem)
             shown = _show(watcher, now, shown, arguments)
             for alarm in new:
                 if hook is not None:
                     hook.send(alarm_message(alarm, str(place)))
-            failed = any(alarm.mode in fatal for alarm in new)
+            failed = any(fatal.covers(alarm.mode, alarm.grade) for alarm in new)
             if arguments.once or watcher.ended or failed:
                 break
             time.sleep(arguments.every)

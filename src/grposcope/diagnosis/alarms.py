@@ -6,8 +6,9 @@ the chance of any alarm in a run without failures stays below α, however long i
 its level (docs/diagnosis.md). Looks are a tenth of the rows apart, so that α_k falls with the logarithm of the length.
 What the record proves (p = 0) needs no level and is raised at any look.
 
-A mode is raised when it is flagged and was not at the look before. It is raised again only after a look at which it
-was not flagged, and only with an onset after the step of its last alarm, since the estimate of an onset wanders.
+A mode is raised when it is flagged and was not at the look before, or when its grade is worse than at its last alarm:
+a note may become a failure. Otherwise it is raised again only after a look at which it was not flagged, and only with
+an onset after the step of its last alarm, since the estimate of an onset wanders.
 Minor modes, which say that nothing happens yet, are true of the first steps of any run, so they are raised only on
 request.
 """
@@ -19,7 +20,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from grposcope.diagnosis.diagnose import LEVEL, diagnose
-from grposcope.diagnosis.findings import Finding
+from grposcope.diagnosis.findings import GRADES, Finding, Grade
 from grposcope.diagnosis.quantities import LEAST
 from grposcope.diagnosis.rules import RULES, minor_modes
 from grposcope.errors import UserError
@@ -28,15 +29,13 @@ from grposcope.runs.run import Run
 GROWTH = 1.1
 """Rows at a look over rows at the look before."""
 
-ANY = "flagged"
-"""Stands for all modes but the minor ones where modes are given by name."""
-
 
 @dataclass(frozen=True)
 class Alarm:
     """A mode that is newly flagged. step: the last of the run when it was; onset: where it began, None if unknown."""
 
     mode: str
+    grade: Grade
     step: int
     onset: int | None
     confidence: float
@@ -77,18 +76,20 @@ class Alarms:
         self._looks += any(finding.p > 0 for finding in self.findings)
         flagged = [f for f in self.findings if f.status == "flagged" and f.mode not in self._silent]
         new = [
-            Alarm(finding.mode, step, finding.onset, finding.confidence, finding.because, finding.advice)
+            Alarm(finding.mode, finding.grade, step, finding.onset, finding.confidence, finding.because, finding.advice)
             for finding in flagged
-            if self._is_new(finding)
+            if finding.grade is not None and self._is_new(finding, finding.grade)
         ]
         self._active = {finding.mode for finding in flagged}
         self.raised += new
         return new
 
-    def _is_new(self, finding: Finding) -> bool:
+    def _is_new(self, finding: Finding, grade: Grade) -> bool:
+        before = [alarm for alarm in self.raised if alarm.mode == finding.mode]
+        if before and at_least(grade, before[-1].grade) and grade != before[-1].grade:
+            return True
         if finding.mode in self._active:
             return False
-        before = [alarm for alarm in self.raised if alarm.mode == finding.mode]
         return not before or (finding.onset is not None and finding.onset > before[-1].step)
 
     def _forget(self, step: int) -> None:
@@ -98,12 +99,37 @@ class Alarms:
         self._looks = 0
 
 
-def modes(names: Iterable[str]) -> frozenset[str]:
-    """Modes by name, ANY standing for all but the minor ones; UserError for a name that is no mode."""
-    wanted = set(names)
-    unknown = sorted(wanted - {*RULES, ANY})
+@dataclass(frozen=True)
+class Wanted:
+    """What somebody wants to hear of: these modes whatever their grade, and any mode of `grade` or worse, if given.
+
+    A grade does not stand for the minor modes.
+    """
+
+    modes: frozenset[str] = frozenset()
+    grade: Grade | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.modes) or self.grade is not None
+
+    def covers(self, mode: str, grade: Grade) -> bool:
+        """Whether a flag of this mode and grade is wanted."""
+        if mode in self.modes:
+            return True
+        return self.grade is not None and at_least(grade, self.grade) and mode not in minor_modes()
+
+
+def at_least(grade: Grade, limit: Grade) -> bool:
+    """Whether a grade is as bad as `limit` or worse."""
+    return GRADES.index(grade) <= GRADES.index(limit)
+
+
+def wanted(names: Iterable[str]) -> Wanted:
+    """Modes and grades by name, of which the mildest grade counts; UserError for a name that is neither."""
+    given = set(names)
+    unknown = sorted(given - {*RULES, *GRADES})
     if unknown:
-        raise UserError(f"{unknown[0]!r} is no mode of failure; give {ANY} or one of: {', '.join(RULES)}")
-    if ANY in wanted:
-        wanted |= set(RULES) - minor_modes()
-    return frozenset(wanted - {ANY})
+        known = f"{', '.join(GRADES)}, or one of: {', '.join(RULES)}"
+        raise UserError(f"{unknown[0]!r} is no grade and no mode of failure; give {known}")
+    mildest = [grade for grade in GRADES if grade in given][-1:]
+    return Wanted(frozenset(given - {*GRADES}), mildest[0] if mildest else None)

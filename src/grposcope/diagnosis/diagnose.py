@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from grposcope.diagnosis.findings import Finding, Rule, RuleResult, Status, cannot_tell
+from grposcope.diagnosis import run_outcome
+from grposcope.diagnosis.findings import GRADES, Finding, Grade, Rule, RuleResult, Status, cannot_tell
+from grposcope.diagnosis.outcome import Outcome
 from grposcope.diagnosis.quantities import NotLoggedError, Quantities
 from grposcope.diagnosis.rules import RULES
 from grposcope.runs.run import Run
@@ -21,7 +23,8 @@ LEVEL = 0.05
 
 
 def diagnose(run: Run, level: float = LEVEL) -> tuple[Finding, ...]:
-    """Findings of all rules on a run: the flagged ones first, then those that cannot be told, then those that are ok.
+    """Findings of all rules on a run: the flagged ones first, the worst grade before the others, then those that cannot
+    be told, then those that are ok.
 
     level: chance of any flag on a run without failures.
     """
@@ -30,7 +33,8 @@ def diagnose(run: Run, level: float = LEVEL) -> tuple[Finding, ...]:
     results = [_result(rule, quantities) for rule in rules]
     tests = [math.nan if rule.proof else result.p for rule, result in zip(rules, results, strict=True)]
     adjusted = [r.p if rule.proof else p for rule, r, p in zip(rules, results, holm(tests), strict=True)]
-    findings = [_finding(*weighed, level) for weighed in zip(rules, results, adjusted, strict=True)]
+    outcome = run_outcome.of_run(quantities)
+    findings = [_finding(*weighed, level, outcome) for weighed in zip(rules, results, adjusted, strict=True)]
     order = list(RULES)
     return tuple(sorted(findings, key=lambda finding: _place(finding, findings, order)))
 
@@ -53,19 +57,37 @@ def holm(p: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _place(finding: Finding, findings: Sequence[Finding], order: Sequence[str]) -> tuple[int, float]:
-    """Sort key: status, then the order of modes; a finding that explains others stands before the first of them."""
+def grade(rule: Rule, result: RuleResult, outcome: Outcome) -> Grade:
+    """The grade of a flagged finding, from what became of the run.
+
+    Beside learning that goes well it is the rule's `beside`; where learning stopped or never was, its `instead`. Where
+    neither can be told, what fails whatever became of the run, or is proved by the record, stays what it is, and
+    anything else is at most a warning.
+    """
+    beside, instead = result.beside or rule.beside, result.instead or rule.instead
+    if rule.gamed and not outcome.heldout:
+        return instead
+    if outcome.well:
+        return beside
+    sure = outcome.fate != "cannot tell" or rule.proof or beside == "failing"
+    return instead if sure else max(instead, "warning", key=GRADES.index)
+
+
+def _place(finding: Finding, findings: Sequence[Finding], order: Sequence[str]) -> tuple[int, int, float]:
+    """Sort key: status, grade, then the order of modes; what explains others stands before the first of them."""
     status = ("flagged", "cannot tell", "ok").index(finding.status)
-    explained = [order.index(f.mode) - 0.5 for f in findings if f.status == "flagged" and _explains(finding, f)]
-    return status, min([float(order.index(finding.mode)), *explained])
+    worst = GRADES.index(finding.grade) if finding.grade is not None else 0
+    explained = [order.index(f.mode) - 0.5 for f in findings if f.status == "flagged" and explains(finding, f)]
+    return status, worst, min([float(order.index(finding.mode)), *explained])
 
 
-def _explains(cause: Finding, effect: Finding) -> bool:
+def explains(cause: Finding, effect: Finding) -> bool:
+    """Whether a flagged finding is the cause of another: its rule says so, and it begins no later."""
     later = cause.onset is not None and effect.onset is not None and cause.onset <= effect.onset
     return cause.status == "flagged" and effect.mode in cause.explains and later
 
 
-def _finding(rule: Rule, result: RuleResult, adjusted: float, level: float) -> Finding:
+def _finding(rule: Rule, result: RuleResult, adjusted: float, level: float, outcome: Outcome) -> Finding:
     flagged = adjusted < level
     untold = math.isnan(adjusted) or bool(result.missing)
     status: Status = "flagged" if flagged else "cannot tell" if untold else "ok"
@@ -82,4 +104,6 @@ def _finding(rule: Rule, result: RuleResult, adjusted: float, level: float) -> F
         onset=result.onset if flagged else None,
         missing=() if flagged else result.missing,
         explains=result.explains if flagged else (),
+        grade=grade(rule, result, outcome) if flagged else None,
+        costs=rule.costs if flagged else "",
     )

@@ -13,6 +13,13 @@ from grposcope.timeseries.noise import harmonic_mean
 
 Status = Literal["ok", "flagged", "cannot tell"]
 
+Grade = Literal["failing", "warning", "note"]
+"""How bad a flagged finding is: it stops or reverses learning; it is on its way there or wastes most of the effort; or
+it stands beside learning that goes well, where it may cost something else."""
+
+GRADES: tuple[Grade, ...] = ("failing", "warning", "note")
+"""Grades, the worst first."""
+
 OWN_METHOD = "method of this project; no publication"
 """Source of the rules that no paper describes."""
 
@@ -50,6 +57,7 @@ class RuleResult:
     mode, advice: given where a rule tells apart failures that need another name or remedy than the rule's own.
     missing: quantities that were not logged; without them, a run that is not flagged is not called ok.
     explains: modes that follow from this one where they do not begin before it.
+    beside, instead: grades beside learning that goes well and where it does not, where they are not the rule's own.
     """
 
     p: float
@@ -60,6 +68,8 @@ class RuleResult:
     advice: str = ""
     missing: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()
+    beside: Grade | None = None
+    instead: Grade | None = None
 
 
 def cannot_tell(because: str, *missing: str) -> RuleResult:
@@ -96,6 +106,9 @@ class Rule:
     words, for JSON and the documentation. source: paper, or OWN_METHOD. advice: what to do, unless the result brings
     its own. proof: the p-value is 0 or 1 and read off the record without noise, so the rule takes no part in the
     adjustment for many tests. minor: the mode says that nothing happens rather than that something goes wrong.
+    beside: the grade of the mode beside learning that goes well; instead: its grade where the run stalled, fell, lost
+    what it had learned or never learned; costs: what it may cost beside learning that goes well, as a clause.
+    gamed: the training reward does not show the outcome where this mode is flagged, so that only a held-out score does.
     """
 
     mode: str
@@ -107,6 +120,10 @@ class Rule:
     check: Callable[[Quantities], RuleResult]
     proof: bool = False
     minor: bool = False
+    beside: Grade = "note"
+    instead: Grade = "failing"
+    costs: str = ""
+    gamed: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +133,8 @@ class Finding:
     p: the rule's own p-value, NaN if nothing was tested. adjusted: p adjusted by Holm's method over the rules that
     tested something. confidence: 1 − adjusted for a flagged mode, NaN otherwise; at most a share 1 − confidence of the
     runs without any failure shows a finding as strong. onset: step, None if not known. missing: quantities to log.
-    explains: modes that follow from this one where they do not begin before it.
+    explains: modes that follow from this one where they do not begin before it. grade: of a flagged mode, else None;
+    costs: what a mode that is a note may cost.
     """
 
     mode: str
@@ -131,3 +149,5 @@ class Finding:
     onset: int | None
     missing: tuple[str, ...]
     explains: tuple[str, ...] = ()
+    grade: Grade | None = None
+    costs: str = ""

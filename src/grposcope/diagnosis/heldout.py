@@ -54,17 +54,17 @@ class HeldOut:
         return "held-out " + self.score.name.removeprefix("component/")
 
 
-def heldout_scores(quantities: Quantities) -> list[HeldOut]:
+def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[HeldOut]:
     """The score that says most of what is meant, and the one that is the training reward itself; one, both or none.
 
-    A metric that was evaluated fewer than EVALUATIONS times is none.
+    A metric that was evaluated fewer than `least` times is none.
     """
     candidates: list[tuple[tuple[int, int, str], MetricSeries]] = []
     evaluations = quantities.run.evaluations
     for metric in evaluations.metrics:
         rows = evaluations.of(metric)
         finite = np.isfinite(rows.value)
-        if finite.sum() >= EVALUATIONS and _is_score(metric):
+        if finite.sum() >= least and _is_score(metric):
             series = MetricSeries(metric, rows.step[finite].astype(np.float64), rows.value[finite])
             right = metric.startswith("component/")  # of those, only what pays for answers is a score
             rank = 0 if right else next((i for i, part in enumerate(_SCORES) if part in metric.lower()), len(_SCORES))

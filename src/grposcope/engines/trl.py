@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from transformers import TrainerCallback
 
-from grposcope.diagnosis.alarms import Alarm, Alarms, modes
+from grposcope.diagnosis.alarms import Alarm, Alarms, wanted
 from grposcope.diagnosis.webhook import Webhook
 from grposcope.engines import trl_record
 from grposcope.errors import UserError
@@ -74,11 +74,12 @@ def _harmless(event: Callable[..., None]) -> Callable[..., None]:
 
 
 class GRPOscopeCallback(TrainerCallback):
-    """Records the run, diagnoses it, warns once per onset of a failure, and stops it at the modes of `stop_on`.
+    """Records the run, diagnoses it, warns once per onset of a failure, and stops it for what `stop_on` names.
 
     folder: of the record, OUTPUT_DIR/grposcope by default. stop_on: modes of docs/diagnosis.md, such as
-    ("non-finite", "kl blow-up"), or ("flagged",) for any failure. webhook: URL that gets a JSON document per alarm.
-    UserError for an unknown mode or an invalid URL. seconds: time that the callback has taken so far.
+    ("non-finite", "kl blow-up"), or a grade: ("failing",) for what stops or reverses learning. webhook: URL that gets a
+    JSON document per alarm.
+    UserError for an unknown name or an invalid URL. seconds: time that the callback has taken so far.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class GRPOscopeCallback(TrainerCallback):
     ) -> None:
         self.folder = None if folder is None else Path(folder)
         try:
-            self.stop_on = modes([stop_on] if isinstance(stop_on, str) else stop_on)
+            self.stop_on = wanted([stop_on] if isinstance(stop_on, str) else stop_on)
         except UserError as error:
             raise UserError(f"stop_on {error}") from None
         self.seconds = 0.0
@@ -113,7 +114,7 @@ class GRPOscopeCallback(TrainerCallback):
             self._record, said = trl_record.begin(folder, args, self._settings, more.get("model"))
             if said:
                 _say(f"grposcope: {said}")
-        self._alarms = Alarms(raised, self._rows, self.stop_on)
+        self._alarms = Alarms(raised, self._rows, self.stop_on.modes)
         self._pace = Pace(BUDGET, FIRST / BUDGET)
         self._record.phase("training", state.global_step, state.max_steps)
         unseen = "" if args.log_completions else "; TRL shows single rewards with log_completions=True only"
@@ -140,7 +141,7 @@ class GRPOscopeCallback(TrainerCallback):
         self._odd |= odd
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """End the training if a mode of `stop_on` was flagged: in all processes at the same step."""
+        """End the training if something that `stop_on` names was flagged: in all processes at the same step."""
         if self.stop_on and _anywhere(self._stop, args):
             control.should_training_stop = True
 
@@ -170,10 +171,11 @@ class GRPOscopeCallback(TrainerCallback):
         run = self._judge()
         done = state.global_step >= state.max_steps
         findings = self._alarms.findings
-        said = str(verdict(run, findings)) if findings else ""
+        judged = verdict(run, findings) if findings else None
+        said = str(judged) if judged else ""
         self._record.summary({
-            "verdict": said, "flagged": flagged_modes(findings), "steps": state.global_step, "interrupted": not done,
-            **self._closing,
+            "verdict": said, "grade": judged.word if judged else "cannot tell", "flagged": flagged_modes(findings),
+            "steps": state.global_step, "interrupted": not done, **self._closing,
         })  # fmt: skip
         self._record.phase("finished" if done else "interrupted", state.global_step, state.max_steps)
         self._record.close()
@@ -248,10 +250,13 @@ class GRPOscopeCallback(TrainerCallback):
         run = read(self._record.folder)
         for alarm in self._alarms.look(run):
             trl_record.write(self._record.folder, alarm)
-            _say(f"grposcope: {visible(alarm_line(alarm), LINE)}", logging.WARNING)
+            _say(
+                f"grposcope: {visible(alarm_line(alarm), LINE)}",
+                logging.INFO if alarm.grade == "note" else logging.WARNING,
+            )
             if self._webhook is not None:
                 self._webhook.send(alarm_message(alarm, str(run.meta.source)))
-            if alarm.mode in self.stop_on:
+            if self.stop_on.covers(alarm.mode, alarm.grade):
                 self._stop = True
                 _say(f"grposcope: {alarm.mode} ends the run after the next step, as stop_on asks for", logging.WARNING)
         return run

@@ -5,37 +5,48 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
-from grposcope.diagnosis.alarms import Alarm
-from grposcope.diagnosis.findings import Evidence, Finding, Status
+from grposcope.diagnosis import run_outcome
+from grposcope.diagnosis.alarms import Alarm, at_least
+from grposcope.diagnosis.findings import GRADES, Evidence, Finding, Grade, Status
 from grposcope.diagnosis.quantities import Quantities
-from grposcope.diagnosis.rules import minor_modes
 from grposcope.facts import learning
 from grposcope.runs.run import Run
 from grposcope.runs.trainers import how_to_log
+
+Word = Literal["failing", "warning", "healthy", "cannot tell"]
+"""The first word of a verdict: the worst grade, or healthy where nothing is worse than a note."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The first thing to know of a run: what is wrong, since when, why, and what to do; or healthy; or cannot tell.
 
-    conclusion: "failing: entropy collapse, since step 81" or "healthy: …". because, advice: of the first flagged mode,
-    else empty. others: number of modes flagged besides it. untold: modes that cannot be told, if none is flagged.
+    word: the worst grade. conclusion: begins with it: "failing: entropy collapse, since step 81" or "healthy: …".
+    because, advice: of the worst mode, empty where the worst is a note. others: number of modes that are failing or a
+    warning besides it. outcome: what became of the run, where the conclusion does not say so. notes: a clause per mode
+    that is a note. untold: modes that cannot be told, if nothing is flagged.
     """
 
+    word: Word
     conclusion: str
     because: str = ""
     advice: str = ""
     others: int = 0
+    outcome: str = ""
+    notes: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
 
     @property
     def clauses(self) -> tuple[str, ...]:
-        """Clauses that follow the conclusion: the reason, the advice, and what else was found."""
+        """Clauses that follow the conclusion: the reason, the advice, the outcome, notes, and what cannot be told."""
         others = f" (and {self.others} more)" if self.others else ""
         return (
-            *([f"because {self.because}", f"do: {self.advice}{others}"] if self.because else []),
+            *([f"because {self.because}"] if self.because else []),
+            *([self.outcome] if self.outcome else []),
+            *([f"do: {self.advice}{others}"] if self.advice else []),
+            *(f"note: {note}" for note in self.notes),
             *([f"cannot tell: {', '.join(self.untold)}"] if self.untold else []),
         )
 
@@ -51,6 +62,7 @@ class Description:
 
     mode: str
     status: Status
+    grade: Grade | None
     onset: int | None
     confidence: float
     p: float
@@ -62,18 +74,39 @@ class Description:
 
 def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     """The verdict on a run from its findings, in the order in which `diagnose` returns them."""
-    flagged = [finding for finding in findings if finding.status == "flagged"]
-    if flagged:
-        first = flagged[0]
-        state = "not learning" if first.mode in minor_modes() else "failing"
-        return Verdict(f"{state}: {first.mode}{_since(first.onset)}", first.because, first.advice, len(flagged) - 1)
     quantities = Quantities(run)
-    if quantities.get("reward") is None:
-        return Verdict(f"cannot tell: {quantities.absence('reward')}")
-    learned = learning.training_reward(run)
-    state = "healthy" if learned.verdict == "up" else "no failure found"
-    untold = tuple(finding.mode for finding in findings if finding.status == "cannot tell")
-    return Verdict(f"{state}: {learned.clause}", untold=untold)
+    outcome = run_outcome.of_run(quantities)
+    flagged = [finding for finding in findings if finding.status == "flagged"]
+    bad = [finding for finding in flagged if finding.grade != "note"]
+    notes = tuple(_note(finding) for finding in flagged if finding.grade == "note")
+    said = learning.outcome_clause(outcome, learning.steps(run))
+    if said and outcome.fate == "cannot tell" and not outcome.heldout:
+        said = learning.training_reward(run).clause
+    if bad:
+        first = bad[0]
+        word: Word = "failing" if first.grade == "failing" else "warning"
+        conclusion = f"{word}: {first.mode}{_since(first.onset)}"
+        return Verdict(word, conclusion, first.because, first.advice, len(bad) - 1, said if outcome.well else "", notes)
+    untold = () if flagged else tuple(finding.mode for finding in findings if finding.status == "cannot tell")
+    if outcome.fate in ("lost", "fell"):
+        return Verdict("warning", f"warning: {said}", notes=notes, untold=untold)
+    if outcome.well or outcome.fate == "stalled":
+        return Verdict("healthy", f"healthy: {said}", notes=notes, untold=untold)
+    if not said:
+        return Verdict("cannot tell", f"cannot tell: {quantities.absence('reward')}", notes=notes)
+    return Verdict("cannot tell", f"cannot tell: {said}", notes=notes, untold=untold)
+
+
+def _note(finding: Finding) -> str:
+    """A mode that is a note: what was seen, and what it may cost."""
+    return f"{finding.mode}: {finding.because}" + (f" ({finding.costs})" if finding.costs else "")
+
+
+def exceeds(verdict: Verdict, findings: Sequence[Finding], limit: Grade) -> bool:
+    """Whether a verdict or a flagged finding is of the grade `limit` or worse."""
+    grades = [finding.grade for finding in findings if finding.grade is not None]
+    grades += [grade for grade in GRADES if grade == verdict.word]
+    return any(at_least(grade, limit) for grade in grades)
 
 
 def describe(finding: Finding, engine: str = "") -> Description:
@@ -81,6 +114,7 @@ def describe(finding: Finding, engine: str = "") -> Description:
     return Description(
         finding.mode,
         finding.status,
+        finding.grade,
         finding.onset,
         finding.confidence,
         finding.p,
@@ -98,7 +132,8 @@ def flagged_modes(findings: Sequence[Finding]) -> list[str]:
 
 def alarm_line(alarm: Alarm) -> str:
     """An alarm in one line."""
-    return f"step {alarm.step:,}: {alarm.mode}{_since(alarm.onset)}, because {alarm.because}; do: {alarm.advice}"
+    what = f"{alarm.grade}: {alarm.mode}{_since(alarm.onset)}"
+    return f"step {alarm.step:,}: {what}, because {alarm.because}; do: {alarm.advice}"
 
 
 def alarm_message(alarm: Alarm, source: str) -> dict[str, Any]:

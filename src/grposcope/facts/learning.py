@@ -24,9 +24,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from grposcope.diagnosis.outcome import Outcome
 from grposcope.diagnosis.quantities import LEAST, MetricSeries, Quantities
 from grposcope.facts.intervals import ENOUGH, Z, interval, shown_interval, trusted
-from grposcope.formatting import number, percent
+from grposcope.formatting import number, percent, visible
 from grposcope.records import Estimate
 from grposcope.runs.run import Evaluations, Run
 from grposcope.timeseries import change as trend
@@ -46,6 +47,9 @@ WANDERS = "it cannot be told from slow wandering"
 
 Direction = Literal["up", "down", "none", "unknown"]
 """Up or down beyond chance; none where a change could have been seen and was not; unknown where it cannot be told."""
+
+NOISE = {False: "noise", True: "chance"}
+"""What explains a change that is none, of the training reward and of held-out scores."""
 
 VERBS = {"up": "rose", "down": "fell", "none": "went", "unknown": "went"}
 
@@ -91,13 +95,34 @@ class Learning:
 def of_run(run: Run) -> Learning:
     """Whether a recorded run learned."""
     reward = _rewards(run)
-    return of_curves(evaluations(run), reward.values, _steps(run), reward.sampling)
+    return of_curves(evaluations(run), reward.values, steps(run), reward.sampling)
 
 
 def training_reward(run: Run) -> Learning:
     """Whether the training reward of a recorded run changed, whatever its held-out evaluations say."""
     reward = _rewards(run)
-    return of_reward(reward.values, _steps(run), reward.sampling)
+    return of_reward(reward.values, steps(run), reward.sampling)
+
+
+def outcome_clause(outcome: Outcome, steps: int) -> str:
+    """What became of a run of `steps` steps, as a clause without a capital and a full stop."""
+    if not outcome.name or not math.isfinite(outcome.end.value):
+        return ""
+    what = f"held-out {heldout_name(outcome.name)}" if outcome.heldout else "training reward"
+    start, best, end = (number(level.value) for level in (outcome.start, outcome.best, outcome.end))
+    over = _over(steps)
+    since = f" and stands still since step {outcome.middle:,}" if outcome.still else ""
+    if outcome.fate == "cannot tell" and outcome.best_step < outcome.last:
+        return f"{what} went from {start} to {best} around step {outcome.best_step:,} and to {end} in the end"
+    return {
+        "learned": f"{what} rose from {start} to {end} {over}, more than {NOISE[outcome.heldout]} explains{since}",
+        "stalled": f"{what} rose from {start} to {end}{since}",
+        "solved": f"{what} was near the top of its range from the start, at {end} in the end",
+        "lost": f"{what} rose from {start} to {best} around step {outcome.best_step:,} and fell to {end} since",
+        "fell": f"{what} fell from {best} to {end}, its highest was around step {outcome.best_step:,}",
+        "flat": f"{what} stayed at {end} {over}",
+        "cannot tell": f"{what} went from {start} to {end} {over}, no more than {NOISE[outcome.heldout]} explains",
+    }[outcome.fate]
 
 
 def of_curves(
@@ -225,7 +250,7 @@ def _rewards(run: Run) -> MetricSeries:
     return MetricSeries("reward", np.empty(0), np.empty(0)) if reward is None else reward
 
 
-def _steps(run: Run) -> int:
+def steps(run: Run) -> int:
     """Optimiser steps from the first to the last row; more than rows where only some steps are logged."""
     step = run.table["step"]
     step = step[np.isfinite(step)]
@@ -238,6 +263,11 @@ def _over(steps: int) -> str:
 
 def _capital(clause: str) -> str:
     return clause[0].upper() + clause[1:]
+
+
+def heldout_name(metric: str) -> str:
+    """A held-out metric as it is called in a sentence: pass@1 is the accuracy."""
+    return "accuracy" if metric in ("pass@1", "accuracy") else visible(metric, 60)
 
 
 def _points(value: float) -> str:

@@ -22,7 +22,7 @@ from grposcope.diagnosis.alarms import Alarm, Alarms
 from grposcope.diagnosis.heldout import heldout_scores
 from grposcope.diagnosis.quantities import Quantities
 from grposcope.errors import UserError
-from grposcope.facts.diagnosis import alarm_line, flagged_modes, verdict
+from grposcope.facts.diagnosis import Verdict, alarm_line, flagged_modes, verdict
 from grposcope.facts.intervals import interval
 from grposcope.facts.learning import of_curves
 from grposcope.files import json_number
@@ -99,7 +99,7 @@ class Watcher:
         self.record: GrowingRecord | None = None
         self.log = GrowingLog(path, hints)
         self.alarms = Alarms(minor=minor)
-        self.verdict = ""
+        self.verdict: Verdict | None = None
         self.problem = ""
         self._pace = Pace(READING)
 
@@ -146,7 +146,7 @@ class Watcher:
             ended = run.meta.status in ENDED and run.steps > self.alarms.rows
             if self.alarms.due(run.steps) or ended:
                 new = self.alarms.look(run)
-                self.verdict = str(verdict(run, self.alarms.findings)) if self.alarms.findings else ""
+                self.verdict = verdict(run, self.alarms.findings) if self.alarms.findings else None
         self._pace.spent(time.perf_counter() - began)
         return new
 
@@ -166,7 +166,7 @@ class Watcher:
         if run.learned:
             rows += ["", *textwrap.wrap(run.learned, width)]
         if self.verdict:
-            rows += ["", *textwrap.wrap(visible(self.verdict, 600), width)]
+            rows += ["", *textwrap.wrap(visible(str(self.verdict), 900), width)]
         for alarm in self.alarms.raised[-ALARMS_SHOWN:]:
             rows += textwrap.wrap(f"✗ {visible(alarm_line(alarm), 600)}", width, subsequent_indent="  ")
         warning = run.stalled or run.problem
@@ -192,7 +192,8 @@ class Watcher:
             "latest": latest if run.metrics else {},
             "stalled": run.stalled or None,
             "problem": run.problem or None,
-            "verdict": self.verdict or None,
+            "verdict": str(self.verdict) if self.verdict else None,
+            "grade": self.verdict.word if self.verdict else None,
             "flagged": flagged_modes(self.alarms.findings),
             "alarms": self.alarms.raised,
         }

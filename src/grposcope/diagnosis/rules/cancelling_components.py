@@ -48,4 +48,5 @@ RULE = Rule(
     source=OWN_METHOD,
     advice="look at signs and weights of the reward functions; normalise each before the sum",
     check=check,
+    beside="warning",
 )

@@ -36,4 +36,5 @@ RULE = Rule(
     source=OWN_METHOD,
     advice="take fewer updates per batch or a lower learning rate; check that sampler and trainer agree",
     check=check,
+    costs="tokens that the clip holds teach nothing",
 )

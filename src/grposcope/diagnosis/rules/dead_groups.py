@@ -96,6 +96,7 @@ SATURATED = Rule(
     source=SOURCE,
     advice="the prompts are solved: take harder ones, filter solved ones (dynamic sampling, DAPO), or stop",
     check=partial(check, solved=True),
+    costs="further steps on these prompts teach nothing",
 )
 STARVED = Rule(
     mode="starved",
@@ -105,4 +106,5 @@ STARVED = Rule(
     source=SOURCE,
     advice="take easier prompts, more rollouts per prompt or partial credit; check that the verifier can say yes",
     check=partial(check, solved=False),
+    beside="warning",
 )

@@ -30,7 +30,7 @@ def check(quantities: Quantities) -> RuleResult:
     if high < low:
         return RuleResult(
             min(1.0, 2 * high), because, evidence, entropy.onset(), "entropy explosion",
-            "lower the learning rate or the entropy bonus; look at completions for gibberish",
+            "lower the learning rate or the entropy bonus; look at completions for gibberish", beside="warning",
         )  # fmt: skip
     p = min(1.0, 2 * low)
     return RuleResult(p, because, evidence, entropy.onset() if p < 0.5 else None)
@@ -44,4 +44,5 @@ RULE = Rule(
     source="theory: policy concentration; the ratios are chosen by this project",
     advice="raise the upper clip (clip-higher, DAPO), add an entropy bonus or KL, or lower the learning rate",
     check=check,
+    costs="answers differ less, so pass@k and further exploration may suffer",
 )

@@ -45,7 +45,10 @@ def check(quantities: Quantities) -> RuleResult:
     )  # fmt: skip
     if growth.p_up < p:
         because = f"the gradient norm grew from {early:.3g} to {late:.3g}"
-        return RuleResult(min(1.0, 2 * growth.p_up), because, evidence, norm.onset(), "gradient explosion")
+        return RuleResult(
+            min(1.0, 2 * growth.p_up), because, evidence, norm.onset(), "gradient explosion", beside="warning",
+            instead="failing",
+        )  # fmt: skip
     p = min(1.0, 2 * p)
     if p >= 0.5:
         return RuleResult(p, "gradient norms have no spikes out of the ordinary", evidence)
@@ -79,4 +82,6 @@ RULE = Rule(
     source=OWN_METHOD,
     advice="clip the gradient (max_grad_norm), lower the learning rate, look at these steps' batches",
     check=check,
+    instead="warning",
+    costs="single updates outweigh the others",
 )

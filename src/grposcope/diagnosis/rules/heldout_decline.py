@@ -39,4 +39,5 @@ RULE = Rule(
     source=OWN_METHOD,
     advice="take the checkpoint of the best evaluation, and look for overfitting to the training problems",
     check=check,
+    beside="warning",
 )

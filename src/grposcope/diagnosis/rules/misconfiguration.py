@@ -66,4 +66,5 @@ RULE = Rule(
     advice="correct the setting",
     check=check,
     proof=True,
+    beside="warning",
 )

@@ -32,7 +32,11 @@ def check(quantities: Quantities) -> RuleResult:
         Evidence(f"values of {name} that are not finite", float(count), column=name) for _, count, name in bad
     )
     what = " and ".join(f"{name} on {count} {'row' if count == 1 else 'rows'}" for _, count, name in bad)
-    return RuleResult(0.0, f"values are not finite: {what}", evidence, int(table["step"][min(bad)[0]]))
+    lasting = any(not np.isfinite(table[name][-1]) for _, _, name in bad)
+    return RuleResult(
+        0.0, f"values are not finite: {what}", evidence, int(table["step"][min(bad)[0]]),
+        beside="failing" if lasting else None,
+    )  # fmt: skip
 
 
 def _complete_rows(table: Mapping[str, Array]) -> NDArray[np.bool_]:
@@ -61,4 +65,5 @@ RULE = Rule(
     advice="lower the learning rate, clip the gradient, check for log(0) and for float16 overflow",
     check=check,
     proof=True,
+    beside="warning",
 )

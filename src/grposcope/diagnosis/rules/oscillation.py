@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from grposcope.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell
+from grposcope.diagnosis import run_outcome
+from grposcope.diagnosis.findings import Evidence, Grade, Rule, RuleResult, cannot_tell
+from grposcope.diagnosis.outcome import STILL
 from grposcope.diagnosis.quantities import Quantities
 from grposcope.timeseries import periodogram, spectral_peak
 from grposcope.timeseries.periodogram import SEEN, Oscillation
@@ -47,7 +49,26 @@ def check(quantities: Quantities) -> RuleResult:
     if p > 0.5:
         because = "the reward shows no lasting oscillation"
     onset = int(reward.steps[swing.first]) if p < 0.5 else None
-    return RuleResult(p, because, evidence, onset, "growing oscillation" if growing else "")
+    beside, instead = grades(swing.amplitude, growing, quantities)
+    mode = "growing oscillation" if growing else ""
+    return RuleResult(p, because, evidence, onset, mode, beside=beside, instead=instead)
+
+
+def grades(amplitude: float, growing: bool, quantities: Quantities) -> tuple[Grade, Grade]:
+    """Grades of swings of this amplitude beside learning that goes well, and where it does not.
+
+    Peak to trough is compared with what the run gained, or with half the reward's range where it gained less than
+    outcome.STILL of it. A swing that takes back all of that fails, one that takes back half or grows is a warning, and
+    one that takes back less than an eighth is a note whatever became of the run.
+    """
+    outcome, span = run_outcome.of_run(quantities), quantities.reward_margin(1.0) or 0.0
+    gained = outcome.gain if outcome.gain > STILL * span and not outcome.heldout else span / 2
+    share = 2 * amplitude / gained if gained > 0 else 1.0
+    if share >= 1:
+        return "failing", "failing"
+    if growing:
+        return "warning", "failing"
+    return ("warning", "warning") if share >= 0.5 else ("note", "warning") if share >= 0.125 else ("note", "note")
 
 
 def lasting(swing: Oscillation) -> float:
@@ -65,4 +86,6 @@ RULE = Rule(
     "(after Mann & Lees 1996)",
     advice="refresh rollouts more often (fewer updates per batch), lower the learning rate or the momentum",
     check=check,
+    instead="warning",
+    costs="what is learned depends on where in the swing the run is stopped",
 )

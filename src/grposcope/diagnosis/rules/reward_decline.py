@@ -54,4 +54,5 @@ RULE = Rule(
     source=OWN_METHOD,
     advice="go back to the checkpoint before the onset and lower the learning rate",
     check=check,
+    beside="warning",
 )

@@ -135,4 +135,6 @@ RULE = Rule(
     source="theory: the proxy's fixed point drifts from the true one; the test is a method of this project",
     advice="stop at the onset, read completions for what the verifier overlooks, mend it, raise the KL coefficient",
     check=check,
+    beside="warning",
+    gamed=True,
 )

@@ -48,5 +48,6 @@ RULE = Rule(
     source="theory: centred advantages sum to zero",
     advice="see starved, saturated and misconfiguration",
     check=check,
+    costs="further steps change nothing",
     minor=True,
 )

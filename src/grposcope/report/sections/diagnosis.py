@@ -35,11 +35,15 @@ def section(runs: Sequence[Run]) -> Section | None:
 def section_of(runs: Sequence[Run], findings: Sequence[Findings], folded: bool = True) -> Section:
     """Section from findings that were computed before. folded: show unflagged rules on request only."""
     names = labels(runs)
-    verdicts = [visible(str(verdict(run, of_run)), LIMIT) for run, of_run in zip(runs, findings, strict=True)]
+    judged = [verdict(run, of_run) for run, of_run in zip(runs, findings, strict=True)]
+    verdicts = [visible(str(one), LIMIT) for one in judged]
     numbers = {
-        name: {"verdict": said, "flagged": flagged_modes(of_run), "findings": [asdict(finding) for finding in of_run]}
-        for name, said, of_run in zip(names, verdicts, findings, strict=True)
-    }
+        name: {
+            "verdict": said, "grade": one.word, "flagged": flagged_modes(of_run),
+            "findings": [asdict(finding) for finding in of_run],
+        }
+        for name, said, one, of_run in zip(names, verdicts, judged, findings, strict=True)
+    }  # fmt: skip
     if len(runs) > 1:
         rows = list(zip(names, verdicts, strict=True))
         return Section("diagnosis", "Diagnosis", tables=[PageTable("", ("run", "verdict"), rows)], numbers=numbers)
@@ -66,7 +70,7 @@ def _table(title: str, run: Run, findings: Findings, folded: bool = False) -> Pa
         to_log = [f"to tell, log {name}: {how}" for name, how in finding.to_log.items()]
         rows.append((
             finding.mode,
-            finding.status,
+            finding.grade or finding.status,
             "" if finding.onset is None else f"{finding.onset:,}",
             f"{finding.confidence:.3f}" if math.isfinite(finding.confidence) else "",
             visible("; ".join([finding.because, *finding.evidence]), LIMIT),
