@@ -78,8 +78,8 @@ def _against(held: HeldOut, reward: MetricSeries) -> list[RuleResult]:
         p = scored.p_down if rises.p_up < GOES_ON else 1.0
         if held.follows is not None:
             p = min(p, _gap_widens(held.follows, held.room, since))
-        falls = scored.value < 0
-        score_did = fallen(since) if falls else f"{moved(scored.value)} since step {step:,}"
+        falls = scored.p_down < 0.05
+        score_did = fallen(since) if falls else f"did not follow (it {moved(scored.value)} since step {step:,})"
         because = f"{held.title} {score_did} while the training reward {moved(rises.value)}"
         evidence = (
             _since_step(reward.name, step, rises, reward.name),
