@@ -41,7 +41,8 @@ def make_probe(folder: Path, prompts: int = 40, group: int = 6, seed: int = 0, *
 
 def make_run(folder: Path, lines: list[Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    text = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    text = [line if isinstance(line, str) else json.dumps({"problem": "p", **line}) for line in lines]
+    (folder / "config.json").write_text('{"format": 2}')
     (folder / "groups.jsonl").write_text("\n".join(text) + "\n")
     return folder
 
@@ -185,8 +186,8 @@ GOOD = {"step": 1, "rewards": [0, 1]}
     [
         ([], "holds no groups"),
         ([GOOD, '{"step": 2, "rew'], "line 2: "),
-        ([GOOD, {"step": 2}], "line 2: no step"),
-        ([GOOD, {"step": 2, "rewards": ["NaN", 1]}], "line 2: a reward is not finite"),
+        ([GOOD, {"step": 2}], "line 2: rewards or truncated"),
+        ([GOOD, {"step": 2, "rewards": ["NaN", 1]}], "a reward of step 2 is not finite"),
         ([{"step": 3, "rewards": [1, 1]}], "all rewards are equal within every group of steps 3 to 3"),
     ],
 )
@@ -237,9 +238,9 @@ def test_what_cannot_be_planned_is_refused(
 
 
 def test_other_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="there is no"):
         call(capsys, tmp_path / "nowhere")
-    with pytest.raises(UserError, match="neither a probe"):
+    with pytest.raises(UserError, match="is no run"):
         call(capsys, tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="grposcope probe"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +19,12 @@ import pytest
 
 from engines import tiny_trl
 from grposcope.diagnosis import diagnose
+from grposcope.dynamics import stability
 from grposcope.engines import trl
 from grposcope.engines.trl import GRPOscopeCallback
 from grposcope.errors import UserError
 from grposcope.runs import read
-from grposcope.runs.trainers import trl_completions
+from grposcope.runs.trainers import trl_completions, trl_output
 
 FUNCTION = "right"
 
@@ -153,6 +155,68 @@ def test_rows_of_one_step_are_one(tmp_path: Path) -> None:
 def test_windows_are_recorded(tmp_path: Path) -> None:
     Play(GRPOscopeCallback(), tmp_path, logging_steps=10).run(1)
     assert read(tmp_path / "grposcope").window == 10
+
+
+def test_it_says_at_the_start_what_will_not_be_seen(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    Play(GRPOscopeCallback(), tmp_path / "a", logging_steps=10).run(1)
+    said = capsys.readouterr().err
+    assert "are not seen: set log_completions=True" in said
+    assert "each row is the mean of 10 steps, 10 rows in all, and changes are tested from 30 rows on: set log" in said
+    Play(GRPOscopeCallback(), tmp_path / "b", log_completions=True).run(1)
+    assert "set log" not in capsys.readouterr().err
+
+
+def states(folder: Path, *steps: int, since: int = 1, shift: float = 0.0) -> None:
+    """Checkpoints of a run whose log is `logged`, with the files of a model; shift: of its rewards."""
+    for last in steps:
+        rows = [{**logged(n), "step": n, "reward": logged(n)["reward"] + shift} for n in range(since, last + 1)]
+        place = folder / f"checkpoint-{last}"
+        place.mkdir(parents=True)
+        (place / "trainer_state.json").write_text(json.dumps({"log_history": rows, "global_step": last}))
+        (place / "config.json").write_text('{"model_type": "llama"}')
+
+
+def test_either_folder_is_the_whole_run(tmp_path: Path) -> None:
+    """A record that began at step 16, checkpoints with the steps before, and completions of one step."""
+    Play(GRPOscopeCallback(), tmp_path, log_completions=True).run(30, since=15)
+    states(tmp_path, 15, 30)
+    completions(trl_completions.file_of(tmp_path, 20), ["p"] * 4, right=[0.0, 1.0, 1.0, 0.0])
+    for place in (tmp_path, tmp_path / "grposcope"):
+        run = read(place)
+        assert run.table["step"].tolist() == list(range(1, 31))
+        assert run.table["reward"].tolist() == [logged(step)["reward"] for step in range(1, 31)]
+        assert run.groups.rewards.tolist() == [0.0, 1.0, 1.0, 0.0]
+        assert [rollout.reward for rollout in run.rollouts[1]] == [0.0, 1.0, 1.0, 0.0]
+        assert (run.setting("group"), run.meta.source, run.meta.status) == (4, place, "interrupted")
+        assert trl_output.models(place) == {n: tmp_path / f"checkpoint-{n}" for n in (15, 30)}
+        assert "steps up to 15 are of checkpoint-30, as the record began later" in run.meta.notes
+
+
+def test_records_and_checkpoints_of_different_runs_are_not_joined(tmp_path: Path) -> None:
+    Play(GRPOscopeCallback(), tmp_path).run(30)
+    states(tmp_path, 30, shift=0.1)
+    with pytest.raises(UserError, match=r"of different runs, as their rewards at step 1 show; give .*grposcope or "):
+        read(tmp_path)
+    run = read(tmp_path / "grposcope")
+    assert run.table["reward"][0] == logged(1)["reward"]
+    assert "only the record was read" in " ".join(run.meta.notes)
+
+
+def test_checkpoints_of_different_runs_are_named(tmp_path: Path) -> None:
+    states(tmp_path, 10, 20, 30)
+    assert read(tmp_path).steps == 30
+    states(tmp_path, 12, shift=0.2)
+    os.utime(tmp_path / "checkpoint-12" / "trainer_state.json", (2e9, 2e9))
+    with pytest.raises(UserError, match=r"checkpoint-30.* and .*checkpoint-12.* are of different runs"):
+        read(tmp_path)
+
+
+def test_the_optimizer_that_was_recorded_is_seen(tmp_path: Path) -> None:
+    more = {"optim": "adamw_torch_fused", "adam_beta1": 0.9, "learning_rate": 1e-6, "num_iterations": 1}
+    play = Play(GRPOscopeCallback(), tmp_path, **more)
+    play.run(5)
+    rule = stability.update_rule(read(tmp_path))
+    assert (rule.momentum, rule.optimizer, rule.interval) == (0.9, "adamw", 1)
 
 
 def test_only_the_main_process_writes(tmp_path: Path) -> None:

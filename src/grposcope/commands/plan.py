@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands import logs
 from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 from grposcope.formatting import number, table
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from grposcope.facts.group_size import GroupSize, LayerSize, SizesFromRewards
     from grposcope.records import Estimate
     from grposcope.runs.probe import ProbeGram
+    from grposcope.runs.run import Run
     from grposcope.ustat.planning import Allocation
 
 DESCRIPTION = "How noisy the gradient is, and how many rollouts per prompt a budget should buy."
@@ -43,8 +45,9 @@ MEANING = {
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    command.add_argument("path", type=Path, metavar="FOLDER",
-                      help="a probe (grposcope probe), or a run (grposcope train) with or without probes")  # fmt: skip
+    command.add_argument("path", metavar="FOLDER", help="a probe (grposcope probe), or a run with single rewards, of "
+                         "any supported trainer")  # fmt: skip
+    logs.add_flags(command, "path")
     money = command.add_argument_group("budget")
     money.add_argument("--budget", type=float, metavar="X", help="what a batch may cost (default: the probe's cost)")
     money.add_argument("--prompt-cost", type=float, default=0.0, metavar="X",
@@ -74,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name, least in (("last", 1), ("replicates", 20), ("seed", 0)):
         if getattr(arguments, name) < least:
             raise UserError(f"--{name} {getattr(arguments, name)} must be at least {least}")
-    text, document = _plan(arguments.path, arguments)
+    text, document = _plan(logs.numbered(arguments.path)[0], arguments)
     say(arguments, text)
     finish(arguments, {"folder": str(arguments.path), **document})
     return 0
@@ -83,21 +86,22 @@ def run(arguments: argparse.Namespace) -> int:
 def _plan(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Text and JSON: from the last probe of a run that kept its Gram, a probe, or the rewards of a run."""
     from grposcope.runs import probe as probes
+    from grposcope.runs.native import schema
+    from grposcope.runs.trainers import trl_output
 
-    kept = [probe.folder for probe in probes.of_run(folder) if probe.gram_bytes()]
+    place = trl_output.find(folder)
+    record = folder if place is None or place.record is None else place.record
+    kept = [probe.folder for probe in probes.of_run(record) if probe.gram_bytes()]
     if kept:
         return _from_probe(kept[-1] or folder, arguments)
     if probes.recognises(folder) or (folder / probes.GRAM).exists():
         return _from_probe(folder, arguments)
-    if (folder / "groups.jsonl").exists():
-        return _from_run(folder, arguments)
-    if (folder / "config.json").exists():
+    if (folder / "config.json").exists() and not schema.is_record(folder) and not trl_output.models(folder):
         raise UserError(
             f"{folder} is a model: its gradients have to be measured first; run `grposcope probe --model {folder} "
             f"--out probe`, then `grposcope plan probe`"
         )
-    problem = "is neither a probe (probe.json, gram.npz) nor a run (groups.jsonl)"
-    raise UserError(f"{folder} {problem if folder.is_dir() else 'is no folder'}; give one or the other")
+    return _from_run(arguments)
 
 
 def _groups(text: str) -> tuple[int, ...]:
@@ -257,15 +261,17 @@ def _span(low: float, high: float) -> str:
 # From a run without probes
 
 
-def _from_run(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+def _from_run(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     import numpy as np
 
     from grposcope.facts import group_size
 
-    logged, steps = _last_groups(folder / "groups.jsonl", arguments.last)
+    run = logs.read(arguments.path, arguments)
+    place = run.meta.source
+    logged, steps = _last_groups(run, arguments.last)
     if not any(len(set(group)) > 1 for group in logged):
         raise UserError(
-            f"{folder}: all rewards are equal within every group of steps {steps[0]} to {steps[1]}, so there is no "
+            f"{place}: all rewards are equal within every group of steps {steps[0]} to {steps[1]}, so there is no "
             "gradient to plan for; raise --last, or train on problems the model solves sometimes"
         )
     rewards = np.full((len(logged), max(map(len, logged))), math.nan)
@@ -276,39 +282,54 @@ def _from_run(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[st
         "kind": "run", "groups": facts.groups, "steps": facts.steps, "curve": facts.curve, "plan": None,
         "cannot_tell": facts.unknown,
     }  # fmt: skip
-    return _rewards_alone(folder, facts), document
+    return f"{_rewards_alone(facts)}\n{_how_to_probe(place)}", document
 
 
-def _last_groups(path: Path, last: int) -> tuple[list[list[float]], tuple[int, int]]:
-    """Rewards of the groups of the last steps of a record, and the first and last of these steps."""
-    from grposcope.files import json_lines, json_number
+def _how_to_probe(place: Path) -> str:
+    """The commands that measure the gradients of a run and plan from them."""
+    from grposcope.runs.trainers import trl_output
 
-    groups: list[tuple[int, list[float]]] = []
-    for line, row in json_lines(path, growing=True):
-        step, rewards = row.get("step"), row.get("rewards")
-        if not isinstance(step, int) or not isinstance(rewards, list):
-            raise UserError(f"{path}, line {line}: no step or no list of rewards; mend or delete that line")
-        values = [value for value in map(json_number, rewards) if value is not None and math.isfinite(value)]
-        if len(values) < len(rewards):
-            raise UserError(f"{path}, line {line}: a reward is not finite; grade it again or remove the line")
-        groups.append((step, values))
-    if not groups:
-        raise UserError(f"{path} holds no groups yet; let the run take a step first")
-    end = max(step for step, _ in groups)
-    kept = [(step, group) for step, group in groups if step > end - last]
-    return [group for _, group in kept], (min(step for step, _ in kept), end)
+    if models := trl_output.models(place):
+        last = models[max(models)]
+        return f"  grposcope probe --model {last} --task TASK --out probe\n  grposcope plan probe"
+    return f"  grposcope probe --model {place}\n  grposcope plan {place}"
 
 
-def _rewards_alone(folder: Path, facts: SizesFromRewards) -> str:
+def _last_groups(run: Run, last: int) -> tuple[list[list[float]], tuple[int, int]]:
+    """Rewards of the groups of the last steps of a run, and the first and last of these steps."""
+    import numpy as np
+
+    from grposcope.runs.trainers import how_to_log
+
+    groups = run.groups
+    if not len(groups):
+        if not run.steps:
+            raise UserError(f"{run.meta.source} holds no groups yet; let the run take a step first")
+        how = how_to_log("groups", run.meta.engine)
+        raise UserError(f"{run.meta.source}: the rewards of single rollouts were not recorded; to have them, {how}")
+    end = int(groups.step.max())
+    kept = np.flatnonzero(groups.step > end - last)
+    rewards = [groups.rewards[groups.offsets[k] : groups.offsets[k + 1]] for k in kept]
+    bad = next((k for k, part in zip(kept, rewards, strict=True) if not np.isfinite(part).all()), None)
+    if bad is not None:
+        raise UserError(
+            f"{run.meta.source}: a reward of step {groups.step[bad]} is not finite; grade it again or remove the group"
+        )
+    return [part.tolist() for part in rewards], (int(groups.step[kept].min()), end)
+
+
+def _rewards_alone(facts: SizesFromRewards) -> str:
     """Table of what the rewards say of each group size, and the sentence on what they cannot say."""
     rows = [("G", "dead groups", "live groups per 1,000 rollouts", "drawn per kept with resampling", "")]
     for point in facts.curve:
         dead, live = point.dead, point.live_per_rollout
-        cells = (f"{dead.value:.1%} ± {dead.se:.1%}", f"{1000 * live.value:.1f} ± {1000 * live.se:.1f}")
-        rows.append((str(point.group), *cells, f"{point.draws.value:.3g}", dead.flag))
+        if math.isfinite(dead.value):
+            cells = (f"{dead.value:.1%} ± {dead.se:.1%}", f"{1000 * live.value:.1f} ± {1000 * live.se:.1f}")
+            rows.append((str(point.group), *cells, f"{point.draws.value:.3g}", dead.flag))
+        else:
+            rows.append((str(point.group), "cannot tell", "cannot tell", "cannot tell", dead.flag))
     first, last = facts.steps
     return (
         f"run: {facts.groups} groups of steps {first} to {last}, mean reward {facts.reward:.3f}\n\n"
-        f"{table(rows, indent='  ')}\n\n{facts.sentence()}\n  grposcope probe --model {folder}\n"
-        f"  grposcope plan {folder}"
+        f"{table(rows, indent='  ')}\n\n{facts.sentence()}"
     )

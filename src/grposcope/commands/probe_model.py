@@ -11,6 +11,7 @@ from typing import Any
 from grposcope.errors import UserError
 from grposcope.runs import probe
 from grposcope.runs.native import schema
+from grposcope.runs.trainers import trl_output
 from grposcope.training import checkpoint as checkpoints
 
 DEFAULTS: Mapping[str, Any] = {"task": "arithmetic", "reward": None, "max_tokens": None, "temperature": 1.0,
@@ -26,12 +27,16 @@ OF_RECIPE = ("advantage",)
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model to measure. model: the name it loads with; of a run: its folder, its settings, the model's step."""
+    """A model to measure. model: the name it loads with; of a run: its folder, its settings, the model's step.
+
+    task_unknown: whether the model was trained on a task that nobody wrote down.
+    """
 
     model: str
     run: Path | None = None
     step: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    task_unknown: bool = False
 
     @property
     def place(self) -> Path | None:
@@ -39,7 +44,12 @@ class ModelSource:
         return None if self.run is None else self.run / probe.FOLDER / f"step-{self.step:06d}"
 
     def complete(self, arguments: argparse.Namespace) -> None:
-        """Set the flags that were not given: to the run's settings, else to DEFAULTS."""
+        """Set the flags that were not given: to the run's settings, else to DEFAULTS; UserError without a task."""
+        if self.task_unknown and arguments.task is None:
+            raise UserError(
+                f"{self.model} is a checkpoint of TRL, which does not say on which task it was trained; give --task, "
+                "such as gsm8k, or jsonl:PATH with --reward MODULE:FUNCTION for one of your own"
+            )
         others = (OF_TASK if arguments.task is not None else ()) + (OF_RECIPE if arguments.recipe is not None else ())
         for name, default in DEFAULTS.items():
             recorded = None if name in others else self.settings.get(name)
@@ -55,6 +65,8 @@ def find(model: str, checkpoint: int | None = None) -> ModelSource:
         if checkpoint is not None:
             raise UserError(f"--checkpoint {checkpoint}: {model} is one already; leave the flag out")
         return _of_checkpoint(whole.parent.parent, folder, settings)
+    if models := trl_output.models(folder):
+        return _of_trl(folder, models, checkpoint)
     settings = _settings(folder)
     if settings is None:
         if checkpoint is not None:
@@ -66,6 +78,18 @@ def find(model: str, checkpoint: int | None = None) -> ModelSource:
     if summary is None or summary.steps is None:
         raise UserError(f"{folder} has not ended, so it has no last model; {_remedy(folder)}")
     return ModelSource(str(folder / "model"), folder, summary.steps, settings)
+
+
+def _of_trl(folder: Path, models: Mapping[int, Path], checkpoint: int | None) -> ModelSource:
+    """The model of a checkpoint of TRL, by default the last; its run's task is not known."""
+    step = max(models) if checkpoint is None else checkpoint
+    if step not in models:
+        raise UserError(f"--checkpoint {step}: {folder} has none; use one of {', '.join(map(str, models))}")
+    place = trl_output.find(folder)
+    record = None if place is None else place.record
+    known = {} if record is None else _settings(record) or {}
+    sampling = {name: known[name] for name in ("temperature", "max_tokens") if known.get(name) is not None}
+    return ModelSource(str(models[step]), record, step, sampling, task_unknown=True)
 
 
 def _of_checkpoint(run: Path, folder: Path, settings: Mapping[str, Any]) -> ModelSource:

@@ -31,11 +31,13 @@ from grposcope.errors import UserError
 from grposcope.facts.diagnosis import alarm_line, alarm_message, flagged_modes, verdict
 from grposcope.files import json_number
 from grposcope.formatting import visible
-from grposcope.runs import RunWriter, read
+from grposcope.runs import RunWriter
+from grposcope.runs.native import reader
 from grposcope.runs.run import Run
 from grposcope.runs.tail import Pace
 from grposcope.runs.trainers import trl_completions
 from grposcope.runs.trainers.trl import COMPONENT, TRL
+from grposcope.runs.trainers.trl_output import RECORD
 
 BUDGET = 0.005
 """Largest share of the run's time that its diagnosis may take."""
@@ -102,7 +104,7 @@ class GRPOscopeCallback(TrainerCallback):
     @_harmless
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Open a new record, or that of a run that is resumed, cut back to its checkpoint."""
-        folder = self.folder or Path(args.output_dir) / "grposcope"
+        folder = self.folder or Path(args.output_dir) / RECORD
         self._settings = trl_record.settings(args, state)
         self._names: dict[tuple[str, ...], list[str]] = {}
         self._functions: tuple[str, ...] = ()
@@ -117,8 +119,9 @@ class GRPOscopeCallback(TrainerCallback):
         self._alarms = Alarms(raised, self._rows, self.stop_on.modes)
         self._pace = Pace(BUDGET, FIRST / BUDGET)
         self._record.phase("training", state.global_step, state.max_steps)
-        unseen = "" if args.log_completions else "; TRL shows single rewards with log_completions=True only"
-        _say(f"grposcope: recording to {folder}{unseen}; to follow it: grposcope watch {folder}")
+        _say(f"grposcope: recording to {folder}; to follow it: grposcope watch {folder}")
+        for line in trl_record.unseen(args, state):
+            _say(f"grposcope: {line}")
 
     @_harmless
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **more: Any) -> None:
@@ -247,7 +250,7 @@ class GRPOscopeCallback(TrainerCallback):
     def _judge(self) -> Run:
         """Diagnose the record and raise new alarms; returns the run as it was read."""
         assert self._record is not None
-        run = read(self._record.folder)
+        run = reader.read(self._record.folder)
         for alarm in self._alarms.look(run):
             trl_record.write(self._record.folder, alarm)
             _say(

@@ -41,6 +41,19 @@ def settings(args: Any, state: Any) -> dict[str, Any]:
     return TRL.settings(args.to_dict(), {}, known)
 
 
+def unseen(args: Any, state: Any) -> list[str]:
+    """What a run with these settings will not show, and the setting of TRL that changes it, a sentence each."""
+    told = []
+    if not args.log_completions:
+        told.append("Single rewards, and so groups and completions, are not seen: set log_completions=True.")
+    every = args.logging_steps if isinstance(args.logging_steps, int) and args.logging_steps > 1 else 1
+    if every > 1:
+        rows = max(state.max_steps or 0, 0) // every
+        few = f", {rows} rows in all, and changes are tested from 30 rows on" if 0 < rows < 30 else ""
+        told.append(f"With logging_steps={every}, each row is the mean of {every} steps{few}: set logging_steps=1.")
+    return told
+
+
 def begin(folder: Path, args: Any, known: Mapping[str, Any], model: Any) -> tuple[RunWriter, str]:
     """The record of a new run, and a sentence on where the record of an earlier run is now, if there was one."""
     renamed = _rename_earlier(folder)
@@ -69,13 +82,15 @@ def _line(alarm: Alarm) -> str:
 def _configuration(args: Any, known: Mapping[str, Any], model: Any) -> RunConfig:
     """The content of config.json. (TRL itself replaces access tokens in its arguments by their names.)"""
     logged = {key: value for key, value in args.to_dict().items() if value is not None}
-    name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
+    architecture = type(model).__name__
+    name = getattr(getattr(model, "config", None), "_name_or_path", "") or architecture
+    count = sum(weights.numel() for weights in model.parameters()) if hasattr(model, "parameters") else None
     groups = "from completions/" if args.log_completions else "not recorded: log_completions is off"
     return RunConfig(
         engine="trl",
         name=getattr(args, "run_name", None) or Path(args.output_dir).resolve().name,
         window=known["window"],
-        model=ModelInfo(name),
+        model=ModelInfo(name, architecture, count),
         settings=json.loads(json.dumps(dict(known), default=str)),
         resolved={"groups": groups, "logged": json.loads(json.dumps(logged, default=str))},
         environment=environment(),

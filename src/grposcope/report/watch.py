@@ -34,6 +34,7 @@ from grposcope.runs.native import schema
 from grposcope.runs.native.schema import ENDED, RunConfig, RunPhase
 from grposcope.runs.run import Floats, Run
 from grposcope.runs.tail import READING, GrowingLog, Pace, Tail
+from grposcope.runs.trainers.trl_output import RECORD
 
 SHOWN = (
     "reward", "dead_fraction", "entropy", "kl", "kl_old", "length", "truncated", "clip", "grad_norm",
@@ -44,9 +45,6 @@ SHOWN = (
 TIMES = ("time", "seconds_sample", "seconds_grade", "seconds_update")
 COLUMNS = {name for quantity in SHOWN for name in VARIANTS.get(quantity, (quantity,))} | {*TIMES}
 """Columns that are kept of a record."""
-
-RECORD = "grposcope"
-"""Folder within another trainer's output folder that the callback records to."""
 
 ALARMS_SHOWN = 4
 """Latest alarms that stay on the screen."""

@@ -21,7 +21,7 @@ from grposcope.runs.hints import Hints
 from grposcope.runs.native import reader
 from grposcope.runs.normalize import normalize
 from grposcope.runs.run import Meta, Run, no_evaluations, no_groups
-from grposcope.runs.trainers import TRAINERS, key_value_log
+from grposcope.runs.trainers import TRAINERS, key_value_log, trl_output
 
 ENDINGS = (".jsonl", ".json", ".log", ".txt", ".out", ".csv", ".tsv", ".ipynb", ".ndjson")
 """Endings of files in a folder that may be its one log."""
@@ -69,6 +69,8 @@ def _of_probe(folder: Path) -> Run:
 
 
 def _folder(folder: Path, hints: Hints) -> Run:
+    if (output := trl_output.find(folder)) is not None:
+        return trl_output.read(output, hints)
     if _has_config(folder) and _is_native(folder):
         return reader.read(folder)
     if probe.recognises(folder):

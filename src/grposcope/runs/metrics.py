@@ -205,7 +205,12 @@ def metric(name: str) -> Metric:
     if name.startswith(("component/", "component_std/")):
         kind, _, part = name.partition("/")
         what = "mean" if kind == "component" else "standard deviation over the batch"
-        return Metric(name, part, "", f"{what} of the reward component {part}, before weights")
+        return Metric(
+            name,
+            part if kind == "component" else f"{part}, spread",
+            "",
+            f"{what} of the reward component {part}, before weights",
+        )
     known = METRICS.get(name) or LOGGED.get(name)
     return known or Metric(name, name, "", "not in the vocabulary; as recorded")
 

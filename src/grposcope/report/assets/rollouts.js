@@ -69,7 +69,7 @@
 
     const answer = (one, best, group) => {
       const reward = typeof one.reward === "number" ? Number(one.reward.toPrecision(4)) : one.reward;
-      const about = [`${one.count.toLocaleString("en")} token${one.count === 1 ? "" : "s"}`, one.truncated && "truncated"].filter(Boolean).join(" · ");
+      const about = [one.count && `${one.count.toLocaleString("en")} token${one.count === 1 ? "" : "s"}`, one.truncated && "truncated"].filter(Boolean).join(" · ");
       const head = make("header", {}, make("b", { text: `reward ${reward}` }), make("span", { text: about }));
       let body;
       if (one.tokens) {

@@ -27,6 +27,7 @@ from grposcope.runs.formats import notebook
 from grposcope.runs.formats.console import clean, printed_pairs
 from grposcope.runs.formats.log_file import LogFile, LogKind
 from grposcope.runs.hints import Hints
+from grposcope.runs.run import Floats
 from grposcope.runs.trainers import trl_completions
 from grposcope.runs.trainers.trainer import Columns, Definitions, Settings, Trainer
 
@@ -124,10 +125,11 @@ def _version(text: Any) -> tuple[int, ...] | None:
 def state_files(folder: Path) -> list[Path]:
     """The trainer states in an output folder or a checkpoint, the one that got furthest first."""
     states = [*folder.glob("trainer_state.json"), *folder.glob("checkpoint-*/trainer_state.json")]
-    return sorted(states, key=lambda path: (path.parent != folder, -_checkpoint_step(path.parent.name)))
+    return sorted(states, key=lambda path: (path.parent != folder, -checkpoint_step(path.parent.name)))
 
 
-def _checkpoint_step(name: str) -> int:
+def checkpoint_step(name: str) -> int:
+    """N of a folder checkpoint-N; -1 for any other name."""
     match = re.fullmatch(r"checkpoint-(\d{1,15})", name)
     return int(match[1]) if match else -1
 
@@ -137,6 +139,7 @@ def read_folder(folder: LogFile, hints: Hints) -> RawLog:
     chosen, *others = state_files(folder.path)
     log = read_state(LogFile(chosen), hints)
     if others:
+        _check_one_run(chosen, others)
         log.notes.append(
             f"{chosen.relative_to(folder.path)} was read, and {len(others)} of earlier checkpoints were not"
         )
@@ -149,6 +152,40 @@ def read_folder(folder: LogFile, hints: Hints) -> RawLog:
             notes.insert(0, f"the group size {log.measured['group']} is that of the prompts in completions/")
         log.notes += notes
     return replace(log, source=folder.path, name=folder.path.resolve().name)
+
+
+def _check_one_run(chosen: Path, others: list[Path]) -> None:
+    """UserError where an earlier checkpoint, the last or one that was written later, has other rewards at its steps."""
+    written = chosen.stat().st_mtime
+    rewards = _rewards(chosen)
+    for other in [others[0], *(path for path in others[1:] if path.stat().st_mtime > written)]:
+        step = differ(rewards, _rewards(other))
+        if step is not None:
+            raise UserError(
+                f"{chosen} and {other} are of different runs, as their rewards at step {step} show; give one of the two"
+            )
+
+
+def _rewards(path: Path) -> dict[str, Floats]:
+    """Steps and rewards of the training rows of a trainer state; empty where it cannot be read."""
+    try:
+        content = LogFile(path).document
+    except UserError:
+        content = None
+    history = content.get("log_history") if isinstance(content, dict) else None
+    rows = [row for row in history if isinstance(row, dict)] if isinstance(history, list) else []
+    pairs = [(row.get("step"), row.get("reward")) for row in rows]
+    good = [pair for pair in pairs if all(isinstance(value, int | float) for value in pair)]
+    return {"step": np.array([s for s, _ in good], np.float64), "reward": np.array([r for _, r in good], np.float64)}
+
+
+def differ(one: Columns, other: Columns) -> int | None:
+    """First step at which two tables have different rewards; None if there is none, or no reward."""
+    if "reward" not in one or "reward" not in other:
+        return None
+    _, here, there = np.intersect1d(one["step"], other["step"], return_indices=True)
+    apart = np.abs(one["reward"][here] - other["reward"][there]) > 1e-6 * (1 + np.abs(one["reward"][here]))
+    return int(one["step"][here[apart][0]]) if apart.any() else None
 
 
 def read_state(file: LogFile, hints: Hints) -> RawLog:
@@ -283,6 +320,8 @@ TRL = Trainer(
     config_keys={
         "group": ("num_generations",),
         "kl": ("beta",),
+        "momentum": ("adam_beta1",),
+        "clip_grad": ("max_grad_norm",),
         "lr": ("learning_rate",),
         "interval": ("num_iterations",),
         "logging_steps": ("logging_steps",),
@@ -295,6 +334,9 @@ TRL = Trainer(
         "steps": ("max_steps",),
         "trl_version": ("trl_version",),
     },
+    derive=lambda configuration, settings: (
+        {"optimizer": "adamw"} if str(configuration.get("optim", "")).startswith("adamw_torch") else {}
+    ),
     windowed=True,
     logs=(
         LogKind(read_state, file=_is_state),
@@ -309,6 +351,7 @@ TRL = Trainer(
         ),
     ),
     how_to_log={
+        "groups": "log_completions=True and logging_steps=1",
         "reward": "always logged; give the training log itself",
         "evaluation": "eval_dataset and eval_strategy=steps with a reward other than the trained one",
         "dead_fraction": "frac_reward_zero_std, or log_completions=True",

@@ -248,6 +248,7 @@ VERL = Trainer(
         LogKind(read_console, printed=re.compile(rb"step:\s?\d{1,15} - [^\s:]+:[-\d.np]")),
     ),
     how_to_log={
+        "groups": "trainer.rollout_data_dir",
         "reward": "always logged; give the training log itself",
         "evaluation": "data.val_files and trainer.test_freq",
         "dead_fraction": "trainer.rollout_data_dir",
