@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
             now = time.time()
             new = watcher.look(now)
             if arguments.once and watcher.problem and place.exists():
-                raise UserError(watcher.problem)
+                raise UserError(logs.asked(watcher.question, watcher.problem, place))
             shown = _show(watcher, now, shown, arguments)
             for alarm in new:
                 if hook is not None:
