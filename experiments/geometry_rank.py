@@ -13,6 +13,8 @@ rank should rise once the mean activation ā is taken out, G − (Σ w b) āᵀ,
 model with one mean activation, or one per class (rank 2 at most, whatever R), should hold most of the
 gradient, and what is left without it should have a higher rank by every definition.
 
+Whatever dominates a matrix raises its stable rank when it goes: `geometry_directions.py` compares directions.
+
 Numbers are means over layers, ± standard error over groups; ranks are the middle of the fast tier's bounds
 (24 leading values and the exact norm). Results go to `--out` group by group, and groups that are there are not
 measured again.
