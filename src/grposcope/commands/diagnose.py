@@ -113,16 +113,12 @@ def _page(run: Run, findings: Sequence[Finding], verdict: Verdict, path: Path) -
     from grposcope.report.sections import diagnosis, run_settings
     from grposcope.runs.run import labels
 
-    clauses = [_capitalised(clause) + "." for clause in (*verdict.clauses, *run.meta.notes)]
-    top = Section("headline", _capitalised(verdict.conclusion), clauses)
+    clauses = [page.capitalised(clause) + "." for clause in (*verdict.clauses, *run.meta.notes)]
+    top = Section("headline", page.capitalised(verdict.conclusion), clauses, verdict.word)
     rules = diagnosis.section_of([run], [findings], folded=False)
     known = run_settings.section([run])
     sections = (replace(rules, text=()), *([known] if known is not None else []))
     return write_page(page.Document(tuple(labels([run])), top, sections), path, "--html")
-
-
-def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _post(hook: Webhook, document: dict[str, Any]) -> None:

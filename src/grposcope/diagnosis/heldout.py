@@ -64,10 +64,9 @@ def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[Hel
     for metric in evaluations.metrics:
         rows = evaluations.of(metric)
         finite = np.isfinite(rows.value)
-        if finite.sum() >= least and _is_score(metric):
+        rank = score_rank(metric)
+        if finite.sum() >= least and rank is not None:
             series = MetricSeries(metric, rows.step[finite].astype(np.float64), rows.value[finite])
-            right = metric.startswith("component/")  # of those, only what pays for answers is a score
-            rank = 0 if right else next((i for i, part in enumerate(_SCORES) if part in metric.lower()), len(_SCORES))
             candidates.append(((rank, -len(series), metric), series))
     if not candidates:
         return []
@@ -78,6 +77,15 @@ def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[Hel
         for series in (meant, same)
         if series is not None
     ]
+
+
+def score_rank(metric: str) -> int | None:
+    """How soon an evaluated metric is taken for the held-out score, 0 first; None for what is no score, by its name."""
+    if not _is_score(metric):
+        return None
+    if metric.startswith("component/"):  # of those, only what pays for answers is a score
+        return 0
+    return next((i for i, part in enumerate(_SCORES) if part in metric.lower()), len(_SCORES))
 
 
 def _variance(quantities: Quantities, score: MetricSeries) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from grposcope.diagnosis import run_outcome
+from grposcope.diagnosis import diagnose, run_outcome
 from grposcope.diagnosis.alarms import Alarm, at_least
 from grposcope.diagnosis.findings import GRADES, Evidence, Finding, Grade, Status
 from grposcope.diagnosis.quantities import Quantities
@@ -70,6 +71,19 @@ class Description:
     evidence: tuple[str, ...]
     advice: str
     to_log: dict[str, str]
+
+
+_JUDGED: dict[int, tuple[weakref.ref[Run], tuple[Finding, ...]]] = {}
+
+
+def findings_of(run: Run) -> tuple[Finding, ...]:
+    """The findings of a run, looked for once; none without steps."""
+    key = id(run)
+    kept = _JUDGED.get(key)
+    if kept is None or kept[0]() is not run:
+        kept = weakref.ref(run, lambda _: _JUDGED.pop(key, None)), diagnose(run) if run.steps else ()
+        _JUDGED[key] = kept
+    return kept[1]
 
 
 def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:

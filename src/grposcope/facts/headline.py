@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from grposcope.facts import geometry, group_size, learning, timing
+from grposcope.facts import diagnosis, geometry, group_size, heldout, learning, timing
+from grposcope.facts.diagnosis import Word
 from grposcope.facts.group_size import GroupSize
 from grposcope.facts.intervals import shown_interval
 from grposcope.facts.metrics import outline
@@ -35,23 +37,32 @@ class KeyNumber:
 
 @dataclass(frozen=True)
 class Headline:
-    """sentence: the first thing to know. details: further sentences. numbers: what is shown large."""
+    """sentence: the first thing to know, of a run its verdict. word: the first word of the verdict, which says how bad
+    it is; empty where nothing was judged. clauses: what follows the sentence in the verdict. details: further
+    sentences. numbers: what is shown large.
+    """
 
     sentence: str
     details: tuple[str, ...] = ()
     numbers: tuple[KeyNumber, ...] = ()
+    word: Word | Literal[""] = ""
+    clauses: tuple[str, ...] = ()
 
 
 def of_run(run: Run) -> Headline:
-    """Headline of a run: whether it learned; of a folder without steps, what its last probe measured."""
+    """Headline of a run: its verdict; of a folder without steps, what its last probe measured."""
     if is_probe(run):
         return of_probe(run.probes[-1])
+    judged = diagnosis.verdict(run, diagnosis.findings_of(run))
     learned = learning.of_run(run)
     bad = run.nonfinite.get("grad_norm", 0)
     not_taken = f"At {bad:,} of {run.steps:,} steps the gradient was not finite, and the step was not taken."
     notes = [f"{note}." for note in run.meta.notes]
     details = [*learned.details, ENDINGS[run.meta.status], not_taken if bad else "", *notes]
-    return Headline(learned.sentence, tuple(text for text in details if text), tuple(_of_steps(run, learned)))
+    return Headline(
+        judged.conclusion, tuple(text for text in details if text), tuple(_of_steps(run, learned)), judged.word,
+        judged.clauses,
+    )  # fmt: skip
 
 
 def of_probe(record: ProbeRecord) -> Headline:
@@ -82,7 +93,11 @@ def of_several(runs: Sequence[Run]) -> str:
     ends = {label: evaluations[-1][1] for label, evaluations in evaluated if evaluations}
     if len(ends) < 2:
         return f"{len(runs)} runs; without held-out evaluations of two of them they cannot be compared."
+    measured = {label: heldout.name(learning.score(run)) for label, run in zip(labels(runs), runs, strict=True)}
+    if len({measured[label] for label in ends}) > 1:
+        return f"{len(runs)} runs, whose held-out scores are not the same and cannot be compared."
     best, second = sorted(ends, key=lambda label: -ends[label].value)[:2]
+    shares = heldout.are_shares(end.value for end in ends.values())
     compared = learning.change(ends[second], ends[best])
     apart = {
         "up": "more apart than chance explains",
@@ -90,8 +105,8 @@ def of_several(runs: Sequence[Run]) -> str:
         "unknown": f"but {compared.difference.flag} to tell them apart",
     }[compared.verdict]
     return (
-        f"{best} ends highest in held-out accuracy, at {percent(ends[best].value)}; {second} follows at "
-        f"{percent(ends[second].value)}, {apart}."
+        f"{best} ends highest in held-out {measured[best]}, at {heldout.shown(ends[best].value, shares)}; {second} "
+        f"follows at {heldout.shown(ends[second].value, shares)}, {apart}."
     )
 
 
@@ -104,7 +119,11 @@ def _of_steps(run: Run, learned: learning.Learning) -> list[KeyNumber]:
     numbers = []
     if learned.evaluations:
         step, last = learned.evaluations[-1]
-        numbers.append(KeyNumber("held-out pass@1", percent(last.value, 1), f"{shown_interval(last)}, step {step:,}"))
+        shares = heldout.are_shares(value.value for _, value in learned.evaluations)
+        known = math.isfinite(last.se) or last.n > 0
+        detail = f"{shown_interval(last, shares)}, step {step:,}" if known else f"step {step:,}"
+        title = f"held-out {heldout.name(learning.score(run))}"
+        numbers.append(KeyNumber(title, heldout.shown(last.value, shares, 1), detail))
     if "dead_fraction" in run.table and run.steps:
         dead = outline(run.table["dead_fraction"])
         before = f"{percent(dead.first_tenth.value)} in the first tenth"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from grposcope.formatting import percent, span
+from grposcope.formatting import number, percent, span
 from grposcope.records import Estimate
 
 Z = 1.959963984540054
@@ -21,23 +21,23 @@ ENOUGH = 30
 
 
 def trusted(accuracy: Estimate) -> bool:
-    """Whether the normal interval of this accuracy can be relied on."""
-    return accuracy.n >= ENOUGH and math.isfinite(accuracy.se) and accuracy.se > 0
+    """Whether the normal interval of this accuracy can be relied on; n is 0 where the log does not say it."""
+    return (accuracy.n >= ENOUGH or accuracy.n == 0) and math.isfinite(accuracy.se) and accuracy.se > 0
 
 
 def interval(accuracy: Estimate) -> tuple[float, float]:
     """95 % interval of a mean over n problems of values in [0, 1]; NaN without problems."""
-    if accuracy.n < 1 or not math.isfinite(accuracy.value):
+    if not math.isfinite(accuracy.value) or not (accuracy.n or trusted(accuracy)):
         return math.nan, math.nan
     if trusted(accuracy):
         low, high = accuracy.interval(Z)
-        return max(low, 0.0), min(high, 1.0)
+        return (max(low, 0.0), min(high, 1.0)) if 0 <= accuracy.value <= 1 else (low, high)
     return wilson(accuracy.value, accuracy.n)
 
 
-def shown_interval(accuracy: Estimate, digits: int = 1) -> str:
-    """The 95 % interval of an accuracy in per cent."""
-    return span(*interval(accuracy), lambda share: percent(share, digits))
+def shown_interval(accuracy: Estimate, shares: bool = True) -> str:
+    """The 95 % interval of a score, in per cent where scores are shares."""
+    return span(*interval(accuracy), (lambda share: percent(share, 1)) if shares else number)
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:

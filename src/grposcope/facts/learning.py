@@ -1,6 +1,6 @@
 """Did it learn? Decided once, for the terminal, the page and JSON alike.
 
-The answer rests on the held-out accuracy (pass@1) where a run was evaluated twice or more, and otherwise on the
+The answer rests on the held-out score (`facts.heldout`) where a run was evaluated twice or more, and otherwise on the
 training reward.
 
 Intervals of held-out accuracies are those of `facts.intervals`.
@@ -26,10 +26,11 @@ from numpy.typing import ArrayLike
 
 from grposcope.diagnosis.outcome import Outcome
 from grposcope.diagnosis.quantities import LEAST, MetricSeries, Quantities
+from grposcope.facts import heldout
 from grposcope.facts.intervals import ENOUGH, Z, interval, shown_interval, trusted
-from grposcope.formatting import number, percent, visible
+from grposcope.formatting import number
 from grposcope.records import Estimate
-from grposcope.runs.run import Evaluations, Run
+from grposcope.runs.run import Run
 from grposcope.timeseries import change as trend
 from grposcope.timeseries import level
 from grposcope.timeseries.change import EARLY, LATE
@@ -67,7 +68,7 @@ class Learning:
     """Whether a run learned.
 
     basis:       what was compared: held-out accuracy, training reward, or nothing.
-    evaluations: (step, pass@1) of every held-out evaluation.
+    evaluations: (step, score) of every held-out evaluation.
     first, last: the first and last evaluation, or the reward of the first 15 % and the last 20 % of the steps.
     difference:  last − first; its flag says why the verdict is unknown.
     clause:      what changed from where to where and whether chance explains it, without a capital and a full stop.
@@ -87,7 +88,7 @@ class Learning:
 
     @property
     def best(self) -> tuple[int, Estimate] | None:
-        """Step and pass@1 of the first evaluation with the highest value; None without evaluations."""
+        """Step and score of the first evaluation with the highest value; None without evaluations."""
         finite = [evaluation for evaluation in self.evaluations if math.isfinite(evaluation[1].value)]
         return max(finite or self.evaluations, key=lambda evaluation: evaluation[1].value, default=None)
 
@@ -95,7 +96,7 @@ class Learning:
 def of_run(run: Run) -> Learning:
     """Whether a recorded run learned."""
     reward = _rewards(run)
-    return of_curves(evaluations(run), reward.values, steps(run), reward.sampling)
+    return of_curves(evaluations(run), reward.values, steps(run), reward.sampling, score(run))
 
 
 def training_reward(run: Run) -> Learning:
@@ -108,7 +109,7 @@ def outcome_clause(outcome: Outcome, steps: int) -> str:
     """What became of a run of `steps` steps, as a clause without a capital and a full stop."""
     if not outcome.name or not math.isfinite(outcome.end.value):
         return ""
-    what = f"held-out {heldout_name(outcome.name)}" if outcome.heldout else "training reward"
+    what = f"held-out {heldout.name(outcome.name)}" if outcome.heldout else "training reward"
     start, best, end = (number(level.value) for level in (outcome.start, outcome.best, outcome.end))
     over = _over(steps)
     since = f" and stands still since step {outcome.middle:,}" if outcome.still else ""
@@ -126,14 +127,15 @@ def outcome_clause(outcome: Outcome, steps: int) -> str:
 
 
 def of_curves(
-    evaluated: Sequence[tuple[int, Estimate]], reward: ArrayLike, steps: int, sampling: SamplingVariance | None = None
-) -> Learning:
-    """Whether a run of `steps` steps learned, from its held-out evaluations, or else from its rewards (n,).
+    evaluated: Sequence[tuple[int, Estimate]], reward: ArrayLike, steps: int,
+    sampling: SamplingVariance | None = None, metric: str = "pass@1",
+) -> Learning:  # fmt: skip
+    """Whether a run of `steps` steps learned, from evaluations of a metric, or else from its rewards (n,).
 
     sampling: as in `of_reward`.
     """
     if len(evaluated) > 1:
-        return _of_evaluations(tuple(evaluated), steps)
+        return _of_evaluations(tuple(evaluated), steps, metric)
     return replace(of_reward(reward, steps, sampling), evaluations=tuple(evaluated))
 
 
@@ -172,14 +174,13 @@ def of_reward(reward: ArrayLike, steps: int, sampling: SamplingVariance | None =
 
 
 def evaluations(run: Run) -> tuple[tuple[int, Estimate], ...]:
-    """(step, pass@1) of every held-out evaluation of a run."""
-    rows = run.evaluations.of("pass@1")
-    return tuple((int(rows.step[i]), at(rows, i)) for i in range(len(rows)))
+    """(step, score) of every held-out evaluation of a run."""
+    return heldout.evaluations(run, metric) if (metric := score(run)) else ()
 
 
-def at(rows: Evaluations, i: int) -> Estimate:
-    """The value of one row of a table of evaluations."""
-    return Estimate(float(rows.value[i]), float(rows.se[i]), int(rows.n[i]), rows.flag[i])
+def score(run: Run) -> str:
+    """The held-out score of a run that is looked at; empty if it has none."""
+    return next(iter(heldout.of_run(run)), "")
 
 
 def change(first: Estimate, last: Estimate) -> Change:
@@ -199,29 +200,41 @@ def change(first: Estimate, last: Estimate) -> Change:
     return Change(difference, "unknown" if n < ENOUGH or not math.isfinite(value) else "none")
 
 
-def _of_evaluations(evaluated: tuple[tuple[int, Estimate], ...], steps: int) -> Learning:
+def _of_evaluations(evaluated: tuple[tuple[int, Estimate], ...], steps: int, metric: str) -> Learning:
     first, last = evaluated[0][1], evaluated[-1][1]
     changed = change(first, last)
-    ends = f"from {percent(first.value)} to {percent(last.value)}"
+    shares = heldout.are_shares(value.value for _, value in evaluated)
+    ends = f"from {heldout.shown(first.value, shares)} to {heldout.shown(last.value, shares)}"
     tail = _chance(changed.verdict, changed.difference, "chance")
-    clause = f"held-out accuracy {VERBS[changed.verdict]} {ends} {_over(steps)}, {tail}"
-    intervals = f"{shown_interval(first)} at first, {shown_interval(last)} at last"
-    text = f"95% intervals: {intervals}, over {last.n:,} problems."
+    clause = f"held-out {heldout.name(metric)} {VERBS[changed.verdict]} {ends} {_over(steps)}, {tail}"
+    intervals = f"{shown_interval(first, shares)} at first, {shown_interval(last, shares)} at last"
+    basis = f"over {last.n:,} problems" if last.n else "estimated from neighbouring evaluations"
+    text = f"95% intervals: {intervals}, {basis}."
     difference = changed.difference
     if math.isfinite(difference.se):
-        low, high = (_points(end) for end in difference.interval())
-        text += f" The difference is {_points(difference.value)} points, from {low} to {high}."
-    if not (trusted(first) and trusted(last)):
+        low, high = (_difference(end, shares) for end in difference.interval())
+        text += f" The difference is {_difference(difference.value, shares)}{' points' * shares}, from {low} to {high}."
+    if not math.isfinite(first.se + last.se):
+        text = ""
+    elif not (trusted(first) and trusted(last)):
         text += " Wilson intervals, since there are few problems or all came out alike."
     sentence = f"{_capital(clause)}."
     learning = Learning(
-        "held-out accuracy", evaluated, first, last, difference, changed.verdict, clause, sentence, (text,)
+        "held-out accuracy",
+        evaluated,
+        first,
+        last,
+        difference,
+        changed.verdict,
+        clause,
+        sentence,
+        (text,) if text else (),
     )
     if learning.best is None or learning.best[1].value <= last.value:
         return learning
     step, best = learning.best
-    highest = f"The highest evaluation was {percent(best.value, 1)}, after step {step:,}."
-    return replace(learning, details=(text, highest))
+    highest = f"The highest evaluation was {heldout.shown(best.value, shares, 1)}, after step {step:,}."
+    return replace(learning, details=(*learning.details, highest))
 
 
 def _direction(curve: trend.MeanCurve, line: trend.MeanCurve | None) -> Direction:
@@ -265,11 +278,6 @@ def _capital(clause: str) -> str:
     return clause[0].upper() + clause[1:]
 
 
-def heldout_name(metric: str) -> str:
-    """A held-out metric as it is called in a sentence: pass@1 is the accuracy."""
-    return "accuracy" if metric in ("pass@1", "accuracy") else visible(metric, 60)
-
-
-def _points(value: float) -> str:
-    """A difference of accuracies in percentage points, with its sign."""
-    return f"{100 * value:+.1f}".replace("-", "−")
+def _difference(value: float, shares: bool) -> str:
+    """A difference of scores with its sign, of shares in percentage points."""
+    return (f"{100 * value:+.1f}" if shares else f"{value:+.3g}").replace("-", "−")

@@ -44,13 +44,15 @@ class PageTable:
 class Section:
     """A part of the page.
 
-    text: paragraphs. tiles: numbers that are shown large. numbers: the content of the section in JSON. widget: name of
-    a script in assets/ that draws `data`, for a section that needs more than figures and tables.
+    text: paragraphs. grade: the first word of the verdict that the title is, which decides its colour; else empty.
+    tiles: numbers that are shown large. numbers: the content of the section in JSON. widget: name of a script in
+    assets/ that draws `data`, for a section that needs more than figures and tables.
     """
 
     name: str
     title: str
     text: Sequence[str] = ()
+    grade: str = ""
     tiles: Sequence[KeyNumber] = ()
     figures: Sequence[Figure] = ()
     tables: Sequence[PageTable] = ()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -23,8 +24,8 @@ from typing import Any
 
 import grposcope
 from grposcope.errors import UserError
+from grposcope.facts import diagnosis, heldout, learning, timing
 from grposcope.facts import headline as headlines
-from grposcope.facts import learning, timing
 from grposcope.facts.intervals import shown_interval
 from grposcope.facts.metrics import outline
 from grposcope.files import atomic, dumps
@@ -67,9 +68,12 @@ def document(runs: Sequence[Run]) -> Document:
 def headline(runs: Sequence[Run]) -> Section:
     """The top of the page: sentences and large numbers for one run or probe, a sentence and a table for several."""
     each = [headlines.of_run(run) for run in runs]
-    numbers = {label: _numbers(run, one.sentence) for label, run, one in zip(labels(runs), runs, each, strict=True)}
+    numbers = {label: _numbers(run, one) for label, run, one in zip(labels(runs), runs, each, strict=True)}
     if len(runs) == 1:
-        return Section("headline", each[0].sentence, each[0].details, each[0].numbers, numbers=numbers)
+        (one,) = each
+        clauses = [capitalised(clause) + "." for clause in one.clauses]
+        text = [*clauses, *one.details]
+        return Section("headline", capitalised(one.sentence), text, one.word, one.numbers, numbers=numbers)
     tables = [] if all(headlines.is_probe(run) for run in runs) else [_table(runs)]
     return Section("headline", headlines.of_several(runs), tables=tables, numbers=numbers)
 
@@ -79,30 +83,52 @@ def _table(runs: Sequence[Run]) -> PageTable:
     rows = []
     for label, run in zip(labels(runs), runs, strict=True):
         learned = learning.of_run(run)
-        compared = ("none", "none", "cannot tell")
+        compared, word = ("none", "none", "cannot tell"), ""
+        if run.steps:
+            word = diagnosis.verdict(run, diagnosis.findings_of(run)).word
         if learned.evaluations:
             first, last = learned.evaluations[0][1], learned.evaluations[-1][1]
             changed = CHANGED[learned.verdict] if len(learned.evaluations) > 1 else "one only"
-            compared = (_with_interval(first), _with_interval(last), changed)
+            shares = heldout.are_shares((first.value, last.value))
+            compared = (_with_interval(first, shares), _with_interval(last, shares), changed)
         dead = "not recorded"
         if "dead_fraction" in run.table and run.steps:
             dead = percent(outline(run.table["dead_fraction"]).last_tenth.value)
-        rows.append((label, run.meta.status, f"{run.steps:,}", *compared, dead, duration(timing.of_run(run).total)))
-    header = ("run", "status", "steps", "held-out first", "held-out last", "change", "dead groups at the end", "time")
-    text = "Held-out pass@1 with 95% intervals. Dead groups: mean of the last tenth of the steps."
+        rows.append(
+            (label, word, run.meta.status, f"{run.steps:,}", *compared, dead, duration(timing.of_run(run).total))
+        )
+    header = (
+        "run",
+        "verdict",
+        "status",
+        "steps",
+        "held-out first",
+        "held-out last",
+        "change",
+        "dead groups at the end",
+        "time",
+    )
+    text = "Held-out scores with 95% intervals. Dead groups: mean of the last tenth of the steps."
     return PageTable("", header, rows, text)
 
 
-def _with_interval(accuracy: Estimate) -> str:
-    return f"{percent(accuracy.value, 1)} ({shown_interval(accuracy)})"
+def _with_interval(score: Estimate, shares: bool) -> str:
+    known = math.isfinite(score.se) or score.n > 0
+    return heldout.shown(score.value, shares, 1) + (f" ({shown_interval(score, shares)})" if known else "")
 
 
-def _numbers(run: Run, sentence: str) -> dict[str, Any]:
+def capitalised(text: str) -> str:
+    """The text with a capital letter at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
+def _numbers(run: Run, headline: headlines.Headline) -> dict[str, Any]:
     return {
         "status": run.meta.status,
         "steps": run.steps,
         "source": str(run.meta.source),
-        "sentence": sentence,
+        "sentence": "; ".join([headline.sentence, *headline.clauses]),
+        "grade": headline.word or None,
         "not_finite": run.nonfinite,
         "notes": list(run.meta.notes),
     }

@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from grposcope.diagnosis.alarms import Alarm, Alarms
-from grposcope.diagnosis.heldout import heldout_scores
-from grposcope.diagnosis.quantities import Quantities
 from grposcope.errors import UserError
+from grposcope.facts import heldout, learning
 from grposcope.facts.diagnosis import Verdict, alarm_line, flagged_modes, verdict
 from grposcope.facts.intervals import interval
 from grposcope.facts.learning import of_curves
@@ -79,7 +78,7 @@ class Snapshot:
     ended: bool = False
     changed: float = 0.0
     metrics: Mapping[str, tuple[str, Values]] = field(default_factory=dict)
-    score: str = "pass@1"
+    score: str = ""
     heldout: Sequence[tuple[int, Estimate]] = ()
     seconds_per_step: float = math.nan
     seconds_left: float = math.nan
@@ -208,7 +207,7 @@ class GrowingRecord:
         self._phase = RunPhase()
         self._step = 0
         self._columns: dict[str, list[float]] = {}
-        self._heldout: list[tuple[int, Estimate]] = []
+        self._scores: dict[str, list[tuple[int, Estimate]]] = {}
         self._changed = 0.0
         self._steps, self._evals = (Tail(folder / f"{name}.jsonl") for name in ("steps", "evals"))
 
@@ -229,12 +228,13 @@ class GrowingRecord:
                 values.append(math.nan if value is None else value)
             self.rows += 1
         evals, afresh = self._evals.read()
-        self._heldout = [] if afresh else self._heldout
+        self._scores = {} if afresh else self._scores
         for row in evals:
-            accuracy = row.get("pass@1")
-            if isinstance(accuracy, dict):
-                value, error = (json_number(accuracy.get(part)) or 0.0 for part in ("value", "se"))
-                self._heldout.append((int(row["step"]), Estimate(value, error, int(accuracy.get("n", 0)))))
+            for name, score in row.items():
+                if isinstance(score, dict) and (value := json_number(score.get("value"))) is not None:
+                    error = json_number(score.get("se"))
+                    estimate = Estimate(value, math.nan if error is None else error, int(score.get("n", 0)))
+                    self._scores.setdefault(name, []).append((int(row["step"]), estimate))
         self._phase = schema.read_phase(self.folder) or self._phase
         phase = self._phase.phase
         self.ended = phase in ENDED if phase else (self.folder / "summary.json").exists()
@@ -252,6 +252,8 @@ class GrowingRecord:
         if engine:
             what = f"{engine}, {settings.get('loss_type', '?')} loss, {model}"
         pace = self.seconds_per_step()
+        score = next(iter(heldout.scores({name: len(rows) for name, rows in self._scores.items()})), "")
+        scored = heldout.with_errors(self._scores.get(score, ()))
         left = 0.0 if self.ended else (planned - self._step) * pace if planned else math.nan
         return Snapshot(
             self.folder,
@@ -263,10 +265,11 @@ class GrowingRecord:
             ended=self.ended,
             changed=self._changed,
             metrics=_logged(self._columns),
-            heldout=self._heldout,
+            score=score,
+            heldout=scored,
             seconds_per_step=pace,
             seconds_left=left,
-            learned=of_curves(self._heldout, [], self._step).sentence if len(self._heldout) > 1 else "",
+            learned=of_curves(scored, [], self._step, metric=score).sentence if len(scored) > 1 else "",
             stalled=self._stalled(now),
         )
 
@@ -312,9 +315,7 @@ def _of_log(log: GrowingLog, problem: str) -> Snapshot:
     if run is None:
         return Snapshot(log.path, changed=log.changed, problem=problem)
     planned = run.setting("steps") or run.setting("max_steps")
-    scored = heldout_scores(Quantities(run))
-    heldout = scored[0].score if scored else None
-    scores = () if heldout is None else zip(heldout.steps, heldout.values, strict=True)
+    score = learning.score(run)
     return Snapshot(
         log.path,
         title=f"{run.meta.name} · {run.meta.engine}",
@@ -325,8 +326,8 @@ def _of_log(log: GrowingLog, problem: str) -> Snapshot:
         ended=run.meta.status in ENDED and not problem,
         changed=log.changed,
         metrics=_logged(run.table),
-        score=heldout.name if heldout is not None else "",
-        heldout=[(int(step), Estimate(float(value), math.nan, 0, "no standard error")) for step, value in scores],
+        score=score,
+        heldout=learning.evaluations(run),
         problem=problem,
     )
 
@@ -378,7 +379,7 @@ def _metrics(run: Snapshot, width: int) -> list[str]:
                 rows.append(_line(metric(name).title, values, text, width))
         if quantity == "reward" and run.heldout:
             scores = [score.value for _, score in run.heldout]
-            title = f"Held-out {visible(run.score, 40)}"
+            title = f"Held-out {heldout.name(run.score)}"
             rows.append(_line(title, scores, _last_score(run.heldout, scores), width))
     return rows
 

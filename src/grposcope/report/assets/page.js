@@ -87,7 +87,7 @@
   }
   main.replaceChildren();
   const top = make("div", { class: "top" }, data.runs.length === 1 && make("div", { class: "name", text: data.runs[0].name }),
-    make("h1", { text: data.top.title }));
+    make("h1", { text: data.top.title, ...(data.top.grade && { class: `verdict ${data.top.grade.replace(" ", "-")}` }) }));
   main.append(filled(top, data.top));
   main.append(make("nav", { "aria-label": "Sections" },
     ...data.sections.map(section => make("a", { href: `#${section.name}`, text: section.title }))));

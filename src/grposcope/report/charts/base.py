@@ -95,6 +95,12 @@ def share(field: str) -> alt.Y:
     return alt.Y(f"{field}:Q").axis(format="~%").scale(domain=[0, 1])
 
 
+@cache
+def value(field: str) -> alt.Y:
+    """Vertical encoding of a number, with the axis around the values."""
+    return alt.Y(f"{field}:Q").axis(format="~g").scale(zero=False)
+
+
 def colour(index: int) -> str:
     """The colour of the run at `index`."""
     return f"var(--run-{index % COLOURS + 1})"

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from grposcope.diagnosis import Finding, diagnose
+from grposcope.diagnosis import Finding
 from grposcope.diagnosis.rules import RULES
-from grposcope.facts.diagnosis import describe, flagged_modes, verdict
+from grposcope.facts.diagnosis import describe, findings_of, flagged_modes, verdict
 from grposcope.formatting import visible
 from grposcope.report.charts.curves import marked
 from grposcope.report.elements import Figure, PageTable, Section
@@ -29,7 +29,7 @@ def section(runs: Sequence[Run]) -> Section | None:
     """Diagnosis of one run: its verdict, a line per rule, and charts of what is flagged; of several: a verdict each."""
     if not any(run.steps for run in runs):
         return None
-    return section_of(runs, [diagnose(run) if run.steps else () for run in runs])
+    return section_of(runs, [findings_of(run) for run in runs])
 
 
 def section_of(runs: Sequence[Run], findings: Sequence[Findings], folded: bool = True) -> Section:

@@ -9,37 +9,40 @@ from typing import Any
 
 import altair as alt
 
-from grposcope.facts import learning
+from grposcope.facts import heldout, learning
 from grposcope.facts.intervals import interval, shown_interval
 from grposcope.facts.metrics import outline
-from grposcope.formatting import number
+from grposcope.formatting import number, visible
 from grposcope.report.charts import base
 from grposcope.report.charts.curves import curve
 from grposcope.report.charts.thinning import extremes, joined, rounded
 from grposcope.report.elements import Figure, PageTable, Section
 from grposcope.runs.run import Run, labels
 
+SCORES = 5
+"""Further held-out scores that are drawn for one run."""
+
 KEPT = 150
 """Evaluations drawn per run and metric."""
 
 
 def section(runs: Sequence[Run]) -> Section | None:
-    """Reward, held-out pass@1 with 95% intervals, and for one run every pass@k."""
-    drawn = [reward(runs), accuracy(runs), pass_at_k(runs) if len(runs) == 1 else None]
+    """Reward, held-out scores with 95% intervals, and for one run every pass@k."""
+    drawn = [reward(runs), *accuracies(runs), pass_at_k(runs) if len(runs) == 1 else None]
     figures = [figure for figure in drawn if figure is not None]
     if not figures:
         return None
     numbers = {
         label: {
             "reward": outline(run.table["reward"]) if "reward" in run.table else None,
-            "heldout": heldout(run),
+            "heldout": ends(run),
         }
         for label, run in zip(labels(runs), runs, strict=True)
     }
     return Section("learning", "Reward and held-out accuracy", figures=figures, tables=_table(runs), numbers=numbers)
 
 
-def heldout(run: Run) -> dict[str, Any] | None:
+def ends(run: Run) -> dict[str, Any] | None:
     """First and last accuracy with intervals, and the verdict on their difference; None without evaluations."""
     if not learning.evaluations(run):
         return None
@@ -59,7 +62,7 @@ def _table(runs: Sequence[Run]) -> tuple[PageTable, ...]:
     for label, run in zip(labels(runs), runs, strict=True):
         table = run.evaluations
         for i in range(len(table)):
-            estimate = learning.at(table, i)
+            estimate = heldout.at(table, i)
             rows.append(
                 (label, f"{table.step[i]:,}", table.metric[i], number(estimate.value), number(estimate.se),
                  f"{estimate.n:,}", estimate.flag)
@@ -79,35 +82,52 @@ def reward(runs: Sequence[Run]) -> Figure | None:
     return curve("reward", runs, domain=[0, 1] if shares else ())
 
 
-def accuracy(runs: Sequence[Run]) -> Figure | None:
-    """pass@1 with error bars, a colour per run; None without evaluations."""
+def accuracies(runs: Sequence[Run]) -> list[Figure | None]:
+    """The held-out score that is looked at of each run, and of one run SCORES others."""
+    first = list(dict.fromkeys(name for run in runs if (name := learning.score(run))))
+    others = heldout.of_run(runs[0]) if len(runs) == 1 else []
+    others = [name for name in others if not name.startswith("pass@")][: SCORES + 1]
+    names = list(dict.fromkeys([*first, *others]))
+    return [accuracy(runs, name, place) for place, name in enumerate(names)]
+
+
+def accuracy(runs: Sequence[Run], metric: str, place: int = 0) -> Figure | None:
+    """A held-out score with error bars, a colour per run; None without evaluations."""
     evaluated = [
-        (label, run) for label, run in zip(labels(runs), runs, strict=True) if "pass@1" in run.evaluations.metrics
+        (label, run) for label, run in zip(labels(runs), runs, strict=True) if metric in run.evaluations.metrics
     ]
     if not evaluated:
         return None
-    data = joined([_points(run, "pass@1") for _, run in evaluated], [label for label, _ in evaluated])
+    data = joined([_points(run, metric) for _, run in evaluated], [label for label, _ in evaluated])
+    shares = heldout.are_shares(value for value in data["value"] if value is not None)
+    axis = base.share if shares else base.value
+    name = "accuracy, pass@1" if metric == "pass@1" else heldout.name(metric)
     tips = [
         *([alt.Tooltip("run:N")] if len(runs) > 1 else []),
         alt.Tooltip("step:Q", format=","),
-        alt.Tooltip("value:Q", format=".1%", title="pass@1"),
+        alt.Tooltip("value:Q", format=".1%" if shares else ".3g", title=visible(metric, 60)),
         alt.Tooltip("interval:N", title="95% interval"),
-        alt.Tooltip("n:N", title="problems"),
+        *([alt.Tooltip("n:N", title="problems")] if any(data["n"]) else []),
     ]
 
-    points = base.dataset("points").encode(base.steps(), base.share("value"), base.run_colours(runs))
+    points = base.dataset("points").encode(base.steps(), axis("value"), base.run_colours(runs))
     layers = [
-        points.mark_rule(strokeWidth=1.5, opacity=0.55).encode(base.share("low"), alt.Y2("high")),
+        points.mark_rule(strokeWidth=1.5, opacity=0.55).encode(axis("low"), alt.Y2("high")),
         points.mark_line(strokeWidth=1.5),
         points.mark_point(filled=True, size=36, opacity=1),
         base.on_hover(points.encode(tooltip=tips)),
     ]
-    text = "Share of completions of held-out problems that were right, with 95% intervals over problems."
-    most = max(len(run.evaluations.of("pass@1")) for _, run in evaluated)
+    text = "With 95% intervals that are estimated from neighbouring evaluations, since the log has no standard errors."
+    if any(data["n"]):
+        text = "Share of completions of held-out problems that were right, with 95% intervals over problems."
+    elif not any(math.isfinite(low) for low in data["low"] if low is not None):
+        text = "The log has no standard errors, and too few evaluations to estimate one."
+    most = max(len(run.evaluations.of(metric)) for _, run in evaluated)
     if most > KEPT:
         every = math.ceil(most / (KEPT // 2))
         text += f" Drawn: the lowest and the highest of every {every} evaluations."
-    return base.figure("heldout", "Held-out accuracy, pass@1", layers, {"points": data}, caption=text)
+    identity = "heldout" if not place else f"heldout-{place + 1}"
+    return base.figure(identity, f"Held-out {name}", layers, {"points": data}, caption=text)
 
 
 def pass_at_k(runs: Sequence[Run]) -> Figure | None:
@@ -144,13 +164,15 @@ def pass_at_k(runs: Sequence[Run]) -> Figure | None:
 def _points(run: Run, name: str) -> dict[str, list[Any]]:
     rows = run.evaluations.of(name)
     kept = extremes(rows.value, KEPT // 2)
-    accuracies = [learning.at(rows, int(i)) for i in kept]
-    ends = [interval(accuracy) for accuracy in accuracies]
+    scored = heldout.evaluations(run, name)
+    chosen = [scored[int(i)][1] for i in kept]
+    shares = heldout.are_shares(score.value for _, score in scored)
+    ends = [interval(score) for score in chosen]
     return {
         "step": rounded(rows.step[kept].astype(float), 9),
         "value": rounded(rows.value[kept]),
         "low": rounded(low for low, _ in ends),
         "high": rounded(high for _, high in ends),
-        "interval": [shown_interval(accuracy) for accuracy in accuracies],
+        "interval": [shown_interval(score, shares) for score in chosen],
         "n": [int(rows.n[i]) for i in kept],
     }
