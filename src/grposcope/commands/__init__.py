@@ -6,6 +6,7 @@ They are imported when asked for, so that a quick command does not wait for what
 HELP = {
     "train": "train a language model with GRPO or a relative from verifiable rewards",
     "report": "draw one page about one or several runs",
+    "runs": "list all runs of a folder with their verdicts",
     "watch": "follow a running run in the terminal",
     "diagnose": "say what is wrong with a run, since when, why, and what to do",
     "compare": "put runs side by side, with the step where they diverge",

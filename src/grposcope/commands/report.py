@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ examples:
   grposcope report runs/demo                              writes runs/demo/page.html
   grposcope report runs/a runs/b --out compared.html      two runs on one page, curves overlaid
   grposcope report train.log                              another trainer's log; writes train.log.html
+  grposcope report runs                                   a table of all runs in the folder, and a page for each
   grposcope report runs/demo --json                       the numbers of every section, no page
   grposcope report runs/demo --figures pictures --format svg
 """
@@ -29,7 +31,8 @@ examples:
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     what = command.add_argument_group("what")
-    what.add_argument("runs", nargs="+", metavar="RUN", help="folder or log of a run, of any supported trainer")
+    what.add_argument("runs", nargs="+", metavar="RUN",
+                      help="folder or log of a run, of any supported trainer; or one folder of runs")  # fmt: skip
     out = command.add_argument_group("output")
     out.add_argument(
         "--out",
@@ -47,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.formatting import visible
     from grposcope.report import page
 
+    if len(arguments.runs) == 1 and (several := _several(Path(arguments.runs[0]))):
+        return _overview(several, arguments)
     runs = [logs.read(path, arguments) for path in arguments.runs]
     content = page.document(runs)
     said: dict[str, Any] = {"runs": [str(run.meta.source) for run in runs], "headline": content.top.title}
@@ -64,6 +69,46 @@ def run(arguments: argparse.Namespace) -> int:
         size = write_page(content, path, "--out")
         said |= {"page": str(path), "bytes": size}
         say(arguments, f"page: {path} ({size / 1e6:.1f} MB); open it in a browser")
+    finish(arguments, said)
+    return 0
+
+
+def _several(folder: Path) -> Path | None:
+    """The folder, if it holds runs without being one."""
+    from grposcope.runs.detect import is_run_folder
+
+    return folder if folder.is_dir() and not is_run_folder(folder) else None
+
+
+def _overview(folder: Path, arguments: argparse.Namespace) -> int:
+    """Write the page of all runs below a folder, and one for each of them; of a single run, its page alone."""
+    import os
+    from urllib.parse import quote
+
+    from grposcope.commands import runs as command
+    from grposcope.facts.overview import sentence
+    from grposcope.report import overview, page
+
+    if arguments.figures:
+        raise UserError(f"--figures needs one run, and {folder} holds several; name one of them")
+    lines, problems = command.overview(folder, logs.hints(arguments))
+    out = Path(arguments.out) if arguments.out else folder / "runs.html"
+    if len(lines) == 1:
+        arguments.runs = [str(lines[0].path)]
+        return run(arguments)
+    said: dict[str, Any] = {"headline": sentence(lines, len(problems)), "runs": [command.entry(line) for line in lines]}
+    say(arguments, said["headline"])
+    if not arguments.json:
+        pages = {}
+        for line in lines:
+            place = default_page(line.path)
+            write_page(page.document([logs.read(line.path, arguments)]), place, "--out")
+            pages[line.path] = quote(Path(os.path.relpath(place, out.parent)).as_posix())
+        size = write_page(overview.document(lines, folder, pages, len(problems)), out, "--out")
+        said |= {"page": str(out), "bytes": size, "pages": len(pages)}
+        say(arguments, f"page: {out} ({size / 1e6:.1f} MB), with links to {len(pages)} more; open it in a browser")
+    for problem in problems:
+        print(f"not read: {problem}", file=sys.stderr)
     finish(arguments, said)
     return 0
 

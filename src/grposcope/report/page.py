@@ -138,7 +138,8 @@ def html(content: Document) -> str:
     """The page as HTML."""
     assets = files("grposcope.report") / "assets"
     widgets = sorted({section.widget for section in content.sections if section.widget})
-    scripts = [chart_script(), *(_script((assets / f"{name}.js").read_text()) for name in (*widgets, "page"))]
+    charts = [chart_script()] if content.figures else []
+    scripts = [*charts, *(_script((assets / f"{name}.js").read_text()) for name in (*widgets, "page"))]
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     parts = {
         "POLICY": f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "

@@ -60,6 +60,13 @@ def _with_overflows(run: Run) -> Run:
     return replace(run, table=table, groups=groups, meta=replace(run.meta, notes=(*run.meta.notes, *notes)))
 
 
+def is_run_folder(folder: Path) -> bool:
+    """Whether a folder as a whole is a run or a probe: a record of our own, or what a trainer writes."""
+    if trl_output.find(folder) is not None or probe.recognises(folder) or (_has_config(folder) and _is_native(folder)):
+        return True
+    return any(kind.folder is not None and kind.folder(folder) for kind in (*_of_trainers(), *FORMATS.values()))
+
+
 def _of_probe(folder: Path) -> Run:
     """A probe by itself, as a run without steps; its config is what probe.json says in single values."""
     record = probe.read(folder)

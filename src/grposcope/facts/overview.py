@@ -1,0 +1,141 @@
+"""One line for each of many runs: its verdict, what became of it, its settings, and the course of its reward."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grposcope.diagnosis import diagnose
+from grposcope.facts import learning
+from grposcope.facts.diagnosis import Verdict, verdict
+from grposcope.facts.intervals import shown_interval
+from grposcope.facts.metrics import outline
+from grposcope.formatting import listed, number, percent
+from grposcope.records import Estimate
+from grposcope.runs.metrics import variant
+from grposcope.runs.run import Floats, Run
+
+POINTS = 40
+"""Points of the small curve of a run's reward."""
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """What a table of many runs says of one.
+
+    path: where the run is. word: first word of its verdict: failing, warning, healthy or cannot tell. heldout: its last
+    held-out accuracy, None without one. reward: mean training reward of its last tenth. curve: means of the reward over
+    up to POINTS equal parts of the run, NaN where none is recorded. began: when it began, ISO 8601, empty if not known.
+    """
+
+    path: Path
+    name: str
+    engine: str
+    status: str
+    verdict: Verdict
+    steps: int
+    heldout: Estimate | None
+    reward: Estimate
+    curve: tuple[float, ...]
+    settings: dict[str, Any]
+    began: str
+
+    @property
+    def word(self) -> str:
+        """The first word of the verdict."""
+        return self.verdict.word
+
+    @property
+    def shown_heldout(self) -> str:
+        """The last held-out accuracy with its 95 % interval."""
+        if self.heldout is None:
+            return "none"
+        interval = shown_interval(self.heldout)
+        return f"{percent(self.heldout.value, 1)} ({interval})" if interval else percent(self.heldout.value, 1)
+
+    def setting(self, name: str) -> str:
+        """A setting as text; empty where it is not recorded."""
+        return str(self.settings.get(name, ""))
+
+
+SETTINGS = ("recipe", "group", "model", "task", "seed")
+"""Settings that the table shows where they are recorded."""
+
+
+def of_run(run: Run) -> RunLine:
+    """The line of a run."""
+    name = variant("reward", run.table)
+    reward = run.table[name] if name is not None else np.full(run.steps, math.nan)
+    evaluated = learning.of_run(run).evaluations
+    settings = {key: value for key in SETTINGS if (value := run.setting(key)) is not None}
+    return RunLine(
+        path=run.meta.source,
+        name=run.meta.name,
+        engine=run.meta.engine,
+        status=run.meta.status,
+        verdict=verdict(run, diagnose(run)),
+        steps=run.steps,
+        heldout=evaluated[-1][1] if evaluated else None,
+        reward=outline(reward).last_tenth,
+        curve=small_curve(reward),
+        settings=settings,
+        began=_began(run),
+    )
+
+
+def named_apart(lines: Sequence[RunLine], folder: Path) -> list[RunLine]:
+    """The lines with the path below `folder` as their names, newest first; those without a time come last."""
+    named = [
+        replace(line, name=str(line.path.relative_to(folder)) if line.path.is_relative_to(folder) else str(line.path))
+        for line in lines
+    ]
+    return sorted(named, key=lambda line: (line.began, line.name), reverse=True)
+
+
+def sentence(lines: Sequence[RunLine], unreadable: int = 0) -> str:
+    """How many runs there are, by verdict."""
+    count = Counter(line.word for line in lines)
+    parts = [f"{count[word]} {word}" for word in ("failing", "warning", "healthy", "cannot tell") if count[word]]
+    runs = f"{len(lines)} run{'s' * (len(lines) != 1)}: {listed(parts)}"
+    return f"{runs}; {unreadable} more cannot be read." if unreadable else f"{runs}."
+
+
+def small_curve(values: Floats) -> tuple[float, ...]:
+    """Means of a column (n,) over up to POINTS equal parts; parts without a finite value are left out."""
+    parts = np.array_split(values, min(POINTS, len(values))) if len(values) else []
+    finite = [part[np.isfinite(part)] for part in parts]
+    return tuple(float(part.mean()) for part in finite if len(part))
+
+
+def sparkline(curve: Sequence[float], width: int = 20) -> str:
+    """A curve as a word of bars, from its least to its largest value."""
+    if not curve:
+        return ""
+    means = [float(np.mean(part)) for part in np.array_split(np.asarray(curve), min(width, len(curve)))]
+    low, high = min(means), max(means)
+    span = high - low or 1.0
+    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in means)
+
+
+def shown_reward(line: RunLine) -> str:
+    """The reward at the end of a run."""
+    return number(line.reward.value) if math.isfinite(line.reward.value) else "none"
+
+
+def _began(run: Run) -> str:
+    """When a run began: as its record says, else when its log was last written."""
+    if started := run.config.get("started"):
+        return str(started)
+    try:
+        return datetime.fromtimestamp(run.meta.source.stat().st_mtime).astimezone().isoformat(timespec="seconds")
+    except OSError:
+        return ""
