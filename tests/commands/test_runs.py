@@ -79,8 +79,8 @@ def test_a_folder_of_one_run_gets_its_page_alone(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize(
     ("make", "words"),
-    [(lambda path: path.mkdir(), "holds no run"), (lambda path: path.touch(), "is no folder"), (lambda path: None, "is no folder")],
-)  # fmt: skip
+    [(Path.mkdir, "holds no run"), (Path.touch, "is no folder"), (str, "is no folder")],
+)
 def test_where_there_is_nothing(make, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(tmp_path / "place")
     assert main(["runs", str(tmp_path / "place")]) == 2

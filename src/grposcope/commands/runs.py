@@ -34,8 +34,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     command.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER",
                          help="folder to look in (default: runs)")  # fmt: skip
-    command.add_argument("--sort", choices=ORDERS, default="began", help="what comes first: the newest, the highest, or "
-                         "in the order of names (default: began)")  # fmt: skip
+    command.add_argument("--sort", choices=ORDERS, default="began",
+                         help="the newest or the highest first, or the order of names (default: began)")  # fmt: skip
     add_json(command)
 
 

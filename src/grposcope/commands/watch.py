@@ -29,6 +29,7 @@ examples:
   grposcope watch runs/demo --once                 one look
   grposcope watch RUN --fail-on failing            leave with exit status 1 when learning stops or reverses
   grposcope watch RUN --webhook https://example.org/hook
+  grposcope watch RUN --serve                        the page in a browser, renewed as the run grows
 """
 
 
@@ -43,6 +44,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     logs.add_flags(command, "path")
     how = command.add_argument_group("how")
     how.add_argument("--once", action="store_true", help="print one look and leave")
+    how.add_argument("--serve", nargs="?", const="8800", metavar="PORT",
+                     help="also serve the page of the run to browsers on this machine, renewed as the run grows; "
+                          "HOST:PORT for another address, with a token (default: 8800)")  # fmt: skip
     add_json(how)
     how.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="time between looks (default: 1.0)")
     alarm = command.add_argument_group("alarms")
@@ -72,7 +76,14 @@ def run(arguments: argparse.Namespace) -> int:
     fatal = fatal_flags(arguments.fail_on)
     hook = Webhook(arguments.webhook) if arguments.webhook else None
     place, number = logs.numbered(arguments.path)
-    watcher = Watcher(place, logs.hints(arguments, number or LAST), minor=fatal.modes)
+    hints = logs.hints(arguments, number or LAST)
+    server = None
+    if arguments.serve:
+        from grposcope.report.serve import serve
+
+        server = serve(place, hints, arguments.serve)
+        print(f"page: {server.url}", file=sys.stderr)
+    watcher = Watcher(place, hints, minor=fatal.modes)
     shown, failed = "", False
     try:
         while True:
@@ -85,11 +96,13 @@ def run(arguments: argparse.Namespace) -> int:
                 if hook is not None:
                     hook.send(alarm_message(alarm, str(place)))
             failed = any(fatal.covers(alarm.mode, alarm.grade) for alarm in new)
-            if arguments.once or watcher.ended or failed:
+            if arguments.once or failed or (watcher.ended and server is None):
                 break
             time.sleep(arguments.every)
     except KeyboardInterrupt:
         pass
+    if server is not None:
+        server.shutdown()
     if hook is not None:
         hook.wait()
         for line in hook.failures:

@@ -134,16 +134,19 @@ def _numbers(run: Run, headline: headlines.Headline) -> dict[str, Any]:
     }
 
 
-def html(content: Document) -> str:
-    """The page as HTML."""
+def html(content: Document, live: bool = False) -> str:
+    """The page as HTML. live: it asks the server it came from for news, and loads itself again."""
     assets = files("grposcope.report") / "assets"
     widgets = sorted({section.widget for section in content.sections if section.widget})
     charts = [chart_script()] if content.figures else []
-    scripts = [*charts, *(_script((assets / f"{name}.js").read_text()) for name in (*widgets, "page"))]
+    scripts = [
+        *charts,
+        *(_script((assets / f"{name}.js").read_text()) for name in (*widgets, "page", *(["live"] if live else []))),
+    ]
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     parts = {
         "POLICY": f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
+        "base-uri 'none'; form-action 'none'" + ("; connect-src 'self'" if live else ""),
         "STYLE": (assets / "page.css").read_text(),
         "DATA": escaped(_data(content)),
         "SCRIPTS": "".join(f"<script>{script}</script>\n" for script in scripts),
