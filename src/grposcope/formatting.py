@@ -26,6 +26,10 @@ CONTROLS = [
 _HIDDEN_OR_BREAK = re.compile(f"{HIDDEN.pattern}|[\n\t]")
 
 
+BLOCKS = "▁▂▃▄▅▆▇█"
+"""Heights of a sparkline."""
+
+
 def visible(text: str, limit: int = 200) -> str:
     """Text on one line, with hidden characters shown as [ESC] or [U+202E] and cut after `limit` characters."""
     shown = _HIDDEN_OR_BREAK.sub(_mark, text[:limit])
@@ -90,3 +94,21 @@ def table(rows: Sequence[Sequence[str]], indent: str = "", right: bool = False) 
             cells[1:] = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append((indent + "  ".join(cells)).rstrip())
     return "\n".join(lines)
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The values as blocks between their least and largest, means of `width` bins at most; × where none is finite."""
+    count = min(width, len(values))
+    bins = [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
+    means = []
+    for part in bins:
+        finite = [v for v in part if math.isfinite(v)]
+        means.append(math.fsum(finite) / len(finite) if finite else math.nan)
+    known = [m for m in means if math.isfinite(m)]
+    if not known:
+        return "×" * count
+    least, span = min(known), max(known) - min(known)
+    return "".join(
+        "×" if not math.isfinite(m) else BLOCKS[min(7, int(8 * (m - least) / span))] if span > 0 else BLOCKS[3]
+        for m in means
+    )

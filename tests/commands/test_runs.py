@@ -91,7 +91,3 @@ def test_where_there_is_nothing(make, words: str, tmp_path: Path, capsys: pytest
 def test_small_curves() -> None:
     curve = overview.small_curve(np.array([np.nan, 1.0, 2.0, np.inf, 4.0]))
     assert curve == (1.0, 2.0, 4.0)
-    assert overview.sparkline(curve) == "▁▃█"
-    assert overview.sparkline((3.0, 3.0)) == "▁▁"
-    assert overview.sparkline(()) == ""
-    assert len(overview.sparkline(tuple(range(40)), 16)) == 16

@@ -23,7 +23,8 @@ import synthetic
 from grposcope.cli import parser
 from grposcope.commands import watch
 from grposcope.errors import UserError
-from grposcope.report.watch import BLOCKS, Watcher, sparkline
+from grposcope.formatting import BLOCKS, sparkline
+from grposcope.report.watch import Watcher
 from grposcope.runs import tail
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from grposcope.errors import UserError
 from grposcope.report import serve
-from grposcope.runs import Hints
 from grposcope.report.serve import LivePage, Server, address, is_loopback
+from grposcope.runs import Hints
 
 
 def rows(count: int) -> str:

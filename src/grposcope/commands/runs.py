@@ -93,8 +93,8 @@ def ordered(lines: Sequence[RunLine], order: str) -> list[RunLine]:
 
 def screen(lines: Sequence[RunLine]) -> str:
     """The table for the terminal; settings that no run records have no column."""
-    from grposcope.facts.overview import SETTINGS, shown_reward, sparkline
-    from grposcope.formatting import table, visible
+    from grposcope.facts.overview import SETTINGS, shown_reward
+    from grposcope.formatting import sparkline, table, visible
 
     settings = [name for name in SETTINGS if any(line.setting(name) for line in lines)]
     header = ("run", "verdict", "held-out", "reward", "course", "steps", "status", *settings)

@@ -25,8 +25,6 @@ from grposcope.runs.run import Floats, Run
 POINTS = 40
 """Points of the small curve of a run's reward."""
 
-BARS = "▁▂▃▄▅▆▇█"
-
 
 @dataclass(frozen=True)
 class RunLine:
@@ -114,16 +112,6 @@ def small_curve(values: Floats) -> tuple[float, ...]:
     parts = np.array_split(values, min(POINTS, len(values))) if len(values) else []
     finite = [part[np.isfinite(part)] for part in parts]
     return tuple(float(part.mean()) for part in finite if len(part))
-
-
-def sparkline(curve: Sequence[float], width: int = 20) -> str:
-    """A curve as a word of bars, from its least to its largest value."""
-    if not curve:
-        return ""
-    means = [float(np.mean(part)) for part in np.array_split(np.asarray(curve), min(width, len(curve)))]
-    low, high = min(means), max(means)
-    span = high - low or 1.0
-    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in means)
 
 
 def shown_reward(line: RunLine) -> str:

@@ -1,7 +1,7 @@
 """Serves the page of a run on this machine and makes it anew as the run grows.
 
-Only standard-library HTTP, without an account. On a loopback address any program of this machine may look, if it asks
-by a loopback name, so that no other site can reach the page through the browser; on another address a token is asked for.
+Standard-library HTTP, without an account. On a loopback address any program of this machine may look, if it asks by a
+loopback name, so that no other site can reach the page through the browser; on another address a token is asked for.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from grposcope.facts.diagnosis import Verdict, alarm_line, flagged_modes, verdic
 from grposcope.facts.intervals import interval
 from grposcope.facts.learning import of_curves
 from grposcope.files import json_number
-from grposcope.formatting import duration, number, percent, visible
+from grposcope.formatting import duration, number, percent, sparkline, visible
 from grposcope.records import Estimate
 from grposcope.runs.hints import Hints
 from grposcope.runs.metrics import VARIANTS, metric, variant
@@ -47,8 +47,6 @@ COLUMNS = {name for quantity in SHOWN for name in VARIANTS.get(quantity, (quanti
 
 ALARMS_SHOWN = 4
 """Latest alarms that stay on the screen."""
-
-BLOCKS = "▁▂▃▄▅▆▇█"
 
 TITLE = 25
 """Characters for the name of a metric."""
@@ -398,21 +396,3 @@ def _line(title: str, values: Sequence[float], text: str, width: int) -> str:
     """A metric on a line of about `width` characters: its name, its course, and its last value."""
     room = max(10, width - TITLE - 30)
     return f"{title[:TITLE]:{TITLE}} {sparkline(values, room):{room}} {text}"
-
-
-def sparkline(values: Sequence[float], width: int) -> str:
-    """The values as blocks between their least and largest, means of `width` bins at most; × where none is finite."""
-    count = min(width, len(values))
-    bins = [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
-    means = []
-    for part in bins:
-        finite = [v for v in part if math.isfinite(v)]
-        means.append(math.fsum(finite) / len(finite) if finite else math.nan)
-    known = [m for m in means if math.isfinite(m)]
-    if not known:
-        return "×" * count
-    least, span = min(known), max(known) - min(known)
-    return "".join(
-        "×" if not math.isfinite(m) else BLOCKS[min(7, int(8 * (m - least) / span))] if span > 0 else BLOCKS[3]
-        for m in means
-    )
