@@ -300,7 +300,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     """A parser of the options that this experiment and the sampled one have in common."""
     parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("runs/dynamics_network"), help="folder of the results")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(8)))
     parser.add_argument("--report", action="store_true", help="train nothing")
     parser.add_argument("--quick", action="store_true", help="a smoke test at a scale that proves nothing")
     return parser

@@ -45,7 +45,10 @@ def outcome(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
 SOURCES: dict[str, CreditSource] = {
     "outcome": CreditSource(outcome, "one for the whole rollout", uses_advantage=True),
     "steps": CreditSource(
-        steps.of_rollouts, "verified steps still to come, less those of the others", needs_group=True, needs_steps=True
+        steps.of_rollouts,
+        "verified steps still to come, less those of the others, never standardized",
+        needs_group=True,
+        needs_steps=True,
     ),
     "process": CreditSource(
         process.of_rollouts,

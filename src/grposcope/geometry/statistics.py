@@ -13,7 +13,11 @@ from grposcope.records import Estimate
 
 
 def stable_rank_by_block(probe: Probe) -> dict[str, Estimate]:
-    """Mean stable rank Σσ²/σ₁² of the recipe's gradient over the weight matrices of each block."""
+    """Mean stable rank Σσ²/σ₁² of the recipe's gradient over the weight matrices of each block.
+
+    It rises when whatever dominates is taken out, almost by construction; compare with taking out another direction
+    (experiments/geometry_directions.py).
+    """
     ranks: dict[int, list[float]] = {}
     for layer in probe.layers:
         if layer.depth is not None and probe.recipe in layer.spectra:
