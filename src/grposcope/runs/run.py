@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.formatting import visible
+from grposcope.runs.not_finite import not_finite
 from grposcope.runs.probe import ProbeRecord
 
 Floats = NDArray[np.float64]
@@ -245,9 +246,8 @@ class Run:
 
     @property
     def nonfinite(self) -> dict[str, int]:
-        """Number of values that are not finite, for each metric that has any."""
-        counts = {name: int((~np.isfinite(column)).sum()) for name, column in self.table.items()}
-        return {name: count for name, count in counts.items() if count}
+        """Number of values that are not finite where one is due, for each metric that has any (`runs.not_finite`)."""
+        return {name: int(rows.sum()) for name, rows in not_finite(self.table).items()}
 
     def setting(self, name: str) -> Any:
         """A setting of the trainer under our name (group, kl, lr, …); None if it is not recorded."""

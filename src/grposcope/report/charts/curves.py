@@ -16,6 +16,7 @@ from grposcope.report.charts import base, thinning
 from grposcope.report.charts.thinning import BINS, joined, rounded
 from grposcope.report.elements import Figure
 from grposcope.runs.metrics import metric
+from grposcope.runs.not_finite import not_finite
 from grposcope.runs.run import Floats, Run, labels
 
 
@@ -118,9 +119,9 @@ def _extremes(run: Run, name: str) -> dict[str, list[Any]]:
 
 
 def _gaps(run: Run, name: str) -> dict[str, list[Any]]:
-    """Steps whose value is not finite, at most about BINS of them."""
+    """Steps whose value is not finite where one is due, at most about BINS of them."""
     values = run.table[name]
-    gaps = np.flatnonzero(~np.isfinite(values))
+    gaps = np.flatnonzero(not_finite(run.table).get(name, np.zeros(len(values), bool)))
     gaps = gaps[:: max(1, math.ceil(len(gaps) / BINS))]
     return {
         "step": rounded(run.table["step"][gaps], 9),
@@ -139,7 +140,10 @@ def _caption(name: str, runs: Sequence[Run]) -> str:
             thin = f"smallest and largest of every {math.ceil(longest / BINS):,} steps"
         fewer = " or fewer" if min(run.steps for run in runs) < 10 * window else ""
         text += f". Thick: mean of {window:,} steps{fewer}; thin: {thin}"
-    gaps = sum(int((~np.isfinite(run.table[name])).sum()) for run in runs)
+    gaps = sum(run.nonfinite.get(name, 0) for run in runs)
+    missing = sum(int((~np.isfinite(run.table[name])).sum()) for run in runs) - gaps
     if gaps:
         text += f". Not finite at {gaps:,} step{'s' * (gaps > 1)}, marked in red"
+    if missing:
+        text += f". No value at {missing:,} step{'s' * (missing > 1)}"
     return text[0].upper() + text[1:] + "."

@@ -93,8 +93,10 @@ def _flat(runs: Sequence[Run], name: str) -> str:
     values = np.concatenate([run.table[name] for run in runs if name in run.table])
     if not np.isfinite(values).any():
         return "not finite at any step" if name in ("grad_norm", "loss") else "not defined in this run"
-    if len(values) > 1 and (values == values[0]).all():
-        return f"{number(float(values[0]))} at every step"
+    there = values[~np.isnan(values)]
+    if len(values) > 1 and (there == there[0]).all():
+        where = "at every step" if len(there) == len(values) else f"at each of {len(there):,} steps that have a value"
+        return f"{number(float(there[0]))} {where}"
     return ""
 
 
