@@ -51,6 +51,14 @@ def test_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rising[-1] - rising[0] == pytest.approx(0.48, abs=0.1)
 
 
+def test_every_run_of_a_log_has_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"step": i + 1, "reward": 0.2 + 0.01 * i} for _ in range(2) for i in range(30)]
+    (folder / "two.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, document = call(capsys, "report", folder)
+    assert {"two.jsonl#1", "two.jsonl#2"} <= {one["name"] for one in document["runs"]}
+    assert (folder / "two.jsonl#2.html").stat().st_size > 100_000
+
+
 def test_a_broken_record_is_named_and_the_others_are_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "a" / "config.json").write_text("{")
     assert main(["runs", str(folder)]) == 0

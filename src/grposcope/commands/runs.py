@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str]]:
         if found.run is None:
             problems.append(found.problem)
         else:
-            lines.append(overview.of_run(found.run))
+            lines.append(replace(overview.of_run(found.run), path=found.path))
         if sys.stderr.isatty():
             print(f"\r{len(lines)} runs", end="", file=sys.stderr)
     if sys.stderr.isatty():

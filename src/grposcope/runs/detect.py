@@ -67,6 +67,13 @@ def is_run_folder(folder: Path) -> bool:
     return any(kind.folder is not None and kind.folder(folder) for kind in (*_of_trainers(), *FORMATS.values()))
 
 
+def is_logger_folder(folder: Path) -> bool:
+    """Whether only a logger, such as W&B or TensorBoard, has made a folder a run; other logs may lie beside it."""
+    trainers = (kind for kind in _of_trainers() if kind.folder is not None and kind.folder(folder))
+    ours = trl_output.find(folder) is not None or probe.recognises(folder) or _has_config(folder)
+    return not ours and next(trainers, None) is None
+
+
 def _of_probe(folder: Path) -> Run:
     """A probe by itself, as a run without steps; its config is what probe.json says in single values."""
     record = probe.read(folder)

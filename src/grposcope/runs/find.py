@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grposcope.errors import UserError
 from grposcope.runs import detect
-from grposcope.runs.hints import Hints
+from grposcope.runs.hints import Hints, UndecidedError
 from grposcope.runs.metrics import variant
 from grposcope.runs.run import Run
 
 DEPTH = 5
 """Folders below the one that is searched."""
+
+MOST = 100
+"""Runs in one file."""
 
 SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", "checkpoints", "model", "rollouts", "completions"})
 """Folders that hold parts of a run, or programs."""
@@ -34,26 +37,44 @@ def find(folder: Path, hints: Hints) -> Iterator[Found]:
 
 
 def _below(folder: Path, hints: Hints, depth: int) -> Iterator[Found]:
-    if detect.is_run_folder(folder):
-        yield _tried(folder, hints)
-        return
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
-        yield Found(folder, None, f"cannot be opened: {error.strerror}")
+        yield Found(folder, None, f"{folder} cannot be opened: {error.strerror}")
         return
-    for path in entries:
-        if path.is_file() and path.name.removesuffix(".gz").endswith(detect.ENDINGS):
-            log = _tried(path, hints)
-            if log.run is not None and variant("reward", log.run.table) is not None:
-                yield log
+    logs = [one for path in entries if _may_be_a_log(path) for one in _in_file(path, hints)]
+    if detect.is_run_folder(folder) and not (detect.is_logger_folder(folder) and logs):
+        yield from _tried(folder, hints)
+        return
+    yield from logs
     for path in entries:
         if depth and path.is_dir() and not path.is_symlink() and not path.name.startswith(".") | (path.name in SKIPPED):
             yield from _below(path, hints, depth - 1)
 
 
-def _tried(path: Path, hints: Hints) -> Found:
+def _may_be_a_log(path: Path) -> bool:
+    return path.is_file() and path.name.removesuffix(".gz").endswith((*detect.ENDINGS, ".wandb"))
+
+
+def _in_file(path: Path, hints: Hints) -> Iterator[Found]:
+    """The runs in a file; none where it holds no reward, or is of no kind that can be read."""
+    for found in _tried(path, hints):
+        if found.run is not None and variant("reward", found.run.table) is not None:
+            yield found
+
+
+def _tried(path: Path, hints: Hints) -> Iterator[Found]:
+    """The run at a path; each one, as PATH#1, PATH#2, …, where there are several."""
     try:
-        return Found(path, detect.read(path, hints))
+        yield Found(path, detect.read(path, hints))
+    except UndecidedError as error:
+        if error.field != "run":
+            yield Found(path, None, str(error))
+            return
+        for number in range(1, MOST + 1):
+            try:
+                yield Found(Path(f"{path}#{number}"), detect.read(path, replace(hints, run=number)))
+            except UserError:
+                return
     except UserError as error:
-        return Found(path, None, str(error))
+        yield Found(path, None, str(error))
