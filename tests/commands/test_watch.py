@@ -58,7 +58,7 @@ def test_one_look(going: Path, capsys: pytest.CaptureFixture) -> None:
     said = json.loads(out[-1])
     assert out[0] == "going · grpo on arithmetic:steps=3, tiny"
     assert "step 20 of 40 (50%) · sampling" in out[1]
-    assert any(line.startswith("Held-out pass@1") and "at step 20" in line for line in out)
+    assert any(line.startswith("Held-out accuracy") and "at step 20" in line for line in out)
     assert said["step"] == 20
     assert said["latest"]["reward"] == json.loads((going / "steps.jsonl").read_text().splitlines()[-1])["reward"]
 

@@ -129,3 +129,15 @@ def test_every_rule_has_its_place_and_its_words() -> None:
 def test_every_mode_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "diagnosis.md").read_text("utf-8")
     assert [mode for mode in RULES if f"\n| {mode} |" not in page] == []
+
+
+def test_ok_means_clearly_inside() -> None:
+    """Dead groups at 84 % where the limit is 85 %, and at 40 %."""
+    table = made.healthy()
+    noise = 0.02 * made.ar1(np.random.default_rng(5), 120, 0.3)
+    for share, status in ((0.84, "near the limit"), (0.4, "ok")):
+        table["dead_fraction"] = np.clip(share + noise, 0, 1)
+        run = made.run(table)
+        findings = diagnose(run)
+        assert next(f for f in findings if f.mode == "starved").status == status
+        assert ("near the limit: starved, 84% of groups" in str(verdict(run, findings))) == (share > 0.8)

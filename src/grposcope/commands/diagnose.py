@@ -36,7 +36,7 @@ examples:
   grposcope diagnose RUN --fail-on "kl blow-up"              or if this mode is flagged, whatever its grade
 """
 
-MARK = {"flagged": "✗", "cannot tell": "?", "ok": "✓"}
+MARK = {"flagged": "✗", "near the limit": "≈", "cannot tell": "?", "ok": "✓"}
 
 
 def add_flags(command: argparse.ArgumentParser) -> None:

@@ -22,6 +22,10 @@ LEVEL = 0.05
 """Chance of any flag on a run without failures."""
 
 
+INSIDE = 0.95
+"""p-value of a rule of a limit above which the level is clearly inside it; below, it is near the limit."""
+
+
 def diagnose(run: Run, level: float = LEVEL) -> tuple[Finding, ...]:
     """Findings of all rules on a run: the flagged ones first, the worst grade before the others, then those that cannot
     be told, then those that are ok.
@@ -75,7 +79,7 @@ def grade(rule: Rule, result: RuleResult, outcome: Outcome) -> Grade:
 
 def _place(finding: Finding, findings: Sequence[Finding], order: Sequence[str]) -> tuple[int, int, float]:
     """Sort key: status, grade, then the order of modes; what explains others stands before the first of them."""
-    status = ("flagged", "cannot tell", "ok").index(finding.status)
+    status = ("flagged", "near the limit", "cannot tell", "ok").index(finding.status)
     worst = GRADES.index(finding.grade) if finding.grade is not None else 0
     explained = [order.index(f.mode) - 0.5 for f in findings if f.status == "flagged" and explains(finding, f)]
     return status, worst, min([float(order.index(finding.mode)), *explained])
@@ -91,6 +95,8 @@ def _finding(rule: Rule, result: RuleResult, adjusted: float, level: float, outc
     flagged = adjusted < level
     untold = math.isnan(adjusted) or bool(result.missing)
     status: Status = "flagged" if flagged else "cannot tell" if untold else "ok"
+    if status == "ok" and (result.near or (rule.limit and result.p < INSIDE)):
+        status = "near the limit"
     return Finding(
         mode=result.mode if result.mode and flagged else rule.mode,
         status=status,

@@ -11,7 +11,7 @@ from grposcope.diagnosis.quantities import Quantities
 from grposcope.timeseries.change import EARLY, LATE
 from grposcope.timeseries.noise import harmonic_mean
 
-Status = Literal["ok", "flagged", "cannot tell"]
+Status = Literal["ok", "near the limit", "flagged", "cannot tell"]
 
 Grade = Literal["failing", "warning", "note"]
 """How bad a flagged finding is: it stops or reverses learning; it is on its way there or wastes most of the effort; or
@@ -58,6 +58,7 @@ class RuleResult:
     missing: quantities that were not logged; without them, a run that is not flagged is not called ok.
     explains: modes that follow from this one where they do not begin before it.
     beside, instead: grades beside learning that goes well and where it does not, where they are not the rule's own.
+    near: the level is so near the limit that it is worth a word, however sure it is inside.
     """
 
     p: float
@@ -70,6 +71,7 @@ class RuleResult:
     explains: tuple[str, ...] = ()
     beside: Grade | None = None
     instead: Grade | None = None
+    near: bool = False
 
 
 def cannot_tell(because: str, *missing: str) -> RuleResult:
@@ -108,6 +110,7 @@ class Rule:
     adjustment for many tests. minor: the mode says that nothing happens rather than that something goes wrong.
     beside: the grade of the mode beside learning that goes well; instead: its grade where the run stalled, fell, lost
     what it had learned or never learned; costs: what it may cost beside learning that goes well, as a clause.
+    limit: the rule tests whether a level is beyond a limit, so that the level is clearly inside only where p is near 1.
     gamed: the training reward does not show the outcome where this mode is flagged, so that only a held-out score does.
     """
 
@@ -124,6 +127,7 @@ class Rule:
     instead: Grade = "failing"
     costs: str = ""
     gamed: bool = False
+    limit: bool = False
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ class Verdict:
     word: the worst grade. conclusion: begins with it: "failing: entropy collapse, since step 81" or "healthy: …".
     because, advice: of the worst mode, empty where the worst is a note. others: number of modes that are failing or a
     warning besides it. outcome: what became of the run, where the conclusion does not say so. notes: a clause per mode
-    that is a note. untold: modes that cannot be told, if nothing is flagged.
+    that is a note. near: a clause per mode that is near its limit. untold: modes that cannot be told, if none is
+    flagged.
     """
 
     word: Word
@@ -38,6 +39,7 @@ class Verdict:
     outcome: str = ""
     notes: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
 
     @property
     def clauses(self) -> tuple[str, ...]:
@@ -48,6 +50,7 @@ class Verdict:
             *([self.outcome] if self.outcome else []),
             *([f"do: {self.advice}{others}"] if self.advice else []),
             *(f"note: {note}" for note in self.notes),
+            *(f"near the limit: {finding}" for finding in self.near),
             *([f"cannot tell: {', '.join(self.untold)}"] if self.untold else []),
         )
 
@@ -93,6 +96,7 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     flagged = [finding for finding in findings if finding.status == "flagged"]
     bad = [finding for finding in flagged if finding.grade != "note"]
     notes = tuple(_note(finding) for finding in flagged if finding.grade == "note")
+    near = tuple(f"{finding.mode}, {finding.because}" for finding in findings if finding.status == "near the limit")
     said = learning.outcome_clause(outcome, learning.steps(run))
     if said and outcome.fate == "cannot tell" and not outcome.heldout:
         said = learning.training_reward(run).clause
@@ -100,15 +104,17 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
         first = bad[0]
         word: Word = "failing" if first.grade == "failing" else "warning"
         conclusion = f"{word}: {first.mode}{_since(first.onset)}"
-        return Verdict(word, conclusion, first.because, first.advice, len(bad) - 1, said if outcome.well else "", notes)
+        return Verdict(
+            word, conclusion, first.because, first.advice, len(bad) - 1, said if outcome.well else "", notes, near=near
+        )
     untold = () if flagged else tuple(finding.mode for finding in findings if finding.status == "cannot tell")
     if outcome.fate in ("lost", "fell"):
-        return Verdict("warning", f"warning: {said}", notes=notes, untold=untold)
+        return Verdict("warning", f"warning: {said}", notes=notes, untold=untold, near=near)
     if outcome.well or outcome.fate == "stalled":
-        return Verdict("healthy", f"healthy: {said}", notes=notes, untold=untold)
+        return Verdict("healthy", f"healthy: {said}", notes=notes, untold=untold, near=near)
     if not said:
         return Verdict("cannot tell", f"cannot tell: {quantities.absence('reward')}", notes=notes)
-    return Verdict("cannot tell", f"cannot tell: {said}", notes=notes, untold=untold)
+    return Verdict("cannot tell", f"cannot tell: {said}", notes=notes, untold=untold, near=near)
 
 
 def _note(finding: Finding) -> str:

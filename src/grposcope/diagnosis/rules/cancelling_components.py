@@ -48,5 +48,6 @@ RULE = Rule(
     source=OWN_METHOD,
     advice="look at signs and weights of the reward functions; normalise each before the sum",
     check=check,
+    limit=True,
     beside="warning",
 )

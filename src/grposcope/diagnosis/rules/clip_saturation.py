@@ -36,5 +36,6 @@ RULE = Rule(
     source=OWN_METHOD,
     advice="take fewer updates per batch or a lower learning rate; check that sampler and trainer agree",
     check=check,
+    limit=True,
     costs="tokens that the clip holds teach nothing",
 )

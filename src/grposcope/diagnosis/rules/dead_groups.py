@@ -16,6 +16,9 @@ from grposcope.timeseries.change import EARLY, LATE
 DEAD = 0.85
 """Share of dead groups that leaves no signal to learn from."""
 
+NEAR = 0.05
+"""A share of dead groups this little below the limit is near it."""
+
 SOLVED = 0.8
 """Reward above this share of its range, with dead groups: solved rather than hopeless."""
 
@@ -40,7 +43,8 @@ def check(quantities: Quantities, solved: bool) -> RuleResult:
     of_groups = signal(quantities.run)
     evidence = (*_levels(dead, reward), *(of_groups.evidence() if of_groups is not None else ()))
     onset = None if p >= 0.5 else int(dead.steps[0]) if from_the_start else dead.first_above(DEAD)
-    return RuleResult(p, because, evidence, onset)
+    near = at_ceiling == solved and late.value > -NEAR
+    return RuleResult(p, because, evidence, onset, near=near)
 
 
 def _from_bounds(quantities: Quantities, dead: MetricSeries | None, reward: MetricSeries, solved: bool) -> RuleResult:
@@ -96,6 +100,7 @@ SATURATED = Rule(
     source=SOURCE,
     advice="the prompts are solved: take harder ones, filter solved ones (dynamic sampling, DAPO), or stop",
     check=partial(check, solved=True),
+    limit=True,
     costs="further steps on these prompts teach nothing",
 )
 STARVED = Rule(
@@ -106,5 +111,6 @@ STARVED = Rule(
     source=SOURCE,
     advice="take easier prompts, more rollouts per prompt or partial credit; check that the verifier can say yes",
     check=partial(check, solved=False),
+    limit=True,
     beside="warning",
 )

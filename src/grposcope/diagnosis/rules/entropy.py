@@ -11,6 +11,9 @@ from grposcope.timeseries.change import EARLY, LATE
 COLLAPSED = 0.2
 """Entropy below this share of its early mean has collapsed."""
 
+NEAR = 1.25
+"""Entropy below this multiple of the limit is near it."""
+
 EXPLODED = 3.0
 """Entropy above this multiple of its early mean has exploded."""
 
@@ -33,7 +36,8 @@ def check(quantities: Quantities) -> RuleResult:
             "lower the learning rate or the entropy bonus; look at completions for gibberish", beside="warning",
         )  # fmt: skip
     p = min(1.0, 2 * low)
-    return RuleResult(p, because, evidence, entropy.onset() if p < 0.5 else None)
+    near = late[0] < NEAR * COLLAPSED * early[0]
+    return RuleResult(p, because, evidence, entropy.onset() if p < 0.5 else None, near=near)
 
 
 RULE = Rule(
@@ -44,5 +48,6 @@ RULE = Rule(
     source="theory: policy concentration; the ratios are chosen by this project",
     advice="raise the upper clip (clip-higher, DAPO), add an entropy bonus or KL, or lower the learning rate",
     check=check,
+    limit=True,
     costs="answers differ less, so pass@k and further exploration may suffer",
 )

@@ -43,7 +43,7 @@ def check(quantities: Quantities) -> RuleResult:
         Evidence(f"grad_norm, last {1 - LATE[0]:.0%} over first {EARLY[1]:.0%}",
                  late / early, limit=f"explosion from {GROWN:g} ×", column=norm.name),
     )  # fmt: skip
-    if growth.p_up < p:
+    if growth.p_up < min(p, 0.25):
         because = f"the gradient norm grew from {early:.3g} to {late:.3g}"
         return RuleResult(
             min(1.0, 2 * growth.p_up), because, evidence, norm.onset(), "gradient explosion", beside="warning",

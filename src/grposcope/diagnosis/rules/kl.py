@@ -46,5 +46,6 @@ RULE = Rule(
     source="method of this project; Gao, Schulman & Hilton 2022 (arXiv:2210.10760) for reward against KL",
     advice="raise the KL coefficient or lower the learning rate; go back to a checkpoint before the onset",
     check=check,
+    limit=True,
     beside="warning",
 )

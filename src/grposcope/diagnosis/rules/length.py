@@ -93,5 +93,6 @@ RULE = Rule(
     source="method of this project; Liu et al. 2025 (arXiv:2503.20783) for the length bias of the loss",
     advice="see the completions",
     check=check,
+    limit=True,
     beside="warning",
 )

@@ -46,8 +46,8 @@ def check(quantities: Quantities) -> RuleResult:
         f"the reward swings with a period of {period:.3g} steps and an amplitude of {swing.amplitude:.2g}, and the "
         f"swings {course}"
     )
-    if p > 0.5:
-        because = "the reward shows no lasting oscillation"
+    if p > 0.05:
+        because = "the reward shows no lasting oscillation beyond what wandering explains"
     onset = int(reward.steps[swing.first]) if p < 0.5 else None
     beside, instead = grades(swing.amplitude, growing, quantities)
     mode = "growing oscillation" if growing else ""

@@ -1,0 +1,28 @@
+"""Runs that learn are not called failing, and failing ones not healthy; all kinds and rates in benchmarks/grades.py."""
+
+from __future__ import annotations
+
+import pytest
+
+import graded_runs as graded
+from grposcope.diagnosis import diagnose
+from grposcope.facts.diagnosis import verdict
+
+
+@pytest.mark.parametrize("name", graded.HEALTHY)
+def test_a_run_that_learns_is_not_failing(name: str) -> None:
+    run = graded.run(graded.HEALTHY[name], 1, 106)
+    assert verdict(run, diagnose(run)).word in ("healthy", "warning", "cannot tell")
+
+
+@pytest.mark.parametrize("name", ["ppo_baseline", "entropy_spent", "small_swing", "solved"])
+def test_what_stands_beside_learning_is_a_note(name: str) -> None:
+    run = graded.run(graded.HEALTHY[name], 1, 106)
+    assert str(verdict(run, diagnose(run))).startswith("healthy: ")
+
+
+@pytest.mark.parametrize("name", graded.FAILING)
+def test_a_failing_run_is_not_healthy(name: str) -> None:
+    run = graded.run(graded.FAILING[name], 1, 106)
+    said = verdict(run, diagnose(run)).word
+    assert said == "failing" or (said == "warning" and name in ("hacked", "explosion"))
