@@ -20,6 +20,8 @@ def not_finite(table: Mapping[str, Floats]) -> dict[str, Bools]:
     A value is due in a row that has every column that is usually logged, in a column that has a value from some row on
     in at least half of the rows and at no regular interval.
     """
+    if not len(table["step"]):
+        return {}
     complete = _complete_rows(table)
     found = {}
     for name, column in table.items():
