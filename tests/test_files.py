@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -143,6 +143,7 @@ class Outer:
     sizes: Mapping[int, Inner] = field(default_factory=dict)
     shares: Shares | None = None
     renamed: str = field(default="", metadata={"key": "class"})
+    grade: Literal["good", "bad"] | None = None
 
 
 def test_a_dataclass_comes_back_from_its_json() -> None:
@@ -152,6 +153,7 @@ def test_a_dataclass_comes_back_from_its_json() -> None:
     assert again == outer
     assert isinstance(again.shares, Shares)
     assert typed(Outer, {"class": "d"}).renamed == "d"
+    assert typed(Outer, {"grade": "bad"}).grade == "bad"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_a_dataclass_comes_back_from_its_json() -> None:
         {},
         {"name": 3, "whole": 1.5, "number": "many", "yes": 1, "inner": {"value": 1.0}, "listed": [1, "a"]},
         {"name": None, "whole": True, "yes": None, "inner": 2.0, "listed": 3, "pairs": [1], "shares": "b"},
-        {"pairs": {"b": 1, "c": ["x", 2]}, "sizes": {"four": {"value": 1, "n": 1}}, "unknown": 1},
+        {"pairs": {"b": 1, "c": ["x", 2]}, "sizes": {"four": {"value": 1, "n": 1}}, "unknown": 1, "grade": "so"},
     ],
 )
 def test_what_is_absent_or_of_another_type_has_its_default(content: dict[str, Any]) -> None:

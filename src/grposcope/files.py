@@ -15,7 +15,7 @@ from dataclasses import Field, asdict, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import IO, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from grposcope.errors import UserError
 from grposcope.formatting import HIDDEN
@@ -181,9 +181,9 @@ def json_number(value: Any) -> float | None:
 def typed(kind: type[T], content: Mapping[str, Any]) -> T:
     """JSON object as the dataclass `kind`; a field that is absent or of another type has its default.
 
-    Fields are bool, int, str, float (read by `json_number`), Any, dataclasses, tuple[V, ...], mappings, or one of these
-    or None. Entries of a mapping that are of another type are left out. Raises TypeError where a field without default
-    is absent or of another type.
+    Fields are bool, int, str, Literal, float (read by `json_number`), Any, dataclasses, tuple[V, ...], mappings, or one
+    of these or None. Entries of a mapping that are of another type are left out. Raises TypeError where a field without
+    default is absent or of another type.
     """
     values: dict[str, Any] = {}
     for name, (key, hint) in _json_fields(kind).items():  # type: ignore[arg-type]
@@ -210,6 +210,8 @@ def _as_type(kind: Any, value: Any) -> Any:
     if isinstance(kind, UnionType):
         return None if value is None else _as_type(get_args(kind)[0], value)
     if kind is Any or (kind in (bool, int, str) and type(value) is kind):
+        return value
+    if get_origin(kind) is Literal and value in get_args(kind):
         return value
     if kind is float and (number := json_number(value)) is not None:
         return number

@@ -121,7 +121,7 @@ def test_a_webhook_hears_of_flags_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Any] = []
-    monkeypatch.setattr("grposcope.diagnosis.webhook.Webhook.send", lambda _, content: sent.append(content))
+    monkeypatch.setattr("grposcope.diagnosis.alerts.Sender.send", lambda _, alert: sent.append(alert.document))
     url = ("--webhook", "https://example.org/hook")
     call(capsys, log(tmp_path / "a.jsonl"), *url)
     assert sent == []

@@ -450,6 +450,24 @@ def test_webhook(tmp_path: Path, hook: tuple[str, list[dict[str, Any]], list[int
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_message_to_slack(tmp_path: Path, hook: tuple[str, list[dict[str, Any]], list[int]]) -> None:
+    url, sent, _ = hook
+    path = tmp_path / "a.jsonl"
+    path.write_text(jsonl(rows(collapse_from=50)))
+    assert call(path, "--once", "--webhook", f"slack:{url}", "--webhook", url) == 0
+    said, document = sorted(sent, key=len)
+    assert list(said) == ["text"]
+    assert said["text"].startswith("*failing: entropy collapse, since step ")
+    assert f"\n{path}: step 80, because " in said["text"]
+    assert document["mode"] == "entropy collapse"
+    sent.clear()
+    assert call(path, "--once", "--webhook", url, "--alert-on", "kl blow-up") == 0
+    assert sent == []
+    assert call(path, "--once", "--webhook", url, "--alert-on", "kl blow-up", "--fail-on", "failing") == 1
+    assert [document["mode"] for document in sent] == ["entropy collapse"]
+
+
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("status", [500, 302, None])
 def test_a_webhook_that_fails_is_said_and_no_more(
     tmp_path: Path,

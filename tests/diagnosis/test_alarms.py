@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from grposcope.diagnosis import Finding, alarms, webhook
+from grposcope.diagnosis import Finding, alarms
 from grposcope.diagnosis.alarms import Alarm, Alarms, Wanted, wanted
 from grposcope.diagnosis.findings import Grade
 from grposcope.errors import UserError
@@ -139,17 +138,3 @@ def test_a_grade_covers_the_worse_ones_but_no_minor_mode() -> None:
     assert not warned.covers("length", "note")
     assert not warned.covers("no learning", "warning")
     assert warned.covers("zero loss", "note")
-
-
-def test_a_hook_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not fit the queue is dropped and said; waiting for the rest ends."""
-    answered = threading.Event()
-    monkeypatch.setattr(webhook.Webhook, "_post", lambda *_: answered.wait(30))
-    hook = webhook.Webhook("http://127.0.0.1:9/")
-    for _ in range(webhook.WAITING + 2):
-        hook.send({})
-    assert hook.failures
-    assert "dropped" in hook.failures[0]
-    hook.wait(0.05)
-    assert "not answered" in hook.failures[-1]
-    answered.set()

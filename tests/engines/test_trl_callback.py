@@ -6,7 +6,9 @@ import json
 import logging
 import math
 import os
+import socket
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -274,8 +276,12 @@ def test_what_is_no_mode_is_refused() -> None:
         UserError, match="stop_on 'nan' is no grade and no mode of failure; give failing, warning, note, or one of:"
     ):
         GRPOscopeCallback(stop_on=("nan",))
+    with pytest.raises(UserError, match="alert_on 'nan' is no grade"):
+        GRPOscopeCallback(alert_on="nan")
     with pytest.raises(UserError, match="no URL"):
-        GRPOscopeCallback(webhook="ftp://x")
+        GRPOscopeCallback(alert_to="ftp://x")
+    with pytest.raises(UserError, match="alert_to 'mlflow' is no receiver; give wandb, tensorboard, or a URL"):
+        GRPOscopeCallback(alert_to=("wandb", "mlflow"))
 
 
 def test_resumed_it_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
@@ -288,6 +294,8 @@ def test_resumed_it_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
     killed = Play(GRPOscopeCallback(), tmp_path, log)
     killed.run(25, end=False, evaluate=(10, 20))
     killed.callback._record.close()
+    (first,) = lines(folder / "alarms.jsonl")
+    assert first["step"] < 15
     with (folder / "steps.jsonl").open("a") as file:
         file.write('{"step": 25, "rew')
     with (folder / "alarms.jsonl").open("a") as file:
@@ -296,7 +304,9 @@ def test_resumed_it_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
     run = read(folder)
     assert run.table["step"].tolist() == list(range(1, 31))
     assert run.evaluations.of("reward").step.tolist() == [10, 20]
-    assert [alarm["mode"] for alarm in lines(folder / "alarms.jsonl")] == ["non-finite"]
+    assert [(alarm["mode"], alarm["step"]) for alarm in lines(folder / "alarms.jsonl")] == [
+        ("non-finite", first["step"])
+    ]
     assert not (tmp_path / "grposcope-1").exists()
 
 
@@ -482,3 +492,75 @@ def test_two_processes_stop_together(tmp_path: Path) -> None:
     assert len(steps) == 1
     assert int(steps.pop()) < 20
     assert read(tmp_path / "out" / "grposcope").steps >= 4
+
+
+def nan_from_10(step: int) -> dict[str, Any]:
+    return logged(step, grad_norm=math.inf if step >= 10 else 0.5)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_alarms_reach_wandb_and_tensorboard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    told: list[dict[str, Any]] = []
+    active = SimpleNamespace(alert=lambda **alert: told.append(alert))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=active))
+    Play(GRPOscopeCallback(alert_to=("wandb", "tensorboard")), tmp_path, nan_from_10).run(30)
+    ((title, level),) = {(alert["title"], alert["level"]) for alert in told}
+    assert (title, level) == ("failing: non-finite, since step 10", "ERROR")
+    events = EventAccumulator(str(tmp_path / "grposcope" / "tensorboard"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("grposcope/alarm/non-finite")] == [(10, 3.0)]
+    assert "No alerts" not in capsys.readouterr().err
+    assert read(tmp_path / "grposcope").steps == read(tmp_path).steps == 30  # its event files are no second log
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("wandb", [None, SimpleNamespace(run=None)], ids=["absent", "no run"])
+def test_a_receiver_that_is_absent_is_said_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, wandb: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    play = Play(GRPOscopeCallback(alert_to="wandb"), tmp_path, nan_from_10).run(30)
+    said = capsys.readouterr().err
+    assert said.count("grposcope: No alerts to wandb") == 1
+    assert said.count("grposcope: wandb: ") == 1
+    assert play.state.global_step == 30
+    assert read(tmp_path / "grposcope").steps == 30
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_receiver_that_hangs_does_not_slow_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("grposcope.diagnosis.webhook.TIMEOUT", 60.0)
+    monkeypatch.setattr("grposcope.diagnosis.alerts.wait.__defaults__", (0.2,))
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and never answers
+        url = f"slack:http://127.0.0.1:{silent.getsockname()[1]}/"
+        callback = GRPOscopeCallback(alert_to=url)
+        began = time.monotonic()
+        play = Play(callback, tmp_path, nan_from_10).run(30)
+    assert time.monotonic() - began < 10
+    assert play.state.global_step == 30
+    assert "webhook: no answer yet" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    ("alert_on", "sent"), [("warning", 1), (("kl blow-up",), 0), (("non-finite",), 1), ("note", 1)]
+)
+def test_what_is_told_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alert_on: Any, sent: int) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr("grposcope.diagnosis.alerts.Sender.send", lambda _, alert: told.append(alert.mode))
+    Play(GRPOscopeCallback(alert_to="https://example.org", alert_on=alert_on), tmp_path, nan_from_10).run(30)
+    assert told.count("non-finite") == sent
+
+
+def test_what_ends_the_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr("grposcope.diagnosis.alerts.Sender.send", lambda _, alert: told.append(alert.mode))
+    callback = GRPOscopeCallback(stop_on="non-finite", alert_to="https://example.org", alert_on="length")
+    Play(callback, tmp_path, nan_from_10).run(30)
+    assert told == ["non-finite"]

@@ -8,9 +8,9 @@ import numpy as np
 
 import synthetic_series as made
 from grposcope.diagnosis import Evidence, Finding, diagnose
-from grposcope.diagnosis.alarms import Alarm
+from grposcope.diagnosis.alarms import Alarm, wanted
 from grposcope.diagnosis.findings import GRADES
-from grposcope.facts.diagnosis import alarm_line, alarm_message, describe, exceeds, flagged_modes, verdict
+from grposcope.facts.diagnosis import alarm_alert, alarm_line, describe, exceeds, flagged_modes, verdict
 
 
 def finding(mode: str, status: str, *evidence: Evidence) -> Finding:
@@ -47,9 +47,11 @@ def test_a_grade_is_exceeded_by_findings_and_by_the_verdict() -> None:
         ("note", [False, False, True]),
     ):
         findings = [finding("length", grade)]
-        said = [exceeds(verdict(run, findings), findings, limit) for limit in GRADES]
+        said = [exceeds(verdict(run, findings), findings, wanted([limit])) for limit in GRADES]
         assert said == exceeded
-    assert not any(exceeds(verdict(run, []), [], limit) for limit in GRADES)
+    assert not any(exceeds(verdict(run, []), [], wanted([limit])) for limit in GRADES)
+    assert exceeds(verdict(run, findings), findings, wanted(["failing", "length"]))
+    assert not exceeds(verdict(run, findings), findings, wanted(["starved"]))
 
 
 def test_without_a_flag_the_reward_decides_and_what_is_untold_is_named() -> None:
@@ -74,6 +76,14 @@ def test_a_finding_in_words() -> None:
 def test_an_alarm_in_words() -> None:
     alarm = Alarm("length", "warning", 2000, 1500, 0.99, "it grew", "cut it")
     assert alarm_line(alarm) == "step 2,000: warning: length, since step 1,500, because it grew; do: cut it"
-    message = alarm_message(alarm, "RUN")
+    alert = alarm_alert(alarm, "RUN")
+    assert (alert.title, alert.grade, alert.mode, alert.step) == (
+        "warning: length, since step 1,500",
+        "warning",
+        "length",
+        2000,
+    )
+    assert alert.text == "step 2,000, because it grew; do: cut it"
+    message = alert.document
     assert message["text"] == f"RUN: {alarm_line(alarm)}"
     assert (message["mode"], message["step"], message["onset"]) == ("length", 2000, 1500)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from grposcope.diagnosis.alerts import Alert
 from grposcope.errors import UserError
 from grposcope.training.loggers import names, open_all
 
@@ -47,10 +48,22 @@ def test_projects_get_every_row_and_the_settings(library: str, tmp_path: Path, m
     run = SimpleNamespace(
         log=lambda metrics, step: calls.append((step, metrics)), finish=lambda: calls.append("finished")
     )
-    monkeypatch.setitem(sys.modules, library, SimpleNamespace(init=lambda **settings: calls.append(settings) or run))
+    told = lambda **alert: calls.append(alert)  # noqa: E731
+    run.alert = told  # wandb's is the run's, trackio's is the library's
+    levels = SimpleNamespace(ERROR="ERROR")
+    monkeypatch.setitem(
+        sys.modules,
+        library,
+        SimpleNamespace(init=lambda **settings: calls.append(settings) or run, alert=told, AlertLevel=levels),
+    )
     (sink,) = open_all(library, tmp_path / "mine", {"seed": 1}, 0)
     sink.log({"reward": 0.5}, 7)
+    sink.alert(Alert("mine", "failing: length, since step 3", "it grew", "failing", "length", 7))
     sink.close()
+    told = calls.pop(2)
+    assert told["title"] == "failing: length, since step 3"
+    assert "it grew" in told["text"]
+    assert told["level"] == "ERROR"
     assert calls[0]["name"] == "mine"
     assert calls[0]["config"] == {"seed": 1}
     assert calls[1:] == [(7, {"reward": 0.5}), "finished"]

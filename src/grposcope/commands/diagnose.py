@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import logs
+from grposcope.commands.alarm_flags import add_webhook, senders, wanted_by
 from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.diagnosis import Finding
-    from grposcope.diagnosis.alarms import Wanted
-    from grposcope.diagnosis.webhook import Webhook
     from grposcope.facts.diagnosis import Verdict
     from grposcope.runs.run import Run
 
@@ -55,9 +54,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         "most of the effort is wasted; note: anything flagged), or if this mode is flagged; may be given more than "
         "once. Modes: " + ", ".join(RULES),
     )
-    command.add_argument(
-        "--webhook", metavar="URL", help="POST a JSON document with the verdict to this URL if anything is flagged"
-    )
+    add_webhook(command, "the verdict")
     command.add_argument(
         "--level",
         type=float,
@@ -70,14 +67,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the verdict; exit status 1 for what --fail-on names."""
-    from grposcope.diagnosis import diagnose
-    from grposcope.diagnosis.webhook import Webhook
-    from grposcope.facts.diagnosis import exceeds, flagged_modes, verdict
+    from grposcope.diagnosis import alerts, diagnose
+    from grposcope.facts.diagnosis import exceeds, verdict, verdict_alert
 
-    hook = Webhook(arguments.webhook) if arguments.webhook else None
+    hooks = senders(arguments.webhook)
     if not 0 < arguments.level < 1:
         raise UserError(f"--level {arguments.level:g} is no probability; give one between 0 and 1, such as 0.05")
-    fatal = fatal_flags(arguments.fail_on)
+    fatal, told = wanted_by("--fail-on", arguments.fail_on), wanted_by("--alert-on", arguments.alert_on or ["warning"])
     read_run = logs.read(arguments.path, arguments)
     findings = diagnose(read_run, arguments.level)
     judged = verdict(read_run, findings)
@@ -87,22 +83,14 @@ def run(arguments: argparse.Namespace) -> int:
         document["page"] = str(arguments.html)
         size = _page(read_run, findings, judged, arguments.html)
         say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
-    flagged = flagged_modes(findings)
-    if hook is not None and flagged:
-        _post(hook, document)
+    too_bad = exceeds(judged, findings, fatal)
+    if too_bad or exceeds(judged, findings, told):
+        for hook in hooks:
+            hook.send(verdict_alert(judged, findings, document["source"]))
+        for line in alerts.wait(hooks):
+            print(line, file=sys.stderr)
     finish(arguments, document)
-    too_bad = fatal.grade is not None and exceeds(judged, findings, fatal.grade)
-    return int(too_bad or bool(fatal.modes.intersection(flagged)))
-
-
-def fatal_flags(given: Sequence[str]) -> Wanted:
-    """The modes and the grade that --fail-on names; UserError for what is neither."""
-    from grposcope.diagnosis.alarms import wanted
-
-    try:
-        return wanted(given)
-    except UserError as error:
-        raise UserError(f"--fail-on {error}") from None
+    return int(too_bad)
 
 
 def _page(run: Run, findings: Sequence[Finding], verdict: Verdict, path: Path) -> int:
@@ -119,16 +107,6 @@ def _page(run: Run, findings: Sequence[Finding], verdict: Verdict, path: Path) -
     known = run_settings.section([run])
     sections = (replace(rules, text=()), *([known] if known is not None else []))
     return write_page(page.Document(tuple(labels([run])), top, sections), path, "--html")
-
-
-def _post(hook: Webhook, document: dict[str, Any]) -> None:
-    """Post the verdict; where the hook does not answer, standard error says so and nothing else changes."""
-    text = f"{document['source']}: {document['verdict']}"
-    content = {name: document[name] for name in ("source", "grade", "flagged")}
-    hook.send({"text": text, **content})
-    hook.wait()
-    for line in hook.failures:
-        print(line, file=sys.stderr)
 
 
 def screen(run: Run, findings: Sequence[Finding], verdict: Verdict) -> str:

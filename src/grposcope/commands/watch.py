@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from grposcope.commands import logs
+from grposcope.commands.alarm_flags import add_webhook, senders, wanted_by
 from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
@@ -28,7 +29,7 @@ examples:
   grposcope watch runs/demo --every 10             look every ten seconds, for a folder synced from elsewhere
   grposcope watch runs/demo --once                 one look
   grposcope watch RUN --fail-on failing            leave with exit status 1 when learning stops or reverses
-  grposcope watch RUN --webhook https://example.org/hook
+  grposcope watch RUN --webhook https://hooks.slack.com/services/…       tell Slack; other URLs get JSON
   grposcope watch RUN --serve                        the page in a browser, renewed as the run grows
 """
 
@@ -59,22 +60,21 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         "except `no learning` and `zero loss`, which any run shows at first, or when this mode is; may be given more "
         "than once. Modes: " + ", ".join(RULES),
     )
-    alarm.add_argument("--webhook", metavar="URL", help="POST a JSON document to this URL for each new flag")
+    add_webhook(alarm, "each new flag")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look again and again until the run has ended, something of --fail-on is flagged, Ctrl-C, or once."""
-    from grposcope.commands.diagnose import fatal_flags
-    from grposcope.diagnosis.webhook import Webhook
-    from grposcope.facts.diagnosis import alarm_message
+    from grposcope.diagnosis import alerts
+    from grposcope.facts.diagnosis import alarm_alert
     from grposcope.formatting import visible
     from grposcope.report.watch import Watcher
     from grposcope.runs.hints import LAST
 
     if not arguments.every > 0:
         raise UserError(f"--every {arguments.every:g} must be above 0")
-    fatal = fatal_flags(arguments.fail_on)
-    hook = Webhook(arguments.webhook) if arguments.webhook else None
+    fatal, told = wanted_by("--fail-on", arguments.fail_on), wanted_by("--alert-on", arguments.alert_on or ["warning"])
+    hooks = senders(arguments.webhook)
     place, number = logs.numbered(arguments.path)
     hints = logs.hints(arguments, number or LAST)
     server = None
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         server = serve(place, hints, arguments.serve)
         print(f"page: {server.url}", file=sys.stderr)
-    watcher = Watcher(place, hints, minor=fatal.modes)
+    watcher = Watcher(place, hints, minor=fatal.modes | told.modes)
     shown, failed = "", False
     try:
         while True:
@@ -92,10 +92,12 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.once and watcher.problem and place.exists():
                 raise UserError(logs.asked(watcher.question, watcher.problem, place))
             shown = _show(watcher, now, shown, arguments)
+            ending = [alarm for alarm in new if fatal.covers(alarm.mode, alarm.grade)]
             for alarm in new:
-                if hook is not None:
-                    hook.send(alarm_message(alarm, str(place)))
-            failed = any(fatal.covers(alarm.mode, alarm.grade) for alarm in new)
+                if alarm in ending or told.covers(alarm.mode, alarm.grade):
+                    for hook in hooks:
+                        hook.send(alarm_alert(alarm, str(place)))
+            failed = bool(ending)
             if arguments.once or failed or (watcher.ended and server is None):
                 break
             time.sleep(arguments.every)
@@ -103,10 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
         pass
     if server is not None:
         server.shutdown()
-    if hook is not None:
-        hook.wait()
-        for line in hook.failures:
-            print(visible(line), file=sys.stderr)
+    for line in alerts.wait(hooks):
+        print(visible(line), file=sys.stderr)
     finish(arguments, watcher.summary(time.time()))
     return int(failed)
 

@@ -29,6 +29,12 @@ from grposcope.runs.run import Run
 GROWTH = 1.1
 """Rows at a look over rows at the look before."""
 
+BUDGET = 0.005
+"""Largest share of the time of a training that its own diagnosis may take."""
+
+FIRST = 0.2
+"""Seconds that the first diagnosis is assumed to cost, so that it waits until it fits the budget."""
+
 
 @dataclass(frozen=True)
 class Alarm:

@@ -1,89 +1,101 @@
-"""Post alarms to a URL as small JSON documents, from a background thread, so that the training is never delayed."""
+"""Post alerts to a URL: as JSON for programs, or as the messages that Slack and Discord take.
+
+The host of the URL says which. Other hosts that take Slack's messages (Mattermost, a proxy) are written slack:URL.
+"""
 
 from __future__ import annotations
 
 import json
-import queue
-import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from grposcope.diagnosis.alerts import Alert, Sender
 from grposcope.errors import UserError
 
 TIMEOUT = 5.0
 """Seconds that the server has to answer one attempt."""
 
 ATTEMPTS = 2
-"""Attempts to deliver one document."""
+"""Attempts to deliver one alert."""
 
 PAUSE = 1.0
 """Seconds between two attempts."""
 
-WAITING = 100
-"""Most documents that wait to be sent; further ones are dropped."""
+LONGEST = 1900
+"""Characters of a message in a chat; Discord takes 2,000."""
+
+Message = Callable[[Alert], Mapping[str, Any]]
+"""Makes the JSON document to post of an alert."""
 
 
-class Webhook:
-    """Sends documents in order. failures: a line for each document that did not arrive, with the reason."""
+def webhook(place: str) -> Sender:
+    """A sender to this URL, or slack:URL, or discord:URL; UserError for what is no URL of http or https."""
+    message, url = read_place(place)
+    return Sender("webhook", partial(_post, url, message))
 
-    def __init__(self, url: str):
-        """UserError for a URL that is not http or https."""
-        self.url = checked(url)
-        self.failures: list[str] = []
-        self._queue: queue.Queue[bytes] = queue.Queue(WAITING)
-        self._thread: threading.Thread | None = None
 
-    def send(self, content: Mapping[str, Any]) -> None:
-        """Queue a document and return at once."""
+def read_place(place: str) -> tuple[Message, str]:
+    """How a message to this URL, slack:URL or discord:URL is written, and the URL; UserError where it is none."""
+    kind, _, rest = place.partition(":")
+    if kind in MESSAGES:
+        return MESSAGES[kind], _checked(rest)
+    host = urlsplit(_checked(place)).hostname or ""
+    for name, known in HOSTS.items():
+        if host in known or host.endswith(tuple(f".{one}" for one in known)):
+            return MESSAGES[name], place
+    return _document, place
+
+
+def _document(alert: Alert) -> Mapping[str, Any]:
+    return alert.document
+
+
+def slack(alert: Alert) -> Mapping[str, Any]:
+    """A message of Slack's incoming webhooks; what is in the alert cannot mention anybody or make a link."""
+    title, text = (_slack_text(part) for part in (alert.title, f"{alert.run}: {alert.text}"))
+    return {"text": f"*{title}*\n{text}"}
+
+
+def discord(alert: Alert) -> Mapping[str, Any]:
+    """A message of Discord's webhooks; what is in the alert cannot mention anybody."""
+    return {"content": f"**{alert.title}**\n{alert.run}: {alert.text}"[:LONGEST], "allowed_mentions": {"parse": []}}
+
+
+MESSAGES: dict[str, Message] = {"slack": slack, "discord": discord}
+"""Name of a chat -> how its messages are written."""
+
+HOSTS = {"slack": ("hooks.slack.com", "hooks.slack-gov.com"), "discord": ("discord.com", "discordapp.com")}
+"""Name of a chat -> the hosts of its webhooks."""
+
+
+def _slack_text(text: str) -> str:
+    return text[:LONGEST].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _post(url: str, message: Message, alert: Alert) -> None:
+    """Post an alert; an exception with the reason if no attempt succeeds."""
+    data, reason = json.dumps(message(alert)).encode(), ""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(PAUSE)
         try:
-            self._queue.put_nowait(json.dumps(content).encode())
-        except queue.Full:
-            self.failures.append(f"webhook: {WAITING} documents wait already; one was dropped")
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._deliver, name="grposcope-webhook", daemon=True)
-            self._thread.start()
-
-    def wait(self, seconds: float = ATTEMPTS * TIMEOUT + PAUSE) -> None:
-        """Wait at most `seconds` until the queued documents are sent; call it at the end of a program."""
-        ends = time.monotonic() + seconds
-        while self._queue.unfinished_tasks and time.monotonic() < ends:
-            time.sleep(0.02)
-        if self._queue.unfinished_tasks:
-            self.failures.append(f"webhook: not answered within {seconds:g} s")
-
-    def _deliver(self) -> None:
-        while True:
-            data = self._queue.get()
-            try:
-                self._post(data)
-            finally:
-                self._queue.task_done()
-
-    def _post(self, data: bytes) -> None:
-        reason = ""
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                time.sleep(PAUSE)
-            try:
-                request = urllib.request.Request(
-                    self.url, data, {"Content-Type": "application/json", "User-Agent": "grposcope"}
-                )
-                with _opener().open(request, timeout=TIMEOUT):
-                    return
-            except urllib.error.HTTPError as error:
-                reason = f"answered {error.code}"
-                error.close()
-            except Exception as error:  # whatever goes wrong here, the run goes on
-                reason = str(getattr(error, "reason", "") or error or type(error).__name__)
-        self.failures.append(f"webhook: {reason}; given up after {ATTEMPTS} attempts")
+            headers = {"Content-Type": "application/json", "User-Agent": "grposcope"}
+            with _opener().open(urllib.request.Request(url, data, headers), timeout=TIMEOUT):
+                return
+        except urllib.error.HTTPError as error:
+            reason = f"answered {error.code}"
+            error.close()
+        except Exception as error:
+            reason = str(getattr(error, "reason", "") or error or type(error).__name__)
+    raise ConnectionError(f"{reason}; given up after {ATTEMPTS} attempts")
 
 
-def checked(url: str) -> str:
+def _checked(url: str) -> str:
     """Return the URL; UserError for one that is not http or https with a host."""
     try:
         parts = urlsplit(url)

@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 from transformers import TrainerCallback
 
-from grposcope.diagnosis.alarms import Alarm, Alarms, wanted
-from grposcope.diagnosis.webhook import Webhook
-from grposcope.engines import trl_record
+from grposcope.diagnosis import alarm_file, alerts
+from grposcope.diagnosis.alarms import BUDGET, FIRST, Alarm, Alarms, Wanted, wanted
+from grposcope.diagnosis.alerts import Sender
+from grposcope.engines import receivers, trl_record
 from grposcope.errors import UserError
-from grposcope.facts.diagnosis import alarm_line, alarm_message, flagged_modes, verdict
+from grposcope.facts.diagnosis import alarm_alert, alarm_line, flagged_modes, verdict
 from grposcope.files import json_number
 from grposcope.formatting import visible
 from grposcope.runs import RunWriter
@@ -38,12 +39,6 @@ from grposcope.runs.tail import Pace
 from grposcope.runs.trainers import trl_completions
 from grposcope.runs.trainers.trl import COMPONENT, TRL
 from grposcope.runs.trainers.trl_output import RECORD
-
-BUDGET = 0.005
-"""Largest share of the run's time that its diagnosis may take."""
-
-FIRST = 0.2
-"""Seconds that the first diagnosis is assumed to cost, so that it waits until it fits the budget."""
 
 URGENT = ("loss", "policy_loss", "grad_norm", "reward")
 """Metrics that are diagnosed at once when they stop being finite."""
@@ -79,21 +74,25 @@ class GRPOscopeCallback(TrainerCallback):
     """Records the run, diagnoses it, warns once per onset of a failure, and stops it for what `stop_on` names.
 
     folder: of the record, OUTPUT_DIR/grposcope by default. stop_on: modes of docs/diagnosis.md, such as
-    ("non-finite", "kl blow-up"), or a grade: ("failing",) for what stops or reverses learning. webhook: URL that gets a
-    JSON document per alarm.
+    ("non-finite", "kl blow-up"), or a grade: ("failing",) for what stops or reverses learning. alert_to: who is told of
+    alarms besides the terminal: "wandb" (the active run), "tensorboard", and URLs: Slack's and Discord's are known,
+    others get JSON, "slack:URL" Slack's format. alert_on: which alarms, modes or a grade as in stop_on; by default
+    warnings and failures. A mode that ends the run is always told.
     UserError for an unknown name or an invalid URL. seconds: time that the callback has taken so far.
     """
 
     def __init__(
-        self, folder: str | Path | None = None, stop_on: Iterable[str] = (), webhook: str | None = None
+        self,
+        folder: str | Path | None = None,
+        stop_on: str | Iterable[str] = (),
+        alert_to: str | Iterable[str] = (),
+        alert_on: str | Iterable[str] = "warning",
     ) -> None:
         self.folder = None if folder is None else Path(folder)
-        try:
-            self.stop_on = wanted([stop_on] if isinstance(stop_on, str) else stop_on)
-        except UserError as error:
-            raise UserError(f"stop_on {error}") from None
+        self.stop_on, self.alert_on = _wanted("stop_on", stop_on), _wanted("alert_on", alert_on)
+        self.alert_to = receivers.checked(alert_to)
         self.seconds = 0.0
-        self._webhook = Webhook(webhook) if webhook else None
+        self._senders: list[Sender] = []
         self._broken = self._stop = False
         self._record: RunWriter | None = None
         self._row: dict[str, Any] = {}
@@ -116,11 +115,12 @@ class GRPOscopeCallback(TrainerCallback):
             self._record, said = trl_record.begin(folder, args, self._settings, more.get("model"))
             if said:
                 _say(f"grposcope: {said}")
-        self._alarms = Alarms(raised, self._rows, self.stop_on.modes)
+        self._alarms = Alarms(raised, self._rows, self.stop_on.modes | self.alert_on.modes)
+        self._senders = receivers.senders(self.alert_to, folder)
         self._pace = Pace(BUDGET, FIRST / BUDGET)
         self._record.phase("training", state.global_step, state.max_steps)
         _say(f"grposcope: recording to {folder}; to follow it: grposcope watch {folder}")
-        for line in trl_record.unseen(args, state):
+        for line in (*trl_record.unseen(args, state), *receivers.missing(self.alert_to)):
             _say(f"grposcope: {line}")
 
     @_harmless
@@ -186,10 +186,8 @@ class GRPOscopeCallback(TrainerCallback):
             _say(f"grposcope: {visible(said, LINE)}")
         _say(f"grposcope: the whole run on one page: grposcope report {self._record.folder}")
         self._record = None
-        if self._webhook is not None:
-            self._webhook.wait()
-            for line in self._webhook.failures:
-                _say(f"grposcope: {line}")
+        for line in alerts.wait(self._senders):
+            _say(f"grposcope: {visible(line, LINE)}")
 
     def _flush(self, args: Any, state: Any, judge: bool = True) -> None:
         """Write the pending row and its groups; then diagnose the run, if that is due."""
@@ -251,18 +249,30 @@ class GRPOscopeCallback(TrainerCallback):
         """Diagnose the record and raise new alarms; returns the run as it was read."""
         assert self._record is not None
         run = reader.read(self._record.folder)
-        for alarm in self._alarms.look(run):
-            trl_record.write(self._record.folder, alarm)
+        new = self._alarms.look(run)
+        alarm_file.append(self._record.folder, new)
+        for alarm in new:
             _say(
                 f"grposcope: {visible(alarm_line(alarm), LINE)}",
                 logging.INFO if alarm.grade == "note" else logging.WARNING,
             )
-            if self._webhook is not None:
-                self._webhook.send(alarm_message(alarm, str(run.meta.source)))
-            if self.stop_on.covers(alarm.mode, alarm.grade):
+            ends = self.stop_on.covers(alarm.mode, alarm.grade)
+            if ends or self.alert_on.covers(alarm.mode, alarm.grade):
+                for sender in self._senders:
+                    sender.send(alarm_alert(alarm, str(run.meta.source)))
+            if ends:
                 self._stop = True
                 _say(f"grposcope: {alarm.mode} ends the run after the next step, as stop_on asks for", logging.WARNING)
+        for line in alerts.failures(self._senders):
+            _say(f"grposcope: {visible(line, LINE)}")
         return run
+
+
+def _wanted(setting: str, names: str | Iterable[str]) -> Wanted:
+    try:
+        return wanted([names] if isinstance(names, str) else names)
+    except UserError as error:
+        raise UserError(f"{setting} {error}") from None
 
 
 def _is_not_finite(value: Any) -> bool:

@@ -11,21 +11,16 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from grposcope.diagnosis import alarm_file
 from grposcope.diagnosis.alarms import Alarm
-from grposcope.errors import UserError
-from grposcope.files import dumps, json_object, typed
 from grposcope.runs import RunWriter
 from grposcope.runs.environment import environment
 from grposcope.runs.native.schema import LINES, ModelInfo, RunConfig
 from grposcope.runs.trainers.trl import TRL
-
-ALARMS = "alarms.jsonl"
-"""Name of the file with the alarms, a line each."""
 
 _STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
@@ -63,20 +58,7 @@ def begin(folder: Path, args: Any, known: Mapping[str, Any], model: Any) -> tupl
 def go_on(folder: Path, step: int) -> tuple[RunWriter, list[Alarm], int]:
     """The record of a run that is resumed at `step`, cut back to it; its alarms and its number of rows up to then."""
     sizes, rows = _sizes(folder, step)
-    raised = _alarms(folder, step)
-    record = RunWriter.reopen(folder, sizes, step)
-    (folder / ALARMS).write_text("".join(map(_line, raised)), "utf-8")
-    return record, raised, rows
-
-
-def write(folder: Path, alarm: Alarm) -> None:
-    """Append an alarm to the record."""
-    with (folder / ALARMS).open("a", encoding="utf-8") as file:
-        file.write(_line(alarm))
-
-
-def _line(alarm: Alarm) -> str:
-    return dumps(asdict(alarm)) + "\n"
+    return RunWriter.reopen(folder, sizes, step), alarm_file.cut_back(folder, step), rows
 
 
 def _configuration(args: Any, known: Mapping[str, Any], model: Any) -> RunConfig:
@@ -119,13 +101,3 @@ def _sizes(folder: Path, step: int) -> tuple[dict[str, int], int]:
                 sizes[name] += len(line)
                 rows += name == "steps"
     return sizes, rows
-
-
-def _alarms(folder: Path, step: int) -> list[Alarm]:
-    """The alarms that were raised up to `step`; lines that hold no alarm, such as a half-written one, are left out."""
-    alarms = []
-    with contextlib.suppress(FileNotFoundError):
-        for line in (folder / ALARMS).read_text("utf-8", "replace").split("\n"):
-            with contextlib.suppress(UserError, TypeError):
-                alarms.append(typed(Alarm, json_object(line, str(folder / ALARMS))))
-    return [alarm for alarm in alarms if alarm.step <= step]

@@ -6,10 +6,11 @@ import math
 import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from grposcope.diagnosis import diagnose, run_outcome
-from grposcope.diagnosis.alarms import Alarm, at_least
+from grposcope.diagnosis.alarms import Alarm, Wanted, at_least
+from grposcope.diagnosis.alerts import Alert
 from grposcope.diagnosis.findings import GRADES, Evidence, Finding, Grade, Status
 from grposcope.diagnosis.quantities import Quantities
 from grposcope.facts import learning
@@ -122,11 +123,12 @@ def _note(finding: Finding) -> str:
     return f"{finding.mode}: {finding.because}" + (f" ({finding.costs})" if finding.costs else "")
 
 
-def exceeds(verdict: Verdict, findings: Sequence[Finding], limit: Grade) -> bool:
-    """Whether a verdict or a flagged finding is of the grade `limit` or worse."""
+def exceeds(verdict: Verdict, findings: Sequence[Finding], wanted: Wanted) -> bool:
+    """Whether a mode that is wanted is flagged, or the verdict or any flagged mode is of the wanted grade or worse."""
     grades = [finding.grade for finding in findings if finding.grade is not None]
     grades += [grade for grade in GRADES if grade == verdict.word]
-    return any(at_least(grade, limit) for grade in grades)
+    too_bad = any(at_least(grade, wanted.grade) for grade in grades) if wanted.grade is not None else False
+    return too_bad or bool(wanted.modes.intersection(flagged_modes(findings)))
 
 
 def describe(finding: Finding, engine: str = "") -> Description:
@@ -156,9 +158,19 @@ def alarm_line(alarm: Alarm) -> str:
     return f"step {alarm.step:,}: {what}, because {alarm.because}; do: {alarm.advice}"
 
 
-def alarm_message(alarm: Alarm, source: str) -> dict[str, Any]:
-    """The document that a webhook gets of an alarm; `text` is the line that chat programs show."""
-    return {"text": f"{source}: {alarm_line(alarm)}", "run": source, **asdict(alarm)}
+def alarm_alert(alarm: Alarm, source: str) -> Alert:
+    """What the receivers of alerts are told of an alarm in the run `source`."""
+    title = f"{alarm.grade}: {alarm.mode}{_since(alarm.onset)}"
+    text = f"step {alarm.step:,}, because {alarm.because}; do: {alarm.advice}"
+    document = {"text": f"{source}: {alarm_line(alarm)}", "run": source, **asdict(alarm)}
+    return Alert(source, title, text, alarm.grade, alarm.mode, alarm.step, document)
+
+
+def verdict_alert(verdict: Verdict, findings: Sequence[Finding], source: str) -> Alert:
+    """What the receivers of alerts are told of the verdict on a run `source` as a whole."""
+    document = {"text": f"{source}: {verdict}", "source": source, "grade": verdict.word,
+                "flagged": flagged_modes(findings)}  # fmt: skip
+    return Alert(source, verdict.conclusion, "; ".join(verdict.clauses), verdict.word, document=document)
 
 
 def _phrase(evidence: Evidence) -> str:

@@ -108,7 +108,11 @@ class TrainConfig:
     probe_every: int = _option(0, "steps between probes of the gradient's geometry, 0 for none; taken where a batch is "
                                "fresh", group="record", least=0)  # fmt: skip
     probe_prompts: int = _option(4, "prompts of the batch in such a probe", group="record", least=1)
-    log_to: str | None = _option(None, "send metrics on to tensorboard, wandb, trackio (with commas)", group="record")
+    log_to: str | None = _option(
+        None,
+        "send metrics and alarms (warnings and failures) on to tensorboard, wandb, trackio (with commas)",
+        group="record",
+    )
 
     dtype: str = _option("float32", "number format of the weights", group="machine", choices=DTYPES)
     device: str = _option("auto", "cpu, cuda or auto", group="machine")

@@ -1,4 +1,4 @@
-"""Loggers of metrics, in addition to the record: TensorBoard, Weights & Biases, trackio, and the progress bar.
+"""Loggers of metrics and alarms, besides the record: TensorBoard, Weights & Biases, trackio, and the progress bar.
 
 A logger is a function in LOGGERS that opens it; each uses its own library, imported only when asked for.
 """
@@ -8,21 +8,29 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from tqdm import tqdm
 
+from grposcope.diagnosis.alerts import Alert, Receiver, to_tensorboard, to_trackio, to_wandb
 from grposcope.errors import UserError
 from grposcope.records import Estimate
 from grposcope.runs.native.schema import StepRow
 
 
 class MetricLogger(Protocol):
-    """Takes the metrics of every optimiser step."""
+    """Takes the metrics of every optimiser step, and what goes wrong. name: of LOGGERS."""
+
+    name: str
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Log the metrics of an optimiser step."""
+        ...
+
+    def alert(self, alert: Alert) -> None:
+        """Tell of an alarm; it may take its time, or fail."""
         ...
 
     def close(self) -> None:
@@ -33,6 +41,8 @@ class MetricLogger(Protocol):
 class TensorBoard:
     """Event files under `tensorboard/` in the run's folder. After a resume, what was logged later is purged."""
 
+    name = "tensorboard"
+
     def __init__(self, folder: Path, config: Mapping[str, Any], done: int):
         from torch.utils.tensorboard import SummaryWriter
 
@@ -42,15 +52,18 @@ class TensorBoard:
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
+    def alert(self, alert: Alert) -> None:
+        to_tensorboard(self._writer, alert)
+
     def close(self) -> None:
         self._writer.close()
 
 
 class _ProjectRun:
-    """A run of Weights & Biases or trackio, whose interfaces are the same."""
+    """A run of Weights & Biases or trackio, whose interfaces are the same but for alerts, which `told` raises."""
 
-    def __init__(self, run: Any):
-        self._run = run
+    def __init__(self, name: str, run: Any, told: Receiver):
+        self.name, self._run, self.alert = name, run, told
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self._run.log(dict(metrics), step=step)
@@ -63,16 +76,16 @@ def _wandb(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
     import wandb
 
     name = folder.resolve().name
-    return _ProjectRun(
-        wandb.init(project="grposcope", name=name, id=name, resume="allow", dir=str(folder), config=dict(config))
-    )
+    run = wandb.init(project="grposcope", name=name, id=name, resume="allow", dir=str(folder), config=dict(config))
+    return _ProjectRun("wandb", run, partial(to_wandb, run))
 
 
 def _trackio(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
     import trackio
 
     name = folder.resolve().name
-    return _ProjectRun(trackio.init(project="grposcope", name=name, resume="allow", config=dict(config)))
+    run = trackio.init(project="grposcope", name=name, resume="allow", config=dict(config))
+    return _ProjectRun("trackio", run, partial(to_trackio, trackio))
 
 
 LOGGERS: dict[str, Callable[[Path, Mapping[str, Any], int], MetricLogger]] = {

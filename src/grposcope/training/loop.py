@@ -28,6 +28,7 @@ from grposcope.training import checkpoint, loggers, termination
 from grposcope.training.checkpoint import State
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.evaluate import evaluate
+from grposcope.training.live_alarms import LiveAlarms
 from grposcope.training.loggers import MetricLogger, Progress
 from grposcope.training.optimizer import learning_rate
 from grposcope.training.result import TrainResult
@@ -92,7 +93,11 @@ class _Session:
             with Progress(config.steps, self.state.step) as self.progress, termination.noticed() as self.termination:
                 if warning := SOURCES[config.credit].warning:
                     self.progress.say(f"warning: {warning}")
-                interrupted = self.steps()
+                self.alarms = LiveAlarms(record.folder, self.loggers, self.state.step, self.progress.say)
+                try:
+                    interrupted = self.steps()
+                finally:
+                    self.alarms.end()
         except BaseException:
             record.phase("failed", len(totals.rewards), config.steps)
             raise
@@ -236,6 +241,7 @@ class _Session:
         for logger in self.loggers:
             logger.log({name: value for name, value in metrics.items() if name != "step"}, row.step)
         self.progress.step(row)
+        self.alarms.step()
         self.totals.rewards.append(row.reward)
 
     def stop_if_diverged(self, step: int, done: Update) -> None:

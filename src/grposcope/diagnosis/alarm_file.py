@@ -1,0 +1,41 @@
+"""The alarms of a run in the folder of its record, a line each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from grposcope.diagnosis.alarms import Alarm
+from grposcope.errors import UserError
+from grposcope.files import dumps, json_object, typed
+
+ALARMS = "alarms.jsonl"
+"""Name of the file."""
+
+
+def append(folder: Path, alarms: Sequence[Alarm]) -> None:
+    """Append alarms to the record."""
+    if alarms:
+        with (folder / ALARMS).open("a", encoding="utf-8") as file:
+            file.write("".join(map(_line, alarms)))
+
+
+def cut_back(folder: Path, step: int) -> list[Alarm]:
+    """The alarms that were raised up to `step`, when a run goes on from there; later ones are taken out of the file.
+
+    Lines that hold no alarm, such as a half-written one, are left out.
+    """
+    alarms, path = [], folder / ALARMS
+    with contextlib.suppress(FileNotFoundError):
+        for line in path.read_text("utf-8", "replace").split("\n"):
+            with contextlib.suppress(UserError, TypeError):
+                alarms.append(typed(Alarm, json_object(line, str(path))))
+        alarms = [alarm for alarm in alarms if alarm.step <= step]
+        path.write_text("".join(map(_line, alarms)), "utf-8")
+    return alarms
+
+
+def _line(alarm: Alarm) -> str:
+    return dumps(asdict(alarm)) + "\n"
