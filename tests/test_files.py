@@ -143,7 +143,7 @@ class Outer:
     sizes: Mapping[int, Inner] = field(default_factory=dict)
     shares: Shares | None = None
     renamed: str = field(default="", metadata={"key": "class"})
-    grade: Literal["good", "bad"] | None = None
+    grade: Literal["good", "bad"] = "good"
 
 
 def test_a_dataclass_comes_back_from_its_json() -> None:
