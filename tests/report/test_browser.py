@@ -51,10 +51,17 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": medium, "features": scheme_feature})
         time.sleep(0.3)  # charts follow the width
 
-    def open(self, path: Path) -> None:
-        """Load a page and wait until it is drawn, with nothing from before in the logs."""
+    def open(self, path: Path, folded: bool = False) -> None:
+        """Load a page and wait until it is drawn, with nothing from before in the logs. folded: as it opens."""
         self.requests(), self.complaints()
         self.driver.get(path.as_uri())
+        self.drawn()
+        if not folded:
+            self.run("document.querySelectorAll('.tools button')[1].click()")
+            self.drawn()
+
+    def drawn(self) -> None:
+        """Wait until every chart that is not folded away is drawn."""
         until = time.monotonic() + 120
         while self.run("return document.documentElement.dataset.drawn") != "yes":
             assert time.monotonic() < until, "the page was not drawn"

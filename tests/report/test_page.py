@@ -44,7 +44,7 @@ def test_nothing_of_the_run_is_markup(text: str) -> None:
     assert synthetic.HOSTILE[0] in completions
     assert "onerror" not in text.replace(data, "").split("<script>")[0]
     assert text.count("{{SCRIPTS}}") == data.count("{{SCRIPTS}}") > 0
-    assert len(re.findall("<script", text)) == 4
+    assert len(re.findall("<script", text)) == 11
 
 
 def test_the_policy_names_the_scripts_and_allows_no_connection(text: str) -> None:

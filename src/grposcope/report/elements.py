@@ -16,7 +16,8 @@ Columns = Mapping[str, Sequence[Any]]
 class Figure:
     """A chart: a Vega-Lite specification and the data sets it names.
 
-    name: unique on the page, also the file name of an export. caption: how to read it.
+    name: unique on the page, also the file name of an export. caption: how to read it. group: name of the group within
+    the section under which the chart is folded away; empty where it is shown with the section.
     Colours in `spec` are the variables of assets/page.css, such as var(--run-1).
     """
 
@@ -27,6 +28,7 @@ class Figure:
     unit: str = ""
     caption: str = ""
     wide: bool = False
+    group: str = ""
 
 
 @dataclass(frozen=True)

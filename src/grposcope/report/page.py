@@ -31,6 +31,7 @@ from grposcope.facts.metrics import outline
 from grposcope.files import atomic, dumps
 from grposcope.formatting import duration, listed, percent
 from grposcope.records import Estimate
+from grposcope.report import axes
 from grposcope.report.charts.base import colour
 from grposcope.report.elements import Figure, PageTable, Section
 from grposcope.report.sections import SECTIONS
@@ -39,14 +40,24 @@ from grposcope.runs.run import Run, labels
 CHANGED = {"up": "rose", "down": "fell", "none": "within noise", "unknown": "cannot tell"}
 """Verdict on held-out accuracy -> word in the table of several runs."""
 
+OPEN = 9
+"""Charts that are shown at first, about; the sections after them are folded."""
+
+CHARTS = ("adapted", "charts", "bar")
+"""Scripts of a page that has charts."""
+
+WIDGETS = {"rollouts": ("words", "tokens", "chosen", "rollouts")}
+"""Widget of a section -> its scripts in assets/, where these are more than one of its name."""
+
 
 @dataclass(frozen=True)
 class Document:
-    """Content of a page: the names of the runs, the headline and the sections."""
+    """Content of a page: the names of the runs, the headline, the sections, and other axes than steps of each run."""
 
     names: tuple[str, ...]
     top: Section
     sections: tuple[Section, ...]
+    axes: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def figures(self) -> list[Figure]:
@@ -62,7 +73,8 @@ class Document:
 def document(runs: Sequence[Run]) -> Document:
     """Content of the page about these runs: the headline, and every section that has something to show."""
     sections = [build(runs) for build in SECTIONS]
-    return Document(tuple(labels(runs)), headline(runs), tuple(one for one in sections if one is not None))
+    kept = tuple(one for one in sections if one is not None)
+    return Document(tuple(labels(runs)), headline(runs), kept, tuple(map(axes.of_run, runs)))
 
 
 def headline(runs: Sequence[Run]) -> Section:
@@ -137,12 +149,8 @@ def _numbers(run: Run, headline: headlines.Headline) -> dict[str, Any]:
 def html(content: Document, live: bool = False) -> str:
     """The page as HTML. live: it asks the server it came from for news, and loads itself again."""
     assets = files("grposcope.report") / "assets"
-    widgets = sorted({section.widget for section in content.sections if section.widget})
-    charts = [chart_script()] if content.figures else []
-    scripts = [
-        *charts,
-        *(_script((assets / f"{name}.js").read_text()) for name in (*widgets, "page", *(["live"] if live else []))),
-    ]
+    texts = [(assets / f"{name}.js").read_text() for name in scripts_of(content, live)]
+    scripts = [*([chart_script()] if content.figures else []), *map(_script, texts)]
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     parts = {
         "POLICY": f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
@@ -153,6 +161,18 @@ def html(content: Document, live: bool = False) -> str:
     }
     template = (assets / "page.html").read_text()
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place.group(1)], template)  # once: data may hold {{DATA}}
+
+
+def scripts_of(content: Document, live: bool) -> list[str]:
+    """Names of the scripts in assets/ that this page needs, in the order in which they run."""
+    widgets = sorted({section.widget for section in content.sections if section.widget})
+    return [
+        "elements",
+        *(CHARTS if content.figures else ()),
+        *(name for widget in widgets for name in WIDGETS.get(widget, (widget,))),
+        "page",
+        *(["live"] if live else []),
+    ]
 
 
 def write(content: Document, path: Path) -> int:
@@ -196,21 +216,60 @@ def chart_script() -> str:
 
 
 def _data(content: Document) -> dict[str, Any]:
+    shared = Shared()
+    folded = folded_sections(content.sections)
+    known: Sequence[Mapping[str, Any]] = content.axes or [{}] * len(content.names)
     return {
         "title": listed(content.names[:3]) + (" and others" if len(content.names) > 3 else ""),
         "version": grposcope.__version__,
-        "runs": [{"name": name, "colour": colour(i)} for i, name in enumerate(content.names)],
-        "top": _shown(content.top),
-        "sections": [_shown(section) for section in content.sections],
+        "runs": [
+            {"name": name, "colour": colour(i), "axes": of_run}
+            for i, (name, of_run) in enumerate(zip(content.names, known, strict=True))
+        ],
+        "top": _shown(content.top, shared),
+        "sections": [_shown(section, shared) | {"folded": section.name in folded} for section in content.sections],
+        "shared": shared.values,
     }
 
 
-def _shown(section: Section) -> dict[str, Any]:
+def folded_sections(sections: Sequence[Section]) -> set[str]:
+    """Names of the sections that the page shows folded: those after the first OPEN charts, and all viewers."""
+    folded, charts = set(), 0
+    for section in sections:
+        charts += sum(not figure.group for figure in section.figures)
+        if (section.figures and charts > OPEN) or (section.widget == "rollouts" and charts):
+            folded.add(section.name)
+    return folded
+
+
+class Shared:
+    """Values that many charts of a page have in common, columns of steps above all, kept once and named by index."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._places: dict[str, int] = {}
+
+    def place(self, value: Any) -> int:
+        """Index of the value, which is added if there is no equal one."""
+        key = repr(value)
+        if key not in self._places:
+            self._places[key] = len(self.values)
+            self.values.append(value)
+        return self._places[key]
+
+    def figure(self, figure: Figure) -> dict[str, Any]:
+        """A figure with its columns, layers and theme as indices."""
+        spec = {**figure.spec, "layer": [self.place(layer) for layer in figure.spec["layer"]]}
+        data = {name: {key: self.place(list(column)) for key, column in of.items()} for name, of in figure.data.items()}
+        return {**vars(figure), "spec": {**spec, "config": self.place(figure.spec["config"])}, "data": data}
+
+
+def _shown(section: Section, shared: Shared) -> dict[str, Any]:
     """Content of a section for the scripts that draw it; data sets are not copied, since they can be megabytes."""
     shown = {name: value for name, value in vars(section).items() if name != "numbers" and value}
-    return shown | {
-        name: [vars(part) for part in shown[name]] for name in ("tiles", "figures", "tables") if name in shown
-    }
+    if section.figures:
+        shown["figures"] = [shared.figure(figure) for figure in section.figures]
+    return shown | {name: [vars(part) for part in shown[name]] for name in ("tiles", "tables") if name in shown}
 
 
 def _script(text: str) -> str:

@@ -128,7 +128,8 @@ class Rollout:
     """One completion, with the sampling distribution at each of its tokens where that was recorded.
 
     rollout: index in its group. tokens (T,) as text; logp and entropy (T,), in nats, when the completion was sampled;
-    weight (T,) = ∂L/∂log π, None if it was not recorded. T is 0 for logs of texts only.
+    weight (T,) = ∂L/∂log π, None if it was not recorded. T is 0 for logs of texts only. components: parts of the
+    reward, where they were recorded.
     """
 
     problem: str
@@ -141,6 +142,7 @@ class Rollout:
     logp: Floats
     entropy: Floats
     weight: Floats | None = None
+    components: Mapping[str, float] = field(default_factory=dict)
 
 
 class RolloutFiles(Mapping[int, tuple[Rollout, ...]]):

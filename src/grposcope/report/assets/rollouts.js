@@ -1,103 +1,32 @@
 "use strict";
-// The rollout viewer: steps with the left and right arrows, problems with up and down.
+// The rollout viewer: steps with the left and right arrows, problems with up and down; two steps beside each other, and
+// the difference of two completions.
 (() => {
-  const SHADES = {
-    logp: { name: "log-probability", low: "likely", high: "unlikely", unit: "nats" },
-    entropy: { name: "entropy", low: "certain", high: "open", unit: "nats" },
-    weight: { name: "weight in the loss", low: "less likely", high: "more likely", unit: "", signed: true },
-    credit: { name: "credit", low: "less likely", high: "more likely", unit: "", signed: true, probe: true },
-    net: { name: "credit left after cancelling", low: "none", high: "much", unit: "", probe: true },
-  };
-  const CANCELLED = 0.9; // share of a token's credit that cancels, from which it is struck through
-
   const rollouts = data => {
-    const { make } = window.grposcope;
-    const unseen = new RegExp(`([${data.unseen}]|[\\u{e0000}-\\u{e007f}]|\\n|\\t)`, "u");
-    const state = { run: 0, step: data.runs[0].steps.length - 1, problem: 0, shade: "logp", wanted: data.runs[0].probe ? "credit" : "logp" };
-
-    const marked = (text, host) => {
-      for (const part of text.split(unseen)) {
-        if (!part) continue;
-        if (part === "\n") host.append(make("span", { class: "faint", text: "↵" }), "\n");
-        else if (part === "\t") host.append(make("span", { class: "faint", text: "⇥" }), "\t");
-        else if (part.length <= 2 && unseen.test(part)) {
-          const code = part.codePointAt(0);
-          const name = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
-          host.append(make("span", { class: "unseen", text: data.controls[code] || name, title: name }));
-        } else host.append(part);
-      }
-      return host;
-    };
-    const plain = content => {
-      const host = marked(content.text, make("div", { class: "text", dir: "auto", tabindex: "0" }));
-      if (content.cut) host.append(make("span", { class: "cut", text: content.cut }));
-      return host;
-    };
-
-    const strength = value => {
-      if (value === null || value === undefined) return 0;
-      if (SHADES[state.shade].signed) return Math.max(-1, Math.min(1, value / largest));
-      return Math.min(1, (state.shade === "logp" ? -value : value) / largest);
-    };
-    let largest = 1;
-    const measure = problem => {
-      const found = problem.rollouts.flatMap(one => (one[state.shade] || []).filter(v => v !== null).map(Math.abs)).sort((a, b) => a - b);
-      largest = found.length ? Math.max(found[Math.floor(0.98 * (found.length - 1))], 1e-12) : 1;
-    };
-    const paint = (span, amount) => {
-      const part = (0.62 * Math.abs(amount)).toFixed(3);
-      const tint = !SHADES[state.shade].signed ? "--shade" : amount < 0 ? "--plus" : "--minus";
-      if (Number(part) > 0.004) span.style.background = `rgb(var(${tint}) / ${part})`;
-    };
-
-    const said = (one, i) => Object.entries(SHADES).filter(([key]) => one[key] && one[key][i] !== null && one[key][i] !== undefined)
-      .map(([key, about]) => `${about.name} ${one[key][i]}${about.unit && " " + about.unit}`).join("\n");
-
-    const cancelled = (one, i) => {
-      const whole = Math.abs(one.credit[i] || 0);
-      return whole > 0 ? 1 - (one.net[i] || 0) / whole : 0;
-    };
-    const carried = (one, i, group) => {
-      const percent = Math.round(100 * cancelled(one, i));
-      return `\nwritten by ${one.sharers[i]} of ${group}` + (one.sharers[i] > 1 && one.credit[i] ? `, ${percent}% of its credit cancels` : "");
-    };
-    const marks = (span, one, i, group) => {
-      span.title += carried(one, i, group);
-      if (one.sharers[i] > 1) span.classList.add(one.sharers[i] === group ? "common" : "shared");
-      if (cancelled(one, i) >= CANCELLED) span.classList.add("cancelled");
-    };
-
-    const answer = (one, best, group) => {
-      const reward = typeof one.reward === "number" ? Number(one.reward.toPrecision(4)) : one.reward;
-      const about = [one.count && `${one.count.toLocaleString("en")} token${one.count === 1 ? "" : "s"}`, one.truncated && "truncated"].filter(Boolean).join(" · ");
-      const head = make("header", {}, make("b", { text: `reward ${reward}` }), make("span", { text: about }));
-      let body;
-      if (one.tokens) {
-        body = make("div", { class: "text", dir: "auto", tabindex: "0" });
-        one.tokens.forEach((token, i) => {
-          const span = marked(token, make("span", { title: said(one, i) }));
-          paint(span, strength((one[state.shade] || [])[i]));
-          if (one.sharers) marks(span, one, i, group);
-          body.append(span);
-        });
-        if (one.cut) body.append(make("span", { class: "cut", text: one.cut }));
-      } else body = plain(one.text);
-      return make("article", { class: best ? "answer best" : "answer", "aria-label": `Completion ${one.index + 1}, reward ${reward}` }, head, body);
-    };
+    const { make, kindsOf, chosen, textOf, words, difference, highlight } = window.grposcope;
+    const { SHADES, marked, clean, plain, shaded, largestOf, scale: scaleOf, key: makeKey } = window.grposcope.tokens(data);
+    const state = { run: 0, step: Infinity, problem: 0, shade: "logp", wanted: data.runs[0].probe ? "credit" : "logp",
+      kind: "all", typed: "", beside: "", compared: [] };
+    const run = () => data.runs[state.run];
+    const number = value => typeof value === "number" ? String(Number(value.toPrecision(4))) : value;
+    const named = step => step.step === null ? "probe" : step.step.toLocaleString("en");
 
     const select = (label, onChange) => {
       const box = make("select");
-      box.addEventListener("change", () => { onChange(box.selectedIndex); draw(); });
+      box.addEventListener("change", () => { onChange(box.selectedIndex, box); draw(); });
       return [box, make("label", {}, make("span", { text: label }), box)];
     };
-    const [runs, runLabel] = select("run", i => { state.run = i; state.step = Math.min(state.step, steps().length - 1); state.problem = 0; });
-    const [stepBox, stepLabel] = select("step ← →", i => { state.step = i; });
-    const [problemBox, problemLabel] = select("problem ↑ ↓", i => { state.problem = i; });
-    const steps = () => data.runs[state.run].steps;
-    const problems = () => steps()[state.step].problems;
+    const [runBox, runLabel] = select("run", i => { state.run = i; state.problem = 0; state.kind = "all"; state.beside = ""; state.compared = []; });
+    const [stepBox, stepLabel] = select("step ← →", i => move("step", i));
+    const [problemBox, problemLabel] = select("problem ↑ ↓", i => move("problem", i));
+    const [kindBox, kindLabel] = select("completions", i => { state.kind = Object.keys(kindsOf(run()))[i]; });
+    const [besideBox, besideLabel] = select("beside step", (i, box) => { state.beside = box.value; });
+    const field = make("input", { type: "search", placeholder: "words of prompt or completion" });
+    field.addEventListener("input", () => { state.typed = field.value; draw(); });
+    const move = (what, to) => { state[what] = to; state.compared = []; };
 
     const pick = make("div", { class: "pick" });
-    const probed = data.runs.some(run => run.probe);
+    const probed = data.runs.some(one => one.probe);
     for (const [key, about] of Object.entries(SHADES).filter(([, about]) => probed || !about.probe)) {
       const input = make("input", { type: "radio", name: "shade", value: key });
       input.checked = key === state.shade;
@@ -106,68 +35,123 @@
     }
     const shadeLabel = make("fieldset", {}, make("legend", { text: "shading" }), pick);
     const scale = make("div", { class: "scale" });
-    const where = make("p", { class: "where", role: "status", "aria-live": "polite" });
-    const key = make("p", { class: "key" }, make("span", { class: "shared", text: "dotted" }), " shared with another completion, ",
-      make("span", { class: "common", text: "underlined" }), " with all; ", make("span", { class: "cancelled", text: "struck through" }),
-      ` at least ${100 * CANCELLED}% of the credit cancels`);
-    const prompt = make("div", { class: "prompt" });
-    const answers = make("div", { class: "answers" });
+    const key = makeKey();
+    const status = make("p", { class: "note found", role: "status" });
+    const compared = make("div");
+    const panels = make("div", { class: "panels" });
     const notes = make("p", { class: "note" });
-
-    const options = (box, names, chosen) => {
-      box.replaceChildren(...names.map(name => make("option", { text: name })));
-      box.selectedIndex = chosen;
+    const options = (box, entries, place) => {
+      box.replaceChildren(...entries.map(entry => make("option", typeof entry === "string" ? { text: entry } : { value: entry[0], text: entry[1] })));
+      box.selectedIndex = place;
     };
+
+    const compare = (one, title) => {
+      const at = state.compared.findIndex(other => other.one === one);
+      if (at >= 0) state.compared.splice(at, 1);
+      else state.compared = [...state.compared.slice(-1), { one, title }];
+      draw();
+      panels.querySelector(`[data-answer="${CSS.escape(title)}"]`)?.focus();
+    };
+    const componentsOf = one => make("dl", { class: "parts" }, ...Object.entries(one.components).flatMap(([name, value]) =>
+      [make("dt", { text: name }), make("dd", { text: number(value) })]));
+    const answer = (one, best, problem, title) => {
+      const about = [`${one.count.toLocaleString("en")} token${one.count === 1 ? "" : "s"}`, one.truncated && "truncated"];
+      if (!one.count) about.shift();
+      const button = make("button", { type: "button", text: "compare", "aria-label": `compare ${title}`, "data-answer": title,
+        "aria-pressed": String(state.compared.some(other => other.one === one)) });
+      button.addEventListener("click", () => compare(one, title));
+      const head = make("header", {}, make("b", { text: `reward ${number(one.reward)}` }), make("span", { text: about.filter(Boolean).join(" · ") }), button);
+      return make("article", { class: best ? "answer best" : "answer", "aria-label": `Completion ${one.index + 1}, reward ${number(one.reward)}` },
+        head, one.components && componentsOf(one), shaded(one, state.shade, largestOf(problem, state.shade), problem.rollouts.length));
+    };
+
+    // One step's problem: where it is, its prompt, and the completions that are wanted.
+    const panel = ({ step, place, problems }, shown, live) => {
+      const { problem, number: which, chosen: wanted } = shown;
+      const rewards = problem.rollouts.map(one => Number(one.reward)), best = Math.max(...rewards), uneven = Math.min(...rewards) < best;
+      const when = step.step === null ? "Probe" : `Step ${named(step)}, ${place + 1} of ${run().steps.length} shown`;
+      const left = wanted.length < problem.rollouts.length ? `${wanted.length} of ${problem.rollouts.length}` : `${problem.rollouts.length}`;
+      const mean = Number((rewards.reduce((a, b) => a + b, 0) / rewards.length).toPrecision(3));
+      const text = `${when}; problem ${which + 1} of ${step.problems.length}; ${left} completions, mean reward ${mean}`;
+      const where = make("p", { class: "where", text, ...(live && { role: "status", "aria-live": "polite" }) });
+      const title = one => `completion ${one.index + 1}${state.beside ? ` of step ${named(step)}` : ""}`;
+      return make("div", { class: "panel" }, where, make("div", { class: "prompt" }, plain(problem.prompt)),
+        make("div", { class: "answers" }, ...wanted.map(one => answer(one, uneven && Number(one.reward) === best, problem, title(one)))));
+    };
+    const besidePanel = problem => {
+      const step = run().steps.find(one => String(one.step) === state.beside);
+      if (!step) return null;
+      const same = step.problems.findIndex(one => one.problem.text === problem.problem.problem.text);
+      const at = same >= 0 ? same : Math.min(problem.number, step.problems.length - 1);
+      const shown = { problem: step.problems[at], number: at, chosen: step.problems[at].rollouts };
+      return panel({ step, place: run().steps.indexOf(step), problems: [] }, shown, false);
+    };
+
+    const showDifference = () => {
+      compared.replaceChildren();
+      if (!state.compared.length) return;
+      const [first, second] = state.compared;
+      if (!second) { compared.append(make("p", { class: "note", role: "status", text: `Compare ${first.title} with which other?` })); return; }
+      const body = make("div", { class: "text difference", dir: "auto", tabindex: "0" });
+      for (const { kind, text } of difference(textOf(first.one), textOf(second.one))) {
+        body.append(marked(text, make(kind === "same" ? "span" : kind === "first" ? "del" : "ins")));
+      }
+      compared.append(make("div", { class: "prompt", role: "region", "aria-label": `Difference of ${first.title} and ${second.title}` },
+        make("p", { class: "note" }, make("del", { text: `only ${first.title}, reward ${number(first.one.reward)}` }), " ",
+          make("ins", { text: `only ${second.title}, reward ${number(second.one.reward)}` })), body));
+    };
+
     const draw = () => {
-      state.step = Math.max(0, Math.min(state.step, steps().length - 1));
-      state.problem = Math.max(0, Math.min(state.problem, problems().length - 1));
-      const step = steps()[state.step], problem = problems()[state.problem];
-      options(runs, data.runs.map(run => run.run), state.run);
-      options(stepBox, steps().map(s => s.step === null ? "probe" : s.step.toLocaleString("en")), state.step);
-      options(problemBox, problems().map((p, i) => `${i + 1}. ${clean(p.problem.text)}`), state.problem);
-      const offered = key => problem.rollouts.some(one => one[key]);
-      const fallback = problem.rollouts.some(one => one.credit) ? "credit" : "logp";
-      state.shade = offered(state.wanted) ? state.wanted : fallback;
+      const kinds = kindsOf(run());
+      const kind = kinds[state.kind] || kinds.all;
+      const found = chosen(run(), kind, state.typed);
+      const narrowed = state.kind !== "all" || words(state.typed).length > 0;
+      const count = found.reduce((sum, step) => sum + step.problems.reduce((part, one) => part + one.chosen.length, 0), 0);
+      status.textContent = !narrowed ? "" : count ? `${count} completion${count > 1 ? "s" : ""} at ${found.length} step${found.length > 1 ? "s" : ""}` : "No completion is like that.";
+      options(runBox, data.runs.map(one => one.run), state.run);
+      options(kindBox, Object.values(kinds).map(one => one.title), Math.max(0, Object.keys(kinds).indexOf(state.kind)));
+      options(besideBox, [["", "none"], ...run().steps.map(step => [String(step.step), named(step)])], 0);
+      besideBox.value = state.beside;
+      besideLabel.hidden = run().steps.length < 2;
+      panels.hidden = !found.length;
+      if (!found.length) { showDifference(); return; }
+      state.step = Math.max(0, Math.min(state.step, found.length - 1));
+      const step = found[state.step];
+      state.problem = Math.max(0, Math.min(state.problem, step.problems.length - 1));
+      const shown = step.problems[state.problem], problem = shown.problem;
+      options(stepBox, found.map(one => named(one.step)), state.step);
+      options(problemBox, step.problems.map(one => `${one.number + 1}. ${clean(one.problem.problem.text)}`), state.problem);
+      const offered = name => problem.rollouts.some(one => one[name]);
+      state.shade = offered(state.wanted) ? state.wanted : offered("credit") ? "credit" : "logp";
       for (const label of pick.children) {
         const input = label.firstChild;
         input.disabled = !offered(input.value);
         input.checked = input.value === state.shade;
         label.className = input.disabled ? "off" : "";
       }
-      measure(problem);
-      const about = SHADES[state.shade], bar = make("i");
-      const tint = (name, part) => `rgb(var(${name}) / ${part})`;
-      bar.style.background = about.signed
-        ? `linear-gradient(90deg, ${tint("--minus", .62)}, transparent, ${tint("--plus", .62)})`
-        : `linear-gradient(90deg, transparent, ${tint("--shade", .62)})`;
-      const sign = about.signed ? "± " : state.shade === "logp" ? "≤ −" : "≥ ";
-      scale.replaceChildren(make("span", { text: about.signed ? "made less likely" : about.low }), bar,
-        make("span", { text: `${about.signed ? "made more likely" : about.high} (${sign}${Number(largest.toPrecision(2))}${about.unit && " " + about.unit})` }));
-      const rewards = problem.rollouts.map(one => Number(one.reward)), best = Math.max(...rewards);
-      const when = step.step === null ? "Probe" : `Step ${step.step.toLocaleString("en")}, ${state.step + 1} of ${steps().length} shown`;
-      where.textContent = `${when}; problem ${state.problem + 1} of ${problems().length}; ` +
-        `${problem.rollouts.length} completions, mean reward ${Number((rewards.reduce((a, b) => a + b, 0) / rewards.length).toPrecision(3))}`;
-      prompt.replaceChildren(plain(problem.prompt));
-      const uneven = Math.min(...rewards) < best;
-      answers.replaceChildren(...problem.rollouts.map((one, i) => answer(one, uneven && rewards[i] === best, problem.rollouts.length)));
+      shadeLabel.hidden = scale.hidden = !Object.keys(SHADES).some(offered);
+      scale.replaceChildren(...scaleOf(state.shade, largestOf(problem, state.shade)));
+      panels.replaceChildren(...[besidePanel(shown), panel(step, shown, true)].filter(Boolean));
+      showDifference();
+      highlight(panels.querySelectorAll(".text"), words(state.typed));
       key.hidden = !problem.rollouts.some(one => one.sharers);
-      const left = step.left_out ? [`${step.left_out} further problems of this ${step.step === null ? "probe" : "step"} are in the record.`] : [];
+      const left = step.step.left_out ? [`${step.step.left_out} further problems of this ${step.step.step === null ? "probe" : "step"} are in the record.`] : [];
       if (problem.dead) left.unshift("All rewards of this group are equal: no token of it has credit.");
-      notes.textContent = [...data.runs[state.run].notes, ...left].join(" ");
+      notes.textContent = [...run().notes, ...left].join(" ");
     };
-    const clean = text => text.split(unseen).map(part => unseen.test(part) && part.length <= 2 ? "␣" : part).join("").slice(0, 60);
 
     const viewer = make("div", { class: "block viewer", tabindex: "0", role: "group", "aria-roledescription": "rollout viewer",
       "aria-label": "Rollouts. Left and right arrow keys change the step, up and down the problem.", id: "viewer" },
-    make("div", { class: "controls" }, data.runs.length > 1 && runLabel, stepLabel, problemLabel, shadeLabel, scale),
-    where, prompt, key, answers, notes);
+    make("div", { class: "controls" }, data.runs.length > 1 && runLabel, stepLabel, problemLabel, kindLabel,
+      make("label", {}, make("span", { text: "search" }), field), besideLabel, shadeLabel, scale),
+    status, key, compared, panels, notes);
     viewer.addEventListener("keydown", event => {
       if (["SELECT", "INPUT"].includes(event.target.tagName) || event.ctrlKey || event.altKey || event.metaKey) return;
       const moves = { ArrowLeft: ["step", -1], ArrowRight: ["step", 1], ArrowUp: ["problem", -1], ArrowDown: ["problem", 1] };
       if (!(event.key in moves)) return;
       event.preventDefault();
       const [what, by] = moves[event.key];
-      state[what] += by;
+      move(what, state[what] + by);
       draw();
     });
     draw();

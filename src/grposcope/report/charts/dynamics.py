@@ -122,7 +122,8 @@ def portrait(summary: ForecastSummary) -> Figure | None:
     )
     if inertial.parameters["plateau"].flag:
         text += f" The fitted plateau is unreliable: {inertial.parameters['plateau'].flag}."
-    return base.figure("portrait", "Phase portrait", layers, data, caption=text, height=HEIGHT)
+    drawn = base.figure("portrait", "Phase portrait", layers, data, caption=text, height=HEIGHT)
+    return replace(drawn, group="phase portrait")
 
 
 def stability_map(settings: Sequence[UpdateRule], names: Sequence[str]) -> Figure:

@@ -20,6 +20,7 @@ from grposcope.runs.run import Run
 SECTIONS: tuple[Callable[[Sequence[Run]], Section | None], ...] = (
     diagnosis.section,
     learning.section,
+    curves.components,
     dynamics.section,
     dead_groups.section,
     curves.spread,

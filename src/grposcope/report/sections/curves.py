@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from grposcope.facts.metrics import outline
-from grposcope.formatting import number
+from grposcope.formatting import number, visible
 from grposcope.report.charts.curves import curve
 from grposcope.report.elements import Figure, Section
-from grposcope.runs.metrics import METRICS, metric
+from grposcope.runs.metrics import LOGGED, METRICS, metric
 from grposcope.runs.run import Run, labels
 
 Build = Callable[[Sequence[Run]], Section | None]
@@ -27,8 +28,16 @@ ELSEWHERE = ("step", "time", "reward", "dead_fraction", "seconds_sample", "secon
 GEOMETRY = "geometry/"
 """Prefix of the metrics that probes within a training run record."""
 
+COMPONENT = ("component/", "component_std/")
+"""Prefixes of the metrics of single parts of the reward."""
 
-def _curves(name: str, title: str, metrics: Sequence[str]) -> Build:
+COMPONENTS = 6
+"""Parts of the reward whose charts are shown at once; those of further ones are folded."""
+
+
+def _curves(name: str, title: str, metrics: Sequence[str], groups: Mapping[str, str] | None = None) -> Build:
+    """Section of these metrics. groups: metric -> group of charts under which it is folded."""
+
     def section(runs: Sequence[Run]) -> Section | None:
         """Curves of these metrics, and a sentence on those that never change."""
         recorded = [m for m in metrics if any(m in run.table for run in runs)]
@@ -36,7 +45,7 @@ def _curves(name: str, title: str, metrics: Sequence[str]) -> Build:
             return None
         flat = {m: statement for m in recorded if (statement := _flat(runs, m))}
         text = [f"{', '.join(titles)}: {statement}." for statement, titles in _by_statement(flat).items()]
-        drawn = _drawn(runs, [m for m in recorded if m not in flat])
+        drawn = _drawn(runs, [m for m in recorded if m not in flat], groups or {})
         return Section(name, title, text=text, figures=drawn, numbers=_outlines(runs, recorded))
 
     return section
@@ -46,6 +55,14 @@ spread = _curves("spread", "Reward spread", SPREAD)
 policy = _curves("policy", "How the policy moves", POLICY)
 completions = _curves("completions", "Completions", COMPLETIONS)
 update = _curves("update", "The update", UPDATE)
+
+
+def components(runs: Sequence[Run]) -> Section | None:
+    """Curves of the parts of the reward, means before spreads; the spreads, and all but the first parts, folded."""
+    recorded = dict.fromkeys(name for run in runs for name in run.table)
+    means, spreads = ([name for name in recorded if name.startswith(prefix)] for prefix in COMPONENT)
+    groups = dict.fromkeys(means[COMPONENTS:], "further components") | dict.fromkeys(spreads, "spread of components")
+    return _curves("components", "Components of the reward", (*means, *spreads), groups)(runs)
 
 
 def geometry(runs: Sequence[Run]) -> Section | None:
@@ -65,18 +82,29 @@ def geometry(runs: Sequence[Run]) -> Section | None:
 
 
 def other(runs: Sequence[Run]) -> Section | None:
-    """Curves of every recorded metric that no other section shows, known or not."""
+    """Curves of every recorded metric that no other section shows; unknown ones folded by the prefix of their name."""
     shown = {*ELSEWHERE, *SPREAD, *POLICY, *COMPLETIONS, *UPDATE}
     recorded = dict.fromkeys(name for run in runs for name in run.table)
     rest = [name for name in [*METRICS, *recorded] if name in recorded and name not in shown]
-    rest = [name for name in rest if not name.startswith(GEOMETRY)]
-    return _curves("other", "Everything else recorded", tuple(dict.fromkeys(rest)))(runs)
+    rest = list(dict.fromkeys(name for name in rest if not name.startswith((GEOMETRY, *COMPONENT))))
+    return _curves("other", "Everything else recorded", rest, by_prefix(rest))(runs)
 
 
-def _drawn(runs: Sequence[Run], metrics: Sequence[str]) -> list[Figure]:
+def by_prefix(metrics: Sequence[str]) -> dict[str, str]:
+    """Metric that is not in the vocabulary -> the part of its name before the first slash, "others" for single ones."""
+    prefixes = {name: name.partition("/")[0] for name in metrics if name not in METRICS and name not in LOGGED}
+    sizes = Counter(prefixes.values())
+    return {name: visible(prefix, 60) if sizes[prefix] > 1 else "others" for name, prefix in prefixes.items()}
+
+
+def _drawn(runs: Sequence[Run], metrics: Sequence[str], groups: Mapping[str, str]) -> list[Figure]:
     """A chart per metric, with a name without slashes, since it is the name of a file too."""
-    drawn = [curve(name, runs) for name in metrics]
-    return [replace(figure, name=figure.name.replace("/", "_")) for figure in drawn if figure is not None]
+    drawn = [(curve(name, runs), groups.get(name, "")) for name in metrics]
+    return [
+        replace(figure, name=figure.name.replace("/", "_"), group=group)
+        for figure, group in drawn
+        if figure is not None
+    ]
 
 
 def _probed(run: Run) -> Run:

@@ -109,7 +109,7 @@ def _models(summary: ForecastSummary) -> PageTable:
         "which R² is divided by."
     )
     header = ("model", "error on later steps", "R² ÷ ceiling", "plateau", "time constant", "note")
-    return PageTable("Fitted models", header, rows, text)
+    return PageTable("Fitted models", header, rows, text, folded=True)
 
 
 def _compared(summaries: dict[str, ForecastSummary]) -> PageTable:

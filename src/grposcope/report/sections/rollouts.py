@@ -14,7 +14,7 @@ import numpy as np
 
 from grposcope.errors import UserError
 from grposcope.facts import geometry
-from grposcope.formatting import CONTROLS, UNSEEN, number
+from grposcope.formatting import CONTROLS, UNSEEN, number, visible
 from grposcope.report.charts.thinning import rounded
 from grposcope.report.elements import Section
 from grposcope.runs.probe import ProbeRecord, ProbeRollout
@@ -27,7 +27,8 @@ TEXT, TOKENS, PROMPT, NAME, PROBLEMS = 4_000, 1_500, 4_000, 300, 12
 """Longest completion in characters and in tokens, longest prompt and name of a problem, and problems per step."""
 
 HOW_TO = (
-    "What the policy wrote. Arrow keys: left and right change the step, up and down the problem. Characters that are "
+    "What the policy wrote. Arrow keys: left and right change the step, up and down the problem. Components of the "
+    "reward disagree about a completion where one is above its group's mean and another below. Characters that are "
     "not seen are shown by name, as ESC or U+202E."
 )
 OF_PROBES = (
@@ -107,6 +108,7 @@ def _step(step: int, rollouts: Sequence[Rollout]) -> dict[str, Any]:
         problems.setdefault(name, empty)["rollouts"].append(
             _answer(rollout.rollout, rollout.reward, rollout.truncated, rollout.completion, rollout.tokens)
             | _columns(rollout)
+            | _components(rollout)
         )
     left_out = len({rollout.problem for rollout in rollouts}) - len(problems)
     return {"step": step, "problems": list(problems.values()), "left_out": left_out}
@@ -144,6 +146,12 @@ def _columns(rollout: Rollout) -> dict[str, Any]:
     columns = {name: getattr(rollout, name) for name in ("logp", "entropy", "weight")}
     shown = len(_first(rollout.tokens))
     return {name: rounded(values[:shown], 3) for name, values in columns.items() if values is not None and len(values)}
+
+
+def _components(rollout: Rollout) -> dict[str, Any]:
+    """The recorded parts of the reward."""
+    parts = zip(rollout.components, rounded(rollout.components.values(), 4), strict=True)
+    return {"components": {visible(name, 60): value for name, value in parts}} if rollout.components else {}
 
 
 def _step_of_probe(probe: ProbeRecord, budget: int) -> tuple[list[dict[str, Any]], list[str]]:

@@ -157,15 +157,18 @@ def problem_name(prompt: Any) -> str:
 def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
     """The rollouts in a file, texts only, without tokens."""
     table = parquet.table(path)
-    rewards = _rewards(table, components)[0]
+    rewards, names = _rewards(table, components)
+    columns = parquet.number_columns(table, without=_NO_REWARDS)
     rollouts, count, before = [], 0, None
-    for prompt, answer, reward in zip(
-        table["prompt"].to_pylist(), table["completion"].to_pylist(), rewards, strict=True
+    for i, (prompt, answer) in enumerate(
+        zip(table["prompt"].to_pylist(), table["completion"].to_pylist(), strict=True)
     ):
         count = count + 1 if prompt == before else 0
         before = prompt
         text, none = _text(prompt), np.empty(0)
-        rollouts.append(Rollout(text, text, count, _text(answer), float(reward), False, (), none, none))
+        parts = {name: float(columns[name][i]) for name in names} if len(names) > 1 else {}
+        reward = float(rewards[i])
+        rollouts.append(Rollout(text, text, count, _text(answer), reward, False, (), none, none, components=parts))
     return tuple(rollouts)
 
 

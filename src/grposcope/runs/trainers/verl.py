@@ -164,8 +164,19 @@ def _rollouts(path: Path, step: int) -> tuple[Rollout, ...]:
         count = counts[text] = counts.get(text, -1) + 1
         reward = float(score) if isinstance(score, int | float) else float("nan")
         answer = str(row.get("output", ""))
-        rollouts.append(Rollout(_label(text), text, count, answer, reward, False, (), none, none))
+        rollouts.append(
+            Rollout(_label(text), text, count, answer, reward, False, (), none, none, components=_components(row))
+        )
     return tuple(rollouts)
+
+
+def _components(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers that the reward function returned beside the score, by name."""
+    return {
+        name: float(value)
+        for name, value in row.items()
+        if name not in ("input", "output", "score", "step", "gts", "uid") and isinstance(value, int | float)
+    }
 
 
 def _label(text: str) -> str:
