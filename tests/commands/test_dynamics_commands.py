@@ -60,10 +60,10 @@ def test_fit_of_a_run_folder(run_folder: Path, capsys: pytest.CaptureFixture[str
     assert found["models"]["exponential"]["parameters"]["time_constant"]["value"] == pytest.approx(25, rel=0.15)
     assert found["forecast"]["step"] == 180
     assert found["forecast"]["low"] < found["forecast"]["mean"] < found["forecast"]["high"]
-    assert found["forecast"]["plateau"]["value"] == pytest.approx(0.8, abs=0.03)
+    assert found["plateau"]["value"] == pytest.approx(0.8, abs=0.03)
     assert [p["name"] for p in found["phases"]][-1] == "plateau"
-    assert "verdict:" in text
-    assert "value of continuing" in text
+    assert "Expected after 60 more steps: 0." in text
+    assert "verdict: " in text
 
 
 def test_fit_of_a_csv_with_other_names_gaps_and_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +100,18 @@ def test_fit_of_a_log_that_the_readers_know(tmp_path: Path, capsys: pytest.Captu
     assert last_json(capsys)[0]["n"] == 120
     with pytest.raises(UserError, match="no key 'accuracy'; its keys are"):
         call("fit", str(path), "--map", "reward=accuracy")
+
+
+def test_fit_takes_any_log_that_diagnose_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other names of the reward are understood; the range can be given."""
+    path = write_csv(tmp_path / "log.csv", [["step", "reward/mean"], *zip(*curve(), strict=True)])
+    assert call("fit", str(path)) == 0
+    plain, _ = last_json(capsys)
+    assert plain["forecast"]["range"] == [0.0, 1.0]
+    assert call("fit", str(path), "--set", "reward_low=-1", "--set", "reward_high=0.9") == 0
+    known, _ = last_json(capsys)
+    assert known["forecast"]["range"] == [-1, 0.9]
+    assert known["forecast"]["high"] <= 0.9
 
 
 def test_fit_of_a_constant_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from grposcope.dynamics import fit, refresh
 from grposcope.dynamics.oscillator import Oscillator, adam_step
 from grposcope.dynamics.stability import update_rule
 from grposcope.errors import UserError
-from grposcope.facts.forecast_summary import numbers, summarize
+from grposcope.facts.forecast_summary import numbers, of_run, reward_limits, summarize
 from grposcope.report.charts import base as figures
 from grposcope.report.charts import dynamics as charts
 from grposcope.report.sections import dynamics
 from grposcope.runs import Run, read
+from grposcope.timeseries.reward_range import RewardRange
 
 T = np.arange(1.0, 201.0)
 RISE = 0.8 - 0.6 * np.exp(-T / 25) + 0.03 * np.random.default_rng(0).standard_normal(200)
@@ -45,7 +47,7 @@ def test_numbers_are_those_of_the_room(tmp_path: Path) -> None:
     assert told["n"] == 200
     assert told["forecast"]["mean"] == pytest.approx(ahead.mean[-1])
     assert told["forecast"]["low"] == pytest.approx(ahead.low[-1])
-    assert told["forecast"]["gain"].value == pytest.approx(ahead.gain.value)
+    assert told["forecast"]["change"].value == pytest.approx(ahead.change.value)
     assert told["models"]["logistic"]["held_out"].value == pytest.approx(
         fit.compare(T, RISE)["logistic"].held_out.value
     )
@@ -57,20 +59,52 @@ def test_numbers_are_those_of_the_room(tmp_path: Path) -> None:
 
 
 def test_the_first_sentence_says_what_is_expected(tmp_path: Path) -> None:
-    rising = summarize(T, 0.05 * T + 0.3 * np.random.default_rng(4).standard_normal(200))
-    said = rising.sentence
-    gain, (low, high) = rising.ahead.gain.value, rising.ahead.gain_between
-    assert said.startswith("Rising: in 100 further steps")
-    assert said.endswith(f"stopping now loses {gain:.3g} ({low:.3g} to {high:.3g}).")
-    falling = summarize(T, 10 - 0.05 * T + 0.1 * np.random.default_rng(4).standard_normal(200))
-    assert falling.ahead.gain_between[0] < falling.ahead.gain.value < falling.ahead.gain_between[1]
-    noise = summarize(T[:30], np.random.default_rng(4).standard_normal(30))
-    assert noise.sentence.startswith("Cannot tell whether it goes on rising")
-    assert "cannot tell" in noise.plateau
+    random = np.random.default_rng(4)
+    rising = summarize(T, 0.05 * T + 0.1 * random.standard_normal(200))
+    assert rising.ahead.verdict == "rising"
+    ahead = rising.ahead
+    low, high = ahead.change_between
+    assert rising.sentence == (
+        f"Expected after 100 more steps: {ahead.mean[-1]:.3g}, 90% band {ahead.low[-1]:.3g} to {ahead.high[-1]:.3g}; "
+        f"verdict: rising: the level, now {ahead.level.value:.3g}, is to change by +{ahead.change.value:.3g} "
+        f"(+{low:.3g} to +{high:.3g})."
+    )
+    assert "verdict: declining" in summarize(T, 10 - 0.05 * T + 0.1 * random.standard_normal(200)).sentence
+    walk = summarize(T[:60], np.cumsum(random.standard_normal(60)))
+    assert "verdict: cannot tell: the level, now" in walk.sentence
+    noise = summarize(T, random.standard_normal(200))
+    assert "verdict: flat" in noise.sentence
+    assert "is to change by less than the noise of one reward" in noise.sentence
+    assert "cannot tell" in noise.plateau_sentence
     found = dynamics.section([folder(tmp_path / "flat", np.full(60, 0.5))])
     assert found is not None
     assert found.text[0].startswith("Constant reward")
     assert found.numbers["flat"]["forecast"]["verdict"] == "cannot tell"
+
+
+def test_a_plateau_is_one_that_the_forecast_expects() -> None:
+    quiet = summarize(T, RISE)
+    assert quiet.plateau.value == pytest.approx(0.8, abs=0.02)
+    assert quiet.plateau_sentence.startswith("Plateau: 0.79")
+    expected = quiet.ahead.level.value + quiet.ahead.change.value
+    assert abs(quiet.plateau.value - expected) <= 2 * math.hypot(quiet.plateau.se, quiet.ahead.change.se)
+    torn = summarize(T, np.where(T < 170, RISE, RISE - 0.6))
+    assert math.isnan(torn.plateau.value)
+    assert "cannot tell" in torn.plateau_sentence
+
+
+def test_the_range_is_that_of_the_settings_or_of_what_was_logged(tmp_path: Path) -> None:
+    run = folder(tmp_path / "a", 3 * RISE - 1)
+    assert reward_limits(run) is None
+    assert of_run(run, models=False).ahead.limits == RewardRange()
+    known = folder(tmp_path / "b", 3 * RISE - 1, reward_low=-1, reward_high=2)
+    assert of_run(known, models=False).ahead.limits == RewardRange(-1, 2)
+    logged = replace(run, table={**run.table, "reward_min": np.full(200, -2.0), "reward_max": np.full(200, 2.5)})
+    assert reward_limits(logged) == RewardRange(-2.0, 2.5)
+    parts = {"component/answer": RISE, "component/format": np.minimum(RISE + 0.1, 1.0)}
+    summed = replace(run, table={**run.table, "reward": sum(parts.values()), **parts})
+    assert reward_limits(summed) == RewardRange(0.0, 2.0)
+    assert of_run(summed, models=False).ahead.high.max() <= 2
 
 
 def test_stability_of_the_run(tmp_path: Path) -> None:
@@ -125,8 +159,8 @@ def test_a_long_run_is_averaged_and_says_so(tmp_path: Path) -> None:
     n = 100_003
     steps = np.arange(1.0, n + 1)
     reward = 0.8 - 0.6 * np.exp(-steps / 20_000) + 0.2 * random.standard_normal(n)
-    found = summarize(steps, reward, points=250, models=False)
-    size = math.ceil(n / 250)
+    found = summarize(steps, reward, models=False)
+    size = math.ceil(n / 1000)
     assert len(found.series.steps) == n // size
     assert found.series.reward[-1] == pytest.approx(reward[-size:].mean())
     assert found.series.steps[-1] == pytest.approx(steps[-size:].mean())

@@ -20,6 +20,7 @@ examples:
   grposcope fit runs/20260101-120000-tiny-grpo               a run, or any log that docs/readers.md lists
   grposcope fit log.csv --map reward=score                   any log with a step and a reward
   grposcope fit log.csv --horizon 500                        how the next 500 steps are expected to go
+  grposcope fit log.csv --set reward_low=-1 --set reward_high=2    the range that rewards cannot leave
   grposcope fit log.csv --until 200 --figures pictures       hide later rows, and draw them over the forecast
 """
 
@@ -41,11 +42,10 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, compare, forecast and print."""
-    from grposcope.facts.forecast_summary import numbers, summarize
+    from grposcope.facts.forecast_summary import numbers
 
     run = logs.read(arguments.run_path, arguments)
-    steps, reward, interval = read_curve(run)
-    summary = summarize(steps, reward, arguments.horizon, arguments.coverage, arguments.until, interval)
+    summary = _summary(run, arguments)
     say(arguments, _plot(summary))
     say(arguments, _text(summary))
     content = numbers(summary)
@@ -60,19 +60,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def read_curve(run: Run) -> tuple[list[float], list[float], int]:
-    """Steps, rewards and the refresh interval (1 if unknown) of a run; UserError where no reward was recorded.
+def _summary(run: Run, arguments: argparse.Namespace) -> ForecastSummary:
+    """The facts of the reward of a run; UserError where none was recorded."""
+    from grposcope.facts.forecast_summary import of_run, reward_column
 
-    The reward is the metric of that name, else the nearest that stands in for it (`runs.metrics.VARIANTS`).
-    """
-    from grposcope.dynamics.stability import refresh_interval
-    from grposcope.runs.metrics import variant
-
-    name = variant("reward", run.table)
-    if name is None:
+    if reward_column(run) is None:
         some = ", ".join([visible(name, 60) for name in run.table if name != "step"][:12]) or "none"
         raise UserError(f"{run.meta.source} has no reward; its metrics are {some}; say which is the reward with --map")
-    return run.table["step"].tolist(), run.table[name].tolist(), refresh_interval(run)
+    return of_run(run, arguments.horizon, arguments.coverage, arguments.until)
 
 
 def _text(summary: ForecastSummary) -> str:
@@ -90,14 +85,7 @@ def _text(summary: ForecastSummary) -> str:
         lines.append(f"{c.model:12} {c.held_out.value:>26.3f} ± {c.held_out.se:.2f} {c.explained:>13.3f}{note}")
     lines += ["", f"comparison: {compared.flag or compared.best + ' predicts later steps best'}"]
     lines += [f"phase: {clause}" for clause in summary.phase_clauses]
-    lines += [
-        summary.plateau,
-        f"level now {ahead.level.value:.3g} ± {ahead.level.se:.2g}; at step {ahead.steps[-1]:g} the reward is expected "
-        f"at {ahead.mean[-1]:.3g}, {ahead.coverage:.0%} interval {ahead.low[-1]:.3g} to {ahead.high[-1]:.3g}",
-        f"value of continuing: {ahead.gain.value:+.3g} ({ahead.gain_between[0]:+.2g} to {ahead.gain_between[1]:+.2g}); "
-        f"probability that it learns at all {ahead.learning:.2f}",
-        f"verdict: {ahead.verdict}; {ahead.advice}",
-    ]
+    lines.append(summary.plateau_sentence)
     if ahead.flag:
         lines.append(f"note: {ahead.flag}")
     if summary.hindsight is not None:

@@ -1,37 +1,44 @@
-"""Forecast of a partial run: mean, predictive interval, where it ends, and whether going on pays.
+"""Forecast of a partial run: mean, predictive interval, and whether the reward goes on rising, stays or declines.
 
-The mean is that of `state_space`, a Bayesian average over levels that go on, wander, or rise ever more slowly, with
-the prior that training raises rewards. A band is the level's posterior, widened for what no member says, plus
-noise drawn from the one-step surprises of the second half of the run, spikes included, so that a skewed reward
-keeps its skew. What no member says: they share their assumptions; few rewards tell little of how far a level
-wanders over longer times; and a run may take off late. A take-off that is as likely at any age has come by the
-share u of the run with probability 1 − 1/u, and it goes up: deviations upward count u times. The run's plateau
-comes from a saturating curve fitted to it, where one is identified.
+The mean is that of `level_path`, a Bayesian average over levels that have ended, wander, rise or fall, held to the
+range that the reward cannot leave. An interval of single rewards is the posterior of the level plus noise, drawn from
+the residuals of the second half of the run, spikes included, so that a skewed reward keeps its skew. The verdict is
+what the posterior of the later level says. The constants were learned on public runs (`forecast_prior`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from statistics import NormalDist
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import uniform_filter1d
+from scipy.special import ndtri
 
 from grposcope.errors import UserError
 from grposcope.records import Estimate
-from grposcope.timeseries import state_space
-from grposcope.timeseries.curves import fit_series
+from grposcope.timeseries import level_path, reward_range
+from grposcope.timeseries.forecast_prior import LEARNED
+from grposcope.timeseries.level_path import LevelPath, Prior
 from grposcope.timeseries.noise import Array
 from grposcope.timeseries.reward_curve import RewardCurve, clean, without_spikes
+from grposcope.timeseries.reward_range import RewardRange
 
-WIDEN, ENOUGH = 1.2, 60
-"""The level's standard deviation counts WIDEN times, and with fewer than ENOUGH rewards √(ENOUGH/n) times more."""
-DRAWS, NOISES, LONGEST = 400, 5, 1000
+LONGEST = 1000
+"""Steps of a forecast, at most; a longer horizon is thinned."""
+KNOTS = 40
+"""Steps at which the level is computed; between them it is interpolated."""
+NODES = 41
+"""Quantiles by which the level and the noise enter an interval."""
 RECENT, FEWEST = 0.5, 20
+"""Share of the rewards, and their least number, whose noise is that of the forecast."""
+MARGIN = 1.0
+"""Noise levels of one reward; smaller changes count as none."""
 SURE = 0.9
-"""Probability asked of a verdict, on each side."""
-SATURATING = ("exponential", "inertial", "logistic")
+"""Probability asked of a verdict."""
+WINDOW, WIDTH = 0.1, 5.0
+"""Share of the run over which a running mean is taken, and its noise levels beyond which a reward is a spike."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,10 @@ class Forecast:
     """The next steps of a run.
 
     steps (H,), mean (H,) and the predictive interval low, high (H,) of single rewards at `coverage`; inner_low,
-    inner_high (H,) the one that holds half of them.
-    level: where the reward is now, without noise. gain: expected level at the horizon minus the level now, the value
-    of continuing; gain_between: its ends at probability SURE on each side, further up than down. learning:
-    probability that the run learns at all. plateau: value at which a saturating curve ends, plateau_step where
-    95 % of its rise is done; NaN with the reason where no curve is identified.
-    verdict: rising, falling, level or cannot tell. advice: continue, stop, or what is missing. flag: notes.
+    inner_high (H,) the one that holds half of them. limits: the range that none of them leaves.
+    level: where the reward is now, without noise. change: expected level at the last step minus `level`, and how well
+    that later level is known; change_between: what it exceeds, and stays below, with probability SURE each. margin: the
+    noise of one reward; smaller changes count as none. verdict: rising, declining, flat or cannot tell. flag: notes.
     """
 
     steps: Array
@@ -54,14 +59,12 @@ class Forecast:
     inner_low: Array
     inner_high: Array
     coverage: float
+    limits: RewardRange
     level: Estimate
-    gain: Estimate
-    gain_between: tuple[float, float]
-    learning: float
-    plateau: Estimate
-    plateau_step: float
+    change: Estimate
+    change_between: tuple[float, float]
+    margin: float
     verdict: str
-    advice: str
     flag: str = ""
 
 
@@ -70,65 +73,81 @@ def forecast(
     reward: ArrayLike,
     horizon: ArrayLike,
     coverage: float = 0.9,
-    prior: state_space.Prior | None = None,
+    limits: RewardRange | None = None,
+    sampling: float | None = None,
+    prior: Prior = LEARNED,
 ) -> Forecast:
-    """Forecast `horizon` further steps, or at the steps listed in it; UserError for data that cannot be a curve.
+    """Forecast `horizon` further steps, or the steps listed in it; UserError for data that cannot be a curve.
 
-    Noise is drawn with a fixed seed: the same curve gives the same forecast.
+    limits: the range of the reward; inferred from the rewards if None, and ignored where they leave it. sampling: the
+    variance that each reward has because its rollouts are drawn anew, where it is known.
     """
     series = clean(steps, reward)
     if not 0 < coverage < 1:
         raise UserError(f"coverage {coverage:g} must be between 0 and 1")
     later = _later(series, horizon)
-    n, notes = len(series.reward), "; ".join(series.notes)
+    limits, notes = _limits(series, limits)
+    n = len(series.reward)
     if series.constant:
-        return _repeated(series, later, coverage, notes)
-    model, spikes = _posterior(series, prior)
-    member_mean, member_variance = model.ahead(later)
-    mean = model.weight @ member_mean + spikes.mean()
-    widen, late = WIDEN * math.sqrt(max(1.0, ENOUGH / n)), (later - model.origin) / model.span
-    deviation, member_spread = member_mean - mean + spikes.mean(), np.sqrt(member_variance)
-    band = mean + _band(model, widen * deviation, widen * member_spread, late, spikes, coverage)
-    spread = widen * _spread(model.weight, model.level, model.level_variance)
-    level = Estimate(float(model.weight @ model.level + spikes.mean()), spread, n)
-    change, below = _change(model, member_mean[:, -1], float(late[-1]))
-    below *= widen
-    above = below * float(late[-1])
-    gain = Estimate(change, (below + above) / 2, n)
-    z = NormalDist().inv_cdf(SURE)
-    between = change - z * below, change + z * above
-    verdict, advice = _advice(*between, 0.25 * float(np.std(model.surprise + spikes[1:])))
-    plateau, reached = _plateau(series)
-    low, high, inner_low, inner_high = band
-    return Forecast(later, mean, low, high, inner_low, inner_high, coverage, level, gain, between, 1 - model.still,
-                    plateau, reached, verdict, advice, notes)  # fmt: skip
+        return _repeated(series, later, coverage, limits, "; ".join(notes))
+    knots = _knots(later)
+    found, noise = level_ahead(series, later[knots], limits, sampling, prior)
+    shares = ((1 - coverage) / 2, (1 + coverage) / 2, 0.25, 0.75)
+    bands = limits.clip(found.mean + _quantiles(found.se, noise, shares))
+    mean, low, high, inner_low, inner_high = (np.interp(later, later[knots], row) for row in (found.mean, *bands))
+    change, error = float(found.mean[-1] - found.now), float(found.se[-1])
+    margin = MARGIN * float(noise.std())
+    ends = [min(found.change(1 - SURE), change), max(found.change(SURE), change)]
+    low_end, high_end = (limits.clip(found.now + np.array(ends)) - found.now).tolist()
+    return Forecast(
+        later, mean, low, high, inner_low, inner_high, coverage, limits,
+        level=Estimate(found.now, found.now_se, n), change=Estimate(change, error, n),
+        change_between=(low_end, high_end), margin=margin,
+        verdict=_verdict(found, margin), flag="; ".join(notes),
+    )  # fmt: skip
 
 
-def mean_path(series: RewardCurve, later: Array, prior: state_space.Prior | None = None) -> Array:
+def level_ahead(
+    series: RewardCurve, later: Array, limits: RewardRange, sampling: float | None = None, prior: Prior = LEARNED
+) -> tuple[LevelPath, Array]:
+    """The level of a reward that is not constant, at steps `later` (H,), and the noise (m,) of its recent rewards."""
+    origin = series.steps[0] - series.spacing
+    span = series.steps[-1] - origin
+    plain = without_spikes(series.reward, WINDOW, WIDTH)
+    spikes = float((series.reward - plain).mean())
+    found = level_path.path((series.steps - origin) / span, plain, (later - origin) / span, prior, sampling)
+    level = limits.approach(found.now + spikes, np.append(0.0, found.mean - found.now))
+    found = replace(found, now=float(level[0]), mean=level[1:], last=found.last + spikes)
+    return found, _noise(series.reward, plain)
+
+
+def mean_path(series: RewardCurve, later: Array) -> Array:
     """The mean of `forecast` at steps `later`, without its intervals."""
     if series.constant:
         return np.full(len(later), series.reward[0])
-    model, spikes = _posterior(series, prior)
-    return np.asarray(model.weight @ model.ahead(later)[0] + spikes.mean())
+    knots = _knots(later)
+    found, _ = level_ahead(series, later[knots], reward_range.inferred(series.reward))
+    return np.asarray(np.interp(later, later[knots], found.mean))
 
 
-def _posterior(series: RewardCurve, prior: state_space.Prior | None) -> tuple[state_space.Trend, Array]:
-    """Posterior over the levels of the rewards without their spikes, and the spikes (n,)."""
-    believed = prior or state_space.Prior()
-    plain = without_spikes(series.reward, believed.window, believed.width)
-    return state_space.posterior(series.steps, plain, series.spacing, believed), series.reward - plain
+def _limits(series: RewardCurve, limits: RewardRange | None) -> tuple[RewardRange, tuple[str, ...]]:
+    """The range to hold the forecast to, and the notes: a range that the rewards have left is none."""
+    if limits is None:
+        return reward_range.inferred(series.reward), series.notes
+    if limits.low <= series.reward.min() and series.reward.max() <= limits.high:
+        return limits, series.notes
+    note = f"rewards leave the range {limits.low:g} to {limits.high:g}: the forecast does not keep to it"
+    return RewardRange(), (*series.notes, note)
 
 
-def _repeated(series: RewardCurve, later: Array, coverage: float, notes: str) -> Forecast:
+def _repeated(series: RewardCurve, later: Array, coverage: float, limits: RewardRange, notes: str) -> Forecast:
     """Forecast of a reward that never varied: it repeats the reward."""
     n, reason = len(series.reward), "constant reward"
     same = np.full(len(later), series.reward[0])
-    level = Estimate(float(same[0]), math.nan, n, reason)
-    advice = "a reward that never varies gives no gradient: check the reward function and how hard the problems are"
     flag = "; ".join(filter(None, ("constant reward: the forecast only repeats it", notes)))
     return Forecast(
-        later, same, same, same, same, same, coverage, level, Estimate(0.0, math.nan, n, reason),
-        (0.0, 0.0), math.nan, level, math.nan, "cannot tell", advice, flag,
+        later, same, same, same, same, same, coverage, limits, Estimate(float(same[0]), math.nan, n, reason),
+        Estimate(0.0, math.nan, n, reason), (0.0, 0.0), 0.0, "cannot tell", flag,
     )  # fmt: skip
 
 
@@ -146,58 +165,33 @@ def _later(series: RewardCurve, horizon: ArrayLike) -> Array:
     return given
 
 
-def _band(
-    model: state_space.Trend, deviation: Array, spread: Array, late: Array, spikes: Array, coverage: float
-) -> NDArray[np.float64]:
-    """Low, high, inner low and inner high (4, H) around the mean: quantiles of level plus noise, drawn from both."""
-    random = np.random.default_rng(0)
-    drawn = random.choice(len(model.weight), DRAWS, p=model.weight)
-    level = deviation[drawn] + spread[drawn] * random.standard_normal((DRAWS, 1))
-    level = np.where(level > 0, level * late, level)
-    noise = model.surprise + spikes[1:] - spikes.mean()
-    noise = noise[-max(FEWEST, round(RECENT * len(noise))) :]
-    shaken = random.choice(noise, (NOISES, DRAWS, 1)) + level
-    shares = [(1 - coverage) / 2, (1 + coverage) / 2, 0.25, 0.75]
-    return np.asarray(np.quantile(shaken.reshape(-1, len(late)), shares, axis=0))
+def _knots(later: Array) -> NDArray[np.int64]:
+    """Indices of at most KNOTS of the later steps, the first and the last among them."""
+    return np.unique(np.linspace(0, len(later) - 1, min(KNOTS, len(later))).astype(np.int64))
 
 
-def _spread(weight: Array, mean: Array, variance: Array) -> float:
-    """Standard deviation of a mixture of distributions with these weights, means and variances."""
-    centre = weight @ mean
-    return math.sqrt(float(weight @ (variance + (mean - centre) ** 2)))
+def _noise(reward: Array, plain: Array) -> Array:
+    """Residuals of the recent rewards from a running mean of the rewards without spikes, with mean 0."""
+    n = len(reward)
+    size = max(5, round(WINDOW * n))
+    residual = (reward - uniform_filter1d(plain, size, mode="reflect")) / math.sqrt(1 - 1 / size)
+    recent = residual[-max(FEWEST, round(RECENT * n)) :]
+    return np.asarray(recent - recent.mean())
 
 
-def _change(model: state_space.Trend, final: Array, late: float) -> tuple[float, float]:
-    """Expected change of the level up to the horizon, and its standard deviation: of the rise and of the wandering."""
-    moved = final - model.level
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(model.rise != 0, moved / model.rise, 0.0)
-    variance = model.rise_variance * ratio**2 + model.wander * state_space.aged(late)
-    return float(model.weight @ moved), _spread(model.weight, moved, variance)
+def _quantiles(error: Array, noise: Array, shares: tuple[float, ...]) -> Array:
+    """Quantiles (S, H) of a normal level with mean 0 and standard deviations (H,) plus noise drawn from (m,)."""
+    middle = (np.arange(NODES) + 0.5) / NODES
+    drawn = np.quantile(noise, middle) if len(noise) > NODES else noise
+    total = error[:, None, None] * ndtri(middle)[:, None] + drawn
+    return np.asarray(np.quantile(total.reshape(len(error), -1), shares, axis=1))
 
 
-def _advice(low: float, high: float, matters: float) -> tuple[str, str]:
-    """Verdict and advice from the ends of the change; `matters` is a quarter of the noise of one logged reward."""
-    if low > 0:
-        return "rising", "continue: the reward is expected to rise further"
-    if high < 0:
-        return "falling", "stop and look: the reward is expected to fall"
-    if high < matters and low > -matters:
-        return "level", "stop: what is left to gain is below a quarter of the noise of one step"
-    return (
-        "cannot tell",
-        "the expected change does not stand out from what is uncertain: log more steps before deciding",
-    )
-
-
-def _plateau(series: RewardCurve) -> tuple[Estimate, float]:
-    """Value and step of the plateau from the identified saturating curve with the least residual."""
-    fits = [fit_series(series, name) for name in SATURATING]
-    fits = [f for f in fits if not any(p.flag for p in f.parameters.values())]
-    if not fits:
-        reason = "cannot tell: no saturating curve is identified"
-        return Estimate(math.nan, math.nan, len(series.reward), reason), math.nan
-    best = min(fits, key=lambda f: f.rmse)
-    spread = float(np.std([f.parameters["plateau"].value for f in fits]))
-    value = best.parameters["plateau"]
-    return Estimate(value.value, math.hypot(value.se, spread), value.n), best.reaches(0.95)
+def _verdict(found: LevelPath, margin: float) -> str:
+    """The side that the level goes to with probability SURE, or that it changes by less than the margin."""
+    rises = found.probability(0.0)
+    if rises >= SURE:
+        return "rising"
+    if rises <= 1 - SURE:
+        return "declining"
+    return "flat" if found.probability(-margin, margin) >= SURE else "cannot tell"

@@ -30,7 +30,7 @@ SURE = 3.18
 class Contender:
     """One ranked model.
 
-    fit: on the whole run, None for `forecast`, the average over state-space models. explained: R² over the noise
+    fit: on the whole run, None for `forecast`, the average over levels. explained: R² over the noise
     ceiling. held_out: geometric mean over origins of RMSE ÷ that of the last level; its standard error is a guide only,
     since origins share data.
     """

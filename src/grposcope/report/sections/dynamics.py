@@ -6,24 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from grposcope.dynamics.stability import refresh_interval, update_rule, with_curvature
+from grposcope.dynamics.stability import update_rule, with_curvature
 from grposcope.errors import UserError
 from grposcope.facts import forecast_summary, stability
-from grposcope.facts.forecast_summary import ForecastSummary, signed, summarize
+from grposcope.facts.forecast_summary import ForecastSummary, of_run, reward_column, signed
 from grposcope.facts.stability import Stability
 from grposcope.formatting import listed, number
 from grposcope.report.charts.dynamics import fan, portrait, stability_map
 from grposcope.report.elements import Figure, PageTable, Section
 from grposcope.runs.run import Run, labels
 from grposcope.timeseries.curves import Fit, fit_series
-
-POINTS = 250
-"""Points that a page fits; longer runs are averaged to them, so that a page stays quick to make."""
-
-REWARDS = ("reward", "reward_after_kl", "score")
-"""Columns that can be forecast, the best first."""
 
 
 def section(runs: Sequence[Run]) -> Section | None:
@@ -32,12 +24,10 @@ def section(runs: Sequence[Run]) -> Section | None:
     reasons: dict[str, str] = {}
     checks: dict[str, Stability] = {}
     for label, run in zip(labels(runs), runs, strict=True):
-        name = next((n for n in REWARDS if n in run.table and np.isfinite(run.table[n]).any()), None)
-        if name is None:
+        if reward_column(run) is None:
             continue
         try:
-            summary = summarize(run.table["step"], run.table[name], interval=refresh_interval(run), points=POINTS,
-                                models=len(runs) == 1)  # fmt: skip
+            summary = of_run(run, models=len(runs) == 1)
         except UserError as error:
             reasons[label] = str(error)
             continue
@@ -60,7 +50,7 @@ def rendered(summaries: dict[str, ForecastSummary], checks: dict[str, Stability]
     tables = []
     if len(summaries) == 1:
         (only,) = summaries.values()
-        text += [only.plateau, f"Phases: {listed(only.phase_clauses)}."]
+        text += [only.plateau_sentence, f"Phases: {listed(only.phase_clauses)}."]
         figures.append(portrait(only))
         tables = [_models(only)] if only.compared is not None and not only.series.constant else []
     elif summaries:
@@ -90,7 +80,7 @@ def _models(summary: ForecastSummary) -> PageTable:
     assert compared is not None
     rows = []
     for c in compared.contenders:
-        plateau = c.fit.parameters["plateau"] if c.fit else summary.ahead.plateau
+        plateau = c.fit.parameters["plateau"] if c.fit else summary.plateau
         tau = c.fit.parameters.get("time_constant") if c.fit else None
         rows.append((
             c.model,
@@ -121,10 +111,9 @@ def _compared(summaries: dict[str, ForecastSummary]) -> PageTable:
             f"{number(ahead.level.value)} ± {number(ahead.level.se)}",
             f"{number(ahead.mean[-1])} ({number(ahead.low[-1])} to {number(ahead.high[-1])})",
             number(ahead.steps[-1]),
-            f"{signed(ahead.gain.value)} ({signed(ahead.gain_between[0])} to {signed(ahead.gain_between[1])})",
-            f"{number(ahead.plateau.value)} ± {number(ahead.plateau.se)}" if not ahead.plateau.flag else "cannot tell",
+            f"{signed(ahead.change.value)} ({signed(ahead.change_between[0])} to {signed(ahead.change_between[1])})",
             ahead.verdict,
         ))  # fmt: skip
-    header = ("run", "level now", "expected", "at step", "gain of going on", "plateau", "verdict")
-    text = "Expected reward with the interval of single rewards; gains and verdicts at 90% on each side."
+    header = ("run", "level now", "expected", "at step", "change of the level", "verdict")
+    text = "Expected reward with the interval of single rewards; each change goes beyond either end with 10%."
     return PageTable("Forecasts", header, rows, text)
