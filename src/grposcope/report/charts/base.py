@@ -153,24 +153,28 @@ def with_data(figure: Figure) -> dict[str, Any]:
     return {**figure.spec, "datasets": rows}
 
 
-def export(figures: Sequence[Figure], folder: Path, kind: str) -> list[Path]:
-    """Write every figure as a png or svg file into `folder`, which is made; UserError if it cannot be written."""
+def drawn(figure: Figure, kind: str) -> bytes:
+    """A figure as a png or svg file, in the light theme on white."""
     import vl_convert
 
+    text = re.sub(r"var\(--([a-z0-9-]+)\)", lambda m: LIGHT[m.group(1)], json.dumps(with_data(figure)))
+    chart = json.loads(text)
+    chart |= {"width": 900 if figure.wide else 560, "height": 320, "background": "white", "padding": 16}
+    chart["title"] = {"text": figure.title + (f" ({figure.unit})" if figure.unit else ""), "anchor": "start",
+                      "color": LIGHT["ink"], "fontSize": 14, "offset": 12}  # fmt: skip
+    if kind == "png":
+        return bytes(vl_convert.vegalite_to_png(chart, scale=2))
+    return str(vl_convert.vegalite_to_svg(chart)).encode()
+
+
+def export(figures: Sequence[Figure], folder: Path, kind: str) -> list[Path]:
+    """Write every figure as a png or svg file into `folder`, which is made; UserError if it cannot be written."""
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for figure in figures:
-            text = re.sub(r"var\(--([a-z0-9-]+)\)", lambda m: LIGHT[m.group(1)], json.dumps(with_data(figure)))
-            chart = json.loads(text)
-            chart |= {"width": 900 if figure.wide else 560, "height": 320, "background": "white", "padding": 16}
-            chart["title"] = {"text": figure.title + (f" ({figure.unit})" if figure.unit else ""), "anchor": "start",
-                              "color": LIGHT["ink"], "fontSize": 14, "offset": 12}  # fmt: skip
             path = folder / f"{figure.name}.{kind}"
-            if kind == "png":
-                path.write_bytes(vl_convert.vegalite_to_png(chart, scale=2))
-            else:
-                path.write_text(vl_convert.vegalite_to_svg(chart))
+            path.write_bytes(drawn(figure, kind))
             written.append(path)
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from None

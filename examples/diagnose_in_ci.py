@@ -1,0 +1,42 @@
+"""Fail a job of continuous integration when a training run went wrong.
+
+    python examples/diagnose_in_ci.py LOG            # of TRL, verl, OpenRLHF, W&B, …; exit status 1 when it is failing
+
+The command `grposcope diagnose LOG --fail-on failing` does the same; this one also writes annotations of GitHub
+Actions, and shows how to ask further questions in Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from grposcope.diagnosis import diagnose
+from grposcope.diagnosis.alarms import wanted
+from grposcope.errors import UserError
+from grposcope.facts.diagnosis import exceeds, verdict
+from grposcope.runs import read
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("log", help="file or folder of a run")
+    parser.add_argument("--fail-on", nargs="+", default=["failing"], help="grades or modes")
+    arguments = parser.parse_args()
+    try:
+        run, limit = read(arguments.log), wanted(arguments.fail_on)
+    except UserError as error:
+        print(f"::error::{error}")
+        return 2
+    findings = diagnose(run)
+    judged = verdict(run, findings)
+    failed = exceeds(judged, findings, limit)
+    print(f"::{'error' if failed else 'notice'} title={judged.word}::{judged}")
+    for finding in findings:
+        if finding.status == "flagged":
+            print(f"{finding.grade}: {finding.mode}, because {finding.because}; do: {finding.advice}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""The examples run as they stand, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+
+
+def run(name: str, *arguments: object, status: int = 0) -> str:
+    """What an example prints."""
+    paths = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == status, done.stderr[-2000:]
+    return done.stdout + done.stderr
+
+
+def test_every_example_is_listed_and_short() -> None:
+    listed = (EXAMPLES / "README.md").read_text()
+    for path in EXAMPLES.iterdir():
+        if path.suffix in (".py", ".ipynb"):
+            assert f"]({path.name})" in listed
+        if path.suffix == ".py":
+            assert len(path.read_text().splitlines()) <= 60
+
+
+def test_diagnose_in_ci(tmp_path: Path) -> None:
+    log = tmp_path / "train.jsonl"
+    run("make_log.py", log)
+    assert "::error title=failing::failing: entropy collapse, since step " in run("diagnose_in_ci.py", log, status=1)
+    assert "::notice" in run("diagnose_in_ci.py", log, "--fail-on", "kl blow-up")
+    assert run("diagnose_in_ci.py", tmp_path / "none", status=2).startswith("::error::")
+
+
+@pytest.mark.slow
+def test_own_task(tmp_path: Path) -> None:
+    said = run("own_task.py", "--steps", 2, "--out", tmp_path / "mine")
+    assert "held out: 0." in said
+    assert (tmp_path / "mine" / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_compare_recipes(tmp_path: Path) -> None:
+    said = run("compare_recipes.py", "--seeds", 0, 1, "--steps", 2, "--prompts", 4, "--problems", 8, "--out", tmp_path)
+    assert "dr_grpo: held-out 0." in said
+    assert (tmp_path / "page.html").exists()
+
+
+@pytest.mark.slow
+def test_trl_callback(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    run("trl_callback.py", "--steps", 2, "--out", tmp_path)
+    assert (tmp_path / "grposcope" / "summary.json").exists()
+    assert (tmp_path / "grposcope" / "groups.jsonl").read_text().count("\n") == 2 * 4
+
+
+@pytest.mark.slow
+def test_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    paths = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    monkeypatch.setenv("PYTHONPATH", paths)
+    notebook = nbformat.read(EXAMPLES / "look_at_a_run.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    cards = [output.data["text/html"] for output in shown if "text/html" in output.get("data", {})]
+    assert len(cards) == 2
+    assert "Failing: entropy collapse" in cards[0]
+    assert "Healthy" in cards[1]
+    assert all(card.count("data:image/png") == 1 for card in cards)
