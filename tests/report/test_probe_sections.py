@@ -127,7 +127,7 @@ def test_without_a_probe_nothing_changes(tmp_path: Path) -> None:
     place = synthetic.make(tmp_path / "empty", steps=1)
     for path in (*place.glob("*.jsonl"), place / "summary.json"):
         path.unlink()
-    assert headline([read(place)]).title == "No optimiser step is recorded yet."
+    assert headline([read(place)]).title == "Cannot tell: no optimiser step is recorded yet"
 
 
 # Geometry
@@ -433,7 +433,7 @@ def test_the_headline_of_a_probe_says_what_was_found(folder: Path, run: Run) -> 
     assert {tile.label for tile in top.tiles} >= {"stable rank", "dead groups", "best group size"}
     both = headline([read(folder), read(folder)])
     assert both.title.startswith("2 probes, with stable ranks 1.5 in one (1)") or "1.5 in" in both.title
-    assert headline([run]).title.startswith("Held-out accuracy")
+    assert headline([run]).title.startswith("Healthy: held-out accuracy")
 
 
 def test_the_settings_of_a_probe_are_shown(folder: Path) -> None:

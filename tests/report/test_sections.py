@@ -139,12 +139,15 @@ def evaluations(*rows: tuple[int, float, float, int]) -> str:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([(0, 0.3, 0.02, 200), (60, 0.8, 0.02, 200)], "rose from 30% to 80% over 60 steps, more than chance"),
-        ([(0, 0.8, 0.02, 200), (60, 0.3, 0.02, 200)], "fell from 80% to 30% over 60 steps, more than chance"),
-        ([(0, 0.3, 0.02, 200), (60, 0.32, 0.02, 200)], "went from 30% to 32% over 60 steps, no more than chance"),
-        ([(0, 0.0, 0.0, 8), (60, 0.0, 0.0, 8)], "8 problems are too few to tell a change from chance"),
-        ([(0, 0.3, 0.02, 200)], "whether it learned cannot be told"),
-        ([], "whether it learned cannot be told"),
+        (
+            [(0, 0.3, 0.02, 200), (60, 0.8, 0.02, 200)],
+            "healthy: held-out accuracy rose from 30% to 80% over",
+        ),
+        ([(0, 0.8, 0.02, 200), (60, 0.3, 0.02, 200)], "warning: held-out accuracy fell from 80% to 30%"),
+        ([(0, 0.3, 0.02, 200), (60, 0.32, 0.02, 200)], "cannot tell: held-out accuracy stayed at 32% over 60 steps"),
+        ([(0, 0.0, 0.0, 8), (60, 0.0, 0.0, 8)], "healthy: training reward rose"),
+        ([(0, 0.3, 0.02, 200)], "healthy: training reward rose"),
+        ([], "healthy: training reward rose"),
     ],
 )
 def test_the_headline_is_honest(
@@ -156,7 +159,7 @@ def test_the_headline_is_honest(
 def test_a_run_without_steps_has_a_page(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"format": 2, "settings": {}}')
     content = document([read(tmp_path)])
-    assert content.top.title == "No optimiser step is recorded yet."
+    assert content.top.title == "Cannot tell: no optimiser step is recorded yet"
     assert [section.name for section in content.sections] == ["settings"]
 
 

@@ -138,7 +138,7 @@ def test_it_is_drawn(record: probes.ProbeRecord) -> None:
     sections = {section.name: section for section in page.sections}
     assert {"geometry", "group_size", "rollouts", "settings"} <= sections.keys()
     figures = {figure.name for figure in page.figures}
-    assert {"geometry_spectra", "geometry_ranks", "geometry_settings", "geometry_tokens", "group_size"} <= figures
+    assert {"geometry_spectra", "geometry_ranks", "geometry_settings", "geometry_tokens"} <= figures
     assert f"stable rank of {STABLE:.3g}" in page.top.title
     numbers = json.loads(dumps(page.numbers))["geometry"]["probe_format1"]
     assert numbers["settings"] == json.loads((FORMAT_1 / "probe.json").read_text())["settings"]

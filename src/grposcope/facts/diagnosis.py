@@ -113,6 +113,8 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
         return Verdict("warning", f"warning: {said}", notes=notes, untold=untold, near=near)
     if outcome.well or outcome.fate == "stalled":
         return Verdict("healthy", f"healthy: {said}", notes=notes, untold=untold, near=near)
+    if not run.steps:
+        return Verdict("cannot tell", "cannot tell: no optimiser step is recorded yet")
     if not said:
         return Verdict("cannot tell", f"cannot tell: {quantities.absence('reward')}", notes=notes)
     return Verdict("cannot tell", f"cannot tell: {said}", notes=notes, untold=untold, near=near)

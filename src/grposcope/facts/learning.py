@@ -110,7 +110,9 @@ def outcome_clause(outcome: Outcome, steps: int) -> str:
     if not outcome.name or not math.isfinite(outcome.end.value):
         return ""
     what = f"held-out {heldout.name(outcome.name)}" if outcome.heldout else "training reward"
-    start, best, end = (number(level.value) for level in (outcome.start, outcome.best, outcome.end))
+    levels = [level.value for level in (outcome.start, outcome.best, outcome.end)]
+    shares = outcome.heldout and heldout.are_shares(levels)
+    start, best, end = (heldout.shown(level, shares) for level in levels)
     over = _over(steps)
     since = f" and stands still since step {outcome.middle:,}" if outcome.still else ""
     if outcome.fate == "cannot tell" and outcome.best_step < outcome.last:
