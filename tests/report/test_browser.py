@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,75 +11,13 @@ import pytest
 
 import synthetic
 import synthetic_probe
+from browsing import Browser, needed
 from grposcope.report import page
 from grposcope.runs import read
 
-CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
-DRIVER = shutil.which("chromedriver")
-
 SVGS = "document.querySelectorAll('.chart svg')"
 
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="needs Chromium and chromedriver (apt install chromium chromium-driver)"
-)
-
-
-class Browser:
-    """A headless Chromium with the few things these tests ask of it."""
-
-    def __init__(self) -> None:
-        webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
-        options = webdriver.ChromeOptions()
-        options.binary_location = CHROMIUM
-        for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-        self.driver.set_script_timeout(60)
-
-    def run(self, code: str, *arguments: Any) -> Any:
-        """What `code` returns in the page."""
-        return self.driver.execute_script(code, *arguments)
-
-    def look(self, width: int, scheme: str = "light", medium: str = "screen") -> None:
-        """Set the width of the window, the colours and the medium."""
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        scheme_feature = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": medium, "features": scheme_feature})
-        time.sleep(0.3)  # charts follow the width
-
-    def open(self, path: Path, folded: bool = False) -> None:
-        """Load a page and wait until it is drawn, with nothing from before in the logs. folded: as it opens."""
-        self.requests(), self.complaints()
-        self.driver.get(path.as_uri())
-        self.drawn()
-        if not folded:
-            self.run("document.querySelectorAll('.tools button')[1].click()")
-            self.drawn()
-
-    def drawn(self) -> None:
-        """Wait until every chart that is not folded away is drawn."""
-        until = time.monotonic() + 120
-        while self.run("return document.documentElement.dataset.drawn") != "yes":
-            assert time.monotonic() < until, "the page was not drawn"
-            time.sleep(0.05)
-
-    def press(self, *keys: str) -> None:
-        """Keys to whatever has the focus."""
-        from selenium.webdriver.common.action_chains import ActionChains
-
-        for key in keys:
-            ActionChains(self.driver).send_keys(key).perform()
-
-    def requests(self) -> list[str]:
-        """Every address asked for since the last call."""
-        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-
-    def complaints(self) -> list[str]:
-        """Warnings and errors of the console since the last call."""
-        return [e["message"] for e in self.driver.get_log("browser") if e["level"] in ("SEVERE", "WARNING")]
+pytestmark = needed
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +213,7 @@ def test_charts_show_numbers_where_the_pointer_is(browser: Browser, pages: dict[
     tip = browser.run("const t = document.getElementById('tip'); return [t.style.display, t.innerText]")
     assert tip[0] == "block"
     assert "steps" in tip[1]
+    assert "undefined" not in tip[1]
     assert "mean" in tip[1]
     assert browser.complaints() == []
 

@@ -40,7 +40,7 @@ from grposcope.runs.run import Run, labels
 CHANGED = {"up": "rose", "down": "fell", "none": "within noise", "unknown": "cannot tell"}
 """Verdict on held-out accuracy -> word in the table of several runs."""
 
-OPEN = 9
+OPEN = 7
 """Charts that are shown at first, about; the sections after them are folded."""
 
 CHARTS = ("adapted", "charts", "bar")
@@ -233,12 +233,13 @@ def _data(content: Document) -> dict[str, Any]:
 
 
 def folded_sections(sections: Sequence[Section]) -> set[str]:
-    """Names of the sections that the page shows folded: those after the first OPEN charts, and all viewers."""
-    folded, charts = set(), 0
+    """Names of the sections that the page shows folded: those after the first OPEN charts, and viewers after charts."""
+    folded, before = set(), 0
     for section in sections:
-        charts += sum(not figure.group for figure in section.figures)
-        if (section.figures and charts > OPEN) or (section.widget == "rollouts" and charts):
+        charts = sum(not figure.group for figure in section.figures)
+        if before and (section.widget == "rollouts" or (charts and before + charts > OPEN)):
             folded.add(section.name)
+        before += charts
     return folded
 
 

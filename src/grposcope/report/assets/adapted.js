@@ -114,5 +114,16 @@
     return { spec: { ...spec, layer: layers, params, datasets }, axis, datasets };
   };
 
-  window.grposcope = Object.assign(window.grposcope || {}, { adapted, isOverTime, isCurve, smoothed, placed });
+  // Cells around points show what their point shows; Vega-Lite names the point's row in them for numbers only.
+  const withCellTips = vega => {
+    const walk = marks => (marks || []).forEach(mark => {
+      const tip = mark.encode?.update?.tooltip;
+      if (mark.name?.endsWith("voronoi") && tip?.signal) tip.signal = tip.signal.replace(/\bdatum(\.datum)?\[/g, "datum.datum[");
+      walk(mark.marks);
+    });
+    walk(vega.marks);
+    return vega;
+  };
+
+  window.grposcope = Object.assign(window.grposcope || {}, { adapted, isOverTime, isCurve, withCellTips });
 })();

@@ -1,8 +1,9 @@
 "use strict";
 // Draws charts, and lets the reader zoom, smooth and compare them: all charts over time share one window and one cursor.
 (() => {
-  const { make, adapted, isOverTime, isCurve } = window.grposcope;
+  const { make, adapted, isOverTime, isCurve, withCellTips } = window.grposcope;
   const DRAG = 6; // pixels from which a press is a drag
+  const ERRORS = 1; // Vega's level of logging errors only
 
   const charts = (data, root) => {
     const choices = { smoothing: "none", axis: "step", log: false };
@@ -38,7 +39,9 @@
         const [spec, columns] = whole(content);
         const changed = adapted(spec, columns, choices, data.runs);
         drawn.get(place)?.view.finalize();
-        const { view } = await vegaEmbed(place, changed.spec, { renderer: "svg", ast: true, actions: false, defaultStyle: false, tooltip: showTip });
+        const { view } = await vegaEmbed(place, changed.spec, { renderer: "svg", ast: true, actions: false, defaultStyle: false, tooltip: showTip,
+          patch: withCellTips });
+        view.logLevel(ERRORS); // a window without points is no news
         drawn.set(place, { content, view, axis: changed.axis, datasets: changed.datasets });
         if (changed.axis === choices.axis && range.some(end => end !== null)) await zoomed(view);
         if (changed.axis) place.append(make("i", { class: "cursor" }), make("i", { class: "brush" }));
