@@ -32,10 +32,10 @@ def with_plan(
     return replace(facts, plan=plan)
 
 
-def test_an_interval_without_end_is_no_answer(facts: GroupSize) -> None:
+def test_an_interval_without_end_gives_a_least_size(facts: GroupSize) -> None:
     told = with_plan(facts, (2.8, math.inf), 0).sentence()
-    assert told.startswith("Cannot tell the best group size: the gradients of prompts are not told apart")
-    assert "It is above 2.8 (95%). About 30 more prompts like these would probably decide" in told
+    assert told.startswith("Best G is at least 3 (95%), and no upper limit can be told: the gradients of prompts")
+    assert "may be best, too. About 30 more prompts like these would probably decide" in told
     assert not with_plan(facts, (2.8, math.inf), 0).decided
 
 

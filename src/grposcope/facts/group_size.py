@@ -103,6 +103,8 @@ class GroupSize:
     def sentence(self, used: int | None = None) -> str:
         """The best group size with its interval, or why it cannot be told; and what the size `used` costs."""
         plan = self.plan
+        if plan.at_least:
+            return f"Best G is at least {plan.at_least} (95%), and no upper limit can be told: {self.why_not()}"
         if not self.decided:
             return f"Cannot tell the best group size: {self.why_not()}"
         likely = span(*plan.interval)
@@ -126,8 +128,7 @@ class GroupSize:
         plan, prompts = self.plan, self.moments.prompts
         two = len(np.unique(self.rewards[~np.isnan(self.rewards)])) <= 2
         sides = "at least two successes and two failures" if two else "a spread that does not hang on one rollout"
-        low = plan.interval[0]
-        if math.isnan(low):
+        if math.isnan(plan.interval[0]):
             reason = (
                 f"{plan.informative} of {prompts} groups have {sides}, and only those show how gradients differ "
                 f"between prompts; at least {confidence.LEAST_INFORMATIVE} are needed."
@@ -136,8 +137,6 @@ class GroupSize:
             reason = (
                 "the gradients of prompts are not told apart from one another, so very large groups may be best, too."
             )
-            if low >= 2.5:
-                reason += f" It is above {number(low)} (95%)."
         most = prompts * (confidence.MOST - 1)
         about = f"About {plan.more_prompts:,}" if plan.more_prompts < most else f"{most:,} or"
         return (

@@ -5,16 +5,25 @@
     L(G) = c_r V_p (G−1)² − c_p (Σ₁ − Δ)(1 − 1/G)² − (c_p + c_r) Δ
 
 is negative and rises where it is positive, so that G is the best size if and only if L(G) = 0. L is linear in the
-moments: its standard error comes from their jackknife covariance over prompts. The interval holds every G for which
-|L̂(G)| ≤ t se(L̂(G)). There is no ratio and no root in it: it has no upper end where V_p is not told apart from 0, and
-holds its level where that of a percentile bootstrap of 1 + √(Δ/V_p) falls short.
+moments, so it is a mean over prompts, of their jackknife pseudo-values. The interval holds every G at which this mean
+is not told from 0. There is no ratio and no root in it: it has no upper end where V_p is not told apart from 0.
+
+**Skewness.** Few prompts with large gradients make V_p, so a mean without them comes with a small standard error as
+well, and Student's t is skewed. Hall's transformation takes that out: with T = mean/se, a = skewness/√n,
+
+    H = T + a T²/3 + a² T³/27 + a/6,  which grows with T, is compared with the quantile of t
+
+**The prompt that was not drawn.** Skewness can be seen only where the tail was drawn. So against the lower end of the
+interval, which an unseen large gradient would move, one prompt is added that lies UNSEEN times as far out as the
+farthest: the mean of a Pareto tail beyond it, α/(α−1), at α = 1.5, where the mean still exists and the variance does
+not any more. With P prompts of a light tail that costs little: its weight is 1/(P+1).
 
 **Informative groups.** ‖g(x)‖², and so V_p, is measured by pairs of rollouts with different rewards that have no
 rollout in common. A group with one success has none: its estimate of ‖g‖² is 0 by algebra, with a standard error
 of 0. So t is taken for as many degrees of freedom as there are groups with at least two rollouts on either side, less
 one, and with fewer than LEAST_INFORMATIVE of them nothing is said. All groups enter the estimates.
 
-Method of this project, after Fieller (1954) for the interval; coverage is in docs/ustat.md.
+Method of this project, after Fieller (1954) and Hall (1992); coverage is in docs/ustat.md.
 """
 
 from __future__ import annotations
@@ -25,6 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.ustat.moments import Moments
+
+UNSEEN = 3.0
+"""How far out the prompt lies that the lower end allows for, in units of the farthest that was drawn."""
 
 LEAST_INFORMATIVE = 10
 """Informative groups from which a best group size is named."""
@@ -57,26 +69,47 @@ def interval(moments: Moments, prompt_cost: float = 0.0, rollout_cost: float = 1
     if informative < LEAST_INFORMATIVE:
         return math.nan, math.nan
     names = ("prompt_variance", "sigma1", "delta")
-    value = np.array([getattr(moments.pooled, name)[0] for name in names])
-    left_out = np.stack([getattr(moments.jackknife, name) for name in names])
-    apart = left_out - left_out.mean(-1, keepdims=True)
-    covariance = (left_out.shape[-1] - 1) / left_out.shape[-1] * apart @ apart.T
+    of_prompts = np.stack([pseudo_values(getattr(moments.pooled, n), getattr(moments.jackknife, n)) for n in names])
     shrunk = prompt_cost * (1 - 1 / _GRID) ** 2
     factors = np.stack([rollout_cost * (_GRID - 1) ** 2, -shrunk, shrunk - prompt_cost - rollout_cost])
-    error = np.sqrt(np.einsum("ig,ij,jg->g", factors, covariance, factors))
-    contrast, reach = value @ factors, quantile(informative) * error
-    return _ends(contrast, reach)
+    below, above = sides(factors.T @ of_prompts)
+    return _ends(below, above, quantile(informative))
 
 
-def _ends(contrast: NDArray, reach: NDArray) -> tuple[float, float]:
-    """Ends of the set of G where |contrast| ≤ reach on the grid, interpolated on the scale of ln(G − 1).
+def pseudo_values(pooled: NDArray, left_out: NDArray) -> NDArray:
+    """Jackknife pseudo-values (…, P), one per prompt, of a statistic (…, 1) and of its values without each prompt."""
+    prompts = left_out.shape[-1]
+    return np.asarray(prompts * pooled - (prompts - 1) * left_out)
 
-    There is no upper end unless the contrast is beyond its reach at the last G, and above 0.
+
+def sides(contributions: NDArray) -> tuple[NDArray, NDArray]:
+    """Evidence on the sign of means over prompts, contributions (k, P): two arrays (k,) on the scale of Student's t.
+
+    The first, where it is far below 0, says that the mean is negative, allowing for a prompt that was not drawn; the
+    second, where it is far above 0, that it is positive.
     """
-    scale, room = np.log(_GRID - 1), reach - np.abs(contrast)
+    farthest = contributions.max(-1, keepdims=True)
+    with_unseen = np.concatenate([contributions, UNSEEN * np.maximum(farthest, 0.0)], -1)
+    return _without_skewness(with_unseen), _without_skewness(contributions)
+
+
+def _without_skewness(contributions: NDArray) -> NDArray:
+    """Hall's transformation of the t statistics of means over the last axis; 0 where nothing varies."""
+    n, mean = contributions.shape[-1], contributions.mean(-1)
+    apart = contributions - mean[..., None]
+    spread = np.sqrt((apart**2).mean(-1))
+    scale = np.where(spread > 0, spread, 1.0)
+    t = math.sqrt(n - 1) * mean / scale
+    a = (apart**3).mean(-1) / scale**3 / math.sqrt(n)
+    return np.where(spread > 0, t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6, 0.0)
+
+
+def _ends(below: NDArray, above: NDArray, reach: float) -> tuple[float, float]:
+    """Ends of the set of G where below ≥ −reach and above ≤ reach on the grid, interpolated in ln(G − 1)."""
+    scale, room = np.log(_GRID - 1), np.minimum(below, -above) + reach
     inside = np.flatnonzero(room >= 0)
     if not len(inside):  # on one side of 0 everywhere, or narrower than the grid
-        inside = np.array([min(int((contrast < 0).sum()), len(room) - 1)])
+        inside = np.array([min(int((below < -reach).sum()), len(room) - 1)])
     first, last = int(inside[0]), int(inside[-1])
 
     def crossing(outside: int, within: int) -> float:
@@ -84,7 +117,7 @@ def _ends(contrast: NDArray, reach: NDArray) -> tuple[float, float]:
         return float(1 + np.exp(scale[within] + share * (scale[outside] - scale[within])))
 
     low = crossing(first - 1, first) if first > 0 else 1.0
-    ends = last < len(room) - 1 and contrast[-1] > reach[-1]
+    ends = last < len(room) - 1 and above[-1] > reach
     return low, crossing(last + 1, last) if ends else math.inf
 
 

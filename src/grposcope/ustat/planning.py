@@ -72,6 +72,12 @@ class Plan:
         """Whether there is an answer: a best group size with an interval that ends."""
         return self.integer > 0
 
+    @property
+    def at_least(self) -> int:
+        """The least whole G of an interval that has no end, where it rules out smaller ones; else 0."""
+        low, high = self.interval
+        return math.ceil(low) if high == math.inf and low > 2 else 0
+
 
 @dataclass(frozen=True)
 class Allocation:
