@@ -66,7 +66,7 @@ def test_a_probes_plan_is_that_of_the_library(tmp_path: Path, capsys: pytest.Cap
     assert [point["group"] for point in document["plan"]["curve"]] == [2, 5, 8]
     assert document["moments"]["sigma1"]["value"] == found.sigma1.value
     assert document["moments"]["delta"]["low"] == found.interval(lambda s: s.delta)[0]
-    batch = document["plan"]["allocation"]
+    batch = document["allocation"]
     assert batch["prompts"] * batch["group"] <= 240
     at = (found, batch["prompts"], batch["group"])
     assert document["errors"]["leave-one-out (RLOO)"]["value"] == mse.leave_one_out(*at).value
@@ -84,8 +84,8 @@ def test_costs_budget_and_multiple_reach_the_library(tmp_path: Path, capsys: pyt
     _, document = call(capsys, tmp_path, *money, "--replicates", 50, "--seed", 3)
     found = moments.from_gram(probe.gram, probe.rewards, 50, 3)
     batch = planning.allocate(found, 500, 2, 0.5, 24)
-    assert document["plan"]["allocation"]["prompts"] == batch.prompts
-    assert document["plan"]["allocation"]["group"] == batch.group
+    assert document["allocation"]["prompts"] == batch.prompts
+    assert document["allocation"]["group"] == batch.group
     assert batch.prompts * batch.group % 24 == 0
     assert document["plan"]["interval"] == json.loads(dumps(planning.optimal_group(found, 2, 0.5).interval))
 
@@ -116,7 +116,7 @@ def test_too_few_informative_groups_are_said(tmp_path: Path, capsys: pytest.Capt
     make_probe(tmp_path, 8, 6, gram=flat @ flat.T, rewards=graded, layers=layers, layer_names=names)
     text, document = call(capsys, tmp_path)
     assert document["plan"]["decided"] is False
-    assert document["plan"]["allocation"] is None
+    assert document["allocation"] is None
     assert "Cannot tell the best group size: 8 of 8 groups have" in text
 
 
@@ -272,7 +272,7 @@ def test_a_hard_task_gets_no_answer_and_nothing_is_allocated(
     assert "Cannot tell the best group size: 0 of 40 groups have at least two successes and two failures" in text
     assert "more prompts like these would probably decide" in text
     plan = document["plan"]
-    assert (plan["decided"], plan["allocation"], plan["curve"], document["errors"]) == (False, None, [], None)
+    assert (plan["decided"], document["allocation"], plan["curve"], document["errors"]) == (False, None, [], None)
     said = text.split("\n\n", 2)[2]
     assert not any(word in said for word in ("∞", "inf", "nan", "buys", "Best G"))
 

@@ -14,7 +14,10 @@ from grposcope.errors import UserError
 from grposcope.formatting import number, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from grposcope.facts.group_size import GroupSize, LayerSize, SizesFromRewards
+    from grposcope.facts.recipe_size import RecipeSize
     from grposcope.records import Estimate
     from grposcope.runs.probe import ProbeGram
     from grposcope.runs.run import Run
@@ -138,22 +141,27 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
         "kind": "probe",
         "probe": {"folder": str(folder), **about},
         "moments": {name: _moment(facts, name) for name in group_size.MOMENTS},
-        "plan": {**asdict(facts.plan), "decided": facts.decided, "budget": budget, "allocation": None},
+        "plan": {**asdict(facts.plan), "decided": facts.decided, "at_least": facts.plan.at_least},
+        "budget": budget,
+        "allocation": None,
         "errors": None,
         "recipe": {**asdict(trained), "decided": trained.plan.decided if trained.plan else None},
         "cannot_tell": None if facts.decided else facts.why_not(),
     }
     parts = [_heading(subject, probe), _moments(facts)]
     if facts.decided:
-        batch = facts.allocate(budget, arguments.multiple)
+        parts.append(_curve(facts))
+    parts.append(_for_leave_one_out(facts))
+    if trained.plan and trained.plan.losses:
+        parts.append(_losses(trained, arguments.groups))
+    parts.append(trained.sentence())
+    if trained.plan.decided if trained.plan else facts.decided:
+        batch = facts.allocate(budget, arguments.multiple, trained.plan.noise if trained.plan else None)
         document["errors"] = errors = facts.gradient_errors(batch.prompts, batch.group)
-        document["plan"]["allocation"] = asdict(batch)
-        parts += [
-            _curve(facts), _for_leave_one_out(facts), trained.sentence(), _batch(facts, batch, budget, errors),
-            facts.dead_sentence(batch.group),
-        ]  # fmt: skip
-    else:
-        parts += [_for_leave_one_out(facts), trained.sentence(), facts.dead_sentence(group)]
+        document["allocation"] = {"recipe": recipe if trained.plan else "rloo", **asdict(batch)}
+        parts += [_batch(facts, document["allocation"]["recipe"], batch, budget, errors)]
+        group = batch.group
+    parts.append(facts.dead_sentence(group))
     if arguments.layers:
         document["layers"] = layers = group_size.by_layer(probe, *costs, *resampled)
         parts.append(_layers(layers))
@@ -222,17 +230,29 @@ def _curve(facts: GroupSize) -> str:
             f"{point.efficiency.value:.3f}", facts.dead_shown(point.group), bar,
         ))  # fmt: skip
     note = f"\n{EXTRAPOLATION}" if any(row[-2].endswith("*") for row in rows) else ""
-    title = "what you lose at each group size (budget to reach the same error as at the best)"
+    title = "what you lose at each group size with leave-one-out advantages (budget for the same error as at the best)"
     return f"{title}\n{table(rows, indent='  ')}{note}"
 
 
-def _batch(facts: GroupSize, batch: Allocation, budget: float, errors: dict[str, Estimate]) -> str:
+def _losses(trained: RecipeSize, groups: Sequence[int]) -> str:
+    """Table of what each group size up to the probe's loses with the recipe that is trained."""
+    rows = [("G", "more budget needed")]
+    assert trained.plan is not None
+    for group in sorted({*groups, trained.plan.best, trained.plan.largest} & trained.plan.losses.keys()):
+        lost = trained.plan.losses[group]
+        rows.append((str(group), f"{lost.value:+.1%} ± {lost.se:.1%}"))
+    title = f"what you lose at each group size with recipe {trained.recipe} (budget for the same noise over signal)"
+    return f"{title}\n{table(rows, indent='  ')}"
+
+
+def _batch(facts: GroupSize, recipe: str, batch: Allocation, budget: float, errors: dict[str, Estimate]) -> str:
     """Text on the batch that the budget buys, the sources of its error, and the error of other gradients."""
     rows = [("gradient", "MSE ± s.e.", "÷ leave-one-out", "")]
     for name, error in errors.items():
         rows.append((name, _plus_minus(error), f"{error.value / batch.mse.value:.3f}", error.flag))
     return (
-        f"a budget of {budget:g} buys {batch.prompts} prompts × {batch.group} rollouts (cost {batch.cost:g})\n"
+        f"with recipe {recipe} a budget of {budget:g} buys {batch.prompts} prompts × {batch.group} rollouts "
+        f"(cost {batch.cost:g})\n"
         f"{facts.error_sentence(batch.group)}\n{table(rows, indent='  ')}"
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -167,9 +167,12 @@ class GroupSize:
             "keeping them."
         )
 
-    def allocate(self, budget: float, multiple: int = 1) -> Allocation:
-        """Prompts and rollouts that `budget` buys; raises UserError where it buys no batch."""
-        return planning.allocate(self.moments, budget, self.prompt_cost, self.rollout_cost, multiple)
+    def allocate(self, budget: float, multiple: int = 1, noise: Mapping[int, float] | None = None) -> Allocation:
+        """Prompts and rollouts that `budget` buys; raises UserError where it buys no batch.
+
+        noise: that over signal by group size, for a recipe other than leave-one-out; see `ustat.planning.allocate`.
+        """
+        return planning.allocate(self.moments, budget, self.prompt_cost, self.rollout_cost, multiple, noise)
 
     def gradient_errors(self, prompts: int, group: int) -> dict[str, Estimate]:
         """Mean-squared error of each kind of policy gradient for a batch of this shape."""

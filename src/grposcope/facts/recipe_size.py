@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from grposcope.facts.group_size import GroupSize
-from grposcope.formatting import number, span
+from grposcope.formatting import span
 from grposcope.ustat import recipe_plan
 from grposcope.ustat.recipe_plan import RecipePlan
 
@@ -45,15 +44,13 @@ class RecipeSize:
             return f"{start} the best G cannot be told: {plan.reason}."
         low, high = plan.interval
         if plan.decided:
-            return f"{start} best G = {plan.best} (95% interval {span(low, high)}), by noise over signal. {_WHY}"
-        ruled = f"G below {number(low)} is too small, and " if low > 2 else ""
+            return f"{start} best G = {plan.best} (95% interval {span(low, high)}), by noise over signal."
+        told = f"the best G is at least {plan.at_least} (95%)" if plan.at_least else "the best G cannot be told"
         return (
-            f"{start} the best G cannot be told: {ruled}the probe does not show whether groups beyond its own "
-            f"{plan.largest} rollouts would be better; probe larger groups or more prompts. {_WHY}"
+            f"{start} {told}: the probe does not show whether groups as large as its own "
+            f"{plan.largest} rollouts or larger would be better; probe larger groups or more prompts."
         )
 
-
-_WHY = "It may differ from that of leave-one-out: in larger groups the division gives rare successes more weight."
 
 _WITHOUT_PLAN: dict[Kind, str] = {
     "leave-one-out": "the answer is the one for leave-one-out advantages, from which its gradient differs by a scale.",
@@ -70,9 +67,5 @@ def of_recipe(facts: GroupSize, recipe: str) -> RecipeSize:
     kind = KINDS.get(recipe, "unknown")
     if kind not in ("standardized", "dead groups replaced"):
         return RecipeSize(recipe, kind, None)
-    if facts.prompt_cost > 0:
-        empty = RecipePlan(
-            0, (math.nan, math.nan), 0, {}, "prompts that cost something are planned for leave-one-out only"
-        )
-        return RecipeSize(recipe, kind, empty)
-    return RecipeSize(recipe, kind, recipe_plan.standardized(facts.moments, kind == "dead groups replaced"))
+    costs = (facts.prompt_cost, facts.rollout_cost)
+    return RecipeSize(recipe, kind, recipe_plan.standardized(facts.moments, kind == "dead groups replaced", *costs))

@@ -15,7 +15,7 @@ and a plan is undecided where it has no upper end or where too few groups are in
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -186,25 +186,31 @@ def allocate(
     prompt_cost: float = 0.0,
     rollout_cost: float = 1.0,
     multiple: int = 1,
-    groups: Sequence[int] | None = None,
+    noise: Mapping[int, float] | None = None,
 ) -> Allocation:
     """The whole P and G of least error with P (c_p + c_r G) ≤ budget and P·G divisible by `multiple`.
 
-    multiple: devices × micro-batch. groups: the G to choose from, by default every G ≥ 2. Raises UserError where the
+    multiple: devices × micro-batch. noise: that over signal at each G to choose from, as `ustat.recipe_plan` has it for
+    standardized advantages; by default the error is that of leave-one-out, at any G ≥ 2. Raises UserError where the
     budget does not buy one such batch, and where the best group size cannot be told.
     """
     _check_costs(prompt_cost, rollout_cost)
     if multiple < 1:
         raise UserError(f"a batch cannot be a multiple of {multiple}; use devices × micro-batch, 1 or more")
-    if not optimal_group(moments, prompt_cost, rollout_cost, ()).decided:
+    if noise is None and not optimal_group(moments, prompt_cost, rollout_cost, ()).decided:
         raise UserError("this probe cannot tell the best group size, so no budget can be cut by it; probe more prompts")
     most = int((budget - prompt_cost) / rollout_cost) if budget > prompt_cost else 0
     best: tuple[float, int, int] | None = None
-    for group in groups or range(2, most + 1):
+    for group in noise or range(2, most + 1):
         step = multiple // math.gcd(multiple, group)  # P·G is divisible where P is divisible by this
         prompts = int(budget / (prompt_cost + rollout_cost * group)) // step * step
         if prompts >= 1:
-            error = float(cost_mse(moments.pooled, group, 0.0, 1.0)[0]) / (group * prompts)
+            per_prompt = (
+                noise[group] / (prompt_cost + rollout_cost * group)
+                if noise
+                else float(cost_mse(moments.pooled, group, 0.0, 1.0)[0]) / group
+            )
+            error = per_prompt / prompts
             best = min(best or (math.inf, 0, 0), (error, prompts, group))
     if best is None:
         batch = f"batches in multiples of {multiple} rollouts" if multiple > 1 else "one group of two rollouts"

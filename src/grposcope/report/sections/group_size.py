@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from grposcope.facts import geometry, group_size
+from grposcope.facts import geometry, group_size, recipe_size
 from grposcope.facts.group_size import GroupSize, Unknown
 from grposcope.formatting import number, percent, span
 from grposcope.report.charts import group_size as charts
@@ -28,6 +28,9 @@ def section(runs: Sequence[Run]) -> Section | None:
         who = f"{label}: " if len(latest) > 1 else ""
         used = _group_used(run, probe)
         text.append(who + facts[label].sentence(used))
+        recipe = run.setting("recipe") or probe.scalars().get("recipe")
+        if label in known and isinstance(recipe, str):
+            text.append(who + recipe_size.of_recipe(known[label], recipe).sentence())
         if label in known and known[label].decided:
             text.append(who + known[label].error_sentence(max(used or known[label].plan.integer, 2)))
             if not who:
@@ -106,7 +109,7 @@ def _losses(known: Mapping[str, GroupSize]) -> PageTable:
                     )
                 )
     header = ("G", "more rollouts needed", "95%", "error ÷ oracle's", "dead groups")
-    text = f"Against the best group size, for the same error. {group_size.EXTRAPOLATION}"
+    text = f"With leave-one-out advantages, against the best group size, for the same error. {group_size.EXTRAPOLATION}"
     return PageTable("What you lose", header if len(known) == 1 else ("probe", *header), rows, text)
 
 
