@@ -155,10 +155,11 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
     if trained.plan and trained.plan.losses:
         parts.append(_losses(trained, arguments.groups))
     parts.append(trained.sentence())
-    if trained.plan.decided if trained.plan else facts.decided:
-        batch = facts.allocate(budget, arguments.multiple, trained.plan.noise if trained.plan else None)
+    own = trained.plan if trained.plan and trained.plan.decided else None
+    if own or facts.decided:
+        batch = facts.allocate(budget, arguments.multiple, own.noise if own else None)
         document["errors"] = errors = facts.gradient_errors(batch.prompts, batch.group)
-        document["allocation"] = {"recipe": recipe if trained.plan else "rloo", **asdict(batch)}
+        document["allocation"] = {"recipe": recipe if own else "rloo", **asdict(batch)}
         parts += [_batch(facts, document["allocation"]["recipe"], batch, budget, errors)]
         group = batch.group
     parts.append(facts.dead_sentence(group))
