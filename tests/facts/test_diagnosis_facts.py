@@ -59,8 +59,12 @@ def test_without_a_flag_the_reward_decides_and_what_is_untold_is_named() -> None
     healthy = verdict(made.run(table), [finding("starved", "cannot tell"), finding("length", "ok")])
     assert healthy.conclusion.startswith("healthy: training reward rose from ")
     assert healthy.clauses == ("cannot tell: starved",)
+    many = [finding(mode, "cannot tell") for mode in ("starved", "length", "saturated", "oscillation", "zero loss")]
+    assert verdict(made.run(table), many).clauses == ("cannot tell: starved, length, saturated and 2 more",)
     table["reward"] = np.full(120, 0.4) + 0.01 * made.ar1(np.random.default_rng(0), 120, 0.0)
-    assert str(verdict(made.run(table), [])).startswith("cannot tell: training reward stayed at 0.")
+    flat = verdict(made.run(table), [finding("starved", "cannot tell")])
+    assert flat.conclusion.startswith("cannot tell: training reward stayed at 0.")
+    assert flat.clauses == ("not enough is logged for: starved",)
     short = made.run({name: column[:12] for name, column in table.items()})
     assert str(verdict(short, diagnose(short))) == "cannot tell: 12 rows of reward are fewer than 30"
 

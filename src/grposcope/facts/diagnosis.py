@@ -20,6 +20,9 @@ from grposcope.runs.trainers import how_to_log
 Word = Literal["failing", "warning", "healthy", "cannot tell"]
 """The first word of a verdict: the worst grade, or healthy where nothing is worse than a note."""
 
+FEW = 3
+"""Modes that cannot be told which the first line names; the list below it has all of them."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -52,8 +55,13 @@ class Verdict:
             *([f"do: {self.advice}{others}"] if self.advice else []),
             *(f"note: {note}" for note in self.notes),
             *(f"near the limit: {finding}" for finding in self.near),
-            *([f"cannot tell: {', '.join(self.untold)}"] if self.untold else []),
+            *([f"{self._untold}: {_few(self.untold)}"] if self.untold else []),
         )
+
+    @property
+    def _untold(self) -> str:
+        """What is said before the modes that cannot be told, in other words where the conclusion said these."""
+        return "not enough is logged for" if self.word == "cannot tell" else "cannot tell"
 
     def __str__(self) -> str:
         if not self.clauses:
@@ -118,6 +126,12 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     if not said:
         return Verdict("cannot tell", f"cannot tell: {quantities.absence('reward')}", notes=notes)
     return Verdict("cannot tell", f"cannot tell: {said}", notes=notes, untold=untold, near=near)
+
+
+def _few(modes: Sequence[str]) -> str:
+    """The first of these modes, and how many more there are."""
+    rest = len(modes) - FEW
+    return ", ".join(modes[:FEW]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _note(finding: Finding) -> str:
