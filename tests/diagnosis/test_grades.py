@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import graded_runs as graded
+import synthetic_series as series
 from grposcope.diagnosis import diagnose
 from grposcope.facts.diagnosis import verdict
 
@@ -26,3 +28,14 @@ def test_a_failing_run_is_not_healthy(name: str) -> None:
     run = graded.run(graded.FAILING[name], 1, 106)
     said = verdict(run, diagnose(run)).word
     assert said == "failing" or (said == "warning" and name in ("hacked", "explosion"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_harder_prompts_are_a_note_where_the_held_out_score_rose(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    u = np.arange(120) / 120
+    table = graded.columns(rng, np.where(u < 0.5, 0.5 + 0.2 * u, 0.2 + 0.2 * u))
+    run = series.run(table, 0.2 + 0.5 * np.linspace(0, 1, 12) + 0.01 * rng.normal(size=12))
+    findings = {finding.mode: finding for finding in diagnose(run)}
+    assert findings["reward decline"].grade == "note"
+    assert verdict(run, tuple(findings.values())).word == "healthy"

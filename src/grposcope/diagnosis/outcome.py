@@ -13,8 +13,8 @@ neighbours show, since an evaluation says where the run was and not where it was
     fell      the end is below the beginning or below an earlier level, and nothing was gained before
     flat      it did not change by as much as a tenth of its range
 
-Where none of these can be shown the fate is "cannot tell". Rises are tested at RISES, losses at FALLS times the number
-of parts that the best was chosen from.
+Where none of these can be shown the fate is "cannot tell". Rises are tested at RISES, falls at FALLS, those from the
+best part times the number of parts that it was chosen from: a fall is a warning by itself, a rise is none.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from grposcope.timeseries.noise import Array, Contrast, harmonic_mean
 Fate = Literal["learned", "solved", "stalled", "lost", "fell", "flat", "cannot tell"]
 
 RISES = 0.05
-"""One-sided p-value of a rise or fall between the ends."""
+"""One-sided p-value of a rise between the ends."""
 
 FALLS = 0.01
-"""One-sided p-value, times the number of parts, of a fall from the best part."""
+"""One-sided p-value of a fall between the ends, or, times the number of parts, from the best part."""
 
 LOST = 0.25
 """Share of what was gained that is lost at least where a run lost it again."""
@@ -96,6 +96,11 @@ class Outcome:
     def well(self) -> bool:
         """Whether the run learned, or had nothing left to learn, and held it."""
         return self.fate in ("learned", "solved")
+
+    @property
+    def by_heldout(self) -> bool:
+        """Whether a held-out score shows that the run learned and held it, so that the reward need not show it."""
+        return self.well and self.heldout
 
     @property
     def gain(self) -> float:
@@ -165,7 +170,7 @@ def _outcome(
     best = compare(None, part, 0.0)
     best = best if best.value > end.value else end
     rise, loss = compare(first, LATE, 0.0), compare(part, LATE, 0.0)
-    rose, sank = rise.p_up < RISES, rise.p_down < RISES
+    rose, sank = rise.p_up < RISES, rise.p_down < FALLS
     gained = math.nan
     if ends is not None and ends[1] > start.value:
         gained = (end.value - start.value) / (ends[1] - start.value)

@@ -108,7 +108,7 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     near = tuple(f"{finding.mode}, {finding.because}" for finding in findings if finding.status == "near the limit")
     said = learning.outcome_clause(outcome, learning.steps(run))
     if said and outcome.fate == "cannot tell" and not outcome.heldout:
-        said = learning.training_reward(run).clause
+        said = learning.reward_clause(run, outcome)
     if bad:
         first = bad[0]
         word: Word = "failing" if first.grade == "failing" else "warning"

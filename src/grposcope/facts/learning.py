@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from grposcope.diagnosis.outcome import Outcome
+from grposcope.diagnosis.outcome import LOST, Outcome
 from grposcope.diagnosis.quantities import LEAST, MetricSeries, Quantities
 from grposcope.facts import heldout
 from grposcope.facts.intervals import ENOUGH, Z, interval, shown_interval, trusted
@@ -103,6 +103,20 @@ def training_reward(run: Run) -> Learning:
     """Whether the training reward of a recorded run changed, whatever its held-out evaluations say."""
     reward = _rewards(run)
     return of_reward(reward.values, steps(run), reward.sampling)
+
+
+def reward_clause(run: Run, outcome: Outcome) -> str:
+    """What the training reward did where its outcome cannot be told, as a clause that names a better part before.
+
+    A part is better if the end is below it by a standard error and by the share outcome.LOST of what was gained.
+    """
+    said = training_reward(run)
+    lost = outcome.best.value - outcome.end.value
+    if not lost > max(LOST * outcome.gain, outcome.end.se) or outcome.gain <= outcome.best.se:
+        return said.clause
+    start, best, end = (number(level.value) for level in (outcome.start, outcome.best, outcome.end))
+    moved = f"training reward went from {start} to {best} around step {outcome.best_step:,} and to {end} in the end"
+    return f"{moved}; whether it lost what it had cannot be told from slow wandering"
 
 
 def outcome_clause(outcome: Outcome, steps: int) -> str:

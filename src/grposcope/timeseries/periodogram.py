@@ -14,6 +14,9 @@ growing envelope; the least p-value is multiplied by their number.
 Oscillations may start late, or be fast in a long run. So besides the whole series (averaged to WINDOW blocks) its
 second half is searched, and, where blocks are longer than a row, its last WINDOW rows; p-values are multiplied by the
 number of windows. `spectral_peak`, the detector of swings whose period changes, searches the same windows.
+
+Noise whose spread grows along the series looks like growing swings, since few late rows count for most of it. Where
+the spread plainly changes, swings must also be seen in the series that `evened` makes of it.
 """
 
 from __future__ import annotations
@@ -47,6 +50,12 @@ SHAPES = np.array([0.0, 4.0])
 
 SEEN = 1e-3
 """The whole series, which says most about growth, is preferred to its parts where its p-value is below this."""
+
+PLAIN = 3.0
+"""Standard errors from which on the spread of the rows changes along the series."""
+
+OVERLAP = 1.5
+"""Factor on the variance of a mean of log |second differences|, since successive ones overlap."""
 
 GROWTH = np.linspace(-8.0, 8.0, 33)
 """Growth γ × length of the window: from dying out by e⁸ to growing by as much."""
@@ -96,6 +105,30 @@ def trend_columns(n: int) -> Array:
     share = (np.arange(n) + 0.5) / n
     powers = [share**k for k in range(4)]
     return np.array(powers + [np.exp(-share / tau) for tau in (0.03, 0.1, 0.3)]).T
+
+
+def evened(y: Array) -> Array | None:
+    """What y (n,) has beside its smooth trend, over its local spread; None where that does not plainly change.
+
+    The spread is e^(a + b t), by regression of log |y₋ − 2 y₀ + y₊|, which swings of FASTEST rows and more hardly move;
+    it changes plainly where |b| is PLAIN standard errors. Unequal spread is what the series and its swings are divided
+    by, so swings that grow by more than the noise stay.
+    """
+    n = len(y)
+    size = np.abs(np.diff(y, 2))
+    if n < LEAST or not (size > 0).mean() > 0.5:
+        return None
+    at = (np.arange(1, n - 1) + 0.5) / n - 0.5
+    at, logs = at[size > 0], np.log(size[size > 0])
+    centred = at - at.mean()
+    slope = float(centred @ logs / (centred @ centred))
+    rest = logs - logs.mean() - slope * centred
+    error = math.sqrt(OVERLAP * float(rest @ rest) / len(rest) / float(centred @ centred))
+    if abs(slope) < PLAIN * error:
+        return None
+    trend, _ = np.linalg.qr(trend_columns(n))
+    left = y - trend @ (trend.T @ y)
+    return np.asarray(left / np.exp(slope * ((np.arange(n) + 0.5) / n - 0.5)))
 
 
 def strongest(looks: Sequence[Oscillation], sure: float = 0.0) -> Oscillation | None:

@@ -6,6 +6,8 @@ import numpy as np
 
 import synthetic_series as made
 from grposcope.diagnosis import diagnose
+from grposcope.diagnosis.quantities import Quantities
+from grposcope.diagnosis.rules import oscillation
 from grposcope.timeseries import periodogram
 from synthetic_series import U, flagged
 from timeseries.test_spectral_peak import drifting
@@ -35,3 +37,21 @@ def test_steady_swings_do_not_grow() -> None:
         table = made.healthy(seed)
         table["reward"] = table["reward"] + 0.06 * np.sin(2 * np.pi * 6 * U)
         assert "growing oscillation" not in flagged(table)
+
+
+def test_noise_that_grows_with_the_reward_is_no_growing_swing_and_swings_that_grow_in_steady_noise_are() -> None:
+    rng, u = np.random.default_rng(0), (np.arange(100) + 0.5) / 100
+    assert periodogram.evened(0.3 + 0.5 * u + 0.05 * rng.normal(size=100)) is None
+    louder = (0.05 + u) * (1 + 0.4 * rng.normal(size=100))
+    even = periodogram.evened(louder)
+    assert even is not None
+    first, last = np.std(even[:30]), np.std(even[-30:])
+    assert 0.5 < last / first < 2 < np.std(np.diff(louder)[-30:]) / np.std(np.diff(louder)[:30])
+    swings = 0.5 + 0.3 * np.exp(3 * (u - 1)) * np.sin(2 * np.pi * 8 * u) + 0.02 * rng.normal(size=100)
+    assert oscillation.check(Quantities(made.run({"reward": swings}))).p < 1e-3
+
+
+def test_small_swings_that_grow_are_at_most_a_warning() -> None:
+    quantities = Quantities(made.run({"reward": 0.3 + 0.02 * np.sin(np.arange(100.0))}, rewards="binary"))
+    assert oscillation.grades(0.02, True, quantities) == ("note", "warning")
+    assert oscillation.grades(0.1, True, quantities) == ("warning", "failing")

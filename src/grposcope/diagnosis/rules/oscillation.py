@@ -41,6 +41,9 @@ def check(quantities: Quantities) -> RuleResult:
         Evidence("modulus of the multiplier per row", swing.root.value, swing.root.se, "grows above 1"),
     )
     p = min(1.0, 2 * lasting(sinusoid), 2 * lasting(any_shape))
+    if p < 0.5 and (even := periodogram.evened(reward.values)) is not None:
+        looks = periodogram.oscillation(even), spectral_peak.oscillation(even)
+        p = max(p, min(1.0, *(2 * lasting(look) for look in looks if look is not None)))
     course = "grow" if growing else "fade" if fading else "do not die out"
     because = (
         f"the reward swings with a period of {period:.3g} steps and an amplitude of {swing.amplitude:.2g}, and the "
@@ -59,7 +62,7 @@ def grades(amplitude: float, growing: bool, quantities: Quantities) -> tuple[Gra
 
     Peak to trough is compared with what the run gained, or with half the reward's range where it gained less than
     outcome.STILL of it. A swing that takes back all of that fails, one that takes back half or grows is a warning, and
-    one that takes back less than an eighth is a note whatever became of the run.
+    one that takes back less than an eighth is a note whatever became of the run; at most a warning where it grows.
     """
     outcome, span = run_outcome.of_run(quantities), quantities.reward_margin(1.0) or 0.0
     gained = outcome.gain if outcome.gain > STILL * span and not outcome.heldout else span / 2
@@ -67,7 +70,7 @@ def grades(amplitude: float, growing: bool, quantities: Quantities) -> tuple[Gra
     if share >= 1:
         return "failing", "failing"
     if growing:
-        return "warning", "failing"
+        return ("warning", "failing") if share >= 0.125 else ("note", "warning")
     return ("warning", "warning") if share >= 0.5 else ("note", "warning") if share >= 0.125 else ("note", "note")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from grposcope.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, any_of, moved
+from grposcope.diagnosis import run_outcome
+from grposcope.diagnosis.findings import OWN_METHOD, Evidence, Grade, Rule, RuleResult, any_of, moved
 from grposcope.diagnosis.quantities import MetricSeries, Quantities
 from grposcope.timeseries.noise import Contrast
 
@@ -27,7 +28,8 @@ def check(quantities: Quantities) -> RuleResult:
     missing = () if 2 * white >= SEEN else ("longer run",) if reward.sampling is not None else ("rollouts",)
     onset = reward.onset() if worst.p < 0.5 and worst.onset is None else worst.onset
     untold = "" if not missing or worst.p < BEYOND else ", which cannot be told from slow wandering"
-    return RuleResult(worst.p, worst.because + untold, worst.evidence, onset, missing=missing)
+    beside: Grade | None = "note" if run_outcome.of_run(quantities).by_heldout else None
+    return RuleResult(worst.p, worst.because + untold, worst.evidence, onset, missing=missing, beside=beside)
 
 
 def _fall(reward: MetricSeries, test: Contrast, since: str) -> RuleResult:
@@ -55,4 +57,5 @@ RULE = Rule(
     advice="go back to the checkpoint before the onset and lower the learning rate",
     check=check,
     beside="warning",
+    costs="prompts may have become harder; if not, the policy is worse at them",
 )
