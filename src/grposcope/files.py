@@ -154,7 +154,17 @@ def json_lines(path: Path, remedy: str = MEND, growing: bool = False) -> Iterato
             f"{path}: the gzip data breaks off after line {number} ({error}); copy the file again"
         ) from None
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}); check the path and its rights") from None
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> UserError:
+    """What to say of a file, or of one in the folder `path`, that the system does not let us read."""
+    place = error.filename or path
+    if isinstance(error, PermissionError):
+        return UserError(f"cannot read {place}: {error.strerror}; change its permissions")
+    if isinstance(error, FileNotFoundError):
+        return UserError(f"{place} went away while it was read; give the same command again")
+    return UserError(f"cannot read {place}: {error.strerror or error}; replace it by a copy of the file")
 
 
 def _plain_or_gzip(path: Path) -> IO[bytes]:
@@ -176,6 +186,11 @@ def json_number(value: Any) -> float | None:
     if value is None:
         return math.nan
     return _WORDS.get(value) if isinstance(value, str) else None
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a JSON value is a whole number that a float holds exactly, as counts and steps have to be."""
+    return type(value) is int and abs(value) < 2**53
 
 
 def typed(kind: type[T], content: Mapping[str, Any]) -> T:

@@ -36,6 +36,11 @@ def visible(text: str, limit: int = 200) -> str:
     return shown if len(text) <= limit else f"{shown}… ({len(text):,} characters)"
 
 
+def printable(text: str) -> str:
+    """Text of any lines, with hidden characters shown as in `visible`."""
+    return HIDDEN.sub(_mark, text)
+
+
 def _mark(match: re.Match[str]) -> str:
     code = ord(match.group())
     return f"[{CONTROLS[code]}]" if code < len(CONTROLS) else f"[U+{code:04X}]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -174,7 +175,9 @@ def test_any_json(tmp_path: Path, rows: list[dict[str, object]], packed: bool) -
 @QUIET
 @given(
     rows=st.lists(
-        st.fixed_dictionaries({"reward": st.floats(allow_nan=False), "kl": st.floats()}), min_size=1, max_size=20
+        st.fixed_dictionaries({"reward": st.floats(-1e100, 1e100), "kl": st.floats(-1e100, 1e100) | st.just(math.inf)}),
+        min_size=1,
+        max_size=20,
     )
 )
 def test_numbers_come_back_exactly(tmp_path: Path, rows: list[dict[str, float]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,6 +87,8 @@ def settings(given: Sequence[str]) -> dict[str, Any]:
                 pairs[name] = float(value)
             except ValueError:
                 pairs[name] = value
+        if isinstance(pairs[name], float) and not math.isfinite(pairs[name]):
+            raise UserError(f"--set {text}: {value} is no finite number; write for example --set group=8")
     return pairs
 
 

@@ -10,6 +10,8 @@ import argparse
 import sys
 from typing import Any
 
+from grposcope.formatting import printable
+
 
 def add_json(command: Any, help: str = "print only the JSON document") -> None:
     """Add --json to a parser or to a group of its flags."""
@@ -19,7 +21,7 @@ def add_json(command: Any, help: str = "print only the JSON document") -> None:
 def say(arguments: argparse.Namespace, text: str) -> None:
     """Print text for people, unless --json asks for the document alone."""
     if not arguments.json:
-        print(text)
+        print(printable(text))
 
 
 def finish(arguments: argparse.Namespace, document: Any) -> None:

@@ -74,7 +74,9 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str]]:
         print("\r", end="", file=sys.stderr)
     if not lines:
         reason = f"; the first problem: {problems[0]}" if problems else ""
-        raise UserError(f"{folder} holds no run of a kind that can be read{reason}")
+        raise UserError(
+            f"{folder} holds no run of a kind that can be read; name the folder of one, or a trainer's log{reason}"
+        )
     return overview.named_apart(lines, folder), problems
 
 

@@ -96,7 +96,7 @@ def signal(run: Run, span: Span = LATE) -> Signal | None:
     size, values = int(np.median(sizes)), np.unique(rewards[~np.isnan(rewards)])
     within, between = variances(rewards)
     expected = None
-    if len(values) == 2 and np.ptp(sizes) == 0 and not run.config.get("objective", {}).get("resample_dead"):
+    if len(values) == 2 and np.ptp(sizes) == 0 and not run.resamples_dead:
         expected = dead_groups.predicted(np.bincount((rewards == values[1]).sum(1), minlength=size + 1))
     live = {}
     if len(values) <= VALUES:

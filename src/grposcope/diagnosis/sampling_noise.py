@@ -169,9 +169,10 @@ def _slope(run: Run) -> float:
 
 
 def _number(run: Run, name: str) -> float:
-    """A setting as a number; NaN where it is none."""
+    """A setting as a number; NaN where it is none, or not finite."""
     value = run.setting(name)
     try:
-        return math.nan if value is None else float(value)
-    except (TypeError, ValueError):
+        number = math.nan if value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
         return math.nan
+    return number if math.isfinite(number) else math.nan

@@ -87,7 +87,9 @@ def update_rule(run: Run) -> UpdateRule:
     lacking = [name for name, value in (("learning rate", lr), ("momentum", momentum), ("interval", interval))
                if not isinstance(value, int | float)]  # fmt: skip
     if lacking:
-        raise UserError(f"{run.meta.source} does not record its {' and '.join(lacking)}")
+        raise UserError(
+            f"{run.meta.source} does not record its {' and '.join(lacking)}; give a run that does, or each setting"
+        )
     rates = run.table.get("lr", np.empty(0))
     rates = rates[np.isfinite(rates)]
     name = run.setting("optimizer")

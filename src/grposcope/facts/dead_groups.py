@@ -108,7 +108,7 @@ class DeadGroups:
 def of_run(run: Run) -> DeadGroups:
     """Dead groups of a run, from its record of groups."""
     groups = run.groups
-    if run.config.get("objective", {}).get("resample_dead"):
+    if run.resamples_dead:
         reason = (
             "Dead groups were replaced by further prompts, so the groups on record are a selection, and what chance "
             "alone makes cannot be told from them; the curve counts all groups drawn."

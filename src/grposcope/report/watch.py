@@ -24,9 +24,10 @@ from grposcope.facts import heldout, learning
 from grposcope.facts.diagnosis import Verdict, alarm_line, flagged_modes, verdict
 from grposcope.facts.intervals import interval
 from grposcope.facts.learning import of_curves
-from grposcope.files import json_number
+from grposcope.files import MEND, is_whole, json_number
 from grposcope.formatting import duration, number, percent, sparkline, visible
 from grposcope.records import Estimate
+from grposcope.runs.detect import with_overflow
 from grposcope.runs.hints import Hints
 from grposcope.runs.metrics import VARIANTS, metric, variant
 from grposcope.runs.native import schema
@@ -218,12 +219,12 @@ class GrowingRecord:
         if afresh:
             self._step, self.rows, self._columns = 0, 0, {}
         for row in rows:
-            self._step = int(row.get("step", self._step))
+            self._step = self._whole(row.get("step"), "steps.jsonl")
             for name in COLUMNS & row.keys():
                 self._columns.setdefault(name, [math.nan] * self.rows)
             for name, values in self._columns.items():
                 value = json_number(row.get(name))
-                values.append(math.nan if value is None else value)
+                values.append(math.nan if value is None else with_overflow(value))
             self.rows += 1
         evals, afresh = self._evals.read()
         self._scores = {} if afresh else self._scores
@@ -231,14 +232,22 @@ class GrowingRecord:
             for name, score in row.items():
                 if isinstance(score, dict) and (value := json_number(score.get("value"))) is not None:
                     error = json_number(score.get("se"))
-                    estimate = Estimate(value, math.nan if error is None else error, int(score.get("n", 0)))
-                    self._scores.setdefault(name, []).append((int(row["step"]), estimate))
+                    count = self._whole(score.get("n", 0), "evals.jsonl")
+                    estimate = Estimate(value, math.nan if error is None else error, count)
+                    step = self._whole(row.get("step"), "evals.jsonl")
+                    self._scores.setdefault(name, []).append((step, estimate))
         self._phase = schema.read_phase(self.folder) or self._phase
         phase = self._phase.phase
         self.ended = phase in ENDED if phase else (self.folder / "summary.json").exists()
         if rows or evals or not self._changed:
             self._changed = self._written() or now
         self._changed = max(self._changed, self._phase.time)
+
+    def _whole(self, value: Any, file: str) -> int:
+        """A step or a count in a line of `file`; UserError where it is no whole number."""
+        if not is_whole(value):
+            raise UserError(f"{self.folder / file}: a line has no step number; {MEND}")
+        return int(value)
 
     def snapshot(self, now: float) -> Snapshot:
         """The run as it was at the last look; now: seconds since 1970."""

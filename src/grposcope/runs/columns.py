@@ -218,8 +218,8 @@ def log_of_groups(
         raise UserError(f"{source}: no groups of rollouts in it; give the folder that the trainer writes them to")
     rows, sizes = ColumnBuilder(), groups.sizes
     starts = groups.offsets[:-1]
-    mean = np.add.reduceat(groups.rewards, starts) / sizes
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        mean = np.add.reduceat(groups.rewards, starts) / sizes
         spread = np.sqrt(np.add.reduceat((groups.rewards - np.repeat(mean, sizes)) ** 2, starts) / (sizes - 1))
     dead = dead_groups.is_dead_ragged(groups.rewards, groups.offsets)
     for step in np.unique(groups.step):

@@ -7,6 +7,7 @@ Pickles (training_args.bin, .pt) are refused unopened, since loading one runs co
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from grposcope.errors import UserError
+from grposcope.files import unreadable
 from grposcope.runs import probe
 from grposcope.runs.formats import FORMATS, parquet
 from grposcope.runs.formats.log_file import LogFile, LogKind
@@ -38,8 +40,13 @@ def read(place: Path, hints: Hints) -> Run:
         if not place.exists():
             raise UserError(f"there is no {place}; give the folder of a run, or a trainer's log")
         return _with_overflows(_folder(place, hints) if place.is_dir() else _file(place, hints))
-    except PermissionError as error:
-        raise UserError(f"cannot read {error.filename or place}: {error.strerror}; change its permissions") from None
+    except OSError as error:
+        raise unreadable(place, error) from None
+
+
+def with_overflow(value: float) -> float:
+    """The value, infinite where it is beyond OVERFLOW."""
+    return math.copysign(math.inf, value) if abs(value) > OVERFLOW else value
 
 
 def _with_overflows(run: Run) -> Run:
@@ -103,7 +110,7 @@ def _is_native(folder: Path) -> bool:
     """Whether config.json is that of a record of our own; a broken one counts, so that its error is shown."""
     try:
         config = json.loads((folder / "config.json").read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         return True
     return isinstance(config, dict) and "format" in config
 

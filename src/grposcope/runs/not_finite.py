@@ -36,7 +36,7 @@ def not_finite(table: Mapping[str, Floats]) -> dict[str, Bools]:
 def _complete_rows(table: Mapping[str, Floats]) -> Bools:
     """Rows that have every column that is usually logged, loss and gradient aside: the log did not cut them short."""
     usual = [np.isfinite(column) for name, column in table.items() if name not in UPDATE]
-    usual = [finite for finite in usual if finite.mean() >= 0.75]
+    usual = [finite for finite in usual if 4 * finite.sum() >= 3 * len(finite) > 0]
     return np.all(usual, axis=0) if usual else np.zeros(len(table["step"]), bool)
 
 

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.errors import UserError
-from grposcope.files import atomic, dumps, json_key, json_lines, json_number, typed, write_json
+from grposcope.files import atomic, dumps, json_key, json_lines, json_number, typed, unreadable, write_json
 from grposcope.records import Estimate
 
 FORMAT = 1
@@ -255,8 +255,10 @@ def read(folder: Path) -> ProbeRecord:
     path = folder / RECORD
     try:
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not valid JSON ({error}); make it again with grposcope probe") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not valid JSON ({error}); {REMEDY}") from None
     version = content.get("format") if isinstance(content, dict) else None
     if not isinstance(version, int):
         raise UserError(f"{path}: not written by grposcope probe; give another folder")

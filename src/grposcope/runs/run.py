@@ -251,6 +251,12 @@ class Run:
         """Number of values that are not finite where one is due, for each metric that has any (`runs.not_finite`)."""
         return {name: int(rows.sum()) for name, rows in not_finite(self.table).items()}
 
+    @property
+    def resamples_dead(self) -> bool:
+        """Whether dead groups were replaced by further prompts."""
+        objective = self.config.get("objective")
+        return isinstance(objective, Mapping) and bool(objective.get("resample_dead"))
+
     def setting(self, name: str) -> Any:
         """A setting of the trainer under our name (group, kl, lr, …); None if it is not recorded."""
         return self.config.get("settings", {}).get(name)

@@ -113,10 +113,12 @@ def _averaged(table: Mapping[str, Floats], clocks: Collection[str], starts: Ints
         if key in clocks:
             averaged[key] = np.fmax.reduceat(column, starts)
         elif there.mean() > 0.9:
-            averaged[key] = np.add.reduceat(column, starts) / sizes
+            with np.errstate(over="ignore", invalid="ignore"):
+                averaged[key] = np.add.reduceat(column, starts) / sizes
         else:
             count = np.add.reduceat(there.astype(np.float64), starts)
-            total = np.add.reduceat(np.where(there, column, 0.0), starts)
+            with np.errstate(over="ignore", invalid="ignore"):
+                total = np.add.reduceat(np.where(there, column, 0.0), starts)
             averaged[key] = np.divide(total, count, out=np.full(len(starts), np.nan), where=count > 0)
     averaged["step"] = table["step"][starts]
     return averaged

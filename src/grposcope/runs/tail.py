@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.errors import UserError
-from grposcope.files import json_object
+from grposcope.files import json_object, unreadable
 from grposcope.runs import read
 from grposcope.runs.hints import Hints, UndecidedError
 from grposcope.runs.run import Run
@@ -51,6 +51,8 @@ class Tail:
             afresh = self._offset > 0
             self._forget()
             return [], afresh
+        except OSError as error:
+            raise unreadable(self.path, error) from None
         whole = data[: data.rfind(b"\n") + 1]
         rows = []
         for line in whole.split(b"\n")[:-1]:
@@ -108,7 +110,7 @@ class GrowingLog:
             return False
         self._seen = state
         if not state:
-            self.problem = f"there is no {self.path} yet"
+            self.problem = f"there is no {self.path} yet; give the path of a run or a log"
             return False
         self.changed = max(changed for _, _, changed in state) / 1e9
         self.question = ""
@@ -117,9 +119,6 @@ class GrowingLog:
         except UserError as error:
             self.problem = str(error)
             self.question = error.field if isinstance(error, UndecidedError) else ""
-        except FileNotFoundError as error:  # moved away while it was read
-            self.problem = f"{error.filename or self.path} went away while it was read"
-            self._seen = None
         return not self.problem
 
 

@@ -44,7 +44,7 @@ def change(y: Array, first: Span, last: Span, ratio: float = 1.0, minus: float =
     late, v_late, df_late = _mean(y, last)
     v_early *= ratio**2
     total = v_early + v_late
-    df = total**2 / (v_early**2 / df_early + v_late**2 / df_late) if total > 0 else 1.0
+    df = 1 / ((v_early / total) ** 2 / df_early + (v_late / total) ** 2 / df_late) if total > 0 else 1.0
     return _tested(late - ratio * early - minus, total, df)
 
 

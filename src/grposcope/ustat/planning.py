@@ -226,14 +226,14 @@ def resampling_gain(moments: Moments, group: int, dead: float) -> float:
     With a share `dead` of groups without a gradient, replacing them takes P/(1−dead) groups drawn for P live ones.
     Leave-one-out gradients of live groups have mean E g/(1−dead), in the same direction. Variance
     over squared mean, for N rollouts drawn, is G (E‖ĝ‖² − ‖Eg‖²)/N‖Eg‖² without and
-    G (E‖ĝ‖² − ‖Eg‖²/(1−dead))/N‖Eg‖² with resampling: a value above 1 says that resampling helps. NaN for dead = 1.
+    G (E‖ĝ‖² − ‖Eg‖²/(1−dead))/N‖Eg‖² with resampling: a value above 1 says that resampling helps. NaN for dead = 1,
+    and where no variance is left with resampling.
     Method of this project; no publication.
     """
     second = float(np.reshape(mse.second_moment(moments.pooled, group), -1)[0])
     mean2 = float(moments.pooled.mean2[0])
-    if not dead < 1:
-        return math.nan
-    return (second - mean2) / (second - mean2 / (1 - dead))
+    left = second - mean2 / (1 - dead) if dead < 1 else 0.0
+    return (second - mean2) / left if left else math.nan
 
 
 def require(moments: Moments) -> None:

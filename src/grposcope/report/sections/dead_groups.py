@@ -124,7 +124,7 @@ def predicted(windows: Windows) -> Figure:
 def successes(windows: Windows) -> Figure:
     """Map of the share of groups with k successes, over training."""
     group = windows.group
-    shares = windows.counts / windows.counts.sum(1, keepdims=True)
+    shares = windows.counts / np.maximum(windows.counts.sum(1, keepdims=True), 1)
     rows = [
         (int(first) - 0.5, int(last) + 0.5, k - 0.5, k + 0.5, f"{k} of {group}", round(float(share[k]), 4),
          span(first, last))

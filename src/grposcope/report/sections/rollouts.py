@@ -52,6 +52,8 @@ def section(runs: Sequence[Run]) -> Section | None:
             more = f"{len(steps)} of {len(run.rollouts)} recorded steps are in this page, spread over the run."
             notes = ([more] if len(steps) < len(run.rollouts) else []) + notes
             shown.append({"run": label, "steps": steps, "notes": notes})
+        else:
+            unread += notes
     for label, run, probe in probes:
         steps, notes = _step_of_probe(probe, budget)
         numbers[label]["shown_of_probe"] = sum(len(step["problems"]) for step in steps)

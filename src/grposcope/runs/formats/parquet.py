@@ -36,7 +36,9 @@ def table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     if lacking:
         raise UserError(f"{path} lacks the column {lacking[0]!r}")
     try:
-        return file.read(columns, use_threads=False)  # of a small file, where threads would only cost time
+        content = file.read(columns, use_threads=False)  # of a small file, where threads would only cost time
+        content.validate(full=True)  # that texts are UTF-8
+        return content
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from None
 
@@ -49,7 +51,7 @@ def _opened(path: Path) -> pq.ParquetFile:
         raise UserError(f"{path}: reading Parquet needs pyarrow; pip install pyarrow") from None
     try:
         return pq.ParquetFile(pa.BufferReader(path.read_bytes()))
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # the last of a name of a column
         raise _unreadable(path, error) from None
 
 

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from grposcope.errors import UserError
-from grposcope.files import MEND, json_number, json_object
+from grposcope.files import MEND, is_whole, json_number, json_object
 from grposcope.runs import probe
 from grposcope.runs.columns import flat
-from grposcope.runs.formats import jsonl, parquet
-from grposcope.runs.native import schema
+from grposcope.runs.formats import jsonl
+from grposcope.runs.native import rollouts, schema
 from grposcope.runs.native.schema import LINES, RunPhase, Summary
-from grposcope.runs.run import Bools, Evaluations, Floats, Groups, Ints, Meta, Rollout, RolloutFiles, Run
+from grposcope.runs.run import Bools, Evaluations, Floats, Groups, Ints, Meta, Run
 
 _GROUP_LITERALS = (b'{"step": ', b', "problem": "', b'", "rewards": ', b"}\n")
 
@@ -49,7 +49,7 @@ def read(folder: Path) -> Run:
         table=table.result(),
         groups=groups.result(),
         evaluations=evaluations,
-        rollouts=_rollout_files(folder / "rollouts"),
+        rollouts=rollouts.of_run(folder),
         phase=None if phase is None else vars(phase),
         summary=None if summary is None else summary.content,
         window=config.window,
@@ -140,9 +140,10 @@ def _steps(steps: Lines) -> dict[str, Floats]:
     table = columns(steps)
     if not table:
         return {"step": np.empty(0)}
-    if "step" not in table or not np.isfinite(table["step"]).all():
-        bad = next(number for number, row in _rows(steps) if not isinstance(row.get("step"), int))
-        raise _broken(steps, bad, "no step number")
+    numbers = table.get("step", np.full(1, math.nan))
+    bad = np.flatnonzero(~((np.abs(numbers) < 2**53) & (numbers == np.floor(numbers))))
+    if len(bad):
+        raise _broken(steps, _rows(steps)[int(bad[0])][0], "no step number")
     disorder = np.flatnonzero(np.diff(table["step"]) <= 0)
     if len(disorder):
         at = int(disorder[0])
@@ -155,13 +156,13 @@ def _steps(steps: Lines) -> dict[str, Floats]:
 def _evaluations(lines: Lines) -> Evaluations:
     table: list[tuple[int, str, float, float, int, str]] = []
     for number, row in _rows(lines):
-        if not isinstance(row.get("step"), int):
+        if not is_whole(row.get("step")):
             raise _broken(lines, number, "no step number")
         for name, estimate in row.items():
             if not isinstance(estimate, dict):
                 continue
             value, error = (json_number(estimate.get(part)) for part in ("value", "se"))
-            if value is None or error is None or not isinstance(estimate.get("n"), int):
+            if value is None or error is None or not is_whole(estimate.get("n")):
                 raise _broken(lines, number, f"{name} lacks value, se or n")
             table.append((row["step"], name, value, error, estimate["n"], str(estimate.get("flag", ""))))
     return Evaluations.of_rows(table)
@@ -226,7 +227,7 @@ def groups_by_row(lines: Lines) -> Groups:
     """Any groups, line by line; UserError for a line that is broken."""
     steps, problems, rewards, truncated = [], [], [], []
     for number, row in _rows(lines):
-        if not isinstance(row.get("step"), int) or not isinstance(row.get("problem"), str):
+        if not is_whole(row.get("step")) or not isinstance(row.get("problem"), str):
             raise _broken(lines, number, "no step number or no problem id")
         try:
             of_group, flags = _rewards(row)
@@ -257,29 +258,3 @@ def _ragged(parts: list[tuple[list[float], list[bool] | None]]) -> tuple[Floats,
     if len(flags) < len(parts) or not parts:
         return rewards, offsets, None
     return rewards, offsets, np.array([value for part in flags for value in part], bool)
-
-
-def _rollout_files(folder: Path) -> RolloutFiles:
-    """The rollouts in rollouts/step-NNNNNN.parquet."""
-    paths = {int(file.stem.removeprefix("step-")): file for file in sorted(folder.glob("step-*.parquet"))}
-    return RolloutFiles(paths, lambda path, _: tuple(map(_rollout, parquet.table(path).to_pylist())))
-
-
-def _rollout(row: Mapping[str, Any]) -> Rollout:
-    def numbers(name: str) -> Floats | None:
-        return None if row.get(name) is None else np.asarray(row[name], np.float64)
-
-    absent = np.full(len(row["tokens"]), np.nan)
-    logp, entropy = numbers("logp"), numbers("entropy")
-    return Rollout(
-        problem=row["problem"],
-        prompt=row["prompt"],
-        rollout=row["rollout"],
-        completion=row["completion"],
-        reward=float("nan") if row["reward"] is None else row["reward"],
-        truncated=bool(row["truncated"]),
-        tokens=tuple(row["tokens"]),
-        logp=absent if logp is None else logp,
-        entropy=absent if entropy is None else entropy,
-        weight=numbers("weight"),
-    )

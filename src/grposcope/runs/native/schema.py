@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.errors import UserError
-from grposcope.files import typed
+from grposcope.files import typed, unreadable
 
 FORMAT = 2
 """Version of the record, kept in config.json. 2 added rollouts/, phase.json and `truncated` of groups."""
@@ -139,7 +139,7 @@ def is_record(folder: Path) -> bool:
     """Whether the folder holds a record of a run: a config.json that is whole and has a format version."""
     try:
         return "format" in (_object(folder / "config.json") or {})
-    except OSError:
+    except UserError:
         return False
 
 
@@ -150,8 +150,10 @@ def read_config(folder: Path) -> RunConfig:
         document = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise UserError(f"{folder} holds no run: there is no config.json; give the folder of a run") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read: not valid JSON ({error}); restore it from a copy") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
     version = document.get("format") if isinstance(document, dict) else None
     if not isinstance(version, int):
         raise UserError(f"{folder} is no run: its config.json was not written by grposcope train; give another folder")
@@ -183,6 +185,8 @@ def _object(path: Path) -> dict[str, Any] | None:
     """A small JSON document; None if it is not there or not whole."""
     try:
         content = json.loads(path.read_bytes().strip(b"\0 \n"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
+    except OSError as error:
+        raise unreadable(path, error) from None
     return content if isinstance(content, dict) else None

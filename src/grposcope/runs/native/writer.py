@@ -18,6 +18,7 @@ from typing import Any
 
 from grposcope.errors import UserError
 from grposcope.files import atomic, dumps, write_json
+from grposcope.runs.native import rollouts
 from grposcope.runs.native.schema import LINES, RunConfig, RunPhase
 from grposcope.runs.run import Rollout
 
@@ -69,8 +70,8 @@ class RunWriter:
                 )
             for name in LINES:
                 os.ftruncate(writer._files[name], sizes[name])
-            for file in (folder / "rollouts").glob("step-*.parquet"):
-                if int(file.stem.removeprefix("step-")) > step:
+            for later, file in rollouts.files(folder).items():
+                if later > step:
                     file.unlink()
             (folder / "summary.json").unlink(missing_ok=True)
             for file in (*folder.glob(".*.part"), *folder.glob("rollouts/.*.part")):  # of a process that was killed
@@ -91,21 +92,11 @@ class RunWriter:
 
     def rollouts(self, step: int, sampled: Sequence[Rollout]) -> None:
         """Write some rollouts of a step, token by token, as rollouts/step-….parquet."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        floats = pa.list_(pa.float32())
-        kinds = {
-            "step": pa.int32(), "problem": pa.string(), "prompt": pa.string(), "rollout": pa.int16(),
-            "completion": pa.string(), "reward": pa.float64(), "truncated": pa.bool_(),
-            "tokens": pa.list_(pa.string()), "logp": floats, "entropy": floats, "weight": floats,
-        }  # fmt: skip
-        rows = [{"step": step, **vars(rollout)} for rollout in sampled]
+        target = rollouts.file_of(self.folder, step)
         with _explained(self.folder, "make room, then resume the run"):
-            target = self.folder / "rollouts" / f"step-{step:06d}.parquet"
             target.parent.mkdir(exist_ok=True)
             with atomic(target) as file:
-                pq.write_table(pa.Table.from_pylist(rows, pa.schema(list(kinds.items()))), file, compression="zstd")
+                rollouts.write(file, step, sampled)
 
     def phase(self, name: str, step: int, steps: int) -> None:
         """Say what the run is doing now: sampling, update, evaluation, checkpoint, finished, interrupted or failed."""

@@ -13,6 +13,7 @@ decide which, the metric keeps a name that says so, and a note says what is assu
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Set
 from dataclasses import replace
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from grposcope.errors import UserError
+from grposcope.files import json_number
 from grposcope.runs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.runs.formats import notebook
 from grposcope.runs.formats.console import clean, printed_pairs
@@ -174,9 +176,9 @@ def _rewards(path: Path) -> dict[str, Floats]:
         content = None
     history = content.get("log_history") if isinstance(content, dict) else None
     rows = [row for row in history if isinstance(row, dict)] if isinstance(history, list) else []
-    pairs = [(row.get("step"), row.get("reward")) for row in rows]
-    good = [pair for pair in pairs if all(isinstance(value, int | float) for value in pair)]
-    return {"step": np.array([s for s, _ in good], np.float64), "reward": np.array([r for _, r in good], np.float64)}
+    pairs = [(json_number(row.get("step")), json_number(row.get("reward"))) for row in rows]
+    good = np.array([pair for pair in pairs if None not in pair and not math.isnan(pair[0])], np.float64).reshape(-1, 2)
+    return {"step": good[:, 0], "reward": good[:, 1]}
 
 
 def differ(one: Columns, other: Columns) -> int | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grposcope.errors import UserError
+from grposcope.files import is_whole
 from grposcope.runs.columns import RawLog, log_of_groups
 from grposcope.runs.formats import parquet
 from grposcope.runs.formats.log_file import LogFile, LogKind
@@ -84,14 +85,14 @@ def groups(
     doubtful = 0
     for path in paths:
         try:
-            table = parquet.table(path)
+            table = _table(path)
         except UserError as error:
             notes.append(str(error))
             continue
         values, parts = _rewards(table, components)
         used.update(dict.fromkeys(parts))
-        advantage = np.array(table["advantage"].to_pylist(), np.float64) if "advantage" in table.column_names else None
-        at = int(table["step"][0].as_py()) if "step" in table.column_names and table.num_rows else _step(path)
+        advantage = parquet.number_columns(table, without=()).get("advantage")
+        at = table["step"][0].as_py() if "step" in table.column_names and table.num_rows else _step(path)
         where[at] = path
         texts = [_text(prompt) for prompt in table["prompt"].to_pylist()]
         begin = 0
@@ -154,9 +155,20 @@ def problem_name(prompt: Any) -> str:
     return f"{hashlib.sha256(text.encode()).hexdigest()[:8]} {end}"
 
 
+def _table(path: Path) -> pa.Table:
+    """The content of a file; UserError where it cannot be read, lacks the texts, or its steps are no numbers."""
+    table = parquet.table(path)
+    for name in ("prompt", "completion"):
+        if name not in table.column_names:
+            raise UserError(f"{path} lacks the column {name!r}; it was left out")
+    if "step" in table.column_names and table.num_rows and not is_whole(table["step"][0].as_py()):
+        raise UserError(f"{path}: its step is no whole number; it was left out")
+    return table
+
+
 def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
     """The rollouts in a file, texts only, without tokens."""
-    table = parquet.table(path)
+    table = _table(path)
     rewards, names = _rewards(table, components)
     columns = parquet.number_columns(table, without=_NO_REWARDS)
     rollouts, count, before = [], 0, None
@@ -175,9 +187,10 @@ def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
 def _agree(rewards: Floats, advantages: Floats) -> bool:
     """Whether the advantages of a group order its rollouts as their rewards do."""
     order = np.argsort(rewards, kind="stable")
-    ranked = advantages[order][np.isfinite(rewards[order])]
-    rises = np.diff(rewards[order][np.isfinite(rewards[order])]) > 1e-9
-    return bool((np.diff(ranked)[rises] > -1e-6).all())
+    order = order[np.isfinite(rewards[order]) & np.isfinite(advantages[order])]
+    with np.errstate(over="ignore"):
+        rises = np.diff(rewards[order]) > 1e-9
+        return bool((np.diff(advantages[order])[rises] > -1e-6).all())
 
 
 def _rewards(table: pa.Table, components: Collection[str]) -> tuple[Floats, list[str]]:

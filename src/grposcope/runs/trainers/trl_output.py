@@ -68,9 +68,8 @@ def read(place: Output, hints: Hints) -> Run:
             return replace(run, meta=replace(run.meta, notes=(*run.meta.notes, f"{said}; only the record was read")))
         table = _with_earlier(run.table, earlier.table)
         if len(table["step"]) > run.steps:
-            notes.append(
-                f"steps up to {int(run.table['step'][0]) - 1} are of {states[0].parent.name}, as the record began later"
-            )
+            last = int(table["step"][len(table["step"]) - run.steps - 1])
+            notes.append(f"steps up to {last} are of {states[0].parent.name}, as the record began later")
             run = replace(run, table=table)
     if (files := trl_completions.files(place.output)) and not run.rollouts:
         components = {name.removeprefix("component/") for name in run.table if name.startswith("component/")}

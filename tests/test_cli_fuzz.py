@@ -1,0 +1,154 @@
+"""Every command that reads a run, on hostile files: an answer, or one line that says what to do; never a traceback."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import signal
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+import hostile
+from grposcope.cli import main
+
+SECONDS = 30
+"""Longest that a command may take on these small files."""
+
+COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("diagnose", "RUN"), ("diagnose", "RUN"), ("diagnose", "RUN", "--json"), ("diagnose", "RUN", "--dry-run"),
+    ("fit", "RUN"), ("fit", "RUN"),
+    ("report", "RUN", "--json"), ("report", "RUN", "--out", "OUT"), ("watch", "--once", "RUN"), ("watch", "--once",
+    "RUN", "--json"),
+    ("compare", "RUN", "SOUND"), ("compare", "SOUND", "RUN"), ("plan", "RUN", "--replicates", "20"),
+    ("plan", "RUN", "--replicates", "20", "--layers", "--recipe", "dapo"), ("stability", "--run", "RUN"),
+    ("diagnose", "RUN", "--html", "OUT"), ("runs", "FOLDER"), ("report", "FOLDER", "--json"),
+)  # fmt: skip
+"""Commands; RUN is the hostile path, SOUND a record of the same kind, OUT a page to be written."""
+
+EXTRA: tuple[tuple[str, ...], ...] = (
+    ("--set", "group=8"), ("--set", "rewards=binary"), ("--set", "x"), ("--set", "group=nan"), ("--set",
+    "group=1e400"), ("--set", "=3"),
+    ("--map", "reward=loss"), ("--map", "step=1"), ("--map", "step=nothere"), ("--map", "reward=reward,kl=reward"),
+    ("--map", "="),
+    ("--map", "step=99999999999999999999"), ("--average",), ("--dry-run",), ("--level", "nan"), ("--level", "0"),
+    ("--level", "1e-300"),
+    ("--fail-on", "failing"), ("--fail-on", "x"), ("--until", "10"), ("--until", "nan"), ("--until", "-1e300"),
+    ("--horizon", "nan"),
+    ("--horizon", "1e300"), ("--horizon", "0"), ("--coverage", "1"), ("--coverage", "0.999999999"), ("--every",
+    "nan"), ("--last", "3"),
+    ("--truncated", "drop"), ("--groups", "2,3"), ("--groups", "2,99999999999999"), ("--budget", "nan"),
+    ("--budget", "1e300"), ("--budget", "-1"),
+    ("--multiple", "0"), ("--prompt-cost", "inf"), ("--rollout-cost", "0"), ("--replicates", "-3"), ("--curvature",
+    "nan"), ("--interval", "0"),
+    ("--momentum", "2"), ("--seed", "-1"), ("--nothing",), ("--json",),
+)  # fmt: skip
+"""Flags that fit the command, or not, with values that make sense, or not."""
+
+
+@contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """TimeoutError where the block takes longer."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"took longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def call(arguments: Sequence[str]) -> tuple[int, str, str]:
+    """Status, standard output (strict UTF-8) and standard error, with all warnings about numbers, of a command."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors) for errors in ("strict", "backslashreplace"))
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = out, err
+    try:
+        with warnings.catch_warnings(), within(SECONDS):
+            warnings.simplefilter("always", RuntimeWarning)
+            try:
+                status = main(list(arguments))
+            except SystemExit as stop:  # of argparse
+                status = int(stop.code or 0)
+    finally:
+        sys.stdout, sys.stderr = before
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+    return status, texts[0], texts[1]
+
+
+def wrong(arguments: Sequence[str], status: int, out: str, err: str) -> str:
+    """What is wrong with the outcome of a command; empty where nothing is."""
+    if status not in (0, 1, 2):
+        return f"status {status}"
+    if "Traceback" in err or "Warning" in err:
+        return "standard error holds a traceback or a warning"
+    if status < 2:
+        try:
+            json.loads(out.splitlines()[-1])
+        except (ValueError, IndexError):
+            return "the last line is no JSON"
+        return ""
+    if "usage:" in err:  # of argparse
+        return ""
+    if not err.startswith("grposcope: error: ") or err.count("\n") != 1:
+        return "standard error is not one line"
+    if len(err) > 3000:
+        return "the line is too long"
+    return "" if any(word in err[18:] for word in (";", ":", " must ")) else "the line has no remedy"
+
+
+def check(number: int, home: Path, sound: list[Path]) -> None:
+    """One example from its number: a hostile run, a command, perhaps a flag."""
+    rng = np.random.default_rng(number)
+    folder = home / "x"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    run = hostile.write(folder, rng, sound)
+    words = {"RUN": str(run), "FOLDER": str(folder), "SOUND": str(sound[0]), "OUT": str(folder / "page-of.html")}
+    arguments = [words.get(word, word) for word in hostile.one(rng, COMMANDS)]
+    if rng.random() < 0.3:
+        arguments += hostile.one(rng, EXTRA)
+    status, out, err = call(arguments)
+    fault = wrong(arguments, status, out, err)
+    assert not fault, f"{fault}: example {number}, {arguments}: status {status}\n{out[-300:]}\n{err[-3000:]}"
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return hostile.bases(tmp_path_factory.mktemp("sound"))
+
+
+QUIET = settings(
+    deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), max_examples=30
+)
+
+
+@seed(0)
+@QUIET
+@given(number=st.integers(0, 2**32 - 1))
+def test_any_command_on_hostile_files(number: int, tmp_path_factory: pytest.TempPathFactory, sound: list[Path]) -> None:
+    check(number, tmp_path_factory.getbasetemp(), sound)
+
+
+@pytest.mark.slow
+@settings(QUIET, max_examples=600)
+@given(number=st.integers(0, 2**32 - 1))
+def test_any_command_on_many_hostile_files(
+    number: int, tmp_path_factory: pytest.TempPathFactory, sound: list[Path]
+) -> None:
+    check(number, tmp_path_factory.getbasetemp(), sound)
