@@ -13,7 +13,6 @@ decide which, the metric keeps a name that says so, and a note says what is assu
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Set
 from dataclasses import replace
@@ -177,7 +176,8 @@ def _rewards(path: Path) -> dict[str, Floats]:
     history = content.get("log_history") if isinstance(content, dict) else None
     rows = [row for row in history if isinstance(row, dict)] if isinstance(history, list) else []
     pairs = [(json_number(row.get("step")), json_number(row.get("reward"))) for row in rows]
-    good = np.array([pair for pair in pairs if None not in pair and not math.isnan(pair[0])], np.float64).reshape(-1, 2)
+    known = [(step, reward) for step, reward in pairs if step is not None and reward is not None and step == step]
+    good = np.array(known, np.float64).reshape(-1, 2)
     return {"step": good[:, 0], "reward": good[:, 1]}
 
 
