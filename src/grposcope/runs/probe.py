@@ -43,6 +43,9 @@ FOLDER = "probes"
 
 GRAM, RECORD, TOKENS = "gram.npz", "probe.json", "tokens.jsonl"
 REMEDY = "make it again with `grposcope probe`"
+LARGEST = 1e60
+"""Size of a number in gram.npz beyond which it is damaged; moments take fourth powers."""
+
 NOT_MEASURED = Estimate(math.nan, math.nan, 0, "not measured")
 
 Floats = NDArray[np.float64]
@@ -415,6 +418,8 @@ def _check(path: Path, arrays: Mapping[str, NDArray]) -> None:
     for name, array in arrays.items():
         if name in ("gram", "rewards", "layers") and array.dtype.kind != "f":
             raise UserError(f"{path}: {name} holds {array.dtype}, not floating-point numbers; {REMEDY}")
+        if array.dtype.kind == "f" and (np.isfinite(array) & (np.abs(array) > LARGEST)).any():
+            raise UserError(f"{path}: {name} holds values beyond {LARGEST:g}, which no gradient has; {REMEDY}")
     if rewards.ndim != 2:
         raise UserError(f"{path}: rewards has shape {rewards.shape}, not (prompts, group); {REMEDY}")
     size = rewards.size

@@ -157,6 +157,8 @@ def _later(series: RewardCurve, horizon: ArrayLike) -> Array:
     if given.ndim == 0:
         if not (np.isfinite(given) and given >= 1):
             raise UserError(f"horizon {float(given):g} must be at least 1 step")
+        if given / series.spacing >= 2**53:
+            raise UserError(f"horizon {float(given):g} is longer than can be counted; give a shorter one")
         count = max(1, round(float(given) / series.spacing))
         every = -(-count // LONGEST)
         return np.asarray(last + series.spacing * np.arange(count % every or every, count + 1, every))

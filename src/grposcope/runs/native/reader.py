@@ -244,8 +244,12 @@ def _rewards(row: Mapping[str, Any]) -> tuple[list[float], list[bool] | None]:
     """Rewards and flags of one line; ValueError or TypeError if they are not as they should be."""
     rewards = [json_number(value) for value in row["rewards"]] if "rewards" in row else [None]
     truncated = row.get("truncated")
-    lists = truncated is None or (isinstance(truncated, list) and len(truncated) == len(rewards))
-    if None in rewards or not lists:
+    flags = truncated is None or (
+        isinstance(truncated, list)
+        and len(truncated) == len(rewards)
+        and all(isinstance(f, bool | int) for f in truncated)
+    )
+    if None in rewards or not flags:
         raise ValueError
     return rewards, truncated  # type: ignore[return-value]
 

@@ -208,7 +208,7 @@ def read_state(file: LogFile, hints: Hints) -> RawLog:
     if not len(rows):
         raise UserError(f"{path}: log_history is empty; the run stopped before logging_steps, or logs elsewhere")
     every = content.get("logging_steps")
-    window = int(every) if isinstance(every, int | float) and every >= 1 else None
+    window = int(every) if isinstance(every, int | float) and 1 <= every < 2**53 else None
     if window and window > 1:
         notes.append(f"each row is the mean over {window} steps (logging_steps), so spikes and variances are damped")
     done, last = content.get("global_step"), content.get("max_steps")
