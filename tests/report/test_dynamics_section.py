@@ -66,15 +66,15 @@ def test_the_first_sentence_says_what_is_expected(tmp_path: Path) -> None:
     low, high = ahead.change_between
     assert rising.sentence == (
         f"Expected after 100 more steps: {ahead.mean[-1]:.3g}, 90% band {ahead.low[-1]:.3g} to {ahead.high[-1]:.3g}; "
-        f"verdict: rising: the level, now {ahead.level.value:.3g}, is to change by +{ahead.change.value:.3g} "
+        f"verdict: rising: the level, now {ahead.level.value:.3g}, is expected to change by +{ahead.change.value:.3g} "
         f"(+{low:.3g} to +{high:.3g})."
     )
     assert "verdict: declining" in summarize(T, 10 - 0.05 * T + 0.1 * random.standard_normal(200)).sentence
     walk = summarize(T[:60], np.cumsum(random.standard_normal(60)))
-    assert "verdict: cannot tell: the level, now" in walk.sentence
+    assert "verdict: cannot tell whether it rises or falls: the level, now" in walk.sentence
     noise = summarize(T, random.standard_normal(200))
     assert "verdict: flat" in noise.sentence
-    assert "is to change by less than the noise of one reward" in noise.sentence
+    assert "less than a step's noise" in noise.sentence
     assert "cannot tell" in noise.plateau_sentence
     found = dynamics.section([folder(tmp_path / "flat", np.full(60, 0.5))])
     assert found is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import TYPE_CHECKING
 
 from grposcope.commands import logs
@@ -76,13 +77,14 @@ def _text(summary: ForecastSummary) -> str:
     lines = [
         summary.sentence,
         "",
-        f"{len(summary.series.steps)} points; a curve without noise could explain at most R² = {compared.ceiling:.3f}",
+        f"{len(summary.series.steps)} points; {1 - compared.ceiling:.0%} of the variance is noise",
         "",
-        f"{'model':12} {'error on later steps ÷ last level':>34} {'R² ÷ ceiling':>13}",
+        f"{'model':12} {'error on later steps ÷ last level':>34} {'explains of the rest':>21}",
     ]
     for c in compared.contenders:
         note = f"  {c.fit.flag}" if c.fit and c.fit.flag else ""
-        lines.append(f"{c.model:12} {c.held_out.value:>26.3f} ± {c.held_out.se:.2f} {c.explained:>13.3f}{note}")
+        explains = "" if math.isnan(c.explained) else f"{c.explained:.0%}"
+        lines.append(f"{c.model:12} {c.held_out.value:>26.3g} ± {c.held_out.se:<5.2g} {explains:>20}{note}")
     lines += ["", f"comparison: {compared.flag or compared.best + ' predicts later steps best'}"]
     lines += [f"phase: {clause}" for clause in summary.phase_clauses]
     lines.append(summary.plateau_sentence)

@@ -169,13 +169,12 @@ def _expected(series: RewardCurve, ahead: fit.Forecast) -> str:
     )
     between = " to ".join(map(signed, ahead.change_between))
     if ahead.verdict == "cannot tell":
-        return f"{expected}: the level, now {now}, may change by anything from {between}."
+        return f"{expected} whether it rises or falls: the level, now {now}, may change by {between}."
     if ahead.verdict == "flat":
         noise = number(ahead.margin)
-        return (
-            f"{expected}: the level, now {now}, is to change by less than the noise of one reward, {noise} ({between})."
-        )
-    return f"{expected}: the level, now {now}, is to change by {signed(ahead.change.value)} ({between})."
+        expects = f"{expected}: the level, now {now}, is expected to change by {between}"
+        return f"{expects}, less than a step's noise, {noise}."
+    return f"{expected}: the level, now {now}, is expected to change by {signed(ahead.change.value)} ({between})."
 
 
 def _plateau(compared: fit.Comparison | None, ahead: fit.Forecast) -> tuple[Estimate, float]:

@@ -167,7 +167,7 @@ def _errors(upper: Array, covariance: Array) -> Array:
 def _unidentified(rise: float, reached: float, error: float) -> str:
     """Why the plateau is not known, if it is not."""
     if reached < 0.6:
-        return f"plateau not identified: only {reached:.0%} of the fitted rise is behind"
+        return f"plateau not identified: the run has seen only {reached:.0%} of the fitted rise"
     if not error < abs(rise):
         return "plateau not identified: its standard error exceeds the rise"
     return ""
