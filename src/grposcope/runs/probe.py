@@ -403,6 +403,8 @@ def read_gram(folder: Path, layers: bool = False) -> ProbeGram:
             raise UserError(f"{path} has no array {name!r}; {REMEDY}")
     arrays.setdefault("truncated", np.zeros(arrays["rewards"].shape, bool))
     _check(path, arrays)
+    if recognises(folder):
+        _check_same(path, read(folder), arrays["rewards"])
     return ProbeGram(
         gram=arrays["gram"],
         rewards=arrays["rewards"],
@@ -410,6 +412,19 @@ def read_gram(folder: Path, layers: bool = False) -> ProbeGram:
         layers=arrays.get("layers"),
         layer_names=tuple(map(str, arrays.get("layer_names", ()))),
     )
+
+
+def _check_same(path: Path, record: ProbeRecord, rewards: NDArray) -> None:
+    """UserError where the Gram matrix is of other rollouts than the probe.json beside it."""
+    known = (record.prompts, record.group)
+    said = record.solved
+    if None not in known and rewards.shape != known:
+        why = f"{rewards.shape[0]} × {rewards.shape[1]} rollouts instead of {known[0]} × {known[1]}"
+    elif math.isfinite(said) and np.isfinite(rewards).all() and abs(rewards.mean() - said) > 1e-4 * max(1, abs(said)):
+        why = f"their mean reward is {rewards.mean():.4g} instead of {said:.4g}"
+    else:
+        return
+    raise UserError(f"{path} is of another probe than {RECORD} beside it ({why}); copy both from one probe")
 
 
 def _check(path: Path, arrays: Mapping[str, NDArray]) -> None:
