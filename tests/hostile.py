@@ -400,7 +400,7 @@ def spoil_arrays(path: Path, rng: Rng) -> None:
     except (ValueError, OSError, EOFError, zipfile.BadZipFile):
         return
     name = one(rng, list(arrays))
-    old = arrays[name]
+    old = np.atleast_1d(arrays[name])
     spotted = old.astype(np.float64) if old.dtype.kind in "fb" else old
     if spotted.size and spotted.dtype.kind == "f":
         spotted = spotted.copy()
