@@ -37,7 +37,7 @@ wheel-check: $(READY) ## build the wheel and install it in new environments: for
 
 docs: $(READY) ## build the documentation as a site in build/site, its links checked
 	$(BIN)/python docs/build.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: $(READY) ## ruff, rules and format
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@
 
 Runs of `labelled_curves` are written by `labelled_files` in the shapes of TRL, verl and OpenRLHF, read back by
 `grposcope.runs.read` and diagnosed, as a user would. `measure` does one φ and can go on where it was stopped;
-`--forms` and `--scenarios` restrict it. Seeds below 10,000 are for tuning; figures in docs/diagnosis.md use
+`--forms` and `--scenarios` restrict it. Seeds below 10,000 are for tuning; figures in benchmarks/diagnosis.md use
 others. Rates have 95 % Wilson intervals. The last line is JSON.
 """
 

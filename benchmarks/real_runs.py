@@ -1,4 +1,4 @@
-"""Verdicts on real runs next to what their curves show: the table of docs/real_runs.md.
+"""Verdicts on real runs next to what their curves show: the table of benchmarks/real_runs.md.
 
     python benchmarks/real_runs.py [--runs ../shared/data/runs] [--markdown FILE]
 

@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
 TOLD = ["README.md", "CONTRIBUTING.md", *(page for page in DOCS if page.startswith(("docs/tutorials/", "docs/howto/")))]
 """Pages that tell the reader what to type."""
-PAGES = ["README.md", "CONTRIBUTING.md", *DOCS]
+TABLES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("benchmarks/*.md"), *ROOT.glob("experiments/*.md")))
+PAGES = ["README.md", "CONTRIBUTING.md", *DOCS, *TABLES]
 HOMES = ("", "src", "src/grposcope", "benchmarks", "experiments", "tests")
 """Folders that a path in the docs may start from."""
 EXAMPLES = {"rewards.py", "path/to/file.py"}
@@ -96,6 +97,8 @@ def test_links_lead_somewhere(page: str) -> None:
         name, _, heading = target.partition("#")
         linked = (ROOT / page).parent / name if name else ROOT / page
         assert linked.exists(), target
+        inside = linked.resolve().is_relative_to(ROOT / "docs")
+        assert inside or not page.startswith("docs/"), f"{target} is not part of the site"
         assert not heading or heading in _anchors(linked.read_text()), target
 
 

@@ -118,7 +118,7 @@ def test_stability_of_the_run(tmp_path: Path) -> None:
     assert told["threshold"] == refresh.threshold(0.1, 0.5, kappa)
     assert told["share"] == pytest.approx(3 / told["threshold"])
     text = next(t for t in found.text if t.startswith("Stability"))
-    assert f"at most {told['threshold']:.0f} optimiser steps" in text
+    assert f"blow up beyond {told['threshold']:.0f} " in text
     assert "grposcope stability" in text
     chart = next(f for f in found.figures if f.name == "stability")
     lines = chart.data["lines"]

@@ -107,7 +107,7 @@ def test_prompts_that_are_not_spread_like_a_beta_are_noticed(run: Run, made: Pat
     said = found.numbers["lumps"]
     assert said["observed"]["value"] == pytest.approx(0.5 + 2**-8, abs=0.02)
     assert said["observed"]["value"] - said["predicted"]["value"] > 0.1
-    assert "There were more: the spread is not smooth" in found.text[0]
+    assert "There were more: look for prompts" in found.text[0]
 
 
 @pytest.mark.parametrize(

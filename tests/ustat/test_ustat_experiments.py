@@ -1,4 +1,4 @@
-"""The exactness experiment in full: every P and G by enumeration, as `docs/ustat.md` reports it."""
+"""The exactness experiment in full: every P and G by enumeration, as `experiments/ustat.md` reports it."""
 
 from __future__ import annotations
 

@@ -228,9 +228,10 @@ def _curve(facts: GroupSize) -> str:
         bar = "▇" * round(20 * point.loss / most) if most > 0 and math.isfinite(point.loss) else ""
         rows.append((
             str(point.group), _plus_minus(point.cost_mse), f"{point.loss:+.1%}", f"{_span(low, high)} %",
-            f"{point.efficiency.value:.3f}", facts.dead_shown(point.group), bar,
+            number(point.efficiency.value), facts.dead_shown(point.group), bar,
         ))  # fmt: skip
     note = f"\n{EXTRAPOLATION}" if any(row[-2].endswith("*") for row in rows) else ""
+    note += "\n÷ oracle: error over that of a baseline that knows each prompt's value; 1 is no price"
     title = "what you lose at each group size with leave-one-out advantages (budget for the same error as at the best)"
     return f"{title}\n{table(rows, indent='  ')}{note}"
 
@@ -250,7 +251,7 @@ def _batch(facts: GroupSize, recipe: str, batch: Allocation, budget: float, erro
     """Text on the batch that the budget buys, the sources of its error, and the error of other gradients."""
     rows = [("gradient", "MSE ± s.e.", "÷ leave-one-out", "")]
     for name, error in errors.items():
-        rows.append((name, _plus_minus(error), f"{error.value / batch.mse.value:.3f}", error.flag))
+        rows.append((name, _plus_minus(error), number(error.value / batch.mse.value), error.flag))
     return (
         f"with recipe {recipe} a budget of {budget:g} buys {batch.prompts} prompts × {batch.group} rollouts "
         f"(cost {batch.cost:g})\n"
@@ -263,16 +264,16 @@ def _layers(layers: dict[str, LayerSize]) -> str:
     rows = [("layer", "E‖s‖²", "Σ₁", "Δ", "V_p", "G*", "95% interval")]
     for name, layer in layers.items():
         norm, sigma1, delta, prompts = (
-            _plus_minus(moment, 3) for moment in (layer.norm, layer.sigma1, layer.delta, layer.prompt_variance)
+            _plus_minus(moment) for moment in (layer.norm, layer.sigma1, layer.delta, layer.prompt_variance)
         )
         rows.append((name, norm, sigma1, delta, prompts, number(layer.best), _span(*layer.interval)))
     return "by layer (Σ₁, Δ and V_p add up to the whole where the layers do)\n" + table(rows, indent="  ")
 
 
-def _plus_minus(estimate: Estimate, digits: int = 4) -> str:
+def _plus_minus(estimate: Estimate) -> str:
     """A value with its standard error, both without powers of ten below 10,000."""
     error = f"{estimate.se:.0f}" if 100 <= estimate.se < 1e4 else f"{estimate.se:.2g}"
-    return f"{estimate.value:.{digits}g} ± {error}"
+    return f"{number(estimate.value)} ± {error}"
 
 
 def _span(low: float, high: float) -> str:

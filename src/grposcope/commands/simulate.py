@@ -7,6 +7,7 @@ from typing import Any
 
 from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
+from grposcope.formatting import number
 
 DESCRIPTION = "Simulate softmax bandits under GRPO over a sweep of settings; lists are comma-separated."
 EXAMPLES = """\
@@ -87,7 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
             curves.append((f"η {lr:g} β {momentum:g} N {interval:g} G {group or 'exact'}", value[i].mean(0)))
     say(arguments, _plot(curves))
     contexts, arms = bandit.rewards.shape
-    say(arguments, f"{contexts} contexts × {arms} arms, κ = {kappa:.4g} from the Jacobian, fixed point at {goal:.4f}")
+    about = f"curvature κ = {number(kappa)} from the Jacobian, fixed point at {number(goal)}"
+    say(arguments, f"{contexts} contexts × {arms} arms, {about}")
     say(arguments, "\n".join(_table(rows)))
     finish(arguments, {"curvature": kappa, "fixed_point": goal, "rows": rows})
     return 0
@@ -102,8 +104,8 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
         verdict = "stable" if r["stable"] else "unstable"
         lines.append(
             f"{r['lr']:>8g} {r['momentum']:>6g} {r['interval']:>5} {r['group']!s:>6} "
-            f"{r['end'].value:>13.4f} ± {r['end'].se:<6.2g} {r['swing']:>8.4f} {r['threshold']:>6g} "
-            f"{r['radius']:>8.4f}  {verdict}"
+            f"{r['end'].value:>13.3f} ± {r['end'].se:<6.2g} {r['swing']:>8.3f} {r['threshold']:>6g} "
+            f"{r['radius']:>8.3f}  {verdict}"
         )
     return lines
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from grposcope.commands import logs
 from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
+from grposcope.formatting import number
 
 if TYPE_CHECKING:
     from grposcope.dynamics.refresh import Margin
@@ -101,11 +102,13 @@ def _text(check: Stability, margin: Margin, source: str) -> str:
     error = f" ± {rule.curvature.se:.2g}" if math.isfinite(rule.curvature.se) else ""
     between = f" ({least:g} to {most:g} over the 95 % interval of κ)" if not math.isnan(least) else ""
     lines = [
-        f"effective step {rule.step:.4g}, momentum {rule.momentum:g}, curvature {rule.curvature.value:.4g}{error} "
-        f"({source})",
-        f"largest stable refresh interval: {margin.threshold:g}{between}; the lag rule would say {margin.naive:.1f}",
-        f"your interval {margin.interval} is {margin.share:.2f} of it; spectral radius of a cycle {margin.radius:.4f}",
-        f"oscillates from interval {margin.onset:g} on; period here {margin.period:.4g} steps",
+        f"effective step {number(rule.step)}, momentum {rule.momentum:g}, curvature κ (the pull back per unit of "
+        f"displacement) {number(rule.curvature.value)}{error} ({source})",
+        f"largest stable refresh interval, steps on one batch of rollouts: {margin.threshold:g}{between}; the lag "
+        f"rule, which takes rollouts for half an interval old, would say {number(margin.naive)}",
+        f"your interval {margin.interval} is {margin.share:.2f} of it; a disturbance is {number(margin.radius)} × as "
+        "large after each cycle",
+        f"oscillates from interval {margin.onset:g} on; period here {number(margin.period)} steps",
         f"verdict: {check.verdict}" + (f"; {margin.flag}" if margin.flag else ""),
     ]
     if check.verdict == "unstable":

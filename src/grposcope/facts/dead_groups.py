@@ -101,8 +101,9 @@ class DeadGroups:
         text += f"Expected, with difficulty spread smoothly over prompts: {percent(expected.value)} ± {margin}"
         if abs(seen.value - expected.value) <= Z * math.hypot(seen.se, expected.se):
             return text + ", which agrees with what was seen."
-        less = "fewer" if seen.value < expected.value else "more"
-        return text + f". There were {less}: the spread is not smooth, as when some prompts can never be solved."
+        if seen.value < expected.value:
+            return text + ". There were fewer: hardly any prompt is always or never solved."
+        return text + ". There were more: look for prompts that are always or never solved, or answers that repeat."
 
 
 def of_run(run: Run) -> DeadGroups:

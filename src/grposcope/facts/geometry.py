@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from grposcope.facts.intervals import Z, interval
 from grposcope.formatting import number, percent, span, visible
@@ -100,15 +99,15 @@ def class_means(record: ProbeRecord) -> Fact:
         return Fact("class_means", shares.plain, f"Two classes: cannot tell ({shares.plain.flag}).")
     inside = shares.plain.value + 2 * shares.plain.se <= 1  # an interval that leaves [0, 1] is not shown
     text = (
-        "Two classes: the mean scores of successes and failures hold "
-        f"{ranged(shares.plain, _fine) if inside else _fine(shares.plain.value)} of the squared norm of a live group's "
-        f"gradient, over {shares.plain.n} groups; {_fine(shares.reduced.value)} once rollouts are weighed as the "
-        "objective does"
+        "Two classes: a step pushes a group along one direction, from the mean of its failures to that of its "
+        f"successes, which holds {ranged(shares.plain, _fine) if inside else _fine(shares.plain.value)} of the squared "
+        f"norm of a live group's gradient, over {shares.plain.n} groups, and {_fine(shares.reduced.value)} once "
+        "rollouts are weighed as the objective does"
     )
     if shares.distinct.value > shares.plain.value + 1e-6:
         text += f". A class per distinct reward holds {_fine(shares.distinct.value)}."
     else:
-        text += " (1 by algebra, for rewards of two values and any group size)."
+        text += " (all of it by algebra where rewards have two values)."
     return Fact("class_means", shares.plain, text)
 
 
@@ -117,16 +116,17 @@ def dead_groups(record: ProbeRecord) -> Fact:
     observed, alike = record.groups.dead, record.groups.dead_if_alike
     low, high = interval(observed)
     text = (
-        f"Dead groups: {percent(observed.value)} ({span(low, high, percent)}) of {observed.n} groups had equal rewards"
+        f"Dead groups: {percent(observed.value)} ({span(low, high, percent)}) of {observed.n} groups had equal rewards "
+        "and taught nothing"
     )
     if not math.isfinite(alike):
         text += "; what to expect cannot be told, since rewards are not 0 and 1."
     else:
-        text += f"; p^G + (1−p)^G at the mean success rate is {percent(alike)}"
+        text += f"; were all prompts equally hard, it would be {percent(alike)}"
         if low <= alike <= high:
             text += ", which is within the interval."
         else:
-            text += f": {'more' if observed.value > alike else 'fewer'} than if all prompts were equally hard."
+            text += f"; {'prompts differ in difficulty' if observed.value > alike else 'there are fewer'}."
     return Fact("dead_groups", observed, text)
 
 
@@ -137,9 +137,10 @@ def tokens(record: ProbeRecord) -> Fact:
     text = (
         f"Tokens: of {count:,.0f} tokens the top 5% hold {percent(sparsity['top_5'])} of the squared "
         f"score norms and the top 20% {percent(sparsity['top_20'])} (Gini {number(sparsity['gini'])}; 0 all alike, 1 "
-        f"one holds all). {percent(credit.shared)} of the credit lies on text that rollouts of a group share, "
-        f"{percent(credit.common)} on text common to all of it; {percent(credit.cancelled)} cancels between rollouts "
-        "of the same text."
+        f"one holds all). Where completions of a group begin alike, successes and failures push "
+        f"the same tokens in opposite directions: {percent(credit.cancelled)} of the credit undoes itself so, of the "
+        f"{percent(credit.shared)} on text that two completions share ({percent(credit.common)} on text common to "
+        "all)."
     )
     return Fact("tokens", Estimate(sparsity["top_5"], math.nan, record.tokens or 0), text)
 
@@ -151,8 +152,8 @@ def parameters(record: ProbeRecord) -> Fact:
         text = "Parameters: cannot tell, the entries of the gradient were not measured."
         return Fact("parameters", measured["gini"], text)
     text = (
-        f"Parameters: Gini {number(measured['gini'].value)} and Hoyer {number(measured['hoyer'].value)} of the "
-        "gradient's entries. "
+        f"Parameters: unevenness of the gradient's entries by Gini {number(measured['gini'].value)}, by Hoyer "
+        f"{number(measured['hoyer'].value)} (0: all alike, 1: one holds all). "
     )
     adam, sgd = measured["visible_adam"].value, measured["visible_sgd"].value
     if math.isfinite(adam):
@@ -200,4 +201,6 @@ def ranged(value: Estimate, form: Callable[[float], str] = number) -> str:
     return f"{form(value.value)} ({span(low, high, form)})"
 
 
-_fine = partial(percent, digits=2)
+def _fine(share: float) -> str:
+    """A share as a percentage of three significant digits."""
+    return f"{number(100 * share)}%"

@@ -163,7 +163,7 @@ class GroupSize:
         cost = 1 / (1 - dead.value) if dead.value < 1 else math.inf
         return (
             f"Dead groups at G = {group}: {percent(dead.value, 1)} ± {percent(dead.se, 1)}. Replacing them (DAPO) "
-            f"draws {number(cost)} × the rollouts; at equal draws the relative error is {1 / gain:.3f} × that of "
+            f"draws {number(cost)} × the rollouts; at equal draws the relative error is {number(1 / gain)} × that of "
             "keeping them."
         )
 

@@ -64,12 +64,15 @@ def _sentence(margin: refresh.Margin, between: tuple[float, float]) -> str:
     least, most = between
     unclear = " That range holds the interval of this run, so its stability cannot be told."
     return (
-        "Stability: with the curvature that the reward's time constant implies, rollouts may serve at most "
-        f"{number(margin.threshold)} optimiser steps ({number(least)} to {number(most)}) before a frozen force blows "
-        f"up; the interval of this run, {margin.interval}, is {number(margin.share)} of that."
-        f"{unclear if least < margin.interval <= most else ''} The reward does not see the stiffest direction, which "
-        f"decides, so the true bound may be far lower: {MEASURE}."
+        f"Stability: this run takes {_steps(margin.interval)} on each batch of rollouts. Judged by how fast its reward "
+        f"settles, training would blow up beyond {number(margin.threshold)} ({number(least)} to {number(most)})."
+        f"{unclear if least < margin.interval <= most else ''} The steepest direction decides, and the reward does not "
+        f"show it, so the true bound may be far lower: {MEASURE}."
     )
+
+
+def _steps(count: int) -> str:
+    return "1 optimiser step" if count == 1 else f"{count:,} optimiser steps"
 
 
 def numbers(stability: Stability) -> dict[str, Any]:

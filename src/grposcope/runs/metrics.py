@@ -46,7 +46,7 @@ _TABLE = (
     Metric("truncated", "Truncated", "share",
            "share of completions that reached the token limit without an end token", "down"),
     Metric("loss", "Loss", "", "value of the objective that was minimised; near 0 by construction where advantages "
-           "sum to zero, so its size says little"),
+           "sum to zero, so judge by reward and gradient"),
     Metric("grad_norm", "Gradient norm", "",
            "norm of the gradient before clipping; not finite: the step was not taken"),
     Metric("clip_low", "Held by the lower clip", "share", "share of tokens held by the clip below"),

@@ -14,7 +14,7 @@ bends, the curve has one: a curve that cannot bend as fast would take it for wan
 
 The onset is the posterior of where the likeliest shift, of any duration, begins.
 
-Size and power: docs/diagnosis.md, tests/timeseries/test_change.py.
+Size and power: benchmarks/diagnosis.md, tests/timeseries/test_change.py.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ drop out, and a grid of (f₀, q, c, harmonics, noise),
 has mean at most 1 under every noise, so P(E ≥ 1/α) ≤ α (Markov): no estimate of φ is plugged in, and nothing is counted
 for the grid ("universal inference", Wasserman, Ramdas & Balakrishnan 2020, doi:10.1073/pnas.1922664117). That bound is
 loose, since the maximum always exceeds the truth. By simulation P(E ≥ κ/α) ≤ α holds with κ = BOUND / n for n of 40 to
-200 rows and φ of 0 to 0.98 (docs/diagnosis.md), so p = κ / E.
+200 rows and φ of 0 to 0.98 (benchmarks/diagnosis.md), so p = κ / E.
 
 The swings themselves are the Wiener filter of the coefficients; whether they grow is a line through the logarithm of
 their energies e_i, one per period. What is left of a level shift rings, but near the shift alone: besides that line the

@@ -22,7 +22,7 @@ def check(quantities: Quantities) -> RuleResult:
     middle = float(np.median(np.abs(loss.values)))
     size = Evidence("median |loss|", middle, limit=f"zero below {NEAR_ZERO:g}", column=loss.name)
     if middle >= NEAR_ZERO:
-        because = f"the loss is not 0 (median {middle:.2g}), though its size says little about learning"
+        because = f"the loss is not 0 (median {middle:.2g}); judge learning by reward and gradient, not by it"
         return RuleResult(1.0, because, (size,))
     if norm is None:
         return cannot_tell("the loss is near 0, and without gradient norms the reason cannot be told", "grad_norm")

@@ -231,7 +231,7 @@ def _explained(summaries: Sequence[ForecastSummary]) -> str:
         "rewards, noise included."
     )
     if len(summaries) == 1 and summaries[0].compared is not None:
-        text += " Dashed: fitted models over what was seen; further on most of them are worse than the last level."
+        text += " Dashed: models fitted to what was seen; most predict later rewards worse than the last level does."
     if len(summaries) == 1 and len(summaries[0].phases) > 1:
         text += " Dotted: where a phase begins, with its 95% interval."
     if any(len(o.truth[0]) for o in summaries):

@@ -11,7 +11,7 @@ from grposcope.errors import UserError
 from grposcope.facts import forecast_summary, stability
 from grposcope.facts.forecast_summary import ForecastSummary, of_run, reward_column, signed
 from grposcope.facts.stability import Stability
-from grposcope.formatting import listed, number
+from grposcope.formatting import listed, number, percent
 from grposcope.report.charts.dynamics import fan, portrait, stability_map
 from grposcope.report.elements import Figure, PageTable, Section
 from grposcope.runs.run import Run, labels
@@ -92,11 +92,10 @@ def _models(summary: ForecastSummary) -> PageTable:
             "the average over models that is drawn",
         ))  # fmt: skip
     best = compared.flag or f"{compared.best} predicts later steps best"
-    ceiling = number(compared.ceiling)
     text = (
         f"Each model is fitted to the first 50, 60, 70 and 80% and predicts the rest; 1 is the rule that the mean of "
-        f"the last tenth goes on. {best[0].upper()}{best[1:]}. A curve without noise would have R² = {ceiling} here, "
-        "which R² is divided by."
+        f"the last tenth goes on. {best[0].upper()}{best[1:]}. Noise hides the rest: even the true "
+        f"curve would explain about {percent(compared.ceiling)} of the variance, and R² is divided by that."
     )
     header = ("model", "error on later steps", "R² ÷ ceiling", "plateau", "time constant", "note")
     return PageTable("Fitted models", header, rows, text, folded=True)
