@@ -22,7 +22,7 @@ def test_healthy_has_no_flag_and_says_so() -> None:
     run = made.run(made.healthy(), np.linspace(0.3, 0.6, 12))
     findings = diagnose(run)
     assert not [f.mode for f in findings if f.status == "flagged"]
-    assert str(verdict(run, findings)).startswith("healthy: held-out accuracy rose from 0.3 to ")
+    assert str(verdict(run, findings)).startswith("healthy: held-out accuracy rose from 30% to ")
     assert {f.mode for f in findings if f.status == "cannot tell"} == {"cancelling components"}
 
 

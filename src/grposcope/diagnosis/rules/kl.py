@@ -1,11 +1,14 @@
-"""KL blow-up: the policy has moved far from the one it started as, and ever faster, or very far."""
+"""KL blow-up: the policy has moved far from the one it started as, and ever faster, or very far; or rows exploded."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
 from grposcope.diagnosis.findings import Evidence, Rule, RuleResult
-from grposcope.diagnosis.quantities import SHORT, Quantities
+from grposcope.diagnosis.quantities import SHORT, MetricSeries, Quantities
 
 FAR, VERY_FAR = 0.5, 3.0
 """Nats of KL per token: far if it also grows steeply, and very far however it got there."""
@@ -13,13 +16,19 @@ FAR, VERY_FAR = 0.5, 3.0
 STEEP = 5.0
 """Mean KL of the last tenth over that of the first half; the ratio is 3.8 if it grows linearly."""
 
+IMPOSSIBLE, TIMES = 100.0, 1000.0
+"""Nats of KL per token that no policy has, if they are also TIMES the median of all rows: the estimate has exploded."""
+
 HALF, TAIL = (0.0, 0.5), (0.9, 1.0)
 """The parts of the run that are compared."""
 
 
 def check(quantities: Quantities) -> RuleResult:
-    """The last tenth above FAR and above STEEP × the first half, or above VERY_FAR."""
+    """The last tenth above FAR and above STEEP × the first half, or above VERY_FAR; or rows that exploded."""
     kl = quantities.require("kl", SHORT)
+    exploded = np.flatnonzero((kl.values > IMPOSSIBLE) & (kl.values > TIMES * np.median(kl.values)))
+    if len(exploded):
+        return _exploded(kl, exploded)
     if kl.logs is not None:
         early, late = kl.geometric_mean(HALF), kl.geometric_mean(TAIL)
         far, very_far = (kl.logs.level(TAIL, math.log(limit)).p_up for limit in (FAR, VERY_FAR))
@@ -38,11 +47,24 @@ def check(quantities: Quantities) -> RuleResult:
     return RuleResult(p, because, evidence, kl.onset() if p < 0.5 else None)
 
 
+def _exploded(kl: MetricSeries, rows: NDArray[np.int64]) -> RuleResult:
+    """Single rows whose KL is beyond what a policy can have."""
+    largest, usual = float(kl.values[rows].max()), float(np.median(kl.values))
+    because = (
+        f"the KL to the starting policy is up to {largest:.3g} nats per token on {len(rows)} "
+        f"row{'s' * (len(rows) != 1)}, where {usual:.3g} is usual"
+    )
+    evidence = (Evidence(f"largest {kl.name}", largest, limit=f"{IMPOSSIBLE:g} nats", column=kl.name),)
+    advice = "read that step's completions: a token that became nearly impossible explodes the estimate"
+    return RuleResult(0.0, because, evidence, int(kl.steps[rows[0]]), advice=advice)
+
+
 RULE = Rule(
     mode="kl blow-up",
     needs=("kl",),
     statistic="mean log KL of the last tenth against limits and against the first half",
-    threshold=f"> {FAR:g} nats and > {STEEP:g} × the first half, or > {VERY_FAR:g} nats; the error shrinks with n",
+    threshold=f"> {FAR:g} nats and > {STEEP:g} × the first half, or > {VERY_FAR:g} nats; the error shrinks with n; "
+    f"or a row > {IMPOSSIBLE:g} nats and > {TIMES:g} × the median",
     source="method of this project; Gao, Schulman & Hilton 2022 (arXiv:2210.10760) for reward against KL",
     advice="raise the KL coefficient or lower the learning rate; go back to a checkpoint before the onset",
     check=check,
