@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
+from grposcope.errors import UserError
 from grposcope.policies import Policy
 from grposcope.training import decoding
 from grposcope.training.sampler import Completions, Sampling, sample
@@ -140,3 +145,12 @@ def test_same_seed_same_completions(policy: Policy) -> None:
     assert torch.equal(one.tokens, two.tokens)
     assert torch.equal(one.logp, two.logp)
     assert one.tokens.shape != other.tokens.shape or not torch.equal(one.tokens, other.tokens)
+
+
+def test_weights_that_overflowed_are_said_to_have(policy: Policy) -> None:
+    broken = replace(policy, model=copy.deepcopy(policy.model))
+    with torch.no_grad():
+        for parameter in broken.model.parameters():
+            parameter.fill_(math.nan)
+    with pytest.raises(UserError, match="logits are not finite"):
+        draw(broken, Sampling(4, 1.0))

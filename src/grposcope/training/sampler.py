@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from grposcope.errors import UserError
 from grposcope.training.decoding import decoder
 
 
@@ -108,6 +109,11 @@ def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tup
         # in (0, 1]: the first token whose cumulative probability reaches the draw has itself a probability
         uniform = 1 - torch.rand(len(logits), 1, generator=generator, device=logits.device)
         chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:])[:, 0]
+        if (chosen == logits.shape[-1]).any():  # only NaN is beyond all of them
+            raise UserError(
+                "the model's logits are not finite, so no token can be drawn: its weights have overflowed; lower the "
+                "learning rate, or go back to an earlier checkpoint"
+            )
     return chosen, logp.gather(-1, chosen[:, None])[:, 0], entropy
 
 
