@@ -13,6 +13,7 @@ import numpy as np
 
 from grposcope.diagnosis.heldout import score_rank
 from grposcope.diagnosis.outcome import FEWEST, second_difference_variance
+from grposcope.facts.intervals import shown_interval
 from grposcope.formatting import number, percent, visible
 from grposcope.records import Estimate
 from grposcope.runs.run import Evaluations, Run
@@ -71,3 +72,9 @@ def are_shares(values: Iterable[float]) -> bool:
 def shown(value: float, shares: bool, digits: int = 0) -> str:
     """A score in per cent, or as a number."""
     return percent(value, digits) if shares else number(value)
+
+
+def with_interval(score: Estimate, shares: bool) -> str:
+    """A score with its 95 % interval in brackets, where it has one."""
+    known = math.isfinite(score.se) or score.n > 0
+    return shown(score.value, shares, 1) + (f" ({shown_interval(score, shares)})" if known else "")

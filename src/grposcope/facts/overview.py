@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from grposcope.diagnosis import diagnose
-from grposcope.facts import learning
+from grposcope.facts import heldout, learning
 from grposcope.facts.diagnosis import Verdict, verdict
-from grposcope.facts.intervals import shown_interval
 from grposcope.facts.metrics import outline
-from grposcope.formatting import listed, number, percent
+from grposcope.formatting import listed, number
 from grposcope.records import Estimate
 from grposcope.runs.metrics import variant
 from grposcope.runs.run import Floats, Run
@@ -31,8 +30,9 @@ class RunLine:
     """What a table of many runs says of one.
 
     path: where the run is. word: first word of its verdict: failing, warning, healthy or cannot tell. heldout: its last
-    held-out accuracy, None without one. reward: mean training reward of its last tenth. curve: means of the reward over
-    up to POINTS equal parts of the run, NaN where none is recorded. began: when it began, ISO 8601, empty if not known.
+    held-out score, None without one; shown_heldout: the same with its 95 % interval, as text. reward: mean training
+    reward of its last tenth. curve: means of the reward over up to POINTS equal parts of the run, NaN where none is
+    recorded. began: when it began, ISO 8601, empty if not known.
     """
 
     path: Path
@@ -42,6 +42,7 @@ class RunLine:
     verdict: Verdict
     steps: int
     heldout: Estimate | None
+    shown_heldout: str
     reward: Estimate
     curve: tuple[float, ...]
     settings: dict[str, Any]
@@ -51,14 +52,6 @@ class RunLine:
     def word(self) -> str:
         """The first word of the verdict."""
         return self.verdict.word
-
-    @property
-    def shown_heldout(self) -> str:
-        """The last held-out accuracy with its 95 % interval."""
-        if self.heldout is None:
-            return "none"
-        interval = shown_interval(self.heldout)
-        return f"{percent(self.heldout.value, 1)} ({interval})" if interval else percent(self.heldout.value, 1)
 
     def setting(self, name: str) -> str:
         """A setting as text; empty where it is not recorded."""
@@ -74,6 +67,7 @@ def of_run(run: Run) -> RunLine:
     name = variant("reward", run.table)
     reward = run.table[name] if name is not None else np.full(run.steps, math.nan)
     evaluated = learning.of_run(run).evaluations
+    shares = heldout.are_shares(score.value for _, score in evaluated)
     settings = {key: value for key in SETTINGS if (value := run.setting(key)) is not None}
     return RunLine(
         path=run.meta.source,
@@ -83,6 +77,7 @@ def of_run(run: Run) -> RunLine:
         verdict=verdict(run, diagnose(run)),
         steps=run.steps,
         heldout=evaluated[-1][1] if evaluated else None,
+        shown_heldout=heldout.with_interval(evaluated[-1][1], shares) if evaluated else "none",
         reward=outline(reward).last_tenth,
         curve=small_curve(reward),
         settings=settings,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -26,11 +25,9 @@ import grposcope
 from grposcope.errors import UserError
 from grposcope.facts import diagnosis, heldout, learning, timing
 from grposcope.facts import headline as headlines
-from grposcope.facts.intervals import shown_interval
 from grposcope.facts.metrics import outline
 from grposcope.files import atomic, dumps
 from grposcope.formatting import duration, listed, percent
-from grposcope.records import Estimate
 from grposcope.report import axes
 from grposcope.report.charts.base import colour
 from grposcope.report.elements import Figure, PageTable, Section
@@ -102,7 +99,7 @@ def _table(runs: Sequence[Run]) -> PageTable:
             first, last = learned.evaluations[0][1], learned.evaluations[-1][1]
             changed = CHANGED[learned.verdict] if len(learned.evaluations) > 1 else "one only"
             shares = heldout.are_shares((first.value, last.value))
-            compared = (_with_interval(first, shares), _with_interval(last, shares), changed)
+            compared = (heldout.with_interval(first, shares), heldout.with_interval(last, shares), changed)
         dead = "not recorded"
         if "dead_fraction" in run.table and run.steps:
             dead = percent(outline(run.table["dead_fraction"]).last_tenth.value)
@@ -122,11 +119,6 @@ def _table(runs: Sequence[Run]) -> PageTable:
     )
     text = "Held-out scores with 95% intervals. Dead groups: mean of the last tenth of the steps."
     return PageTable("", header, rows, text)
-
-
-def _with_interval(score: Estimate, shares: bool) -> str:
-    known = math.isfinite(score.se) or score.n > 0
-    return heldout.shown(score.value, shares, 1) + (f" ({shown_interval(score, shares)})" if known else "")
 
 
 def capitalised(text: str) -> str:
