@@ -117,6 +117,14 @@ def test_a_command_that_needs_an_extra_names_it_in_one_line(command: list[str]) 
     assert "which the extra `lab` of GRPOscope installs" in line
 
 
+def test_the_page_of_a_record_needs_none_of_the_packages_of_the_lab(tmp_path: Path) -> None:
+    """Its rollouts are in Parquet files; without pyarrow the page says why it does not show them."""
+    run = synthetic.make(tmp_path / "run", steps=40)
+    assert list((run / "rollouts").glob("*.parquet"))
+    call("report", run, "--out", tmp_path / "page.html", absent=LAB)
+    assert "needs pyarrow" in (tmp_path / "page.html").read_text()
+
+
 @pytest.mark.parametrize("command", [["diagnose"], ["watch", "--once"], ["report", "--json"], ["fit"]], ids=" ".join)
 def test_logs_need_none_of_the_packages_of_the_lab(command: list[str], log: Path) -> None:
     call(*command, log, absent=LAB)

@@ -55,9 +55,9 @@ def files(run: Path) -> dict[int, Path]:
 
 def read(path: Path) -> tuple[Rollout, ...]:
     """The rollouts in a file; UserError where it is damaged or its columns are not those that `write` makes."""
+    table = parquet.table(path)  # says so where pyarrow is missing
     import pyarrow as pa
 
-    table = parquet.table(path)
     columns = {}
     for name, kind in _kinds().items():
         if name not in table.column_names:
