@@ -22,6 +22,9 @@ LEVEL = 0.05
 """Chance of any flag on a run without failures."""
 
 
+ALMOST = 0.2
+"""Adjusted p-value below which a mode that is not flagged is worth a word: it is almost shown."""
+
 INSIDE = 0.95
 """p-value of a rule of a limit above which the level is clearly inside it; below, it is near the limit."""
 
@@ -95,7 +98,7 @@ def _finding(rule: Rule, result: RuleResult, adjusted: float, level: float, outc
     flagged = adjusted < level
     untold = math.isnan(adjusted) or bool(result.missing)
     status: Status = "flagged" if flagged else "cannot tell" if untold else "ok"
-    if status == "ok" and (result.near or (rule.limit and result.p < INSIDE)):
+    if status == "ok" and (result.near or adjusted < ALMOST or (rule.limit and result.p < INSIDE)):
         status = "near the limit"
     return Finding(
         mode=result.mode if result.mode and flagged else rule.mode,
