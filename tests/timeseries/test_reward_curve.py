@@ -41,9 +41,7 @@ def test_noise_level_ignores_a_smooth_curve() -> None:
     curve = 10 * np.sin(np.linspace(0, 3, 20000))
     noisy = curve + 0.3 * random.standard_normal(20000)
     assert noise.noise_level(noisy) == pytest.approx(0.3, rel=0.02)
-    assert noise.robust_noise_level(noisy) == pytest.approx(0.3, rel=0.03)
     jackpots = noisy + 30.0 * (random.random(20000) < 0.01)
-    assert noise.robust_noise_level(jackpots) == pytest.approx(0.3, rel=0.05)
     assert noise.noise_level(jackpots) > 2
 
 

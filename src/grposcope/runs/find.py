@@ -42,8 +42,10 @@ def _below(folder: Path, hints: Hints, depth: int) -> Iterator[Found]:
     except OSError as error:
         yield Found(folder, None, f"{folder} cannot be opened: {error.strerror}")
         return
-    logs = [one for path in entries if _may_be_a_log(path) for one in _in_file(path, hints)]
-    if detect.is_run_folder(folder) and not (detect.is_logger_folder(folder) and logs):
+    is_run = detect.is_run_folder(folder)
+    whole = is_run and not detect.is_logger_folder(folder)
+    logs = [] if whole else [one for path in entries if _may_be_a_log(path) for one in _in_file(path, hints)]
+    if is_run and not logs:
         yield from _tried(folder, hints)
         return
     yield from logs

@@ -206,12 +206,6 @@ def noise_level(y: Array) -> float:
     return math.sqrt(difference_variance(y))
 
 
-def robust_noise_level(y: Array) -> float:
-    """`noise_level` from the median difference, which rare jumps do not move; between 5 % and 100 % of it."""
-    plain, robust = noise_level(y), robust_spread(np.diff(y)) / math.sqrt(2)
-    return min(plain, max(robust, 0.05 * plain))
-
-
 def robust_spread(values: Array) -> float:
     """Standard deviation estimated from the median absolute deviation; exact for a normal distribution."""
     return 1.4826 * float(np.median(np.abs(values - np.median(values))))
