@@ -22,8 +22,8 @@ import pytest
 from engines import tiny_trl
 from grposcope.diagnosis import diagnose
 from grposcope.dynamics import stability
-from grposcope.engines import trl
 from grposcope.engines.trl import GRPOscopeCallback
+from grposcope.engines.trl import callback as trl_callback
 from grposcope.errors import UserError
 from grposcope.runs import read
 from grposcope.runs.trainers import trl_completions, trl_output
@@ -87,8 +87,8 @@ class Play:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judge whenever the run has grown, whatever that costs."""
-    monkeypatch.setattr(trl, "BUDGET", 1.0)
-    monkeypatch.setattr(trl, "FIRST", 0.0)
+    monkeypatch.setattr(trl_callback, "BUDGET", 1.0)
+    monkeypatch.setattr(trl_callback, "FIRST", 0.0)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -134,7 +134,7 @@ def test_the_page_describes_the_record(tmp_path: Path) -> None:
 
 
 def test_the_version_decides_what_reward_std_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grposcope.engines.trl_record.version", lambda _: "0.25.1")
+    monkeypatch.setattr("grposcope.engines.trl.record.version", lambda _: "0.25.1")
     Play(GRPOscopeCallback(), tmp_path).run(3)
     assert "reward_std" in read(tmp_path / "grposcope").table
 
@@ -252,11 +252,11 @@ def test_it_warns_once_per_onset(
 def test_a_line_is_on_the_terminal_once(capsys: pytest.CaptureFixture) -> None:
     """Also where the log is shown there."""
     shown = logging.StreamHandler(sys.stderr)
-    trl.logger.addHandler(shown)
+    trl_callback.logger.addHandler(shown)
     try:
-        trl._say("here", logging.WARNING)
+        trl_callback._say("here", logging.WARNING)
     finally:
-        trl.logger.removeHandler(shown)
+        trl_callback.logger.removeHandler(shown)
     assert capsys.readouterr().err == "here\n"
 
 
@@ -421,7 +421,7 @@ def test_judging_keeps_to_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return logged(step)
 
     Play(GRPOscopeCallback(), tmp_path, log).run(2000, end=False)
-    first, rest = trl.FIRST / trl.BUDGET, 2.0 / trl.BUDGET
+    first, rest = trl_callback.FIRST / trl_callback.BUDGET, 2.0 / trl_callback.BUDGET
     assert looks[0] == pytest.approx(first, abs=2)
     assert np.diff(looks) == pytest.approx(rest, abs=2)
 

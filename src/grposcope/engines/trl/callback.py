@@ -27,7 +27,8 @@ from transformers import TrainerCallback
 from grposcope.diagnosis import alarm_file, alerts
 from grposcope.diagnosis.alarms import BUDGET, FIRST, Alarm, Alarms, Wanted, wanted
 from grposcope.diagnosis.alerts import Sender
-from grposcope.engines import receivers, trl_record
+from grposcope.engines import receivers
+from grposcope.engines.trl import record as trl_record
 from grposcope.errors import UserError
 from grposcope.facts.diagnosis import alarm_alert, alarm_line, flagged_modes, verdict
 from grposcope.files import json_number
