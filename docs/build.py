@@ -30,7 +30,9 @@ FORMULAS = {
     "Where the reward is going (arXiv:2606.30789)": (
         "dynamics.oscillator", "dynamics.refresh", "dynamics.noise", "dynamics.stability",
     ),
-    "Credit for steps": ("credit.steps", "credit.process"),
+    "Credit finer than a rollout": (
+        "credit.steps", "credit.process", "credit.prefix", "credit.state", "credit.shaped", "credit.placebo",
+    ),
 }  # fmt: skip
 """Heading of docs/formulas.md -> modules whose documentation holds the formulas."""
 

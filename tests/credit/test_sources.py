@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cases import CASES
-from grposcope.credit import SOURCES, per_token
+from grposcope.credit import SOURCES, chosen, per_token
 from grposcope.errors import UserError
 from grposcope.objectives import recipes, reductions
 from grposcope.objectives.surrogates import Reinforce
@@ -43,8 +43,32 @@ def test_step_credit_reaches_the_loss() -> None:
 
 
 def test_an_unknown_source_lists_the_known_ones() -> None:
-    with pytest.raises(UserError, match=r"unknown credit 'tree'; use one of outcome, steps"):
+    with pytest.raises(UserError, match=r"unknown credit 'tree'.*; use one of outcome, steps"):
         per_token("tree", recipes.GRPO, LIVE.rollouts)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("position:decay=1", "above 0 and below 1"),
+        ("position:decay=fast", "'fast' and must be a number"),
+        ("position:decai=0.5", r"did you mean decay\?"),
+        ("prefix:decay=0.5", "it has no settings"),
+        ("prefx", r"did you mean prefix\?"),
+        ("placebo", "placebo:of=prefix"),
+        ("placebo:of=placebo:of=prefix", "placebo:of=prefix"),
+        ("placebo:of=best", "unknown credit 'best'"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused(text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        chosen(text)
+
+
+def test_a_placebo_needs_what_its_source_needs() -> None:
+    assert chosen("placebo:of=steps").source.needs_steps
+    assert chosen("placebo:of=outcome").source.uses_advantage
+    assert chosen("placebo:of=position:decay=0.5").assign(recipes.GRPO, LIVE.rollouts).shape == LIVE.rollouts.mask.shape
 
 
 def test_sources_that_use_the_advantage_follow_it_and_the_others_do_not() -> None:

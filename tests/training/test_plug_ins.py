@@ -66,7 +66,7 @@ def test_an_entry_is_offered_and_trains(
     monkeypatch.setitem(table, "toy", entry)
     training = parser(["train"])._subparsers._group_actions[0].choices["train"]  # type: ignore[union-attr, index]
     offered = next(action for action in training._actions if action.dest == setting)
-    assert "toy" in (offered.choices or ()) or "or toy" in (offered.help or "")
+    assert "toy" in (offered.choices or ()) or "toy" in (offered.help or "")
     policy.model.save_pretrained(tmp_path / "model")
     policy.tokenizer.save_pretrained(tmp_path / "model")
     settings: dict[str, Any] = {"task": "arithmetic:size=20", "steps": 2, "prompts": 2, "group": 4, "max_tokens": 6}

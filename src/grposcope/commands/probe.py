@@ -35,7 +35,7 @@ RANKS = ("stable", "participation", "entropy_sq", "energy_90", "energy_99", "thr
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    from grposcope.credit import SOURCES, described
+    from grposcope.credit import described
     from grposcope.objectives import advantages, recipes
 
     what = command.add_argument_group("what")
@@ -58,7 +58,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                           help="what a rollout's reward is compared with (default: that of the run, else the "
                                "recipe's)")  # fmt: skip
     gradient.add_argument("--also", default="", metavar="TEXT", help="further recipes, with commas between them")
-    gradient.add_argument("--credit", choices=tuple(SOURCES),
+    gradient.add_argument("--credit", metavar="TEXT",
                           help=f"{described()} (default: that of the run, else outcome)")  # fmt: skip
     gradient.add_argument("--sweep-group", default="", metavar="TEXT",
                           help="smaller group sizes to look at too, such as 2,4,8")  # fmt: skip
@@ -241,7 +241,7 @@ def _draw(arguments: argparse.Namespace, model: str, folder: Path | None) -> tup
     import torch
 
     from grposcope import policies, tasks
-    from grposcope.credit import SOURCES
+    from grposcope.credit import chosen
     from grposcope.training import resumable_rollouts
     from grposcope.training.sampler import Sampling
 
@@ -251,10 +251,11 @@ def _draw(arguments: argparse.Namespace, model: str, folder: Path | None) -> tup
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"--device {device}: this PyTorch sees no CUDA device; use --device cpu")
     task = tasks.load(arguments.task, arguments.reward)
-    if SOURCES[arguments.credit].needs_steps and not task.labels_steps:
+    source = chosen(arguments.credit).source
+    if source.needs_steps and not task.labels_steps:
         raise UserError(f"--credit {arguments.credit}: the task {task.name} does not label steps; use arithmetic")
-    if warning := SOURCES[arguments.credit].warning:
-        _say(f"warning: {warning}")
+    if source.warning:
+        _say(f"warning: {source.warning}")
     policy = policies.load(model, getattr(torch, arguments.dtype), device, arguments.remote_code)
     limit = arguments.max_tokens or task.max_tokens
     names = ("task", "reward", "group", "temperature", "seed", "dtype")

@@ -1,40 +1,77 @@
 """Credit: how much of the reward each token is given, (B, T), the form in which every objective takes its advantages.
 
-`SOURCES` names the ways to give credit for settings, flags and probes.
+`SOURCES` names the ways to give credit for settings, flags and probes. A source with settings of its own is written
+with them, `position:decay=0.9`, and so wherever credit is asked for by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from grposcope.credit import process, steps
+from grposcope.credit import placebo, prefix, process, shaped, state, steps
 from grposcope.errors import UserError
 from grposcope.objectives import Objective
 from grposcope.records import Rollouts
 
 
 @dataclass(frozen=True)
+class Decimal:
+    """A setting that is a number strictly between two bounds. help: what it means."""
+
+    default: float
+    above: float
+    below: float
+    help: str
+
+    def read(self, text: str) -> float:
+        """The number; ValueError that says what it must be."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not self.above < value < self.below:
+            raise ValueError(f"a number above {self.above:g} and below {self.below:g}")
+        return value
+
+
+@dataclass(frozen=True)
 class CreditSource:
     """One way to give credit to tokens.
 
-    assign: from an objective and rollouts to credit (B, T), 0 where masked. help: what it is, for a list of sources.
-    uses_advantage: whether it spreads the objective's advantage, so that it needs a group where the advantage does.
-    needs_group: whether it compares the rollouts of a group itself, so that G must be 2 or more.
-    needs_steps: whether the rollouts must carry rewards of their steps, which only some tasks label.
-    warning: what to know before training with it; empty for none.
+    assign: from an objective and rollouts, and its settings by name, to credit (B, T), 0 where masked. help: what it
+    is, for a list of sources. uses_advantage: whether it spreads the objective's advantage, so that it needs a group
+    where the advantage does. needs_group: whether it compares the rollouts of a group itself, so that G must be 2 or
+    more. needs_steps: whether the rollouts must carry rewards of their steps, which only some tasks label.
+    warning: what to know before training with it; empty for none. settings: by name, those that `name:key=value` sets.
     """
 
-    assign: Callable[[Objective, Rollouts], Tensor]
+    assign: Callable[..., Tensor]
     help: str
     uses_advantage: bool = False
     needs_group: bool = False
     needs_steps: bool = False
     warning: str = ""
+    settings: Mapping[str, Decimal] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A source with the values of its settings. name: as it was asked for."""
+
+    name: str
+    source: CreditSource
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def assign(self, objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
+        """Credit of every token, 0 where masked."""
+        return self.source.assign(objective, rollouts, **self.values)
 
 
 def outcome(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
@@ -57,19 +94,87 @@ SOURCES: dict[str, CreditSource] = {
         warning="credit process, GRPO's process supervision as published, is biased: where later steps are right less "
         "often than earlier ones it teaches the policy to stop early; credit steps is not",
     ),
+    "prefix": CreditSource(
+        prefix.of_rollouts, "what rollouts with the same text earned, less the others before", needs_group=True
+    ),
+    "state": CreditSource(
+        state.of_rollouts,
+        "the same for rollouts that came by the same step",
+        needs_group=True,
+        needs_steps=True,
+        warning="credit state takes rollouts that wrote the same step for equal from there on, and is biased by as "
+        "much as they are not",
+    ),
+    "position": CreditSource(
+        shaped.position,
+        "the advantage, weighted by the tokens still to come, biased",
+        uses_advantage=True,
+        warning="credit position is biased: it weighs tokens by how long the rollout will be, not by what they earn",
+        settings={"decay": Decimal(0.98, 0.0, 1.0, "weight of a token among those that the next one has")},
+    ),
+    "entropy": CreditSource(
+        shaped.entropy,
+        "the advantage, weighted by the policy's entropy, biased",
+        uses_advantage=True,
+        warning="credit entropy is biased: it weighs tokens by how undecided the policy was, not by what they earn",
+    ),
 }
 """Name of a setting -> source of credit."""
+
+PLACEBO, PLACEBO_HELP = "placebo", "that of another source, permuted within each rollout, a control"
+"""Name and help of the control that any source can be given."""
 
 
 def described() -> str:
     """The sources and what each gives, in one line."""
-    return "what each token's credit is: " + "; ".join(f"{name}, {source.help}" for name, source in SOURCES.items())
+    listed = [f"{name}, {source.help}" for name, source in SOURCES.items()]
+    return "what each token's credit is: " + "; ".join([*listed, f"{PLACEBO}:of=NAME, {PLACEBO_HELP}"])
+
+
+def chosen(text: str) -> Chosen:
+    """The source that `name` or `name:key=value,key=value` asks for; UserError for what there is not."""
+    name, _, given = text.partition(":")
+    if name == PLACEBO:
+        return _placebo(text, given)
+    if name not in SOURCES:
+        raise UserError(f"unknown credit {text!r}{_nearest(name, SOURCES)}; use one of {', '.join(SOURCES)}, {PLACEBO}")
+    known = SOURCES[name].settings
+    values: dict[str, Any] = {key: setting.default for key, setting in known.items()}
+    for part in filter(None, given.split(",")):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if key not in known or not equals:
+            has = f"its settings are {', '.join(known)}" if known else "it has no settings"
+            raise UserError(f"credit {text}: {part!r} is no setting of {name}{_nearest(key, known)}; {has}")
+        try:
+            values[key] = known[key].read(value)
+        except ValueError as error:
+            raise UserError(f"credit {text}: {key} is {value!r} and must be {error}") from None
+    return Chosen(text, SOURCES[name], values)
 
 
 def per_token(
     kind: str, objective: Objective, rollouts: Rollouts, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "B T"]:
-    """Credit of every token under `objective`, 0 where masked; UserError for an unknown kind or missing step labels."""
-    if kind not in SOURCES:
-        raise UserError(f"unknown credit {kind!r}; use one of {', '.join(SOURCES)}")
-    return SOURCES[kind].assign(objective, rollouts).to(dtype)
+    """Credit of every token under `objective`, 0 where masked.
+
+    kind: a source as `chosen` reads it. UserError for an unknown one, or where the rollouts lack what it needs.
+    """
+    return chosen(kind).assign(objective, rollouts).to(dtype)
+
+
+def _placebo(text: str, given: str) -> Chosen:
+    """The placebo of the source that `of=…` names, which needs what that one needs."""
+    key, _, of = given.partition("=")
+    if key != "of" or of.partition(":")[0] == PLACEBO:
+        raise UserError(f"credit {text}: a placebo is one of another source; write {PLACEBO}:of=prefix")
+    inner = chosen(of)
+
+    def assign(objective: Objective, rollouts: Rollouts) -> Tensor:
+        return placebo.permuted(inner.assign(objective, rollouts), rollouts.tokens, rollouts.mask)
+
+    return Chosen(text, replace(inner.source, assign=assign, help=PLACEBO_HELP, warning="", settings={}))
+
+
+def _nearest(name: str, known: Mapping[str, object]) -> str:
+    near = get_close_matches(name, known, 1)
+    return f" (did you mean {near[0]}?)" if near else ""

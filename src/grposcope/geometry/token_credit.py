@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from grposcope.credit import prefix
+
 
 @dataclass(frozen=True)
 class TokenCredit:
@@ -44,7 +46,7 @@ def measure(tokens: Tensor, mask: Tensor, weights: Tensor, norms: Tensor, group:
     weights: w = ∂L/∂log π (B, T). norms: ‖e_y − π‖ (B, T).
     """
     weights, norms = weights.double().where(mask, 0.0), norms.double().where(mask, 0.0)
-    node = prefix_nodes(tokens, mask, group)
+    node = prefix.nodes(tokens, group)
     count = torch.zeros(int(node.max()) + 1, dtype=torch.float64, device=tokens.device)
     total = torch.zeros_like(count)
     inside = node[mask]
@@ -66,17 +68,3 @@ def measure(tokens: Tensor, mask: Tensor, weights: Tensor, norms: Tensor, group:
         shared=share(float(mass[sharers > 1].sum())),
         common=share(float(mass[sharers == group].sum())),
     )
-
-
-def prefix_nodes(tokens: Tensor, mask: Tensor, group: int) -> Tensor:
-    """Number (B, T) of the node of each token: one per distinct (prompt, text up to this token); 0 where masked."""
-    node = torch.zeros_like(tokens)
-    before = torch.arange(len(tokens), device=tokens.device) // group  # the root of each prompt
-    used = 1
-    for t in range(tokens.shape[1]):
-        pairs = torch.stack((before, tokens[:, t]), 1)
-        which = torch.unique(pairs, dim=0, return_inverse=True)[1] + used
-        used = int(which.max()) + 1
-        node[:, t] = which
-        before = which
-    return node.masked_fill(~mask, 0)

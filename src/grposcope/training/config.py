@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from grposcope import credit as credits
 from grposcope import tasks
-from grposcope.credit import SOURCES, described
+from grposcope.credit import described
 from grposcope.errors import UserError
 from grposcope.objectives import Objective, advantages, divergences, recipes
 from grposcope.objectives.surrogates import Cispo, Clip
@@ -78,7 +79,7 @@ class TrainConfig:
 
     advantage: str | None = _option(None, "what a rollout's reward is compared with (default: the recipe's)",
                                     group="objective", choices=advantages.ALL)  # fmt: skip
-    credit: str = _option("outcome", described, group="objective", choices=SOURCES)
+    credit: str = _option("outcome", described, group="objective")
     kl: float | None = _option(None, "weight of the KL to the starting policy (default: the recipe's)",
                                group="objective", least=0)  # fmt: skip
     divergence: str = _option("k3", "estimator of that KL", group="objective", choices=divergences.ALL)
@@ -164,7 +165,7 @@ def check(config: TrainConfig) -> None:
         raise UserError(
             f"{config.prompts} prompts cannot be split into {config.minibatches} equal minibatches of whole groups"
         )
-    source = SOURCES[config.credit]
+    source = credits.chosen(config.credit).source
     if config.advantage is not None and not source.uses_advantage:
         raise UserError(
             f"credit {config.credit} compares the rewards of steps itself and uses no advantage; leave out advantage "

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grposcope.credit import SOURCES, per_token
+from grposcope.credit import chosen, per_token
 from grposcope.errors import UserError
 from grposcope.geometry import per_step
 from grposcope.runs.native.schema import StepRow
@@ -91,7 +91,7 @@ class _Session:
         self.loggers = loggers.open_all(config.log_to, record.folder, asdict(config), self.state.step)
         try:
             with Progress(config.steps, self.state.step) as self.progress, termination.noticed() as self.termination:
-                if warning := SOURCES[config.credit].warning:
+                if warning := chosen(config.credit).source.warning:
                     self.progress.say(f"warning: {warning}")
                 self.alarms = LiveAlarms(record.folder, self.loggers, self.state.step, self.progress.say)
                 try:

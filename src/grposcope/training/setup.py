@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from grposcope import policies, tasks
-from grposcope.credit import SOURCES
+from grposcope.credit import chosen
 from grposcope.errors import UserError
 from grposcope.objectives import Objective
 from grposcope.policies import Policy
@@ -55,7 +55,7 @@ class Setup:
             (self.config.prompts, self.config.group),
             seed,
             position,
-            SOURCES[self.config.credit].needs_steps,
+            chosen(self.config.credit).source.needs_steps,
             self.config.reward_timeout,
         )
 
@@ -65,7 +65,7 @@ def prepare(config: TrainConfig) -> Setup:
     if config.threads:
         torch.set_num_threads(config.threads)
     task = tasks.load(config.task, config.reward)
-    if SOURCES[config.credit].needs_steps and not task.labels_steps:
+    if chosen(config.credit).source.needs_steps and not task.labels_steps:
         raise UserError(
             f"credit {config.credit} needs a task that labels steps, such as arithmetic; {task.name} does not"
         )
