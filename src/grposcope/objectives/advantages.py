@@ -52,12 +52,15 @@ def standardized(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-
     return _ratio(centered(rewards), rewards.std(-1, keepdim=True, correction=ddof) + eps)
 
 
-def batch_standardized(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4) -> Float[Tensor, "*P G"]:
+def batch_standardized(
+    rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4, deviation: Float[Tensor, ""] | None = None
+) -> Float[Tensor, "*P G"]:
     """A = (r − group mean) / (σ of the whole batch + ε) (arXiv:2508.08221, and TRL's scale_rewards="batch").
 
-    One common scale, so prompts keep their relative weight; it still depends on the batch drawn.
+    One common scale, so prompts keep their relative weight; it still depends on the batch drawn. deviation: σ, where
+    `rewards` are not the whole batch.
     """
-    return _ratio(centered(rewards), rewards.std(correction=ddof) + eps)
+    return _ratio(centered(rewards), (rewards.std(correction=ddof) if deviation is None else deviation) + eps)
 
 
 def mean_normalized(rewards: Float[Tensor, "*P G"], eps: float = 1e-6) -> Float[Tensor, "*P G"]:
