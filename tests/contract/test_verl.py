@@ -1,4 +1,4 @@
-"""Our estimators in verl's registry: through its own `compute_advantage`, and equal to its own where they are the same."""
+"""Our estimators in verl's registry, through its own `compute_advantage`; equal to its own where they are the same."""
 
 from __future__ import annotations
 

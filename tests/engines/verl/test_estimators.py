@@ -193,4 +193,7 @@ def test_other_versions_are_refused(version: str) -> None:
 
 
 def test_groups_by_size() -> None:
-    assert [rows.tolist() for rows in groups_by_size([[0, 3], [1], [2, 4, 5], [6, 7]])] == [[[0, 3], [6, 7]], [[2, 4, 5]]]
+    assert [rows.tolist() for rows in groups_by_size([[0, 3], [1], [2, 4, 5], [6, 7]])] == [
+        [[0, 3], [6, 7]],
+        [[2, 4, 5]],
+    ]

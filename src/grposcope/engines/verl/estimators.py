@@ -6,8 +6,8 @@ Groups may be of any size and in any order: the functions of `objectives.advanta
 groups of one size at a time. A group of one has no baseline, so it contributes 0 (verl's own grpo, rloo and others give
 it the raw reward as its advantage).
 
-Estimators of outcomes sum the rewards of a rollout, as verl's do. Estimators of steps read a reward on a token as the end
-of a step there; MARK stands for a reward of 0.
+Estimators of outcomes sum the rewards of a rollout, as verl's do. Estimators of steps read a reward on a token as the
+end of a step there; MARK stands for a reward of 0.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class StepEstimator:
         if config is not None and config.get("use_kl_in_reward"):
             raise UserError(
                 f"algorithm.use_kl_in_reward=True gives every token a reward, so that algorithm.adv_estimator="
-                f"{PREFIX}{self.name} cannot tell where steps end; penalise KL by actor_rollout_ref.actor.use_kl_loss=True"
+                f"{PREFIX}{self.name} cannot tell where steps end; penalise KL by "
+                "actor_rollout_ref.actor.use_kl_loss=True"
             )
         ends = token_level_rewards != 0
         rewards = token_level_rewards.double()
@@ -133,8 +134,8 @@ def groups_by_size(groups: list[list[int]]) -> list[Tensor]:
     single = len(sizes.pop(1, []))
     if single and not sizes:
         raise UserError(
-            f"all {single} groups have one rollout, which has nothing to be compared with, so that every advantage would "
-            "be 0; set actor_rollout_ref.rollout.n=2 or more, or algorithm.adv_estimator=grposcope_whitened"
+            f"all {single} groups have one rollout, which has nothing to be compared with, so that every advantage "
+            "would be 0; set actor_rollout_ref.rollout.n=2 or more, or algorithm.adv_estimator=grposcope_whitened"
         )
     if single and "single" not in _told:
         _told.add("single")
