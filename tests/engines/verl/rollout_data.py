@@ -17,7 +17,6 @@ from unittest import mock
 
 import numpy as np
 import torch
-from tensordict import TensorDict
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
 
@@ -50,6 +49,7 @@ def total(prompt: str) -> int:
 
 def write_v1(folder: Path, step: int) -> None:
     """The file of a step as `PPOTrainer` writes it; only the queue that holds the tensors is replaced."""
+    from tensordict import TensorDict
     from verl.trainer.ppo.v1 import trainer_base
 
     tokenizer, listed = AutoTokenizer.from_pretrained(TINY), rows(step)
