@@ -6,6 +6,7 @@ the two spell an option differently, the translation stands in `SAME`.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from grposcope.engines.trl import settings
+from grposcope.errors import UserError
 from grposcope.objectives import Objective, advantages, ratios, recipes, reductions
 from grposcope.objectives.surrogates import Cispo, Clip
 from grposcope.records import Rollouts
@@ -246,3 +249,66 @@ def test_advantages_are_those_of_trl(trainer: Any, scale_rewards: str, advantage
     rows = [{"prompt": text} for text in TEXTS for _ in range(GROUP)]
     out = trainer._generate_and_score_completions(rows)
     torch.testing.assert_close(out["advantages"], advantage(REWARDS).reshape(-1).float(), rtol=1e-5, atol=1e-6)
+
+
+def arguments(trainer: Any, options: dict[str, Any]) -> Any:
+    """TRL's arguments with these options, which are spelled as `_compute_loss` reads them."""
+    args = copy.copy(trainer.args)
+    for name, value in {"loss_type": "grpo", **options}.items():
+        setattr(args, {"epsilon_low": "epsilon"}.get(name, name), value)
+    return args
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_settings_of_trl_are_translated(trainer: Any, batch: Batch, name: str) -> None:
+    """The objective that `settings` makes of TRL's arguments has the gradient of TRL's loss, with ratios far from 1."""
+    options, _ = SAME[name]
+    agree(ours(trainer, batch, settings.objective(arguments(trainer, options))), theirs(trainer, batch.inputs, options))
+
+
+@pytest.mark.parametrize("name", settings.REDUCTIONS)
+def test_every_loss_on_fresh_rollouts(trainer: Any, batch: Batch, name: str) -> None:
+    """Also losses with a factor for the ratio that we do not have: at ratio 1 it is 1, and so is its slope."""
+    options = {"loss_type": name, "epsilon_high": 1.5 if name == "cispo" else 0.2}
+    objective, left_out = settings.fresh(arguments(trainer, options))
+    assert not left_out
+    with torch.no_grad():
+        now, _ = token_logprobs(trainer.model, batch.rollouts, torch.arange(len(batch.rollouts.mask)), TEMPERATURE)
+    gradient = ours(trainer, replace(batch, old=now), objective)[1]
+    inputs = {key: value for key, value in batch.inputs.items() if key != "old_per_token_logps"}
+    expected = theirs(trainer, inputs, options)[1]
+    assert float((gradient - expected).abs().max()) < 1e-5 * float(expected.abs().max())
+
+
+def test_what_has_no_counterpart_is_named(trainer: Any) -> None:
+    for options, words in (
+        ({"loss_type": "sapo", "num_iterations": 2}, "loss_type sapo has a factor for the ratio"),
+        ({"loss_type": "bnpo", "gradient_accumulation_steps": 2}, "each of 2 micro-batches"),
+        ({"loss_type": "dapo", "steps_per_generation": 2}, "the whole batch of rollouts"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "every reward function by itself"),
+        ({"top_entropy_quantile": 0.2}, "top_entropy_quantile=0.2"),
+        ({"off_policy_mask_threshold": 0.5, "num_iterations": 2}, "off_policy_mask_threshold"),
+        ({"loss_type": "fancy"}, "use one of grpo, bnpo"),
+    ):
+        with pytest.raises(UserError) as said:
+            settings.objective(arguments(trainer, options))
+        assert words in str(said.value)
+        assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "grpo"),
+        ({"loss_type": "dapo"}, "grpo, dapo loss"),
+        ({"loss_type": "dr_grpo", "scale_rewards": "none"}, "dr_grpo"),
+        ({"scale_rewards": False}, "dr_grpo, grpo loss"),
+        ({"scale_rewards": "batch", "loss_type": "bnpo"}, "batch_grpo, bnpo loss"),
+        (GSPO_CLIP, "gspo"),
+    ],
+)
+def test_an_objective_is_named_by_the_recipe_of_its_advantage(trainer: Any, options: Any, name: str) -> None:
+    """What the best group size depends on is the advantage; `facts.recipe_size` knows recipes by name."""
+    objective = settings.objective(arguments(trainer, options))
+    assert objective.name == name
+    assert name.split(",")[0] in recipes.ALL

@@ -63,8 +63,11 @@ _WITHOUT_PLAN: dict[Kind, str] = {
 
 
 def of_recipe(facts: GroupSize, recipe: str) -> RecipeSize:
-    """The best group size for `recipe`, from the moments of a probe; "unknown" for one that is not in KINDS."""
-    kind = KINDS.get(recipe, "unknown")
+    """The best group size for `recipe`, from the moments of a probe; "unknown" for one that is not in KINDS.
+
+    A variant, such as "grpo, dapo loss", is of the kind of the recipe before the comma, whose advantage it has.
+    """
+    kind = KINDS.get(recipe.partition(",")[0], "unknown")
     if kind not in ("standardized", "dead groups replaced"):
         return RecipeSize(recipe, kind, None)
     costs = (facts.prompt_cost, facts.rollout_cost)
