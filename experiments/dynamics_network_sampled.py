@@ -38,10 +38,11 @@ from grposcope.files import dumps, write_json
 from grposcope.geometry import curvature
 from grposcope.objectives import advantages, ratios, recipes
 from grposcope.records import Estimate, Rollouts
+from grposcope.training.accumulate import frozen_logprobs
 from grposcope.training.rollouts import collect
 from grposcope.training.run_curvature import fisher_product, model_logprobs
 from grposcope.training.sampler import Sampling
-from grposcope.training.update import TokenTerms, frozen_logprobs, update
+from grposcope.training.update import TokenTerms, update
 
 SETTING = (0.5, 0.3)
 """Momentum and ηκ."""

@@ -13,10 +13,11 @@ from grposcope.objectives import Objective, recipes
 from grposcope.policies import Policy
 from grposcope.records import Rollouts
 from grposcope.tasks.arithmetic import Arithmetic
+from grposcope.training.accumulate import frozen_logprobs
 from grposcope.training.logprobs import token_logprobs
 from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
-from grposcope.training.update import TokenTerms, frozen_logprobs, update
+from grposcope.training.update import TokenTerms, update
 
 
 class Letters(Arithmetic):

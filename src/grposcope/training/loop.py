@@ -25,6 +25,7 @@ from grposcope.geometry import per_step
 from grposcope.runs.native.schema import StepRow
 from grposcope.runs.native.writer import RunWriter
 from grposcope.training import checkpoint, loggers, termination
+from grposcope.training.accumulate import frozen_logprobs
 from grposcope.training.checkpoint import State
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.evaluate import evaluate
@@ -35,7 +36,7 @@ from grposcope.training.result import TrainResult
 from grposcope.training.rollouts import Batch, generator, recorded
 from grposcope.training.sampler import Sampling
 from grposcope.training.setup import Setup, describe, prepare
-from grposcope.training.update import TokenTerms, Update, frozen_logprobs, update
+from grposcope.training.update import TokenTerms, Update, update
 
 BAD_STEPS = 10
 """Optimiser steps in a row whose gradient is not finite before a run gives up."""

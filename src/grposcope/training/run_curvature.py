@@ -26,10 +26,10 @@ from grposcope.geometry.curvature import (
     largest_eigenpairs,
 )
 from grposcope.records import Estimate, Rollouts
+from grposcope.training.accumulate import frozen_logprobs
 from grposcope.training.config import TrainConfig
 from grposcope.training.logprobs import token_logprobs
 from grposcope.training.setup import Setup, prepare
-from grposcope.training.update import frozen_logprobs
 
 
 def of_run(folder: Path, settings: Mapping[str, Any], batches: int = 8) -> tuple[Eigenpair, DirectionalCurvature]:

@@ -14,9 +14,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope.objectives import Objective, divergences, reductions
-from grposcope.policies import recomputes_activations
 from grposcope.records import Rollouts, rows_of_groups
-from grposcope.training.logprobs import token_logprobs
+from grposcope.training.accumulate import Term, accumulate
 
 
 @dataclass(frozen=True)
@@ -57,16 +56,6 @@ class TokenTerms:
         return TokenTerms(self.credit[rows], old, reference)
 
 
-@torch.no_grad()
-def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
-    """log π of the whole batch without gradients, (B, T), `micro_batch` rollouts at a time."""
-    out = torch.zeros(rollouts.mask.shape, device=rollouts.mask.device)
-    for rows in torch.arange(len(out), device=out.device).split(micro_batch):
-        logp, _ = token_logprobs(model, rollouts, rows, temperature)
-        out[rows, : logp.shape[1]] = logp
-    return out
-
-
 def update(
     model: PreTrainedModel,
     optimizer: torch.optim.Optimizer,
@@ -83,48 +72,34 @@ def update(
     and the ratio is exactly 1.
     """
     optimizer.zero_grad()
-    model.train(recomputes_activations(model))
-    coefficients = objective.reduction(rollouts.mask).float()  # of the whole batch, so that its pieces add up
-    bonus = objective.entropy * reductions.token_mean(rollouts.mask) if objective.entropy else None
+    mask = rollouts.mask
+    coefficients = objective.reduction(mask).float()  # of the whole batch, so that its pieces add up
+    bonus = objective.entropy * reductions.token_mean(mask) if objective.entropy else None
     everyone = bool(objective.kl) or bonus is not None
-    taking = torch.ones(len(rollouts.mask), dtype=torch.bool) if everyone else (terms.credit != 0).any(-1).cpu()
-    rows_taking = taking.nonzero()[:, 0].to(rollouts.mask.device)
-    sums = dict.fromkeys(("loss", "kl", "kl_old", "low", "high", "tokens"), 0.0)
-    for rows in rows_taking.split(micro_batch) if len(rows_taking) else ():  # an empty tensor splits into one part
-        logp, entropy = token_logprobs(model, rollouts, rows, temperature, entropy=bonus is not None)
-        width = logp.shape[1]
-        mask, credit = rollouts.mask[rows, :width], terms.credit[rows, :width]
-        old = logp.detach() if terms.old is None else terms.old[rows, :width]
-        reference = None if terms.reference is None else terms.reference[rows, :width]
-        part = (mask, credit, coefficients[rows, :width], reference)
-        weights = objective.partial_weights(logp, old, *part)
-        total = (weights * logp).sum()
-        with torch.no_grad():
-            sums["loss"] += float(objective.partial_loss(logp, old, *part))
-        if bonus is not None and entropy is not None:
-            extra = (bonus[rows, :width] * entropy).sum()
-            total = total - extra
-            sums["loss"] -= float(extra.detach())
-        total.backward()
-        now = logp.detach()
-        low, high = objective.surrogate.held(objective.ratio(now, old, mask), credit)
-        sums["tokens"] += float(mask.sum())
-        sums["low"] += float((low & mask).sum())
-        sums["high"] += float((high & mask).sum())
-        sums["kl_old"] += float((divergences.k3(now, old) * mask).sum())
-        if reference is not None:
-            sums["kl"] += float((divergences.k3(now, reference) * mask).sum())
+    taking = torch.ones_like(mask[:, 0]) if everyone else (terms.credit != 0).any(-1)
+    rows = taking.nonzero()[:, 0]
+
+    def given(rows: Tensor, logp: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+        """What the objective takes for some rows: log π, old log π, mask, credit, coefficients, reference log π."""
+        old = logp if terms.old is None else terms.old[rows]
+        reference = None if terms.reference is None else terms.reference[rows]
+        return logp, old, mask[rows], terms.credit[rows], coefficients[rows], reference
+
+    term = Term(lambda rows, logp: objective.partial_weights(*given(rows, logp)), bonus)
+    logp, entropy = accumulate(model, rollouts, rows, temperature, micro_batch, term)
     norm = _step(model, optimizer, clip_grad)
-    model.eval()
-    tokens, all_tokens = max(sums["tokens"], 1.0), max(int(rollouts.mask.sum()), 1)
+    logp, old, taken, credit, _, reference = part = given(rows, logp)
+    loss = float(objective.partial_loss(*part)) - (0.0 if bonus is None else float((bonus[rows] * entropy).sum()))
+    low, high = objective.surrogate.held(objective.ratio(logp, old, taken), credit)
+    tokens, all_tokens = max(int(taken.sum()), 1), max(int(mask.sum()), 1)
     return Update(
-        loss=sums["loss"],
+        loss=loss,
         grad_norm=norm,
-        kl=sums["kl"] / tokens if terms.reference is not None else math.nan,
-        kl_old=sums["kl_old"] / tokens,
-        clip_low=sums["low"] / all_tokens,
-        clip_high=sums["high"] / all_tokens,
-        trained=len(rows_taking),
+        kl=math.nan if reference is None else float((divergences.k3(logp, reference) * taken).sum()) / tokens,
+        kl_old=float((divergences.k3(logp, old) * taken).sum()) / tokens,
+        clip_low=float((low & taken).sum()) / all_tokens,
+        clip_high=float((high & taken).sum()) / all_tokens,
+        trained=len(rows),
     )
 
 

@@ -1,0 +1,299 @@
+"""Forward and backward pass of models of the Llama shape, written out by hand.
+
+What autograd would do over the model's own forward, with the same result to round-off, at less cost:
+
+- tokens lie in one array without padding, so that no matrix product reads padding;
+- completions read the keys and values of their prompt's pass, so that a prompt is computed once for its group, and
+  attention costs T·(S + T) per completion instead of the square of a row that holds the whole group;
+- products of a backward pass are added straight to `.grad`, and only what a layer cannot cheaply make again is kept.
+
+Per layer, with r = 1/√(mean x² + ε) of each token, ⊙ by element and attention Att over prompt and past:
+
+    q, k, v = W (x r ⊙ g₁)    y = x + W_o Att(q, k, v)    out = y + W_d (silu(W_g (y r ⊙ g₂)) ⊙ W_u (y r ⊙ g₂))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+FAMILIES = ("LlamaForCausalLM", "Qwen2ForCausalLM")
+DTYPES = (torch.float32, torch.float64)
+
+
+def fits(model: PreTrainedModel) -> bool:
+    """Whether `Pass` computes this model: an unadapted Llama or Qwen2 in full precision on the CPU."""
+    if type(model).__name__ not in FAMILIES or model.device.type != "cpu" or model.dtype not in DTYPES:
+        return False
+    config, body = model.config, model.model
+    rope = getattr(config, "rope_parameters", None) or {}
+    windowed = getattr(config, "use_sliding_window", False)
+    if config.hidden_act != "silu" or windowed or rope.get("rope_type", "default") in ("dynamic", "longrope"):
+        return False
+    plain: list[Any] = [model.lm_head]
+    for layer in body.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        plain += [attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+        if any(type(m) is not nn.Linear or (m.bias is None) != (projections[0].bias is None) for m in projections):
+            return False
+    dtypes = {p.dtype for p in model.parameters()}
+    return (
+        all(type(m) is nn.Linear and m.bias is None for m in plain)
+        and type(body.embed_tokens) is nn.Embedding
+        and len(dtypes) == 1
+    )
+
+
+class LayerWeights(NamedTuple):
+    """Parameters of one layer; qkv and biases are those of queries, keys and values, biases may be empty."""
+
+    norm: nn.Parameter
+    qkv: tuple[nn.Parameter, ...]
+    biases: tuple[nn.Parameter, ...]
+    out: nn.Parameter
+    mlp_norm: nn.Parameter
+    gate: nn.Parameter
+    up: nn.Parameter
+    down: nn.Parameter
+
+
+class Weights:
+    """Parameters of a model and the sizes that its passes need: query and key-value heads of `size` numbers each."""
+
+    def __init__(self, model: PreTrainedModel):
+        body: Any = model.model
+        self.embedding: nn.Parameter = body.embed_tokens.weight
+        self.padding: int | None = body.embed_tokens.padding_idx
+        self.layers = [_parameters(layer) for layer in body.layers]
+        self.norm: nn.Parameter = body.norm.weight
+        self.head: nn.Parameter = model.lm_head.weight
+        self.rotary = body.rotary_emb
+        attention = body.layers[0].self_attn
+        self.size, self.scale = attention.head_dim, attention.scaling
+        self.queries, self.keys = model.config.num_attention_heads, model.config.num_key_value_heads
+        self.epsilon = model.config.rms_norm_eps
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """n tokens of R sequences without padding.
+
+    ids, position (n,), sequence by sequence. mask (R, W): where they lie when sequences are padded on the right.
+    """
+
+    ids: Tensor
+    position: Tensor
+    mask: Tensor
+
+
+class Prefix(NamedTuple):
+    """A pass over prompts, and the row of it that each sequence of another pass goes on from, (R,)."""
+
+    prompts: Pass
+    owner: Tensor
+
+
+class Kept(NamedTuple):
+    """What the backward pass of a layer reads: x and y with 1/norm, attention's inputs and output, gate and up."""
+
+    x: Tensor
+    scale: Tensor
+    attention: tuple[Tensor, Tensor, Tensor, Tensor]
+    y: Tensor
+    mlp_scale: Tensor
+    gate: Tensor
+    up: Tensor
+
+
+class Pass:
+    """One forward pass over a stretch; `hidden` (n, C) is what the head reads.
+
+    With `keep`, `backward` may be called once; it adds the gradient to `.grad` of the parameters. A pass without
+    prefix may be the prefix of others; their backward passes come before its own. Call both under `no_grad`.
+    """
+
+    def __init__(self, weights: Weights, stretch: Stretch, prefix: Prefix | None = None, keep: bool = True):
+        self.weights, self.stretch, self.prefix, self.keep = weights, stretch, prefix, keep
+        full = len(stretch.ids) == stretch.mask.numel()
+        self.places = None if full else stretch.mask.flatten().nonzero()[:, 0]
+        x = weights.embedding[stretch.ids]
+        cos, sin = weights.rotary(x, stretch.position[None])
+        self.cos, self.sin = cos[0, :, None], sin[0, :, None]  # (n, 1, size)
+        self.blocked = None if prefix is None else _blocked(prefix.prompts.stretch.mask[prefix.owner], stretch.mask, x)
+        self.cache: list[tuple[Tensor, Tensor]] = []  # keys and values of each layer, (R, W, heads, size)
+        self.returned: list[tuple[Tensor, Tensor]] = []  # their gradients from passes that had this one as prefix
+        self.kept: list[Kept] = []
+        for index in range(len(weights.layers)):
+            x = self._layer(index, x)
+        self.last, self.last_scale = x, _inverse_norm(x, weights.epsilon)
+        self.hidden = (x * self.last_scale).mul_(weights.norm)
+
+    def backward(self, gradient: Tensor) -> None:
+        """Add to `.grad` what a gradient of `hidden`, (n, C), comes to."""
+        weights = self.weights
+        x = _norm_backward(gradient, self.last, self.last_scale, weights.norm)
+        for index in reversed(range(len(weights.layers))):
+            x = self._layer_backward(index, x)
+        ids = self.stretch.ids
+        if weights.padding is not None:  # an embedding does not learn its padding
+            x.masked_fill_((ids == weights.padding)[:, None], 0)
+        if weights.embedding.grad is None:
+            weights.embedding.grad = torch.zeros_like(weights.embedding)
+        weights.embedding.grad.index_add_(0, ids, x)
+
+    def _layer(self, index: int, x: Tensor) -> Tensor:
+        weights = self.weights.layers[index]
+        scale = _inverse_norm(x, self.weights.epsilon)
+        q, k, v = self._projected(weights, (x * scale).mul_(weights.norm))
+        if self.prefix is None:
+            self.cache.append((k, v))
+        else:
+            before = self.prefix.prompts.cache[index]
+            k, v = (torch.cat((a[self.prefix.owner], b), 1) for a, b in zip(before, (k, v), strict=True))
+        attention = self._attended(q, k, v)
+        y = torch.addmm(x, self._packed(attention[-1].detach()).flatten(1), weights.out.T)
+        mlp_scale = _inverse_norm(y, self.weights.epsilon)
+        normed = (y * mlp_scale).mul_(weights.mlp_norm)
+        gate, up = normed @ weights.gate.T, normed @ weights.up.T
+        if self.keep:
+            self.kept.append(Kept(x, scale, attention, y, mlp_scale, gate, up))
+        return torch.addmm(y, F.silu(gate).mul_(up), weights.down.T)
+
+    def _layer_backward(self, index: int, gradient: Tensor) -> Tensor:
+        """The gradient of a layer's input, from that of its output, which is overwritten."""
+        weights, kept = self.weights.layers[index], self.kept.pop()
+        switched = F.silu(kept.gate)
+        active = gradient @ weights.down
+        add(weights.down, gradient, switched * kept.up)
+        gate = torch.ops.aten.silu_backward(active * kept.up, kept.gate)
+        up = active.mul_(switched)
+        normed = (kept.y * kept.mlp_scale).mul_(weights.mlp_norm)
+        add(weights.gate, gate, normed)
+        add(weights.up, up, normed)
+        inner = torch.addmm(gate @ weights.gate, up, weights.up)
+        gradient += _norm_backward(inner, kept.y, kept.mlp_scale, weights.mlp_norm)
+        q, k, v, out = kept.attention
+        add(weights.out, gradient, self._packed(out.detach()).flatten(1))
+        mixed = self._padded((gradient @ weights.out).unflatten(1, (-1, self.weights.size)))
+        inner = self._projected_backward(index, kept, torch.autograd.grad(out, (q, k, v), mixed))
+        return gradient.add_(_norm_backward(inner, kept.x, kept.scale, weights.norm))
+
+    def _projected(self, weights: LayerWeights, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of the padded sequences, (R, W, heads, size), the first two turned by position."""
+        shape = self.weights
+        cut = shape.queries * shape.size
+        turning = normed.new_empty(len(normed), cut + shape.keys * shape.size)
+        value = normed.new_empty(len(normed), shape.keys * shape.size)
+        for part, (matrix, out) in enumerate(
+            zip(weights.qkv, (turning[:, :cut], turning[:, cut:], value), strict=True)
+        ):
+            torch.mm(normed, matrix.T, out=out)
+            if weights.biases:
+                out += weights.biases[part]
+        turned = self._padded(_rotated(turning.unflatten(1, (-1, shape.size)), self.cos, self.sin))
+        values = self._padded(value.unflatten(1, (-1, shape.size)))
+        return turned[:, :, : shape.queries], turned[:, :, shape.queries :], values
+
+    def _projected_backward(self, index: int, kept: Kept, gradients: tuple[Tensor, ...]) -> Tensor:
+        """The gradient of the normed input, (n, C), from that of the attention's inputs."""
+        weights, (q, k, v) = self.weights.layers[index], gradients
+        if self.prefix is not None:
+            width = k.shape[1] - q.shape[1]
+            self.prefix.prompts._return(index, self.prefix.owner, k[:, :width], v[:, :width])
+            k, v = k[:, width:], v[:, width:]
+        elif self.returned:
+            k, v = (a + b for a, b in zip((k, v), self.returned[index], strict=True))
+        turned = [_rotated(self._packed(part), self.cos, -self.sin).flatten(1) for part in (q, k)]
+        parts = [*turned, self._packed(v).flatten(1)]
+        normed = (kept.x * kept.scale).mul_(weights.norm)
+        for matrix, part in zip(weights.qkv, parts, strict=True):
+            add(matrix, part, normed)
+        for bias, part in zip(weights.biases, parts, strict=False):
+            bias.grad = part.sum(0) if bias.grad is None else bias.grad.add_(part.sum(0))
+        inner = parts[0] @ weights.qkv[0]
+        return inner.addmm_(parts[1], weights.qkv[1]).addmm_(parts[2], weights.qkv[2])
+
+    def _return(self, index: int, owner: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Take the gradients of this pass's keys and values in a layer from a pass that had it as prefix."""
+        if not self.returned:
+            self.returned = [(torch.zeros_like(k), torch.zeros_like(v)) for k, v in self.cache]
+        for total, part in zip(self.returned[index], (keys, values), strict=True):
+            total.index_add_(0, owner, part)
+
+    def _attended(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Inputs of the attention and its output (R, W, heads, size), with the graph between them if it is kept."""
+        with torch.set_grad_enabled(self.keep):
+            q, k, v = (part.detach().requires_grad_(self.keep) for part in (q, k, v))
+            out = F.scaled_dot_product_attention(
+                q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), self.blocked,
+                is_causal=self.blocked is None, scale=self.weights.scale, enable_gqa=q.shape[2] > k.shape[2],
+            )  # fmt: skip
+            return q, k, v, out.transpose(1, 2)
+
+    def _padded(self, x: Tensor) -> Tensor:
+        """(n, …) as (R, W, …), zeros where there is no token."""
+        shape = (*self.stretch.mask.shape, *x.shape[1:])
+        if self.places is None:
+            return x.view(shape)
+        return x.new_zeros(self.stretch.mask.numel(), *x.shape[1:]).index_copy_(0, self.places, x).view(shape)
+
+    def _packed(self, x: Tensor) -> Tensor:
+        """(R, W, …) as (n, …)."""
+        return x.flatten(0, 1) if self.places is None else x.flatten(0, 1)[self.places]
+
+
+def _parameters(layer: Any) -> LayerWeights:
+    attention, mlp = layer.self_attn, layer.mlp
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    return LayerWeights(
+        norm=layer.input_layernorm.weight,
+        qkv=tuple(p.weight for p in projections),
+        biases=tuple(p.bias for p in projections if p.bias is not None),
+        out=attention.o_proj.weight,
+        mlp_norm=layer.post_attention_layernorm.weight,
+        gate=mlp.gate_proj.weight,
+        up=mlp.up_proj.weight,
+        down=mlp.down_proj.weight,
+    )
+
+
+def _blocked(before: Tensor, own: Tensor, like: Tensor) -> Tensor:
+    """Mask added to scores, (R, 1, W, S + W): −∞ where a key is padding of the prefix (R, S) or comes later."""
+    width = own.shape[1]
+    later = torch.ones(width, width, dtype=torch.bool).triu(1).expand(len(own), -1, -1)
+    hidden = torch.cat(((~before)[:, None].expand(-1, width, -1), later), -1)[:, None]
+    return like.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
+
+
+def _inverse_norm(x: Tensor, epsilon: float) -> Tensor:
+    """1/√(mean x² + ε) of each token, (n, 1)."""
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
+
+
+def _norm_backward(gradient: Tensor, x: Tensor, scale: Tensor, weight: nn.Parameter) -> Tensor:
+    """Gradient of x from that of x r ⊙ g with r = `scale`, which is overwritten: r (g ⊙ d) − x r³ mean(x ⊙ g ⊙ d)."""
+    product = gradient * x
+    summed = scale[:, 0] @ product
+    weight.grad = summed if weight.grad is None else weight.grad.add_(summed)
+    along = (product @ weight)[:, None] * scale.pow(3).div_(x.shape[-1])
+    return gradient.mul_(weight).mul_(scale).addcmul_(x, along, value=-1)
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding of (n, heads, size) by the tables (n, 1, size); by −sin its transpose."""
+    half = x.shape[-1] // 2
+    return torch.addcmul(x * cos, torch.cat((-x[..., half:], x[..., :half]), -1), sin)
+
+
+def add(parameter: nn.Parameter, outer: Tensor, inner: Tensor) -> None:
+    """Add the gradient of a matrix (out, in) whose products of `inner` (n, in) have the gradient `outer` (n, out)."""
+    if parameter.grad is None:
+        parameter.grad = outer.T @ inner
+    else:
+        parameter.grad.addmm_(outer.T, inner)
