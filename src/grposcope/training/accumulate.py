@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from grposcope.policies import recomputes_activations
 from grposcope.records import Rollouts
 from grposcope.training import llama_pass
-from grposcope.training.llama_pass import Pass, Prefix, Stretch, Weights
+from grposcope.training.llama_pass import ModelParameters, Pass, Prefix, Stretch
 from grposcope.training.logprobs import token_logprobs
 
 HEAD = 16_000_000
@@ -86,7 +86,7 @@ def _by_hand(
     model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float, micro_batch: int, term: Term | None
 ) -> tuple[Tensor, Tensor]:
     """`accumulate` through `Pass`; without a term log π alone."""
-    work = _Work(Weights(model), rollouts, temperature, term)
+    work = _Work(ModelParameters(model), rollouts, temperature, term)
     counts = (rows // rollouts.groups[1]).unique_consecutive(return_counts=True)[1].tolist()
     bundles = rows.split([sum(counts[run]) for run in _runs(counts, micro_batch)])
     parts = [part for bundle in bundles for part in work.bundle(bundle, micro_batch)]
@@ -97,7 +97,7 @@ def _by_hand(
 class _Work:
     """One batch on its way through the passes of a model, with gradients if there is a term."""
 
-    weights: Weights
+    weights: ModelParameters
     rollouts: Rollouts
     temperature: float
     term: Term | None

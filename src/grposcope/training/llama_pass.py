@@ -50,7 +50,7 @@ def fits(model: PreTrainedModel) -> bool:
     )
 
 
-class LayerWeights(NamedTuple):
+class LayerParameters(NamedTuple):
     """Parameters of one layer; qkv and biases are those of queries, keys and values, biases may be empty."""
 
     norm: nn.Parameter
@@ -63,7 +63,7 @@ class LayerWeights(NamedTuple):
     down: nn.Parameter
 
 
-class Weights:
+class ModelParameters:
     """Parameters of a model and the sizes that its passes need: query and key-value heads of `size` numbers each."""
 
     def __init__(self, model: PreTrainedModel):
@@ -118,7 +118,7 @@ class Pass:
     prefix may be the prefix of others; their backward passes come before its own. Call both under `no_grad`.
     """
 
-    def __init__(self, weights: Weights, stretch: Stretch, prefix: Prefix | None = None, keep: bool = True):
+    def __init__(self, weights: ModelParameters, stretch: Stretch, prefix: Prefix | None = None, keep: bool = True):
         self.weights, self.stretch, self.prefix, self.keep = weights, stretch, prefix, keep
         full = len(stretch.ids) == stretch.mask.numel()
         self.places = None if full else stretch.mask.flatten().nonzero()[:, 0]
@@ -184,7 +184,7 @@ class Pass:
         inner = self._projected_backward(index, kept, torch.autograd.grad(out, (q, k, v), mixed))
         return gradient.add_(_norm_backward(inner, kept.x, kept.scale, weights.norm))
 
-    def _projected(self, weights: LayerWeights, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, weights: LayerParameters, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of the padded sequences, (R, W, heads, size), the first two turned by position."""
         shape = self.weights
         cut = shape.queries * shape.size
@@ -248,10 +248,10 @@ class Pass:
         return x.flatten(0, 1) if self.places is None else x.flatten(0, 1)[self.places]
 
 
-def _parameters(layer: Any) -> LayerWeights:
+def _parameters(layer: Any) -> LayerParameters:
     attention, mlp = layer.self_attn, layer.mlp
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-    return LayerWeights(
+    return LayerParameters(
         norm=layer.input_layernorm.weight,
         qkv=tuple(p.weight for p in projections),
         biases=tuple(p.bias for p in projections if p.bias is not None),
