@@ -1,4 +1,4 @@
-"""Write docs/cli.md, docs/api.md and docs/formulas.md from the code, so that they cannot drift; a test compares them.
+"""Write docs/cli.md, docs/api.md, docs/formulas.md and docs/checks.md from the code, so that they cannot drift; a test compares them.
 
 python docs/build.py
 """
@@ -15,6 +15,8 @@ from types import ModuleType
 import grposcope
 from grposcope.cli import parser
 from grposcope.commands import GROUPS
+from grposcope.lint.checks import CHECKS
+from grposcope.lint.dialects import DIALECTS
 
 HERE = Path(__file__).parent
 
@@ -86,6 +88,24 @@ def formulas() -> str:
     return "\n".join(lines)
 
 
+def checks() -> str:
+    """Every check of `grposcope lint`, as Markdown."""
+    titles = {dialect.name: dialect.title for dialect in reversed(DIALECTS)}
+    lines = [
+        "# What lint checks",
+        "",
+        "Made by `python docs/build.py` from the table of checks. [How to use it](howto/before-a-run.md).",
+        "",
+        "| check | looks for | reads | grades | source |",
+        "|---|---|---|---|---|",
+    ]
+    for check in CHECKS:
+        trainers = ", ".join(titles[name] for name in check.trainers)
+        cells = (check.name, check.finds, trainers, ", ".join(check.grades), check.source)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join([*lines, ""])
+
+
 def modules() -> list[ModuleType]:
     """The package and all its public modules, in order."""
     found = [grposcope]
@@ -133,4 +153,5 @@ def _first(value: object) -> str:
 if __name__ == "__main__":
     (HERE / "cli.md").write_text(cli())
     (HERE / "api.md").write_text(api())
+    (HERE / "checks.md").write_text(checks())
     (HERE / "formulas.md").write_text(formulas())

@@ -39,7 +39,7 @@ def build() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["cli", "api", "formulas"])
+@pytest.mark.parametrize("page", ["cli", "api", "formulas", "checks"])
 def test_generated_pages_are_current(build: ModuleType, page: str) -> None:
     assert (ROOT / "docs" / f"{page}.md").read_text() == getattr(build, page)(), "run: python docs/build.py"
 

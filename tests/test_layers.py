@@ -12,18 +12,18 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "grposcope"
 LEVEL = {
     "errors": 0, "formatting": 0,
-    "records": 1, "files": 1,
+    "records": 1, "files": 1, "yaml_files": 2,
     "objectives": 2, "ustat": 2, "timeseries": 2, "tasks": 2, "policies": 2,
     "runs": 3, "credit": 3,
     "diagnosis": 4, "dynamics": 4,
     "geometry": 5, "facts": 5,
-    "training": 6,
+    "lint": 6, "training": 6,
     "engines": 7,
     "report": 8,
     "commands": 9,
     "cli": 10,
 }  # fmt: skip
-TORCHLESS = ("errors", "files", "formatting", "ustat", "timeseries", "dynamics", "runs", "diagnosis", "facts")
+TORCHLESS = ("errors", "files", "formatting", "ustat", "timeseries", "dynamics", "runs", "diagnosis", "facts", "lint")
 
 FILES = sorted(f for f in SOURCE.rglob("*.py") if f != SOURCE / "__init__.py")
 

@@ -12,6 +12,7 @@ GROUPS = {
         "compare": "put runs side by side, with the step where they diverge",
     },
     "plan the next one": {
+        "lint": "say what will go wrong with the settings of TRL or verl, before the run",
         "probe": "measure what a gradient is made of: rank, credit, sparsity",
         "plan": "choose the rollouts per prompt, from a probe or a run's rewards",
         "fit": "fit and forecast the reward curve of a run",

@@ -137,19 +137,15 @@ def _map(pull: float, momentum: float, interval: int) -> str:
 
 def _from_run(arguments: argparse.Namespace) -> tuple[UpdateRule, str]:
     """Update rule of a run, κ measured or from its reward's time constant, and where κ comes from or why it is NaN."""
-    from grposcope.dynamics.stability import update_rule, with_curvature
-    from grposcope.facts.forecast_summary import POINTS
-    from grposcope.timeseries.curves import fit_series
-    from grposcope.timeseries.reward_curve import averaged, clean, each_batch
+    from grposcope.dynamics.stability import update_rule
+    from grposcope.facts.stability import from_reward
 
     run = logs.read(arguments.run_path, arguments)
-    path, rule = run.meta.source, update_rule(run)
     if arguments.measure:
-        return _measured(path, run.config.get("settings", {}), rule)
+        return _measured(run.meta.source, run.config.get("settings", {}), update_rule(run))
     if "reward" not in run.table:
-        raise UserError(f"{path} records no reward; give --curvature, and the settings without --run")
-    curve = each_batch(clean(run.table["step"], run.table["reward"]), rule.interval)
-    rule = with_curvature(rule, fit_series(averaged(curve, POINTS), "exponential"))
+        raise UserError(f"{run.meta.source} records no reward; give --curvature, and the settings without --run")
+    rule = from_reward(run)
     if rule.missing:
         return rule, f"{rule.missing}; measure κ and give --curvature"
     return rule, "from the time constant of the reward: an upper bound, as directions it does not see may be stiffer"

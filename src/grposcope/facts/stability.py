@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from grposcope.dynamics import refresh
-from grposcope.dynamics.stability import UpdateRule
+from grposcope.dynamics.stability import UpdateRule, update_rule, with_curvature
+from grposcope.errors import UserError
+from grposcope.facts.forecast_summary import POINTS
 from grposcope.formatting import number
+from grposcope.runs.run import Run
+from grposcope.timeseries.curves import fit_series
+from grposcope.timeseries.reward_curve import averaged, clean, each_batch
 
 NEAR = 0.5
 """Share of the largest stable interval up to which an interval is called stable without a warning."""
@@ -30,6 +35,18 @@ class Stability:
     between: tuple[float, float]
     verdict: str
     sentence: str
+
+
+def from_reward(run: Run) -> UpdateRule:
+    """Update rule of a run with the curvature that the time constant of its reward implies; UserError without reward.
+
+    Directions that the reward does not see may be stiffer, so a stable interval from this curvature is an upper bound.
+    """
+    rule = update_rule(run)
+    if "reward" not in run.table:
+        raise UserError(f"{run.meta.source} records no reward")
+    curve = each_batch(clean(run.table["step"], run.table["reward"]), rule.interval)
+    return with_curvature(rule, fit_series(averaged(curve, POINTS), "exponential"))
 
 
 def of_rule(rule: UpdateRule, ratio: refresh.Ratio = "none") -> Stability:

@@ -1,0 +1,47 @@
+"""What `grposcope lint` says of published settings: a line per file, as benchmarks/lint.md has them.
+
+    python benchmarks/lint.py CHECKOUT...
+
+CHECKOUT: folders of TRL, open-r1, verl and NeMo-RL as their authors publish them. Files without settings that can be
+read are listed with the reason. No success rate and no earlier run is given, so that only the settings are judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from pathlib import Path
+
+from grposcope.errors import UserError
+from grposcope.lint import lint
+from grposcope.lint.read import read
+
+FILES = re.compile(r"(grpo|rloo|gspo|cispo|dapo)[^/]*(/[^/]*)*\.(sh|yaml|py|ipynb)$", re.I)
+PLACES = ("examples", "recipes", "recipe")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("checkouts", nargs="+", type=Path)
+    grades: Counter[str] = Counter()
+    for checkout in parser.parse_args().checkouts:
+        print(f"\n## {checkout.name}\n\n| file | read as | verdict | findings |\n|---|---|---|---|")
+        paths = [path for place in PLACES for path in sorted((checkout / place).rglob("*")) if FILES.search(str(path))]
+        for path in paths:
+            name = path.relative_to(checkout)
+            try:
+                config = read(path)
+            except UserError as error:
+                print(f"| {name} | not read | | {str(error).removeprefix(str(path)).strip(': ')[:90]} |")
+                grades["not read"] += 1
+                continue
+            result = lint(config)
+            told = "; ".join(f"{finding.grade}: {finding.what}" for finding in result.findings)
+            grades[result.grade] += 1
+            print(f"| {name} | {config.form.partition(' in line')[0]} | {result.grade} | {told} |")
+    print(f"\n{sum(grades.values())} files: {', '.join(f'{n} {grade}' for grade, n in grades.most_common())}")
+
+
+if __name__ == "__main__":
+    main()
