@@ -1,4 +1,4 @@
-"""Write docs/cli.md, docs/api.md, docs/formulas.md and docs/checks.md from the code, so that they cannot drift; a test compares them.
+"""Write cli.md, api.md, formulas.md and checks.md from the code, so that they cannot drift; a test compares them.
 
 python docs/build.py
 """

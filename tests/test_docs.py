@@ -24,7 +24,7 @@ TABLES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("benchmarks/
 PAGES = ["README.md", "CONTRIBUTING.md", *DOCS, *TABLES]
 HOMES = ("", "src", "src/grposcope", "benchmarks", "experiments", "tests")
 """Folders that a path in the docs may start from."""
-EXAMPLES = {"rewards.py", "path/to/file.py"}
+EXAMPLES = {"rewards.py", "path/to/file.py", "train.py"}
 """Files of the reader's own that the docs take as examples."""
 ROOMS = "|".join(path.parent.name for path in (ROOT / "src" / "grposcope").glob("*/__init__.py"))
 

@@ -30,14 +30,18 @@ def config(given: Mapping[str, Any], dialect: Dialect = TRL, **more: Any) -> Tra
     return TrainerConfig(Path("config.yaml"), "a file", dialect, dict(given), **more)
 
 
-def found(check: str, given: Mapping[str, Any], dialect: Dialect = TRL, known: Known | None = None, **more: Any) -> list[LintFinding]:
+def found(
+    check: str, given: Mapping[str, Any], dialect: Dialect = TRL, known: Known | None = None, **more: Any
+) -> list[LintFinding]:
     return [finding for finding in lint(config(given, dialect, **more), known).findings if finding.check == check]
 
 
 def a_run(rewards: np.ndarray, table: Mapping[str, Any] | None = None, **settings: Any) -> Run:
     groups = Groups.of([1] * len(rewards), [str(i) for i in range(len(rewards))], list(rewards))
     columns = {"step": np.arange(1.0, 41.0)} | {name: np.full(40, value) for name, value in (table or {}).items()}
-    return Run(Meta(Path("before"), "trl", "before", "finished"), {"settings": settings}, columns, groups, no_evaluations())
+    return Run(
+        Meta(Path("before"), "trl", "before", "finished"), {"settings": settings}, columns, groups, no_evaluations()
+    )
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
@@ -74,7 +78,9 @@ def enumerated(p: float, group: int) -> float:
     return sum(math.prod(p if o else 1 - p for o in one) for one in outcomes if len(set(one)) == 1)
 
 
-@pytest.mark.parametrize(("p", "group", "grade"), [(0.5, 4, None), (0.1, 4, "warning"), (0.01, 8, "failing"), (0.95, 8, "warning")])
+@pytest.mark.parametrize(
+    ("p", "group", "grade"), [(0.5, 4, None), (0.1, 4, "warning"), (0.01, 8, "failing"), (0.95, 8, "warning")]
+)
 def test_dead_groups_at_a_success_rate(p: float, group: int, grade: str | None) -> None:
     findings = found("dead groups", {"num_generations": group}, known=Known(success=p))
     assert [f.grade for f in findings] == ([] if grade is None else [grade])
@@ -122,7 +128,11 @@ def test_leave_one_out_divided_by_the_others() -> None:
     rewards = np.array([1.0, 0.0, 0.0, 0.0])
     others = np.delete(rewards, 0)
     assert (rewards[0] - others.mean()) / (others.std() + 1e-6) == pytest.approx(1e6)
-    both = {"grpo.use_leave_one_out_baseline": True, "grpo.normalize_rewards": True, "grpo.num_generations_per_prompt": 4}
+    both = {
+        "grpo.use_leave_one_out_baseline": True,
+        "grpo.normalize_rewards": True,
+        "grpo.num_generations_per_prompt": 4,
+    }
     (finding,) = found("leave-one-out deviation", both, NEMO_RL)
     assert "±10⁶" in finding.why
     for reward, grade in ((0.25, "note"), (0.35, "warning")):
@@ -241,13 +251,18 @@ def test_batches_of_verl(changes: Mapping[str, Any], words: str) -> None:
 
 def test_replicas_of_megatron_are_counted() -> None:
     given = {**GOOD_VERL, ACTOR + "ppo_mini_batch_size": 64, ROLLOUT + "n": 5, "trainer.nnodes": 3,
-             ACTOR + "megatron.pipeline_model_parallel_size": 3, ACTOR + "megatron.tensor_model_parallel_size": 4}  # fmt: skip
+             ACTOR + "megatron.pipeline_model_parallel_size": 3,
+             ACTOR + "megatron.tensor_model_parallel_size": 4}  # fmt: skip
     assert not found("batches of verl", {**given, ACTOR + "ppo_micro_batch_size_per_gpu": 4}, VERL)
     assert found("batches of verl", {**given, ACTOR + "megatron.context_parallel_size": 5}, VERL)
 
 
 def test_rollouts_of_nemo_rl() -> None:
-    given = {"grpo.num_generations_per_prompt": 16, "grpo.num_prompts_per_step": 32, "policy.train_global_batch_size": 500}
+    given = {
+        "grpo.num_generations_per_prompt": 16,
+        "grpo.num_prompts_per_step": 32,
+        "policy.train_global_batch_size": 500,
+    }
     assert found("batches of NeMo-RL", given, NEMO_RL)[0].grade == "failing"
 
 
@@ -304,7 +319,7 @@ def test_a_new_check_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line in the table is enough."""
     from grposcope.lint.findings import Check, Fault
 
-    def toy(config: TrainerConfig, known: Known):  # noqa: ANN202
+    def toy(config: TrainerConfig, known: Known):
         yield Fault("warning", "toy", "because", "nothing")
 
     monkeypatch.setattr("grposcope.lint.CHECKS", (*CHECKS, Check("toy", ("trl",), "a toy", ("warning",), "here", toy)))

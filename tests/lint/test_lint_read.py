@@ -13,7 +13,7 @@ from grposcope.errors import UserError
 from grposcope.lint.read import read
 from grposcope.lint.shell_script import parse
 
-SCRIPT = '''
+SCRIPT = """
 import os
 os.system("touch RAN")
 from trl import GRPOConfig, GRPOTrainer
@@ -32,7 +32,7 @@ args = GRPOConfig(
     beta=float(os.environ["BETA"]),
 )
 trainer = GRPOTrainer(model=m, args=args, reward_funcs=rewards, peft_config=LoraConfig())
-'''
+"""
 
 
 def test_a_call_is_read_without_running_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,8 @@ def test_a_variable_that_may_hold_anything_takes_all_defaults_away(tmp_path: Pat
 
 
 def test_flags_of_a_script_and_of_its_docstring(tmp_path: Path) -> None:
-    command = "accelerate launch grpo.py \\\n  --num_generations 8 --learning-rate=1e-5 --use_peft --lora_target_modules a b\n"
+    command = "accelerate launch grpo.py \\\n  --num_generations 8 --learning-rate=1e-5 --use_peft "
+    "--lora_target_modules a b\n"
     (tmp_path / "run.sh").write_text("#!/bin/sh\n" + command)
     (tmp_path / "grpo.py").write_text(f'"""\nRun:\n\n{command}"""\nparser.parse()\n')
     for name in ("run.sh", "grpo.py"):
@@ -156,24 +157,37 @@ def test_yaml_json_and_saved_configurations(tmp_path: Path) -> None:
     assert (config.group, config.number("learning_rate"), config.reward_functions) == (16, 1e-6, 2)
     assert config.lines["learning_rate"] == 2
 
-    (tmp_path / "config.yaml").write_text("_wandb: {value: {}}\nnum_generations: {desc: null, value: 4}\nbeta: {value: 0.1}\n")
+    (tmp_path / "config.yaml").write_text(
+        "_wandb: {value: {}}\nnum_generations: {desc: null, value: 4}\nbeta: {value: 0.1}\n"
+    )
     assert read(tmp_path / "config.yaml").settings["kl"] == 0.1
 
-    record = {"format": 3, "engine": "trl", "settings": {}, "resolved": {"logged": {"num_generations": 3, "loss_type": "x"}}}
+    record = {
+        "format": 3,
+        "engine": "trl",
+        "settings": {},
+        "resolved": {"logged": {"num_generations": 3, "loss_type": "x"}},
+    }
     (tmp_path / "config.json").write_text(json.dumps(record))
     assert read(tmp_path / "config.json").group == 3
 
     (tmp_path / ".hydra").mkdir()
-    (tmp_path / ".hydra" / "overrides.yaml").write_text("- algorithm.adv_estimator=grpo\n- actor_rollout_ref.rollout.n=7\n")
+    (tmp_path / ".hydra" / "overrides.yaml").write_text(
+        "- algorithm.adv_estimator=grpo\n- actor_rollout_ref.rollout.n=7\n"
+    )
     assert read(tmp_path / ".hydra" / "overrides.yaml").group == 7
 
-    resolved = "algorithm: {adv_estimator: grpo}\nactor_rollout_ref: {rollout: {n: '${many}', temperature: 1}}\nmany: 9\n"
+    resolved = (
+        "algorithm: {adv_estimator: grpo}\nactor_rollout_ref: {rollout: {n: '${many}', temperature: 1}}\nmany: 9\n"
+    )
     (tmp_path / ".hydra" / "config.yaml").write_text(resolved)
     assert read(tmp_path).group == 9  # the folder's most telling file
 
 
 def test_a_yaml_file_builds_on_another(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text("grpo: {num_generations_per_prompt: 16, normalize_rewards: true}\npolicy: {a: 1}\n")
+    (tmp_path / "base.yaml").write_text(
+        "grpo: {num_generations_per_prompt: 16, normalize_rewards: true}\npolicy: {a: 1}\n"
+    )
     (tmp_path / "own.yaml").write_text("defaults: base.yaml\ngrpo: {normalize_rewards: false}\npolicy: {b: 2}\n")
     config = read(tmp_path / "own.yaml")
     assert config.group == 16

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from grposcope.lint.config import Known, TrainerConfig
 
 DESCRIPTION = (
-    "Read the settings of a run of TRL, verl, NeMo-RL or GRPOscope that has not begun, and say what will go wrong, why, "
-    "and where that is known from. Nothing of yours is imported, run or unpickled. Exit status: 0, 1 for what --fail-on "
+    "Read the settings of a run of TRL, verl, NeMo-RL or GRPOscope that has not begun, and say what will go wrong, "
+    "why, "
+    "and where that is known from. Nothing of yours is imported, run or unpickled. Exit status: 0, 1 for what "
+    "--fail-on "
     "names, 2 where no settings can be read."
 )
 EXAMPLES = """\
@@ -49,7 +51,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     logs.add_flags(command, "run_path")
     command.add_argument(
         "--fail-on", action="append", default=[], metavar="GRADE|CHECK",
-        help="exit with status 1 for this grade or worse (failing, warning, note), or if this check finds anything; may be "
+        help="exit with status 1 for this grade or worse (failing, warning, note), or if this check finds anything; "
+        "may be "
         "given more than once. Checks: " + ", ".join(check.name for check in CHECKS),
     )  # fmt: skip
     add_json(command, "print only the JSON document, with every finding, its source, and what was not checked")

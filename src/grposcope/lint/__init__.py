@@ -1,7 +1,7 @@
 """Pre-flight: what will go wrong with the settings of a run, before it costs anything.
 
-`read.read` finds the settings in a file, `lint` asks every check of `checks.CHECKS`. Needs no torch, runs no code of the
-user, and opens no pickle.
+`read.read` finds the settings in a file, `lint` asks every check of `checks.CHECKS`. Needs no torch, runs no code of
+the user, and opens no pickle.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from grposcope.diagnosis.findings import GRADES
 from grposcope.lint.checks import CHECKS
 from grposcope.lint.config import Known, TrainerConfig
-from grposcope.lint.findings import LintFinding, LintResult, Fault, Unchecked, places
+from grposcope.lint.findings import Fault, LintFinding, LintResult, Unchecked, places
 
 
 def lint(config: TrainerConfig, known: Known | None = None) -> LintResult:
@@ -23,9 +23,8 @@ def lint(config: TrainerConfig, known: Known | None = None) -> LintResult:
         answers = list(check.function(config, known or Known()))
         for answer in answers:
             if isinstance(answer, Fault):
-                where = places(config, answer.keys)
-                findings.append(LintFinding(check.name, answer.grade, answer.what, answer.why, answer.change, check.source,
-                                            where))  # fmt: skip
+                said = (answer.grade, answer.what, answer.why, answer.change)
+                findings.append(LintFinding(check.name, *said, check.source, places(config, answer.keys)))
             else:
                 unchecked.append(Unchecked(check.name, answer.reason))
         if not answers:

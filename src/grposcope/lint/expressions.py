@@ -40,7 +40,9 @@ def value(node: ast.expr, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Dict):
         if any(key is None for key in node.keys):
             raise NotLiteralError
-        return {value(key, names): value(child, names) for key, child in zip(node.keys, node.values, strict=True) if key}
+        return {
+            value(key, names): value(child, names) for key, child in zip(node.keys, node.values, strict=True) if key
+        }
     raise NotLiteralError
 
 
@@ -63,7 +65,11 @@ def constants(tree: ast.AST) -> dict[str, Any]:
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
         if isinstance(node, ast.AnnAssign):
             target = node.target
-        if not isinstance(target, ast.Name) or bound[target.id] != 1 or not isinstance(node, ast.Assign | ast.AnnAssign):
+        if (
+            not isinstance(target, ast.Name)
+            or bound[target.id] != 1
+            or not isinstance(node, ast.Assign | ast.AnnAssign)
+        ):
             continue
         if node.value is not None:
             try:

@@ -49,7 +49,9 @@ class Check:
 
 @dataclass(frozen=True)
 class LintFinding:
-    """A problem with the check that found it, its source, and the places in the file of the settings it follows from."""
+    """A problem with the check that found it, its source, and the places in the file of the settings it follows
+    from.
+    """
 
     check: str
     grade: Grade

@@ -1,4 +1,6 @@
-"""Settings in a Python file or notebook: the call GRPOConfig(…), or a dict. The code is parsed, never run or imported."""
+"""Settings in a Python file or notebook: the call GRPOConfig(…), or a dict. The code is parsed, never run or
+imported.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,9 @@ def _take(settings: PythonSettings, key: str, node: ast.expr, names: Mapping[str
 
 def _add_trainer(tree: ast.AST, names: Mapping[str, Any], found: list[PythonSettings]) -> None:
     """What the call of the trainer tells beside its config, where there is one such call: rewards and adapters."""
-    trainers = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and re.search("(?:GRPO|RLOO)Trainer$", _name(n.func))]
+    trainers = [
+        n for n in ast.walk(tree) if isinstance(n, ast.Call) and re.search("(?:GRPO|RLOO)Trainer$", _name(n.func))
+    ]
     if len(trainers) != 1 or len(found) != 1:
         return
     (settings,), keywords = found, {keyword.arg: keyword.value for keyword in trainers[0].keywords}
@@ -127,7 +131,9 @@ def _add_trainer(tree: ast.AST, names: Mapping[str, Any], found: list[PythonSett
         settings.reward_functions = 1
     source = ast.dump(tree)
     if "peft_config" in keywords:
-        settings.adapters = not (isinstance(keywords["peft_config"], ast.Constant) and keywords["peft_config"].value is None)
+        settings.adapters = not (
+            isinstance(keywords["peft_config"], ast.Constant) and keywords["peft_config"].value is None
+        )
     elif "get_peft_model" in source or "'LoraConfig'" in source:
         settings.adapters = True
 

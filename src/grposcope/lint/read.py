@@ -37,7 +37,8 @@ def read(path: Path, number: int | None = None) -> TrainerConfig:
         path = _in_folder(path)
     if path.suffix in PICKLES:
         raise UserError(
-            f"{path} is a pickle, and loading one runs code, so it is not opened; give the YAML file or script that made "
+            f"{path} is a pickle, and loading one runs code, so it is not opened; give the YAML file or script that "
+            f"made "
             "it, the config.yaml of W&B, or the record of GRPOscope's callback (config.json), which holds all arguments"
         )
     try:
@@ -149,7 +150,11 @@ def _json(path: Path, text: str, number: int | None) -> TrainerConfig:
 
 def _trainer_state(path: Path, content: Mapping[str, Any]) -> TrainerConfig:
     """The few settings of a trainer_state.json; the group size is not among them."""
-    names = {"train_batch_size": "per_device_train_batch_size", "logging_steps": "logging_steps", "max_steps": "max_steps"}
+    names = {
+        "train_batch_size": "per_device_train_batch_size",
+        "logging_steps": "logging_steps",
+        "max_steps": "max_steps",
+    }
     given = {ours: content[theirs] for theirs, ours in names.items() if content.get(theirs) is not None}
     note = (
         "trainer_state.json holds only the batch size of a process; the other arguments are in training_args.bin, a "
@@ -162,7 +167,9 @@ def _of_mapping(path: Path, content: Mapping[str, Any], lines: Mapping[str, int]
     """Settings of a nested mapping: as it is, or each wrapped as {value: …}, as W&B writes config.yaml."""
     wrapped = [entry for entry in content.values() if isinstance(entry, Mapping) and "value" in entry]
     if wrapped and len(wrapped) >= len(content) - 2:  # W&B adds its version
-        content = {key: entry["value"] for key, entry in content.items() if isinstance(entry, Mapping) and "value" in entry}
+        content = {
+            key: entry["value"] for key, entry in content.items() if isinstance(entry, Mapping) and "value" in entry
+        }
         lines, form = {}, "the configuration that W&B saved"
     content, missing = _inherited(path, content)
     given = _flat(content)
@@ -180,7 +187,9 @@ def _of_mapping(path: Path, content: Mapping[str, Any], lines: Mapping[str, int]
 
 
 def _inherited(path: Path, content: Mapping[str, Any], depth: int = 0) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """A YAML file on top of the one that its `defaults` name, as NeMo-RL writes them, and a note where that is missing."""
+    """A YAML file on top of the one that its `defaults` name, as NeMo-RL writes them, and a note where that is
+    missing.
+    """
     base = content.get("defaults")
     if isinstance(base, list):
         return content, ("the command line that starts it with Hydra may say more, so no default is assumed",)
@@ -245,7 +254,9 @@ def _any(path: Path, text: str, number: int | None) -> TrainerConfig:
 
 
 def _unknown(path: Path) -> UserError:
-    return UserError(f"{path}: no settings of a trainer that is known ({_NAMES}); give its config file or launch script")
+    return UserError(
+        f"{path}: no settings of a trainer that is known ({_NAMES}); give its config file or launch script"
+    )
 
 
 _READERS: Mapping[str, Callable[[Path, str, int | None], TrainerConfig]] = {

@@ -93,7 +93,7 @@ def _take_flag(found: ShellSettings, flag: str, after: list[str], line: int) -> 
     name, equals, content = flag.partition("=")
     name = name.replace("-", "_")
     if not re.fullmatch(r"[A-Za-z]\w*", name):
-        return
+        return None
     if equals:
         return _take(found, found.flags, name, content, line)
     values = []

@@ -68,7 +68,7 @@ CHECKS: tuple[Check, ...] = (
           "arXiv:2503.14476 §3.4; TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer",
           lengths.masked_groups),
     Check("room for sequences", ("trl", "verl"), "sequences longer than the engine or a micro-batch holds",
-          ("failing", "warning"), "verl 0.9.1, utils/seqlen_balancing.py; "
+          ("failing", "warning"), "verl 0.9.1, verl.utils.seqlen_balancing; "
           "https://verl.readthedocs.io/en/latest/perf/perf_tuning.html", lengths.no_room),
     Check("batches of TRL", ("trl",), "batches that do not divide into groups, passes and processes",
           ("failing", "warning", "note"), GRPO_CONFIG, batches.trl_batches),

@@ -24,7 +24,9 @@ TOKEN_LEVEL = re.compile(r"(process|step|turn|token)_?(level_?)?rewards?|\bprm\b
 
 
 def leave_one_out(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
-    """NeMo-RL: leave-one-out baseline divided by the deviation of the others, which is 0 for the only one that differs."""
+    """NeMo-RL: leave-one-out baseline divided by the deviation of the others, which is 0 for the only one that
+    differs.
+    """
     baseline, scaled = "grpo.use_leave_one_out_baseline", "grpo.normalize_rewards"
     group = config.group
     if not (config.on(baseline) and config.on(scaled)) or not group:
@@ -72,7 +74,8 @@ def vanishing_spread(config: TrainerConfig, known: Known) -> Iterator[Fault | Un
         yield Fault(
             "warning",
             "noise is blown up to full size",
-            f"in {percent(share, 1)} of the live groups of {run.meta.name} rewards differ by less than {TINY:.0%} of what "
+            f"in {percent(share, 1)} of the live groups of {run.meta.name} rewards differ by less than {TINY:.0%} of "
+            f"what "
             "they do elsewhere, and divided by their deviation they weigh the same",
             "round the rewards, drop the part that varies so little, or divide by the deviation of the batch",
             (key,),

@@ -40,7 +40,8 @@ def trl_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]
         if whole % group:
             yield _not_whole(f"a batch of {whole} rollouts", group, f"set {batch} to a multiple of {group}", keys)
         if world and whole % (each * world):
-            yield Fault("failing", "batches do not divide", f"{whole} rollouts cannot be split into passes of {each} on "
+            yield Fault("failing", "batches do not divide", f"{whole} rollouts cannot be split into passes of {each} "
+                          f"on "
                           f"{world} processes", f"set {batch} to a multiple of {each * world}",
                           (batch, "per_device_train_batch_size"))  # fmt: skip
     else:
@@ -100,7 +101,8 @@ def verl_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold
     fixed = is_off(config, ACTOR + "use_dynamic_bsz")
     if batch < mini:
         if fixed:
-            yield Fault("failing", "the mini-batch is larger than the batch", f"{batch} prompts have no part of {mini}: "
+            yield Fault("failing", "the mini-batch is larger than the batch", f"{batch} prompts have no part of "
+                          f"{mini}: "
                           "verl refuses to start", f"set {keys[1]} to {batch} or less", keys[:2])  # fmt: skip
         else:
             yield Fault("warning", "the mini-batch is larger than the batch", f"{batch} prompts have no part of {mini}",
@@ -119,8 +121,10 @@ def verl_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold
         yield Untold(f"{', '.join(key for key in parallel if key in config.opaque)} is not known")
         return
     if fixed and not on_megatron(config) and batch * group % devices:
-        yield Fault("failing", "rollouts do not divide among the GPUs", f"{batch} × {group} = {batch * group} rollouts on "
-                      f"{devices} GPUs: verl refuses to start", f"choose {keys[0]} × {keys[2]} as a multiple of {devices}",
+        yield Fault("failing", "rollouts do not divide among the GPUs", f"{batch} × {group} = {batch * group} "
+                      f"rollouts on "
+                      f"{devices} GPUs: verl refuses to start", f"choose {keys[0]} × {keys[2]} as a multiple of "
+                      f"{devices}",
                       (keys[0], keys[2], *where))  # fmt: skip
     parts = ranks(config)
     if not parts:
@@ -128,7 +132,8 @@ def verl_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold
                       "replica of the model", "choose sizes whose product divides the GPUs",
                       (*(key for key in parallel if config.whole(key)), *where))  # fmt: skip
     elif mini * group % parts:
-        yield Fault("failing", "mini-batches do not divide among the GPUs", f"{mini} × {group} = {mini * group} rollouts "
+        yield Fault("failing", "mini-batches do not divide among the GPUs", f"{mini} × {group} = {mini * group} "
+                      f"rollouts "
                       f"on {parts} data-parallel ranks: the first update fails", f"choose {keys[1]} × {keys[2]} as a "
                       f"multiple of {parts}", (keys[1], keys[2], *where))  # fmt: skip
     elif fixed:
@@ -151,7 +156,8 @@ def _micro_batches(config: TrainerConfig, share: int) -> Iterator[Fault | Untold
         yield Fault("failing", "two micro-batch sizes", "verl refuses both at once", f"leave out {old}",
                       (old, key))  # fmt: skip
     elif micro and share % micro:
-        yield Fault("failing", "micro-batches do not divide", f"a GPU has {share} rollouts of a mini-batch, no multiple "
+        yield Fault("failing", "micro-batches do not divide", f"a GPU has {share} rollouts of a mini-batch, no "
+                      f"multiple "
                       f"of {micro}: the first update fails", f"choose {key} so that it divides {share}",
                       (key, ACTOR + "ppo_mini_batch_size", ROLLOUT + "n"))  # fmt: skip
 
@@ -163,6 +169,7 @@ def nemo_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold
     if not (count and size and group):
         yield Untold(f"{prompts}, {part} or the group size is not known")
     elif count * group % size:
-        yield Fault("failing", "batches do not divide", f"{count} × {group} = {count * group} rollouts are no multiple of "
+        yield Fault("failing", "batches do not divide", f"{count} × {group} = {count * group} rollouts are no "
+                      f"multiple of "
                       f"the training batch of {size}", f"choose {part} so that it divides {count * group}",
                       (prompts, part))  # fmt: skip

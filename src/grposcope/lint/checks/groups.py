@@ -87,7 +87,9 @@ def expected_dead(group: int, known: Known) -> tuple[float | None, str]:
         if math.isfinite(share.value):
             return share.value, f"from the {share.n} groups of the probe, ± {percent(share.se, 1)}"
     if known.success is not None:
-        return dead_groups.chance(known.success, group), f"if every prompt is solved {percent(known.success, 1)} of the time"
+        return dead_groups.chance(
+            known.success, group
+        ), f"if every prompt is solved {percent(known.success, 1)} of the time"
     return None, "the success rate is not known: give it, or a probe or an earlier run on the same task"
 
 

@@ -35,7 +35,8 @@ def truncation(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     length = _late(run.table.get("length"))
     if length is not None and limit < length:
         yield Fault("failing", "most completions will be cut", f"the limit is {limit} tokens, and completions of "
-                      f"{run.meta.name} were {length:.0f} long on average at its end", f"set {key} to {2 * length:.0f} or "
+                      f"{run.meta.name} were {length:.0f} long on average at its end", f"set {key} to "
+                      f"{2 * length:.0f} or "
                       "more", (key,))  # fmt: skip
     elif cut is not None and cut >= SOME and (before is None or limit <= before):
         what = "are left out of the loss" if masked else "are graded as they stand, mostly as wrong"
@@ -47,8 +48,10 @@ def truncation(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
 def masked_groups(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     """TRL: cut completions are masked from the loss, but stay in the mean and the deviation of their group."""
     if config.on("mask_truncated_completions"):
-        yield Fault("note", "cut completions still set the baseline", "they are left out of the loss only: their rewards, "
-                      "mostly 0, stay in the mean of the group, so that right answers that are complete gain from it, and "
+        yield Fault("note", "cut completions still set the baseline", "they are left out of the loss only: their "
+                      "rewards, "
+                      "mostly 0, stay in the mean of the group, so that right answers that are complete gain from it, "
+                      "and "
                       "a batch whose completions are all cut has no gradient",
                       "watch completions/clipped_ratio, and raise max_completion_length if it is above 0.1",
                       ("mask_truncated_completions",))  # fmt: skip
@@ -62,7 +65,8 @@ def no_room(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
         prompt = config.whole("max_prompt_length") or 0
         keys = ("max_completion_length", "vllm_max_model_length")
         if limit and room and limit + prompt > room:
-            yield Fault("failing", "completions do not fit the engine", f"{limit + prompt} tokens of prompt and completion "
+            yield Fault("failing", "completions do not fit the engine", f"{limit + prompt} tokens of prompt and "
+                          f"completion "
                           f"in {room}", f"set vllm_max_model_length to {limit + prompt} or more", keys)  # fmt: skip
         return
     prompt, answer = config.whole("data.max_prompt_length"), config.whole("data.max_response_length")
@@ -78,7 +82,8 @@ def no_room(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     budget = config.whole(ACTOR + "ppo_max_token_len_per_gpu")
     parallel = config.whole(ACTOR + "ulysses_sequence_parallel_size") or 1
     if config.on(ACTOR + "use_dynamic_bsz") and budget and budget * parallel < prompt + answer:
-        yield Fault("warning", "a long sequence ends the run", f"a micro-batch holds {budget * parallel} tokens, a sequence "
+        yield Fault("warning", "a long sequence ends the run", f"a micro-batch holds {budget * parallel} tokens, a "
+                      f"sequence "
                       f"may have {prompt + answer}: the first longer one fails an assertion",
                       f"set {ACTOR}ppo_max_token_len_per_gpu to {-(-(prompt + answer) // parallel)} or more",
                       (*both, ACTOR + "ppo_max_token_len_per_gpu"))  # fmt: skip

@@ -14,9 +14,9 @@ ALIKE = 0.85
 
 KNOWN = TRL_KEYS | TRL.defaults.keys() | {
     "num_generations_eval", "per_gpu_train_batch_size", "per_gpu_eval_batch_size", "epsilon_low", "adam_beta2",
-    "vllm_importance_sampling_mode", "vllm_importance_sampling_cap",
-    "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min", "vllm_max_model_len", "vllm_max_model_length", "batch_eval_metrics",
-    "evaluation_strategy", "eval_accumulation_steps", "num_completions", "sync_ref_model", "beta", "max_length",
+    "vllm_importance_sampling_mode", "vllm_importance_sampling_cap", "vllm_importance_sampling_clip_max",
+    "vllm_importance_sampling_clip_min", "vllm_max_model_len", "vllm_max_model_length", "batch_eval_metrics",
+    "evaluation_strategy", "eval_accumulation_steps", "num_completions", "max_length",
 }  # fmt: skip
 """Names that are no mistake, though some resemble others."""
 

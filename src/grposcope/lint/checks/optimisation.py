@@ -9,7 +9,9 @@ from grposcope.lint.config import Known, TrainerConfig
 from grposcope.lint.findings import Fault, Untold
 
 FULL, ADAPTERS = 2e-5, 3e-5
-"""Largest learning rates of Adam among the published settings of benchmarks/lint.md, for all weights and for adapters."""
+"""Largest learning rates of Adam among the published settings of benchmarks/lint.md, for all weights and for
+adapters.
+"""
 
 FAR = 10
 """Times these from which a learning rate is more than unusual."""
@@ -32,8 +34,10 @@ def learning_rate(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
     if rate <= 0:
         yield Fault("failing", "nothing is learned", f"the learning rate is {rate:g}", f"set {key}", (key,))
     elif rate > limit:
-        yield Fault("warning" if rate > FAR * limit else "note", "a learning rate beyond published ones", f"{rate:g} is "
-                      f"{rate / limit:.3g} times the largest among the published settings that were looked at for {of}, "
+        yield Fault("warning" if rate > FAR * limit else "note", "a learning rate beyond published ones", f"{rate:g} "
+                      f"is "
+                      f"{rate / limit:.3g} times the largest among the published settings that were looked at for "
+                      f"{of}, "
                       f"{limit:g}; a step of Adam moves every weight by about that much",
                       "begin with 1e-6 for all weights, 1e-5 for adapters", (key,))  # fmt: skip
 
@@ -47,7 +51,8 @@ def coarse_weights(config: TrainerConfig, known: Known) -> Iterator[Fault | Unto
     size = rate / COARSE
     if size < 5e-3:  # steps of Adam are about lr; the weights of a language model are mostly about 0.02
         yield Fault("note", "most steps are rounded away", f"weights are kept in bfloat16: a step of {rate:g} changes "
-                      f"only weights smaller than {size:.2g}", "keep float32 weights, and compute in bfloat16", found)  # fmt: skip
+                      f"only weights smaller than {size:.2g}", "keep float32 weights, and compute in "
+                      "bfloat16", found)  # fmt: skip
 
 
 def has_adapters(config: TrainerConfig) -> bool | None:

@@ -19,7 +19,8 @@ def trl_reference(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
                       ("sync_ref_model", "beta"))  # fmt: skip
     elif config.adapters:
         yield Fault("failing", "no reference to synchronise", "with adapters TRL takes the model without them for the "
-                      "reference, and refuses sync_ref_model", "set sync_ref_model=False", ("sync_ref_model",))  # fmt: skip
+                      "reference, and refuses sync_ref_model", "set "
+                      "sync_ref_model=False", ("sync_ref_model",))  # fmt: skip
 
 
 def verl_reference(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
@@ -30,7 +31,8 @@ def verl_reference(config: TrainerConfig, known: Known) -> Iterator[Fault | Unto
     for switch, on, coefficient in ((loss, in_loss, weight), (reward, in_reward, price)):
         value = config.number(coefficient)
         if on is True and value == 0:
-            yield Fault("note", "a reference for nothing", f"{switch} is on with a coefficient of 0: the reference model "
+            yield Fault("note", "a reference for nothing", f"{switch} is on with a coefficient of 0: the reference "
+                          f"model "
                           "is kept in memory and asked every step, and changes nothing", f"set {switch}=False",
                           (switch, coefficient))  # fmt: skip
     if in_loss is False and in_reward is False:
@@ -41,8 +43,11 @@ def verl_reference(config: TrainerConfig, known: Known) -> Iterator[Fault | Unto
                           f"set {loss}=True, or leave the coefficient out", (*idle, loss, reward))  # fmt: skip
     if in_loss is True and in_reward is True and config.number(weight) and config.number(price):
         yield Fault("note", "two KL penalties", f"one in the loss ({config.number(weight):g}) and one in the reward "
-                      f"({config.number(price):g})", "keep the one in the loss, as GRPO does", (loss, reward))  # fmt: skip
+                      f"({config.number(price):g})", "keep the one in the loss, as GRPO "
+                      "does", (loss, reward))  # fmt: skip
     if in_reward is True and config.get("algorithm.adv_estimator") == "grpo":
-        yield Fault("note", "the KL penalty is divided by the deviation of rewards", "in the reward it is added up over "
-                      "the completion and standardised with it: a group that differs in nothing else is trained on its KL "
+        yield Fault("note", "the KL penalty is divided by the deviation of rewards", "in the reward it is added up "
+                      "over "
+                      "the completion and standardised with it: a group that differs in nothing else is trained on "
+                      "its KL "
                       "alone, at full size", f"set {loss}=True and {reward}=False", (reward,))  # fmt: skip

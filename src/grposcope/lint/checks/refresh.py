@@ -33,7 +33,10 @@ def too_long(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
         return
     rule = known.rule
     if rule is None or not math.isfinite(rule.curvature.value) or not rule.curvature.value > 0:
-        yield Untold(f"each batch is used for {steps} steps, and {known.rule_source or 'no curvature is known: give an earlier run'}")
+        yield Untold(
+            f"each batch is used for {steps} steps, and "
+            f"{known.rule_source or 'no curvature is known: give an earlier run'}"
+        )
         return
     rate = config.number(RATE.get(config.dialect.name, "lr")) or rule.lr
     try:
@@ -49,8 +52,10 @@ def too_long(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     yield Fault(
         "warning" if beyond else "note",
         "a batch is used beyond the stable limit" if beyond else "a batch is used near the stable limit",
-        f"{steps} steps on each batch; without importance ratios at most {number(limit)} are stable at the learning rate "
-        f"{rate:g} and the curvature {number(rule.curvature.value)} ({known.rule_source}); the clipped ratio raises that "
+        f"{steps} steps on each batch; without importance ratios at most {number(limit)} are stable at the learning "
+        f"rate "
+        f"{rate:g} and the curvature {number(rule.curvature.value)} ({known.rule_source}); the clipped ratio raises "
+        f"that "
         "limit by an unknown amount",
         f"use at most {max(int(limit / 2), 1)} steps on a batch, or a smaller learning rate",
         keys,

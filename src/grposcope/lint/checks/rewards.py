@@ -19,11 +19,14 @@ def weights(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     given, count = config.get("reward_weights"), config.reward_functions
     if isinstance(given, list) and count is not None and len(given) != count:
         yield Fault("failing", "weights and rewards differ in number", f"{len(given)} weights for {count} reward "
-                      "functions: TRL refuses to start", "give one weight per function", ("reward_weights",))  # fmt: skip
+                      "functions: TRL refuses to start", "give one weight per "
+                      "function", ("reward_weights",))  # fmt: skip
 
 
 def effective_weights(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
-    """The share of each reward in what is learned: weight × spread where the sum is normalised, else the weight alone."""
+    """The share of each reward in what is learned: weight × spread where the sum is normalised, else the weight
+    alone.
+    """
     given, count = config.get("reward_weights"), config.reward_functions
     number = len(given) if isinstance(given, list) else count or 0
     if number < 2:
@@ -50,7 +53,8 @@ def effective_weights(config: TrainerConfig, known: Known) -> Iterator[Fault | U
     top = max(shares, key=shares.__getitem__)
     if shares[top] >= DOMINANT:
         told = listed([f"{name} {percent(share, 1)}" for name, share in shares.items()])
-        yield Fault("warning", f"only {top} counts", f"rewards are added and then divided by the deviation of the sum, so "
+        yield Fault("warning", f"only {top} counts", f"rewards are added and then divided by the deviation of the "
+                      f"sum, so "
                       f"each counts by weight × spread: {told}", "set reward_weights by the spread of each, or "
                       "multi_objective_aggregation=normalize_then_sum", keys)  # fmt: skip
 
