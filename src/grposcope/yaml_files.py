@@ -22,7 +22,7 @@ LARGEST = 4_000_000
 """Bytes of a file beyond which it is no file of settings."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """PyYAML's safe loader with floats as in YAML 1.2."""
 
 

@@ -139,8 +139,8 @@ def test_a_variable_that_may_hold_anything_takes_all_defaults_away(tmp_path: Pat
 
 
 def test_flags_of_a_script_and_of_its_docstring(tmp_path: Path) -> None:
-    command = "accelerate launch grpo.py \\\n  --num_generations 8 --learning-rate=1e-5 --use_peft "
-    "--lora_target_modules a b\n"
+    flags = "--num_generations 8 --learning-rate=1e-5 --use_peft --lora_target_modules a b"
+    command = f"accelerate launch grpo.py \\\n  {flags}\n"
     (tmp_path / "run.sh").write_text("#!/bin/sh\n" + command)
     (tmp_path / "grpo.py").write_text(f'"""\nRun:\n\n{command}"""\nparser.parse()\n')
     for name in ("run.sh", "grpo.py"):

@@ -13,8 +13,8 @@ from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
 if TYPE_CHECKING:
-    from grposcope.lint import LintResult
     from grposcope.lint.config import Known, TrainerConfig
+    from grposcope.lint.findings import LintResult
 
 DESCRIPTION = (
     "Read the settings of a run of TRL, verl, NeMo-RL or GRPOscope that has not begun, and say what will go wrong, "

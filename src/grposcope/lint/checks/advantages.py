@@ -108,7 +108,7 @@ def token_rewards(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
     if estimator not in OUTCOME_ONLY:
         return
     keys = [key for key in config.given if TOKEN_LEVEL.search(key) and config.given[key] not in (None, False, 0)]
-    change = "take optimal_token_baseline, reinforce_plus_plus or gae, or an estimator of your own for such rewards"
+    change = "take optimal_token_baseline, reinforce_plus_plus, gae or, with grposcope installed, grposcope_steps"
     if keys:
         yield Fault("warning", "rewards of tokens are added up", f"estimator {estimator} sums token-level rewards over "
                       "the completion and gives every token the same advantage, so where they stand is lost", change,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from grposcope.diagnosis.findings import Grade
 from grposcope.lint.checks.derived import (
     ACTOR,
     REPLICA,
@@ -65,7 +66,7 @@ def _from_processes(config: TrainerConfig, each: int, group: int, world: int | N
             yield _not_whole(f"a batch of {each} × {steps} × {world} processes = {size} rollouts", group,
                              f"choose {keys[0]} × {passes} × processes as a multiple of {group}", keys)  # fmt: skip
     elif least > 1:
-        grade = "note" if least <= 8 else "warning"
+        grade: Grade = "note" if least <= 8 else "warning"
         yield Fault(grade, "only some numbers of processes work", f"{each} × {steps} rollouts of a process are no "
                       f"multiple of {group}: TRL starts only on a multiple of {least} processes",
                       f"start that many, or choose {keys[0]} × {passes} as a multiple of {group}", keys)  # fmt: skip

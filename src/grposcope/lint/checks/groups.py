@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from grposcope.diagnosis.findings import Grade
 from grposcope.diagnosis.rules.dead_groups import DEAD
 from grposcope.formatting import percent
 from grposcope.lint.checks.derived import group_relative, is_off
@@ -69,7 +70,7 @@ def dead(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
         yield Fault("warning" if share >= DEAD else "note", "dead groups are replaced at a price",
                       f"{because}; {cost} rollouts are drawn per rollout kept", remedy, (key,))  # fmt: skip
     else:
-        grade = "failing" if share >= DEAD else "warning"
+        grade: Grade = "failing" if share >= DEAD else "warning"
         yield Fault(grade, "most groups will be dead", because, remedy, (key,))
 
 

@@ -62,12 +62,12 @@ def no_room(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     if config.dialect.name == "trl":
         limit, room = config.whole("max_completion_length"), config.whole("vllm_max_model_length")
         room = room or config.whole("vllm_max_model_len")
-        prompt = config.whole("max_prompt_length") or 0
+        before = config.whole("max_prompt_length") or 0
         keys = ("max_completion_length", "vllm_max_model_length")
-        if limit and room and limit + prompt > room:
-            yield Fault("failing", "completions do not fit the engine", f"{limit + prompt} tokens of prompt and "
+        if limit and room and limit + before > room:
+            yield Fault("failing", "completions do not fit the engine", f"{limit + before} tokens of prompt and "
                           f"completion "
-                          f"in {room}", f"set vllm_max_model_length to {limit + prompt} or more", keys)  # fmt: skip
+                          f"in {room}", f"set vllm_max_model_length to {limit + before} or more", keys)  # fmt: skip
         return
     prompt, answer = config.whole("data.max_prompt_length"), config.whole("data.max_response_length")
     if prompt is None or answer is None:
