@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,10 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 
 
-def run(name: str, *arguments: object, status: int = 0) -> str:
-    """What an example prints."""
+def run(name: str, *arguments: object, status: int = 0, launch: Sequence[str] = ()) -> str:
+    """What an example prints; launch: arguments of Python before the example's own."""
     paths = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+    command = [sys.executable, *launch, str(EXAMPLES / name), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == status, done.stderr[-2000:]
@@ -60,6 +62,41 @@ def test_trl_callback(tmp_path: Path) -> None:
     run("trl_callback.py", "--steps", 2, "--out", tmp_path)
     assert (tmp_path / "grposcope" / "summary.json").exists()
     assert (tmp_path / "grposcope" / "groups.jsonl").read_text().count("\n") == 2 * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_trl_trainer(tmp_path: Path, processes: int) -> None:
+    """200 steps alone and on two ranks: every step in the record, every group, and a probe every 20 steps."""
+    pytest.importorskip("trl")
+    launch = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)] if processes > 1 else []
+    )
+    given = ["--steps", 200, "--credit", "steps", "--probe-every", 20, "--out", tmp_path]
+    run("trl_trainer.py", *given, launch=launch)
+    folder = tmp_path / "grposcope"
+    rows = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, 201))
+    assert [row["step"] for row in rows if "geometry/layer_stable" in row] == list(range(1, 201, 20))
+    assert (folder / "groups.jsonl").read_text().count("\n") == 200 * 4 * processes
+    assert [path.name for path in sorted((folder / "probes").iterdir())] == [f"step-{n:06d}" for n in range(0, 200, 20)]
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 200
+    assert sum(row["reward"] for row in rows[-20:]) > sum(row["reward"] for row in rows[:20])  # it learns
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_200_steps_under_the_trl_callback(tmp_path: Path, processes: int) -> None:
+    pytest.importorskip("trl")
+    launch = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)] if processes > 1 else []
+    )
+    run("trl_callback.py", "--steps", 200, "--out", tmp_path, launch=launch)
+    folder = tmp_path / "grposcope"
+    steps = [json.loads(line)["step"] for line in (folder / "steps.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, 201))
+    assert (folder / "groups.jsonl").read_text().count("\n") == 200 * 4 * processes
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 200
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ the two spell an option differently, the translation stands in `SAME`.
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from grposcope.engines.trl import settings
+from grposcope.engines.trl import guard, settings
 from grposcope.errors import UserError
 from grposcope.objectives import Objective, advantages, ratios, recipes, reductions
 from grposcope.objectives.surrogates import Cispo, Clip
@@ -312,3 +313,51 @@ def test_an_objective_is_named_by_the_recipe_of_its_advantage(trainer: Any, opti
     objective = settings.objective(arguments(trainer, options))
     assert objective.name == name
     assert name.split(",")[0] in recipes.ALL
+
+
+@pytest.mark.parametrize("method", guard.METHODS)
+@pytest.mark.parametrize("kind", ["GRPOTrainer", "RLOOTrainer"])
+def test_the_methods_that_our_trainer_overrides_are_as_known(kind: str, method: str) -> None:
+    """When TRL changes one, this fails with its name, as does the construction of GRPOscopeTrainer."""
+    import trl
+
+    found = getattr(getattr(trl, kind), method, None)
+    assert found is not None, f"{kind}.{method} is gone"
+    assert tuple(inspect.signature(found).parameters) == guard.METHODS[method], f"{kind}.{method} has changed"
+
+
+def test_what_our_trainer_reads_of_trl_is_there(trainer: Any) -> None:
+    """Attributes behind the methods: where metrics and the table of completions are gathered."""
+    for name in ("_metrics", "_logs", "num_generations", "reward_weights", "reward_funcs", "accelerator", "state"):
+        assert hasattr(trainer, name), f"GRPOTrainer.{name} is gone"
+    trainer._metrics["train"]["something"].append(1.0)
+    assert trainer._logs["advantages"].maxlen == trainer.args.generation_batch_size
+
+
+def test_a_ratio_of_sequences_averages_credit_per_token_away(trainer: Any, batch: Batch) -> None:
+    """Why `importance_sampling_level="sequence"` is refused: TRL's gradient is that of each rollout's mean credit."""
+    given = batch.credit * torch.linspace(-1.0, 2.0, WIDTH)
+    mask = batch.rollouts.mask
+    mean = (given.where(mask, 0.0).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)) * mask
+    options = {"loss_type": "grpo", "importance_sampling_level": "sequence"}
+    inputs = {key: value for key, value in batch.inputs.items() if key != "old_per_token_logps"}
+    with torch.no_grad():
+        now, _ = token_logprobs(trainer.model, batch.rollouts, torch.arange(len(mask)), TEMPERATURE)
+    fresh, plain = replace(batch, old=now), settings.objective(arguments(trainer, options))
+    gradient = theirs(trainer, {**inputs, "advantages": given}, options)[1]
+    averaged, per_token = (ours(trainer, fresh, plain, credit)[1] for credit in (mean, given))
+    assert float((gradient - averaged).abs().max()) < 1e-5 * float(averaged.abs().max())
+    assert float((gradient - per_token).abs().max()) > 0.1 * float(per_token.abs().max())
+
+
+def test_losses_that_look_at_signs_treat_credit_per_token_otherwise(trainer: Any, batch: Batch) -> None:
+    """Why they are refused: a rollout is dropped, or weighed, in parts."""
+    given = batch.credit * torch.linspace(-1.0, 2.0, WIDTH)
+    for options in ({"loss_type": "grpo", "off_policy_mask_threshold": 1e-3}, {"loss_type": "vespo"}):
+        vars(trainer).update(options)
+        mask = batch.rollouts.mask.long()
+        if "off_policy_mask_threshold" in options:
+            kept = trainer.get_off_policy_mask(given, batch.old - 1, batch.old, mask, 1e-3)
+        else:
+            kept = trainer.get_gamma_weights(given, batch.ref - batch.old, mask, None)
+        assert (kept.max(1).values != kept.min(1).values).any()  # not one number for a rollout

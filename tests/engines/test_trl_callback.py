@@ -254,7 +254,7 @@ def test_a_line_is_on_the_terminal_once(capsys: pytest.CaptureFixture) -> None:
     shown = logging.StreamHandler(sys.stderr)
     trl_callback.logger.addHandler(shown)
     try:
-        trl_callback._say("here", logging.WARNING)
+        trl_callback.say("here", logging.WARNING)
     finally:
         trl_callback.logger.removeHandler(shown)
     assert capsys.readouterr().err == "here\n"

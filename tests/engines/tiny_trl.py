@@ -16,8 +16,19 @@ def reward_length(completions: list[str], **_: Any) -> list[float]:
     return [len(text) / 10 for text in completions]
 
 
-def trainer(folder: Path, callbacks: list[Any], reward: Any = reward_letters, **options: Any) -> Any:
-    """A trainer of a random Llama of 20 k parameters on letters. options: of GRPOConfig."""
+def trainer(
+    folder: Path,
+    callbacks: list[Any],
+    reward: Any = reward_letters,
+    kind: Any = None,
+    config: Any = None,
+    ours: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """A trainer of a random Llama of 20 k parameters on letters.
+
+    kind, config: GRPOTrainer and GRPOConfig, or others. ours: arguments of the trainer. options: of its config.
+    """
     import torch
     from datasets import Dataset
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
@@ -38,12 +49,13 @@ def trainer(folder: Path, callbacks: list[Any], reward: Any = reward_letters, **
         "num_generations": 4, "max_completion_length": 5, "logging_steps": 1, "max_steps": 4, "save_strategy": "no",
         "num_completions_to_print": 0, "learning_rate": 1e-3,
     }  # fmt: skip
-    return GRPOTrainer(
+    return (kind or GRPOTrainer)(
         LlamaForCausalLM(LlamaConfig(vocab_size=len(vocabulary), **shape, **special)),
         reward,
-        args=GRPOConfig(str(folder), **{**given, **options}),
+        args=(config or GRPOConfig)(str(folder), **{**given, **options}),
         train_dataset=Dataset.from_dict({"prompt": ["ab", "cdef", "gh", "klm"]}),
         eval_dataset=Dataset.from_dict({"prompt": ["ba", "fed"]}) if options.get("eval_strategy") else None,
         processing_class=tokens,
         callbacks=callbacks,
+        **(ours or {}),
     )

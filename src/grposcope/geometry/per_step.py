@@ -11,6 +11,7 @@ from grposcope.geometry import weightings
 from grposcope.geometry.probe import Probe, probe
 from grposcope.objectives import Objective
 from grposcope.records import Rollouts
+from grposcope.runs.run import Floats
 from grposcope.ustat import dead_groups
 
 NAMES = tuple(
@@ -47,17 +48,23 @@ def step_metrics(
     change. check: make the self-check, which takes a sixth of the time.
     UserError as from `probe`, but a batch without any gradient is no error; KeyboardInterrupt after Ctrl-C.
     """
-    rewards = rollouts.rewards.cpu().numpy()
-    values = {"dead": dead_groups.share(rewards).value, "dead_predicted": dead_groups.chance_if_alike(rewards)}
     weights = weightings.of_recipe(recipe, rollouts, credit).weights
     live = weights.reshape(len(rollouts.rewards), -1).any(-1).nonzero()[:prompts, 0]
-    values["prompts"] = float(len(live))
+    measured = None
     if len(live):
         few = rollouts.take(live)
         measured = probe(model, few, recipe, credit=credit, temperature=temperature, leading=8,
                          learning_rate=learning_rate, seed=seed, check=check)  # fmt: skip
         if not measured.complete:
             raise KeyboardInterrupt
+    return metrics(rollouts.rewards.cpu().numpy(), measured, len(live))
+
+
+def metrics(rewards: Floats, measured: Probe | None, live: int) -> dict[str, float]:
+    """The numbers NAMES: rewards (P, G) are those of the batch, and `live` of the prompts probed have a gradient."""
+    values = {"dead": dead_groups.share(rewards).value, "dead_predicted": dead_groups.chance_if_alike(rewards)}
+    values["prompts"] = float(live)
+    if measured is not None:
         values |= _flat(measured)
     return {name: values.get(name.removeprefix("geometry/"), math.nan) for name in NAMES}
 

@@ -113,7 +113,7 @@ def probe(
     rollouts: Rollouts,
     recipe: Objective,
     *,
-    credit: str = "outcome",
+    credit: str | Tensor = "outcome",
     temperature: float = 1.0,
     tier: Tier = "fast",
     sweep: Sequence[int] = (),
@@ -128,7 +128,8 @@ def probe(
 ) -> Probe:
     """Measure the gradients that these rollouts give.
 
-    recipe, credit: the gradient of most interest; credit is a name of `credit.SOURCES`. sweep: group sizes, each
+    recipe, credit: the gradient of most interest; credit is a source as `credit.chosen` reads it,
+    or advantages per token (B, T). sweep: group sizes, each
     the first rollouts of every group; also: further recipes, at every group size of the sweep; controls: adds
     `weightings.controls`; extra: further weightings. temperature: the sampling temperature of the rollouts.
     tier "fast" takes the `leading` singular values and bounds the rest, "exact" takes all. learning_rate: for the
@@ -191,7 +192,7 @@ def probe(
 def _weightings(
     rollouts: Rollouts,
     recipe: Objective,
-    credit: str,
+    credit: str | Tensor,
     sweep: Sequence[int],
     also: Sequence[Objective],
     controls: bool,

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from grposcope.objectives import Objective, advantages, shaping
 from grposcope.policies import Policy, encode
@@ -140,7 +141,7 @@ def step_labels(
     ends = torch.zeros(completions.mask.shape, dtype=torch.bool)
     for row, (problem, text) in enumerate(zip(problems, texts, strict=True)):
         ids = completions.tokens[row][completions.mask[row]].tolist()
-        spelled = _characters_spelled(policy, ids, text)
+        spelled = characters_spelled(policy.tokenizer, ids, text)
         for step in task.steps(problem, text):
             token = next((t for t, end in enumerate(spelled) if end >= step.end), len(ids) - 1)
             rewards[row, token] += float(step.correct)
@@ -149,12 +150,12 @@ def step_labels(
     return rewards.to(device), ends.to(device)
 
 
-def _characters_spelled(policy: Policy, ids: list[int], text: str) -> list[int]:
+def characters_spelled(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> list[int]:
     """Number of characters of the text that the first t + 1 tokens spell, for every t."""
-    special = set(policy.tokenizer.all_special_ids)
+    special = set(tokenizer.all_special_ids)
     if len(text) == sum(i not in special for i in ids):  # one character per token
         return [sum(i not in special for i in ids[: t + 1]) for t in range(len(ids))]
-    return [len(policy.tokenizer.decode(ids[: t + 1], skip_special_tokens=True)) for t in range(len(ids))]
+    return [len(tokenizer.decode(ids[: t + 1], skip_special_tokens=True)) for t in range(len(ids))]
 
 
 def recorded(

@@ -63,7 +63,7 @@ def _harmless(event: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             self._broken = True
             what = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-            _say(f"grposcope: {what}; the training goes on without a record")
+            say(f"grposcope: {what}; the training goes on without a record")
             logger.debug("the callback failed", exc_info=True)
         finally:
             self.seconds += time.perf_counter() - began
@@ -101,6 +101,11 @@ class GRPOscopeCallback(TrainerCallback):
         self._odd: set[str] = set()
         self._urgent = False
 
+    @property
+    def record_folder(self) -> Path | None:
+        """Folder of the record while the run goes on, in the main process; None otherwise."""
+        return None if self._record is None else self._record.folder
+
     @_harmless
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Open a new record, or that of a run that is resumed, cut back to its checkpoint."""
@@ -115,14 +120,14 @@ class GRPOscopeCallback(TrainerCallback):
         else:
             self._record, said = trl_record.begin(folder, args, self._settings, more.get("model"))
             if said:
-                _say(f"grposcope: {said}")
+                say(f"grposcope: {said}")
         self._alarms = Alarms(raised, self._rows, self.stop_on.modes | self.alert_on.modes)
         self._senders = receivers.senders(self.alert_to, folder)
         self._pace = Pace(BUDGET, FIRST / BUDGET)
         self._record.phase("training", state.global_step, state.max_steps)
-        _say(f"grposcope: recording to {folder}; to follow it: grposcope watch {folder}")
+        say(f"grposcope: recording to {folder}; to follow it: grposcope watch {folder}")
         for line in (*trl_record.unseen(args, state), *receivers.missing(self.alert_to)):
-            _say(f"grposcope: {line}")
+            say(f"grposcope: {line}")
 
     @_harmless
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **more: Any) -> None:
@@ -184,11 +189,13 @@ class GRPOscopeCallback(TrainerCallback):
         self._record.phase("finished" if done else "interrupted", state.global_step, state.max_steps)
         self._record.close()
         if said:
-            _say(f"grposcope: {visible(said, LINE)}")
-        _say(f"grposcope: the whole run on one page: grposcope report {self._record.folder}")
+            say(f"grposcope: {visible(said, LINE)}")
+        for line in trl_record.probed(self._record.folder, self._settings.get("group")):
+            say(f"grposcope: {visible(line, LINE)}")
+        say(f"grposcope: the whole run on one page: grposcope report {self._record.folder}")
         self._record = None
         for line in alerts.wait(self._senders):
-            _say(f"grposcope: {visible(line, LINE)}")
+            say(f"grposcope: {visible(line, LINE)}")
 
     def _flush(self, args: Any, state: Any, judge: bool = True) -> None:
         """Write the pending row and its groups; then diagnose the run, if that is due."""
@@ -230,7 +237,7 @@ class GRPOscopeCallback(TrainerCallback):
         except UserError as error:
             if "groups" not in self._odd:
                 self._odd.add("groups")
-                _say(f"grposcope: {error}; its groups are not recorded")
+                say(f"grposcope: {error}; its groups are not recorded")
             return
         self._record.group(rows)
 
@@ -253,7 +260,7 @@ class GRPOscopeCallback(TrainerCallback):
         new = self._alarms.look(run)
         alarm_file.append(self._record.folder, new)
         for alarm in new:
-            _say(
+            say(
                 f"grposcope: {visible(alarm_line(alarm), LINE)}",
                 logging.INFO if alarm.grade == "note" else logging.WARNING,
             )
@@ -263,9 +270,9 @@ class GRPOscopeCallback(TrainerCallback):
                     sender.send(alarm_alert(alarm, str(run.meta.source)))
             if ends:
                 self._stop = True
-                _say(f"grposcope: {alarm.mode} ends the run after the next step, as stop_on asks for", logging.WARNING)
+                say(f"grposcope: {alarm.mode} ends the run after the next step, as stop_on asks for", logging.WARNING)
         for line in alerts.failures(self._senders):
-            _say(f"grposcope: {visible(line, LINE)}")
+            say(f"grposcope: {visible(line, LINE)}")
         return run
 
 
@@ -281,7 +288,7 @@ def _is_not_finite(value: Any) -> bool:
     return number is None or not math.isfinite(number)
 
 
-def _say(line: str, level: int = logging.INFO) -> None:
+def say(line: str, level: int = logging.INFO) -> None:
     """Write a line to the log, and to the terminal above the progress bar unless the log is shown there."""
     handlers, place = [], logger
     while place is not None:

@@ -17,7 +17,9 @@ from typing import Any
 
 from grposcope.diagnosis import alarm_file
 from grposcope.diagnosis.alarms import Alarm
+from grposcope.facts import geometry, group_size
 from grposcope.runs import RunWriter
+from grposcope.runs import probe as probes
 from grposcope.runs.environment import environment
 from grposcope.runs.native.schema import LINES, ModelInfo, RunConfig
 from grposcope.runs.trainers.trl import TRL
@@ -59,6 +61,16 @@ def go_on(folder: Path, step: int) -> tuple[RunWriter, list[Alarm], int]:
     """The record of a run that is resumed at `step`, cut back to it; its alarms and its number of rows up to then."""
     sizes, rows = _sizes(folder, step)
     return RunWriter.reopen(folder, sizes, step), alarm_file.cut_back(folder, step), rows
+
+
+def probed(folder: Path, group: object) -> list[str]:
+    """What the last probe of a run found, and the best group size by it; nothing for a run without probes."""
+    records = probes.of_run(folder)
+    if not records:
+        return []
+    which = f"the last of {len(records)} probes" if len(records) > 1 else "the probe"
+    best = group_size.of_probe(records[-1], ()).sentence(group if isinstance(group, int) else None)
+    return [f"{which}: {geometry.brief(records[-1])}", best]
 
 
 def _configuration(args: Any, known: Mapping[str, Any], model: Any) -> RunConfig:

@@ -75,18 +75,12 @@ def objective(args: Any) -> Objective:
 def fresh(args: Any, advantage: str | None = None) -> tuple[Objective, list[str]]:
     """The objective with TRL's gradient on rollouts of the current policy, and what it still leaves out, a clause each.
 
-    advantage: a name of `advantages.ALL` that takes the place of TRL's own. UserError for a loss that is not known and
-    for one that trains some of the tokens only.
+    advantage: a name of `advantages.ALL` that takes the place of TRL's own. UserError for a loss that is not known.
     """
     rloo = is_rloo(args)
     loss = "rloo" if rloo else str(getattr(args, "loss_type", "dapo"))
     if not rloo and loss not in REDUCTIONS:
         raise UserError(f"loss_type {loss!r} of TRL is not known here; use one of {', '.join(REDUCTIONS)}")
-    if getattr(args, "top_entropy_quantile", 1.0) < 1:
-        raise UserError(
-            f"top_entropy_quantile={args.top_entropy_quantile:g} trains the tokens of high entropy alone, which has no "
-            "counterpart here; set it to 1.0"
-        )
     name = advantage or _advantage(args)
     sequence = getattr(args, "importance_sampling_level", "token") == "sequence"
     reduction = reductions.sequence_sum if rloo else REDUCTIONS[loss]
@@ -155,6 +149,8 @@ def _left_out(args: Any, found: Objective, loss: str, rloo: bool, sequence: bool
     together = getattr(args, "multi_objective_aggregation", "sum_then_normalize")
     if together != "sum_then_normalize" and advantage is None:
         said.append(f"multi_objective_aggregation={together} normalises every reward function by itself")
+    if (quantile := getattr(args, "top_entropy_quantile", 1.0)) < 1:
+        said.append(f"top_entropy_quantile={quantile:g} trains the tokens of high entropy alone")
     if rloo and getattr(args, "normalize_advantages", False) and advantage is None:
         said.append("normalize_advantages divides by the standard deviation of the batch")
     if rloo and getattr(args, "reward_clip_range", None) and advantage is None:

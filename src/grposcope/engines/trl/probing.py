@@ -1,0 +1,121 @@
+"""A probe of a TRL run: its own rollouts, model, adapters and advantages, measured before they are trained on.
+
+The probe is a plain forward pass of its own, since TRL's loss uses the weights of the head without calling it. It
+draws no random number and leaves weights, gradients and modes as they were, so that the run stays the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from grposcope.geometry import per_step
+from grposcope.geometry import record as records
+from grposcope.geometry.probe import Probe, probe
+from grposcope.objectives import Objective
+from grposcope.records import Rollouts
+from grposcope.runs import probe as probes
+from grposcope.tasks.base import Problem
+
+CHECKED = 10
+"""One probe in CHECKED, beginning with the first, compares its gradient with autograd's."""
+
+TASK = "rollouts of the trainer"
+"""What a probe's record says of the task."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How to probe: every how many optimiser steps, and how many prompts."""
+
+    every: int
+    prompts: int
+
+    def due(self, step: int, interval: int) -> bool:
+        """Whether a batch that is fresh at `step`, for `interval` steps, is used at one of the steps 1, 1 + every, …"""
+        return bool(self.every) and (1 - step) % self.every < interval
+
+
+def interval(args: Any) -> int:
+    """Optimiser steps that a batch of rollouts is used for, at least 1."""
+    rounds = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
+    return max(1, rounds * getattr(args, "num_iterations", 1) // args.gradient_accumulation_steps)
+
+
+@contextmanager
+def plain(model: nn.Module) -> Iterator[None]:
+    """Inside the `with` block the model has no dropout and does not checkpoint its activations, which a probe does."""
+    modes = {module: module.training for module in model.modules()}
+    checkpointing: list[Any] = [one for one in model.modules() if getattr(one, "gradient_checkpointing", False)]
+    model.eval()
+    for module in checkpointing:
+        module.gradient_checkpointing = False
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        for module in checkpointing:
+            module.gradient_checkpointing = True
+
+
+def measure(
+    model: nn.Module,
+    every: Rollouts,
+    objective: Objective,
+    credit: Tensor,
+    prompts: int,
+    *,
+    temperature: float,
+    learning_rate: float,
+    seed: int,
+    check: bool,
+) -> tuple[dict[str, float], Probe | None]:
+    """Metrics `geometry/…` of a batch and the probe behind them, None where none of its advantages differs from 0.
+
+    It takes the first `prompts` groups, dead ones among them, since leaving those out would make the moments look
+    better than they are. credit (B, T): the advantages that the trainer uses. UserError as from `probe`.
+    """
+    began = time.perf_counter()
+    few = every.take(torch.arange(min(prompts, len(every.rewards)), device=every.mask.device))
+    weights = credit[: len(few.mask)]
+    live = int(weights.reshape(len(few.rewards), -1).any(-1).sum())
+    measured = None
+    if live:
+        with plain(model):
+            measured = probe(
+                model, few, objective, credit=weights, temperature=temperature,
+                leading=8, learning_rate=learning_rate, seed=seed, check=check,
+            )  # fmt: skip
+        if not measured.complete:
+            raise KeyboardInterrupt
+    metrics = per_step.metrics(every.rewards.cpu().numpy(), measured, live)
+    return metrics | {"seconds_probe": time.perf_counter() - began}, measured
+
+
+def write(folder: Path, measured: Probe, few: Rollouts, model: str, step: int, seed: int, tokenizer: Any) -> None:
+    """Write a probe into probes/step-… of the record in `folder`, without the Gram matrices of single layers.
+
+    step: of the model, so that of the optimiser before the rollouts are trained on.
+    """
+    record = records.record(measured, model, TASK, seed, step)
+    group = few.groups[1]
+    texts = [_text(tokenizer, ids, kept) for ids, kept in zip(few.prompt_ids, few.prompt_mask, strict=True)][::group]
+    problems = [Problem(f"prompt {number}", text) for number, text in enumerate(texts)]
+    ids = [tokens[kept].tolist() for tokens, kept in zip(few.tokens, few.mask, strict=True)]
+    written = [str(tokenizer.decode(row, skip_special_tokens=True)) for row in ids]
+    spelled: Sequence[Sequence[str]] = [[str(tokenizer.decode([token])) for token in row] for row in ids]
+    gram = replace(records.gram(measured), layers=None, layer_names=())
+    place = folder / probes.FOLDER / f"step-{step:06d}"
+    probes.write(place, record, gram, records.rollouts(measured, problems, written, spelled))
+
+
+def _text(tokenizer: Any, ids: Tensor, kept: Tensor) -> str:
+    return str(tokenizer.decode(ids[kept].tolist()))

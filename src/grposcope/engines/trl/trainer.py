@@ -1,0 +1,247 @@
+"""GRPOTrainer with our instruments: probes of its own rollouts, credit for single tokens, other advantages.
+
+    from grposcope.engines.trl import GRPOscopeTrainer
+
+    trainer = GRPOscopeTrainer(model, reward, args=args, train_dataset=prompts, probe_every=10)
+
+It takes what GRPOTrainer takes, and records the run as `GRPOscopeCallback` does. `GRPOscopeMixin` gives the same to
+RLOOTrainer and to a subclass of your own: `class Mine(GRPOscopeMixin, RLOOTrainer)`.
+
+Two of TRL's methods are overridden (`guard.METHODS`): `_calculate_rewards`, to see single rewards, and
+`_generate_and_score_completions`, behind which the rollouts are probed and their advantages replaced. TRL shuffles and
+splits the batch afterwards; advantages per token travel along with the tokens, and its loss takes them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from grposcope import credit as credits
+from grposcope.credit import Chosen
+from grposcope.engines.trl import guard, probing, scored, settings
+from grposcope.engines.trl.callback import GRPOscopeCallback, say
+from grposcope.engines.trl.scored import Scored
+from grposcope.errors import UserError
+from grposcope.geometry import backward
+from grposcope.objectives import Objective, advantages
+from grposcope.records import Rollouts, rows_of_groups
+
+if TYPE_CHECKING:
+    _Behind = GRPOTrainer
+else:  # whatever trainer of TRL stands behind the mixin
+    _Behind = object
+
+
+class GRPOscopeMixin(_Behind):
+    """What `GRPOscopeTrainer` adds to a trainer of TRL; it stands before the trainer among the bases of a class.
+
+    probe_every: measure the gradient every K optimiser steps, on the first `probe_prompts` groups of the batch; 0 for
+    never. credit: a source of `credit.SOURCES`, `outcome` for TRL's own. advantage: a name of `advantages.ALL`, in the
+    place of TRL's scale_rewards. step_rewards: a function that is called as a reward function of TRL is, and returns
+    for each completion a list of (end, reward), a pair per step: the number of characters up to its end, and what it is
+    worth; needed by credit steps, process and state. Everything else goes to the trainer.
+
+    UserError for settings that do not go together, a reward function that cannot take what TRL passes, a batch that is
+    not made of whole groups, a model without a matrix to train, and a version of TRL whose methods have changed.
+    """
+
+    def __init__(
+        self,
+        *given: Any,
+        probe_every: int = 0,
+        probe_prompts: int = 8,
+        credit: str = "outcome",
+        advantage: str | None = None,
+        step_rewards: Callable[..., Any] | None = None,
+        **more: Any,
+    ) -> None:
+        if probe_every < 0 or probe_prompts < 1:
+            raise UserError(f"probe_every {probe_every} must be 0 or more, and probe_prompts {probe_prompts} 1 or more")
+        behind = type(self).__mro__[type(self).__mro__.index(GRPOscopeMixin) + 1]
+        guard.methods(behind)
+        super().__init__(*given, **more)
+        self._scope_probes = probing.Asked(probe_every, probe_prompts)
+        self._scope_credit, self._scope_advantage, self._scope_steps = credits.chosen(credit), advantage, step_rewards
+        self._scope_batch: Scored | None = None
+        self._scope_probed = 0
+        _check(self)
+        left_out: list[str] = []
+        self._scope_objective: Objective | None = None
+        if self._attached:
+            self._scope_objective, left_out = settings.fresh(self.args, advantage)
+        callbacks = [one for one in self.callback_handler.callbacks if isinstance(one, GRPOscopeCallback)]
+        self._scope_record = callbacks[0] if callbacks else GRPOscopeCallback()
+        if not callbacks:
+            self.add_callback(self._scope_record)
+        if self.is_world_process_zero():
+            told = [self._scope_credit.source.warning] if self._scope_credit.source.warning else []
+            told += [f"a probe leaves out that {clause}" for clause in left_out] if probe_every else []
+            for line in told:
+                say(f"grposcope: {line}", logging.WARNING)
+
+    @property
+    def _replaces(self) -> bool:
+        """Whether the advantages of the trainer are replaced."""
+        return self._scope_credit.name != "outcome" or self._scope_advantage is not None
+
+    @property
+    def _attached(self) -> bool:
+        """Whether the trainer does anything that TRL's own does not, but for the record."""
+        return self._replaces or bool(self._scope_probes.every)
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
+        """TRL's, remembering what was scored."""
+        rewards: Tensor = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        self._scope_batch = Scored(rewards, inputs, prompts, completions, completion_ids_list)
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        """TRL's batch of rollouts, with our advantages where they are asked for; probed if that is due."""
+        out: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        batch, self._scope_batch = self._scope_batch, None
+        step = self.state.global_step + 1
+        due = step != self._scope_probed and self._scope_probes.due(step, probing.interval(self.args))
+        model: Any = self.model
+        if not model.training or batch is None or not (due or self._replaces):
+            return out
+        assert self._scope_objective is not None
+        every = _rollouts(self, out, batch)
+        if self._replaces:
+            given = assigned(self._scope_credit, self._scope_objective, every)
+            out["advantages"] = _own(given, out, self.accelerator.process_index)
+            _log_advantages(self, given, every)
+        else:
+            given = self.accelerator.gather(out["advantages"])
+        if due:
+            self._scope_probed = step
+            _probe(self, step, every, given, "pixel_values" in out)
+        return out
+
+
+class GRPOscopeTrainer(GRPOscopeMixin, GRPOTrainer):
+    """GRPOTrainer with `GRPOscopeMixin`."""
+
+
+def assigned(chosen: Chosen, objective: Objective, every: Rollouts) -> Tensor:
+    """The advantages of a batch: (B,) for outcome credit, (B, T) for other sources; 0 where they are not known.
+
+    A group with a rollout that no reward function scored has nothing to compare, and gets 0 as a whole.
+    """
+    good = scored.scorable(every).nonzero()[:, 0]
+    outcome = chosen.name == "outcome"
+    given = torch.zeros(every.mask.shape[:1] if outcome else every.mask.shape, device=every.mask.device)
+    if len(good):
+        some = every.take(good)
+        values = objective.advantage(some.rewards).reshape(-1) if outcome else chosen.assign(objective, some)
+        given[rows_of_groups(good, every.groups[1])] = values.float()
+    return given
+
+
+def _check(trainer: Any) -> None:
+    """UserError for what cannot work, before the first step."""
+    args, data = trainer.args, trainer.train_dataset
+    columns = getattr(data, "column_names", None)
+    guard.batch(args)
+    environments = ("environments",) if getattr(trainer, "environment_factories", None) is not None else ()
+    guard.rewards(trainer.reward_funcs, columns, (*guard.GIVEN, *environments))
+    guard.credit(trainer._scope_credit, trainer._scope_advantage, trainer._scope_steps, args)
+    if trainer._scope_steps is not None:
+        guard.rewards([trainer._scope_steps], columns, ())
+    if trainer._scope_probes.every:
+        if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
+            raise UserError(
+                "probe_every: the weights are spread over processes, which a probe during training does not support; "
+                "leave it out, and probe a checkpoint afterwards with grposcope probe"
+            )
+        backward.attach(trainer.accelerator.unwrap_model(trainer.model))
+
+
+def _rollouts(trainer: Any, out: dict[str, Any], batch: Scored) -> Rollouts:
+    """The rollouts of all processes, with the rewards of their steps where those are needed."""
+    tokenizer = _tokenizer(trainer)
+    rewards = batch.total(trainer.reward_weights, trainer.num_generations)
+    own = scored.rollouts(out, rewards, batch, _ends(trainer, tokenizer))
+    if trainer._scope_steps is not None:
+        own = scored.labelled(own, batch, trainer._scope_steps, tokenizer)
+    return scored.of_all(own, trainer.accelerator, tokenizer.pad_token_id)
+
+
+def _tokenizer(trainer: Any) -> Any:
+    return getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+
+
+def _ends(trainer: Any, tokenizer: Any) -> set[int]:
+    """Tokens that end a completion."""
+    configured = getattr(trainer.model.generation_config, "eos_token_id", None)
+    listed = configured if isinstance(configured, list) else [configured]
+    return {token for token in (*listed, tokenizer.eos_token_id) if token is not None}
+
+
+def _own(given: Tensor, out: dict[str, Any], process: int) -> Tensor:
+    """The rows and columns of a batch's advantages that belong to the rollouts of this process."""
+    rows, width = out["completion_ids"].shape
+    own = given[process * rows : (process + 1) * rows]
+    return own if own.dim() == 1 else own[:, :width]
+
+
+def _log_advantages(trainer: Any, given: Tensor, every: Rollouts) -> None:
+    """Put our advantages into the column of completions that TRL logs: per rollout the mean over its tokens."""
+    mean = given if given.dim() == 1 else given.sum(-1) / every.lengths.clamp(min=1)
+    logged = trainer._logs["advantages"]
+    for _ in range(min(len(mean), len(logged))):
+        logged.pop()
+    logged.extend(mean.tolist())
+
+
+def _probe(trainer: Any, step: int, every: Rollouts, given: Tensor, images: bool) -> None:
+    """Measure the batch in the main process; a failure is said and never ends the training."""
+    folder = trainer._scope_record.record_folder
+    if not trainer.accelerator.is_main_process or folder is None:
+        return
+    try:
+        if images:
+            raise UserError("prompts with images are not measured")
+        _measure(trainer, step, every, given, folder)
+    except Exception as error:
+        what = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        say(f"grposcope: step {step}: no geometry: {what}", logging.WARNING)
+        logging.getLogger("grposcope").debug("the probe failed", exc_info=True)
+
+
+def _measure(trainer: Any, step: int, every: Rollouts, given: Tensor, folder: Path) -> None:
+    """Write the geometry of a batch among the metrics of its step, and its probe into the record."""
+    good = scored.scorable(every).nonzero()[:, 0]
+    rows = rows_of_groups(good, every.groups[1])
+    some, credit = every.take(good), given[rows]
+    if credit.dim() == 1:
+        credit = credit[:, None] * some.mask
+    if not trainer._replaces:  # TRL's division by a standard deviation of 0 leaves rounding errors
+        dead = advantages.dead(some.rewards).repeat_interleave(every.groups[1])
+        credit = credit.masked_fill(dead[:, None], 0.0)
+    args = trainer.args
+    groups = trainer.optimizer.param_groups if trainer.optimizer is not None else [{"lr": args.learning_rate}]
+    metrics, measured = probing.measure(
+        trainer.accelerator.unwrap_model(trainer.model),
+        some,
+        trainer._scope_objective,
+        credit,
+        trainer._scope_probes.prompts,
+        temperature=args.temperature,
+        learning_rate=float(groups[0]["lr"]),
+        seed=args.seed,
+        check=(step - 1) // trainer._scope_probes.every % probing.CHECKED == 0,
+    )
+    for name, value in metrics.items():
+        if value == value:
+            trainer._metrics["train"][name].append(value)
+    if measured is not None:
+        name = getattr(trainer.model.config, "_name_or_path", "") or type(trainer.model).__name__
+        few = some.take(torch.arange(len(measured.rewards), device=some.mask.device))
+        probing.write(folder, measured, few, Path(name).name, step - 1, args.seed, _tokenizer(trainer))
