@@ -25,6 +25,10 @@ def run(name: str, *arguments: object, status: int = 0, launch: Sequence[str] = 
     return done.stdout + done.stderr
 
 
+def torchrun(processes: int) -> list[str]:
+    return ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)] if processes > 1 else []
+
+
 def test_every_example_is_listed_and_short() -> None:
     listed = (EXAMPLES / "README.md").read_text()
     for path in EXAMPLES.iterdir():
@@ -69,11 +73,8 @@ def test_trl_callback(tmp_path: Path) -> None:
 def test_trl_trainer(tmp_path: Path, processes: int) -> None:
     """200 steps alone and on two ranks: every step in the record, every group, and a probe every 20 steps."""
     pytest.importorskip("trl")
-    launch = (
-        ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)] if processes > 1 else []
-    )
     given = ["--steps", 200, "--credit", "steps", "--probe-every", 20, "--out", tmp_path]
-    run("trl_trainer.py", *given, launch=launch)
+    run("trl_trainer.py", *given, launch=torchrun(processes))
     folder = tmp_path / "grposcope"
     rows = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(1, 201))
@@ -88,10 +89,7 @@ def test_trl_trainer(tmp_path: Path, processes: int) -> None:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_200_steps_under_the_trl_callback(tmp_path: Path, processes: int) -> None:
     pytest.importorskip("trl")
-    launch = (
-        ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)] if processes > 1 else []
-    )
-    run("trl_callback.py", "--steps", 200, "--out", tmp_path, launch=launch)
+    run("trl_callback.py", "--steps", 200, "--out", tmp_path, launch=torchrun(processes))
     folder = tmp_path / "grposcope"
     steps = [json.loads(line)["step"] for line in (folder / "steps.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 201))
