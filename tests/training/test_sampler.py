@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grposcope.errors import UserError
 from grposcope.policies import Policy
-from grposcope.training import decoding
+from grposcope.training import decoding, sampler
 from grposcope.training.sampler import Completions, Sampling, sample
 
 
@@ -82,16 +82,39 @@ def test_other_families_run_through_the_cached_decoder(make_policy) -> None:
     )
 
 
-def test_frequencies_match_probabilities(policy: Policy) -> None:
+@pytest.mark.parametrize("part", [1, 7, 4096])
+def test_frequencies_match_probabilities(policy: Policy, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """χ² of 20,000 first tokens against the model's distribution, cells of at least 5 expected."""
     from scipy.stats import chisquare
 
+    monkeypatch.setattr(sampler, "PART", part)
     ids, mask = prompts(policy, False)
     n = 20_000
     out = sample(policy.model, ids[:1], mask[:1], n, Sampling(1), policy.eos, 0, torch.Generator().manual_seed(3))
     probabilities = naive_logits(policy, ids[0].tolist(), [0]).softmax(-1)[0].double().numpy()
     counts = torch.bincount(out.tokens[:, 0], minlength=len(probabilities)).numpy()
     assert chisquare(counts, n * probabilities / probabilities.sum()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("part", [2, 3, 64])
+@pytest.mark.parametrize("columns_first", [False, True])
+def test_a_draw_inverts_the_cumulative_distribution(
+    part: int, columns_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evenly spread draws fall on each token as often as its probability says, on a logit of -∞ never."""
+    monkeypatch.setattr(sampler, "PART", part)
+    n = 4000
+    monkeypatch.setattr(torch, "rand", lambda *size, **_: torch.arange(n)[:, None] / n)
+    row = torch.tensor([-math.inf, 1.5, -math.inf, -math.inf, 0.2, -80.0, 2.0, 90.0, 88.5, -math.inf, 91.0])
+    logits = row.repeat(n, 1)
+    chosen, logp, entropy = sampler._draw(
+        logits.T.contiguous().T if columns_first else logits, Sampling(1), torch.Generator()
+    )
+    expected = row.double().softmax(-1)
+    shares = torch.bincount(chosen, minlength=len(row)) / n
+    torch.testing.assert_close(shares.double(), expected, atol=3 / n, rtol=0)
+    torch.testing.assert_close(logp, expected.log()[chosen].float())
+    torch.testing.assert_close(entropy[0].double(), torch.special.entr(expected).sum(), atol=1e-6, rtol=1e-6)
 
 
 def test_top_k_and_top_p_keep_the_likeliest(policy: Policy) -> None:

@@ -16,6 +16,12 @@ from transformers import PreTrainedModel
 from grposcope.errors import UserError
 from grposcope.training.decoding import decoder
 
+PART = 4096
+"""Tokens of the vocabulary that a draw looks at together."""
+
+_LOG_0 = -128.0
+"""A logarithm whose exponential is 0 in float32."""
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -97,28 +103,70 @@ def sample(
 
 
 def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """One token per row of logits (B, V), its log-probability and the entropy of the distribution."""
-    logp = (logits.float() / (sampling.temperature or 1.0)).log_softmax(-1)
-    probabilities = logp.exp()
-    entropy = torch.special.entr(probabilities).sum(-1)
+    """One token per row of logits (B, V), its log-probability and the entropy of the distribution.
+
+    The vocabulary is gone through once, in parts that fit the processor's cache. With z = logit - the row's largest and
+    Z = Σ exp z, log p = z - log Z, and the entropy is log Z - Σ z exp z / Z.
+    """
+    scaled = logits.float()
+    if sampling.temperature not in (0, 1):
+        scaled = scaled / sampling.temperature
+    parts = [_part_sums(part) for part in scaled.split(PART, -1)]
+    largest, sums, products = (torch.stack(column, -1) for column in zip(*parts, strict=True))  # (B, V / PART)
+    peak = largest.amax(-1, keepdim=True)
+    if not bool(peak.isfinite().all()):
+        raise UserError(
+            "the model's logits are not finite, so no token can be drawn: its weights have overflowed; lower the "
+            "learning rate, or go back to an earlier checkpoint"
+        )
+    lower = (largest - peak).clamp(min=_LOG_0)
+    shares = lower.exp()
+    total = (sums * shares).sum(-1)
+    expected = ((products + sums * lower) * shares).sum(-1)
     if sampling.temperature == 0:
         chosen = logits.argmax(-1)
     else:
-        kept = _cut_tail(probabilities, sampling)
-        cumulative = kept.cumsum(-1)
-        # in (0, 1]: the first token whose cumulative probability reaches the draw has itself a probability
+        # in (0, 1], so that the first token whose cumulative weight reaches the draw has itself a weight
         uniform = 1 - torch.rand(len(logits), 1, generator=generator, device=logits.device)
-        chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:])[:, 0]
-        if (chosen == logits.shape[-1]).any():  # only NaN is beyond all of them
-            raise UserError(
-                "the model's logits are not finite, so no token can be drawn: its weights have overflowed; lower the "
-                "learning rate, or go back to an earlier checkpoint"
-            )
-    return chosen, logp.gather(-1, chosen[:, None])[:, 0], entropy
+        if 0 < sampling.top_k < logits.shape[-1] or sampling.top_p < 1:
+            chosen = _reached(_cut_tail((scaled - peak).exp(), sampling), uniform)
+        else:
+            chosen = _reached_in_parts(scaled, peak, sums * shares, uniform)
+    log_total = total.log()
+    logp = (scaled.gather(-1, chosen[:, None]) - peak)[:, 0] - log_total
+    return chosen, logp, log_total - expected / total
+
+
+def _part_sums(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of a part of the logits (B, v): the largest, and Σ exp z and Σ z exp z with z = logit - the largest; all (B,)."""
+    largest = logits.amax(-1)
+    below = logits - largest.clamp(min=torch.finfo(logits.dtype).min)[:, None]  # all may be -∞
+    weights = below.exp()
+    sums = weights.sum(-1)
+    return largest, sums, below.clamp_(min=_LOG_0).mul_(weights).sum(-1)  # 0 · -∞ is no number
+
+
+def _reached(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The index in each row of the weights (B, v) that a draw from (0, 1], (B, 1), falls on, by weight."""
+    cumulative = weights.cumsum(-1)
+    return torch.searchsorted(cumulative, uniform * cumulative[:, -1:])[:, 0]
+
+
+def _reached_in_parts(logits: Tensor, peak: Tensor, sums: Tensor, uniform: Tensor) -> Tensor:
+    """The token of each row (B,) that a draw falls on: first its part by the `sums` (B, V / PART), then within it."""
+    cumulative = sums.cumsum(-1)
+    sought = uniform * cumulative[:, -1:]
+    part = torch.searchsorted(cumulative, sought)
+    weight = sums.gather(-1, part)
+    left = (sought - (cumulative.gather(-1, part) - weight)) / weight
+    members = part * PART + torch.arange(min(PART, logits.shape[-1]), device=logits.device)
+    inside = (logits.gather(-1, members.clamp(max=logits.shape[-1] - 1)) - peak).exp_()
+    inside *= members < logits.shape[-1]  # the last part may be shorter
+    return part[:, 0] * PART + _reached(inside, left.clamp(torch.finfo(left.dtype).tiny, 1))
 
 
 def _cut_tail(probabilities: Tensor, sampling: Sampling) -> Tensor:
-    """The probabilities with those that top-k and top-p leave out set to 0; the rest is not renormalised."""
+    """The probabilities (B, V), up to a factor, with those that top-k and top-p leave out set to 0."""
     vocabulary = probabilities.shape[-1]
     if 0 < sampling.top_k < vocabulary:
         least = probabilities.topk(sampling.top_k, -1).values[:, -1:]
