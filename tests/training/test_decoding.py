@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config
 
-from grposcope.training import decoding
-from grposcope.training.decoding import CachedDecoder, LlamaDecoder
+from grposcope.training import decoding, native
+from grposcope.training.decoding import CachedDecoder
+from grposcope.training.llama import LlamaDecoder
+from grposcope.training.native import NativeDecoder
 
 VOCABULARY = 40
 SIZE = {
     "vocab_size": VOCABULARY,
-    "hidden_size": 48,
-    "intermediate_size": 80,
+    "hidden_size": 96,
+    "intermediate_size": 84,
     "num_hidden_layers": 2,
     "num_attention_heads": 6,
     "max_position_embeddings": 64,
@@ -22,7 +28,7 @@ SIZE = {
 MODELS = {
     "llama, tied, groups of query heads": LlamaConfig(num_key_value_heads=2, tie_word_embeddings=True, **SIZE),
     "llama, untied, one key-value head": LlamaConfig(num_key_value_heads=1, tie_word_embeddings=False, **SIZE),
-    "llama, head size of its own": LlamaConfig(num_key_value_heads=6, head_dim=16, **SIZE),
+    "llama, head size of its own": LlamaConfig(num_key_value_heads=6, head_dim=32, **SIZE),
     "llama, stretched positions": LlamaConfig(
         num_key_value_heads=3,
         rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
@@ -57,31 +63,79 @@ def prompts(ragged: bool) -> tuple[Tensor, Tensor]:
     return ids.masked_fill(~mask, 0), mask
 
 
-def plain(model: PreTrainedModel, row: list[int]) -> Tensor:
-    """Logits that follow a row of tokens, (V,)."""
-    return model(torch.tensor([row])).logits[0, -1]
-
-
-@pytest.mark.parametrize("make", [LlamaDecoder, CachedDecoder])
+@pytest.mark.parametrize("make", [NativeDecoder, LlamaDecoder, CachedDecoder])
 @pytest.mark.parametrize("leaving", LEAVING)
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 @torch.inference_mode()
 def test_logits_are_those_of_a_plain_forward(name: str, ragged: bool, leaving: str, make: type) -> None:
+    if make is NativeDecoder and native.library() is None:
+        pytest.skip("needs a C compiler")
     model = random_model(name)
     assert decoding.fits_llama_decoder(model)
     ids, mask = prompts(ragged)
     rows = [row[keep].tolist() for row, keep in zip(ids, mask, strict=True) for _ in range(4)]
-    decode = make(model, ids, mask, 4, 7)
-    logits, draws = decode.logits, torch.Generator().manual_seed(2)
+    starts = [len(row) for row in rows]
+    decode, live, draws = make(model, ids, mask, 4, 7), list(range(12)), torch.Generator().manual_seed(2)
+    logits, seen = decode.logits, {row: [] for row in live}
     for step in range(7):
-        expected = torch.stack([plain(model, row) for row in rows])
-        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
-        chosen = torch.randint(0, VOCABULARY, (len(rows),), generator=draws)
-        for row, token in zip(rows, chosen.tolist(), strict=True):
-            row.append(token)
+        chosen = torch.randint(0, VOCABULARY, (len(live),), generator=draws)
+        for row, token, after in zip(live, chosen.tolist(), logits.clone(), strict=True):
+            rows[row].append(token)
+            seen[row].append(after)
         going = LEAVING[leaving].get(step)
         if going is not None:
             decode.keep(torch.tensor(going))
-            rows, chosen = [rows[i] for i in going], chosen[going]
+            live, chosen = [live[i] for i in going], chosen[going]
         logits = decode.step(chosen)
+    for row, start in zip(rows, starts, strict=True):
+        expected = model(torch.tensor([row])).logits[0, start - 1 : -1]
+        torch.testing.assert_close(torch.stack(seen.pop(min(seen))), expected, atol=5e-4, rtol=5e-4)
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """The compiled step is looked for anew, and afterwards again."""
+    native.library.cache_clear()
+    yield
+    native.library.cache_clear()
+
+
+@pytest.mark.parametrize("compiler", ["absent", "failing"])
+def test_without_a_compiler_decoding_runs_in_torch_and_says_so_once(
+    compiler: str,
+    forgotten: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("GRPOSCOPE_CACHE", str(tmp_path))
+    if compiler == "absent":
+        monkeypatch.setattr(native.shutil, "which", lambda name: None)
+    else:
+        (tmp_path / "failing").write_text("#!/bin/sh\necho no such flag >&2\nexit 1\n")
+        (tmp_path / "failing").chmod(0o755)
+        monkeypatch.setenv("CC", str(tmp_path / "failing"))
+    model, (ids, mask) = random_model("llama, tied, groups of query heads"), prompts(True)
+    with torch.inference_mode():
+        kinds = {type(decoding.decoder(model, ids, mask, 2, 3)) for _ in range(2)}
+    assert kinds == {LlamaDecoder}
+    assert [r.getMessage().count("runs in torch") for r in caplog.records] == [1]
+    assert not list(tmp_path.glob("decode-step*"))
+
+
+def test_a_step_does_not_depend_on_the_other_rows_or_on_threads() -> None:
+    if native.library() is None:
+        pytest.skip("needs a C compiler")
+    model, (ids, mask) = random_model("qwen2, tied"), prompts(True)
+    tokens = torch.arange(3 * 11)
+    with torch.inference_mode():
+        many = NativeDecoder(model, ids, mask, 11, 2)
+        few = NativeDecoder(model, ids, mask, 11, 2)
+        few.threads = 3
+        few.scratch = torch.empty(few.library.scratch_floats(ctypes.byref(few.struct), 33, 3))
+        few.struct.scratch = few.scratch.data_ptr()
+        kept = torch.tensor([4, 20, 21])
+        few.keep(kept)
+        assert torch.equal(many.step(tokens)[kept], few.step(tokens[kept]))
