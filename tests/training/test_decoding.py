@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config
 
-from grposcope.training import decoding, native
+from grposcope.training import decoding, native, sampler
 from grposcope.training.decoding import CachedDecoder
 from grposcope.training.llama import LlamaDecoder
 from grposcope.training.native import NativeDecoder
@@ -139,3 +139,20 @@ def test_a_step_does_not_depend_on_the_other_rows_or_on_threads() -> None:
         kept = torch.tensor([4, 20, 21])
         few.keep(kept)
         assert torch.equal(many.step(tokens)[kept], few.step(tokens[kept]))
+
+
+@pytest.mark.parametrize("rows", [1, 16, 21])
+@pytest.mark.parametrize("vocabulary", [5, 64, 333])
+def test_sums_over_parts_of_the_vocabulary_are_those_of_torch(
+    rows: int, vocabulary: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if native.library() is None:
+        pytest.skip("needs a C compiler")
+    monkeypatch.setattr(sampler, "PART", 64)
+    logits = 10 * torch.randn(vocabulary, -(-rows // 16) * 16, generator=torch.Generator().manual_seed(0))
+    logits[:3] = -torch.inf
+    logits[4:5, :1] = 300
+    found = native.part_sums(logits[:, :rows].T, 64)
+    assert found is not None
+    torch.testing.assert_close(found, sampler.part_sums(logits[:, :rows].T.contiguous()))
+    assert native.part_sums(logits[:, :rows].T.contiguous(), 64) is None or rows == 1

@@ -327,3 +327,33 @@ void decode_step(const Model *m, const Step *step, int threads) {
         product(m->head, m->vocabulary, m->hidden, y, blocks, 0, 0, (vec *)step->logits, blocks, 1, thread, threads);
     }
 }
+
+/* Of each part of the logits (vocabulary, blocks): the largest, and the sums of exp z and z exp z with z = logit - largest;
+ * out (parts, 3, blocks). */
+void part_sums(const float *logits, int64_t vocabulary, int64_t blocks, int64_t part, float *out, int threads) {
+    int64_t parts = (vocabulary + part - 1) / part;
+#pragma omp parallel for num_threads(threads) schedule(static) collapse(2)
+    for (int64_t p = 0; p < parts; p++)
+        for (int64_t b = 0; b < blocks; b++) {
+            const vec *from = (const vec *)logits + p * part * blocks + b;
+            int64_t rows = vocabulary - p * part < part ? vocabulary - p * part : part;
+            vec top[2] = {from[0], from[0]}, total = {0}, products = {0};
+            for (int64_t row = 0; row < rows; row++) top[row % 2] = larger(top[row % 2], from[row * blocks]);
+            top[0] = larger(top[0], top[1]);
+            vec floor = larger(top[0], all(-3e38f)); /* all may be -inf */
+            for (int64_t start = 0; start < rows; start += 64) { /* in pieces, so that rounding stays small */
+                vec sum = {0}, product = {0};
+                for (int64_t row = start; row < rows && row < start + 64; row++) {
+                    vec z = larger(from[row * blocks] - floor, all(-128.0f)), weight = exponential(z);
+                    sum += weight;
+                    product += weight * z;
+                }
+                total += sum;
+                products += product;
+            }
+            vec *to = (vec *)out + p * 3 * blocks + b;
+            to[0] = top[0];
+            to[blocks] = total;
+            to[2 * blocks] = products;
+        }
+}

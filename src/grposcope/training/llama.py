@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -155,18 +155,27 @@ def _fused(layer: Any, scale: float) -> LayerWeights:
     attention, mlp = layer.self_attn, layer.mlp
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     scales = (attention.scaling, 1.0, 1.0)
-    qkv = torch.cat([p.weight * s for p, s in zip(projections, scales, strict=True)])
     bias = None
     if attention.q_proj.bias is not None:
         bias = torch.cat([p.bias * s for p, s in zip(projections, scales, strict=True)])[:, None]
-    gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
+    before, after = (norm.weight * scale for norm in (layer.input_layernorm, layer.post_attention_layernorm))
     return LayerWeights(
-        qkv=qkv * (layer.input_layernorm.weight * scale),
+        qkv=_joined([(p.weight, before * s) for p, s in zip(projections, scales, strict=True)]),
         bias=bias,
         out=attention.o_proj.weight,
-        gate_up=gate_up * (layer.post_attention_layernorm.weight * scale),
+        gate_up=_joined([(mlp.gate_proj.weight, after), (mlp.up_proj.weight, after)]),
         down=mlp.down_proj.weight,
     )
+
+
+def _joined(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Matrices (n, hidden size), each times a row of factors, on top of each other."""
+    joined = torch.empty(sum(len(weight) for weight, _ in parts), parts[0][0].shape[1])
+    start = 0
+    for weight, factors in parts:
+        torch.mul(weight, factors, out=joined[start : start + len(weight)])
+        start += len(weight)
+    return joined
 
 
 def _product(weights: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:

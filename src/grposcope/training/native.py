@@ -18,7 +18,6 @@ from functools import cache
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -68,6 +67,7 @@ def library() -> ctypes.CDLL | None:
         logger.warning("sampling runs in torch, which is slower: %s cannot compile its step: %s", compiler, *reason)
         return None
     loaded.decode_step.argtypes, loaded.decode_step.restype = (_Pointer, _Pointer, ctypes.c_int), None
+    loaded.part_sums.argtypes, loaded.part_sums.restype = (_Pointer, *3 * [_Whole], _Pointer, ctypes.c_int), None
     loaded.scratch_floats.argtypes, loaded.scratch_floats.restype = (_Pointer, _Whole, _Whole), _Whole
     return loaded
 
@@ -153,6 +153,22 @@ class NativeDecoder(LlamaDecoder):
         self.slots, self.prompts, self.positions = self.slots[rows], self.prompts[rows], self.positions[rows]
 
 
+def part_sums(logits: Tensor, part: int) -> Tensor | None:
+    """`sampler.part_sums` in C, (3, B, V / part); None unless the logits (B, V) lie as a step leaves them."""
+    rows, stride = len(logits), logits.stride(1)
+    laid_out = logits.stride(0) == 1 and stride % LANES == 0 and stride - LANES < rows <= stride
+    plain = logits.dtype == torch.float32 and logits.device.type == "cpu" and logits.data_ptr() % (4 * LANES) == 0
+    if not (plain and laid_out):
+        return None
+    compiled = library()
+    if compiled is None:
+        return None
+    vocabulary = logits.shape[1]
+    out = torch.empty(-(-vocabulary // part), 3, stride)
+    compiled.part_sums(logits.data_ptr(), vocabulary, stride // LANES, part, out.data_ptr(), torch.get_num_threads())
+    return out[..., :rows].permute(1, 2, 0)
+
+
 def _address(x: Tensor) -> int:
     assert x.is_contiguous()
     return x.data_ptr()
@@ -164,6 +180,7 @@ def _up(n: int) -> int:
 
 
 def _to_the_left(x: Tensor, lengths: Tensor, width: int) -> Tensor:
-    """Keys or values (P·H, S, size) of prompts padded on the left, padded on the right to (P·H, width, size)."""
-    prompts = zip(x.unflatten(0, (len(lengths), -1)), lengths.tolist(), strict=True)
-    return torch.cat([F.pad(heads[:, x.shape[1] - n :], (0, 0, 0, width - n)) for heads, n in prompts])
+    """Keys or values (P·H, S, size) of prompts padded on the left, shifted to the left in (P, H, width, size)."""
+    heads = x.unflatten(0, (len(lengths), -1))
+    times = (torch.arange(width) + x.shape[1] - lengths[:, None]).clamp(max=x.shape[1] - 1)  # (P, width)
+    return heads[torch.arange(len(heads))[:, None], :, times].transpose(1, 2).contiguous()

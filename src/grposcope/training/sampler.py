@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope.errors import UserError
+from grposcope.training import native
 from grposcope.training.decoding import decoder
 
 PART = 4096
@@ -111,8 +112,8 @@ def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tup
     scaled = logits.float()
     if sampling.temperature not in (0, 1):
         scaled = scaled / sampling.temperature
-    parts = [_part_sums(part) for part in scaled.split(PART, -1)]
-    largest, sums, products = (torch.stack(column, -1) for column in zip(*parts, strict=True))  # (B, V / PART)
+    found = native.part_sums(scaled, PART)
+    largest, sums, products = part_sums(scaled) if found is None else found
     peak = largest.amax(-1, keepdim=True)
     if not bool(peak.isfinite().all()):
         raise UserError(
@@ -137,13 +138,20 @@ def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tup
     return chosen, logp, log_total - expected / total
 
 
-def _part_sums(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of a part of the logits (B, v): the largest, and Σ exp z and Σ z exp z with z = logit - the largest; all (B,)."""
-    largest = logits.amax(-1)
-    below = logits - largest.clamp(min=torch.finfo(logits.dtype).min)[:, None]  # all may be -∞
-    weights = below.exp()
-    sums = weights.sum(-1)
-    return largest, sums, below.clamp_(min=_LOG_0).mul_(weights).sum(-1)  # 0 · -∞ is no number
+def part_sums(logits: Tensor) -> Tensor:
+    """Of each part of the logits (B, V): the largest, and Σ exp z and Σ z exp z with z = logit - the largest.
+
+    Returns (3, B, V / PART).
+    """
+    parts = []
+    for part in logits.split(PART, -1):
+        largest = part.amax(-1)
+        below = part - largest.clamp(min=torch.finfo(part.dtype).min)[:, None]  # all may be -∞
+        weights = below.exp()
+        sums = weights.sum(-1)
+        products = below.clamp_(min=_LOG_0).mul_(weights).sum(-1)  # 0 · -∞ is no number
+        parts.append(torch.stack((largest, sums, products)))
+    return torch.stack(parts, -1)
 
 
 def _reached(weights: Tensor, uniform: Tensor) -> Tensor:
