@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.commands import probe_rollouts
 from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
 
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
     from grposcope.runs.probe import ProbeRecord
     from grposcope.training.resumable_rollouts import DrawnRollouts
 
-DESCRIPTION = "Draw rollouts, and measure the gradients they give: spectra, credit, sparsity, baseline."
+DESCRIPTION = (
+    "Draw rollouts, or take those that a trainer wrote, and measure the gradients they give: spectra, credit, "
+    "sparsity, baseline."
+)
 EXAMPLES = """\
 examples:
   grposcope probe                                            the shipped model on arithmetic, under a minute
   grposcope probe --controls --sweep-group 2,4,8 --tier exact
   grposcope probe --model runs/mine                          the final weights of a run, on its own task
   grposcope probe --model runs/mine --checkpoint 80          those of a checkpoint; grposcope report shows both
+  grposcope probe out/checkpoint-200 --rollouts out/completions    a run of TRL, on the rollouts that it wrote
   grposcope probe --model smollm2 --task arithmetic:steps=1,limit=20 --prompts 8 --group 8 --max-tokens 16
 """
 
@@ -39,14 +44,18 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     from grposcope.objectives import advantages, recipes
 
     what = command.add_argument_group("what")
-    what.add_argument("--model", default="tiny", metavar="TEXT",
+    what.add_argument("place", nargs="?", metavar="MODEL", help="the same as --model")
+    what.add_argument("--model", metavar="TEXT",
                       help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name "
                            "(default: tiny)")  # fmt: skip
     what.add_argument("--checkpoint", type=int, metavar="N", help="of a run: the checkpoint of step N, not the end")
     what.add_argument("--task", metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
     what.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
-    what.add_argument("--prompts", type=int, default=16, metavar="N", help="prompts (default: 16)")
-    what.add_argument("--group", type=int, default=8, metavar="N", help="rollouts per prompt (default: 8)")
+    probe_rollouts.add_flags(what)
+    what.add_argument("--prompts", type=int, metavar="N", help="prompts (default: 16; of --rollouts, all)")
+    what.add_argument("--group", type=int, metavar="N",
+                      help="rollouts per prompt (default: 8; of --rollouts, the run's, or those that stand "
+                           "together)")  # fmt: skip
     what.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: the run's or task's)")
     what.add_argument("--temperature", type=float, metavar="X", help="of sampling (default: that of the run, else 1)")
     what.add_argument("--seed", type=int, default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
@@ -92,20 +101,28 @@ def run(arguments: argparse.Namespace) -> int:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    if arguments.place is not None and arguments.model is not None:
+        raise UserError(f"{arguments.place} and --model {arguments.model} both name a model; leave one out")
+    arguments.model = arguments.place or arguments.model or "tiny"
     source = probe_model.find(arguments.model, arguments.checkpoint)
     source.complete(arguments)
+    logged = probe_rollouts.logged(arguments, source)
     sweep, also = _checked(arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     folder = _folder(arguments.out, source.place)
+    objective = _objective(arguments)
     try:
-        policy, limit, drawn = _draw(arguments, source.model, folder)
+        policy, limit, drawn, origin = probe_rollouts.rollouts(
+            arguments, source, logged, folder, replace(objective, resample_dead=False, overlong=0.0), _say
+        )
         model: Any = policy.model
-        _say(f"{len(drawn.texts)} rollouts drawn, mean reward {float(drawn.rollouts.rewards.mean()):.3f}")
+        taken = "drawn" if origin is None else "taken"
+        _say(f"{len(drawn.texts)} rollouts {taken}, mean reward {float(drawn.rollouts.rewards.mean()):.3f}")
         measured = probe.probe(
             model,
             drawn.rollouts,
-            _objective(arguments).at_length(limit),
+            objective.at_length(limit),
             credit=arguments.credit,
             temperature=arguments.temperature,
             tier=arguments.tier,
@@ -120,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
         if folder and resumable_rollouts.incomplete(folder):
             _say(f"the rollouts drawn so far are kept in {folder}: the same command continues with them")
         raise
-    record = records.record(measured, arguments.model, arguments.task, arguments.seed, source.step)
+    record = records.record(measured, arguments.model, arguments.task, arguments.seed, source.step, origin)
     paths = {} if folder is None else _write(folder, measured, record, drawn, policy)
     say(arguments, _text(record))
     if folder:
@@ -203,9 +220,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
     """The group sizes of the sweep and the further recipes, once the flags make sense."""
     from grposcope.objectives import recipes
 
-    for name in ("prompts", "group"):
-        if getattr(arguments, name) < 1:
-            raise UserError(f"--{name} {getattr(arguments, name)} must be at least 1")
+    probe_rollouts.check_numbers(arguments)
     if not arguments.temperature > 0:
         raise UserError(f"--temperature {arguments.temperature:g} must be above 0: greedy rollouts are all alike")
     if arguments.group < 2:
@@ -234,47 +249,6 @@ def _objective(arguments: argparse.Namespace) -> Objective:
     if arguments.advantage is None:
         return recipe
     return replace(recipe, advantage=advantages.ALL[arguments.advantage].function)
-
-
-def _draw(arguments: argparse.Namespace, model: str, folder: Path | None) -> tuple[Policy, int, DrawnRollouts]:
-    """The policy, its longest completion, and graded rollouts."""
-    import torch
-
-    from grposcope import policies, tasks
-    from grposcope.credit import chosen
-    from grposcope.training import resumable_rollouts
-    from grposcope.training.sampler import Sampling
-
-    device = arguments.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"--device {device}: this PyTorch sees no CUDA device; use --device cpu")
-    task = tasks.load(arguments.task, arguments.reward)
-    source = chosen(arguments.credit).source
-    if source.needs_steps and not task.labels_steps:
-        raise UserError(f"--credit {arguments.credit}: the task {task.name} does not label steps; use arithmetic")
-    if source.warning:
-        _say(f"warning: {source.warning}")
-    policy = policies.load(model, getattr(torch, arguments.dtype), device, arguments.remote_code)
-    limit = arguments.max_tokens or task.max_tokens
-    names = ("task", "reward", "group", "temperature", "seed", "dtype")
-    if folder and resumable_rollouts.incomplete(folder):
-        _say(f"{folder} has rollouts of a probe that was interrupted: continuing with them")
-    drawn = resumable_rollouts.draw(
-        policy,
-        task,
-        replace(_objective(arguments), resample_dead=False, overlong=0.0),
-        Sampling(limit, arguments.temperature),
-        (arguments.prompts, arguments.group),
-        arguments.seed,
-        folder,
-        {"model": model, "max_tokens": limit, **{name: getattr(arguments, name) for name in names}},
-        _say,
-    )
-    if arguments.checkpointing:
-        policies.recompute_activations(policy.model)
-    return policy, limit, drawn
 
 
 def _say(message: str) -> None:

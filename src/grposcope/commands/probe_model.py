@@ -11,7 +11,7 @@ from typing import Any
 from grposcope.errors import UserError
 from grposcope.runs import probe
 from grposcope.runs.native import schema
-from grposcope.runs.trainers import trl_output
+from grposcope.runs.trainers import trl_output, trl_recipe
 from grposcope.training import checkpoint as checkpoints
 
 DEFAULTS: Mapping[str, Any] = {"task": "arithmetic", "reward": None, "max_tokens": None, "temperature": 1.0,
@@ -29,7 +29,8 @@ OF_RECIPE = ("advantage",)
 class ModelSource:
     """A model to measure. model: the name it loads with; of a run: its folder, its settings, the model's step.
 
-    task_unknown: whether the model was trained on a task that nobody wrote down.
+    task_unknown: whether the model was trained on a task that nobody wrote down. output: of TRL, the folder with its
+    checkpoints. logged: of TRL, the trainer's own arguments, where they are known.
     """
 
     model: str
@@ -37,6 +38,8 @@ class ModelSource:
     step: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     task_unknown: bool = False
+    output: Path | None = None
+    logged: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def place(self) -> Path | None:
@@ -45,10 +48,11 @@ class ModelSource:
 
     def complete(self, arguments: argparse.Namespace) -> None:
         """Set the flags that were not given: to the run's settings, else to DEFAULTS; UserError without a task."""
-        if self.task_unknown and arguments.task is None:
+        if self.task_unknown and arguments.task is None and arguments.rollouts is None:
             raise UserError(
                 f"{self.model} is a checkpoint of TRL, which does not say on which task it was trained; give --task, "
-                "such as gsm8k, or jsonl:PATH with --reward MODULE:FUNCTION for one of your own"
+                "such as gsm8k, or jsonl:PATH with --reward MODULE:FUNCTION for one of your own; or --rollouts with "
+                "the completions folder of the run, to look into what it wrote"
             )
         others = (OF_TASK if arguments.task is not None else ()) + (OF_RECIPE if arguments.recipe is not None else ())
         for name, default in DEFAULTS.items():
@@ -85,11 +89,15 @@ def _of_trl(folder: Path, models: Mapping[int, Path], checkpoint: int | None) ->
     step = max(models) if checkpoint is None else checkpoint
     if step not in models:
         raise UserError(f"--checkpoint {step}: {folder} has none; use one of {', '.join(map(str, models))}")
-    place = trl_output.find(folder)
+    place = trl_output.find(folder) or trl_output.find(models[step].resolve().parent)
     record = None if place is None else place.record
-    known = {} if record is None else _settings(record) or {}
-    sampling = {name: known[name] for name in ("temperature", "max_tokens") if known.get(name) is not None}
-    return ModelSource(str(models[step]), record, step, sampling, task_unknown=True)
+    config = None if record is None else _config(record)
+    known = {} if config is None else config.settings
+    logged = {} if config is None else config.resolved.get("logged") or {}
+    sampling = {name: known[name] for name in ("temperature", "max_tokens", "group") if known.get(name) is not None}
+    settings = {**sampling, **trl_recipe.recipe(known, logged)}
+    output = models[step].resolve().parent
+    return ModelSource(str(models[step]), record, step, settings, task_unknown=True, output=output, logged=logged)
 
 
 def _of_checkpoint(run: Path, folder: Path, settings: Mapping[str, Any]) -> ModelSource:
@@ -103,8 +111,14 @@ def _of_checkpoint(run: Path, folder: Path, settings: Mapping[str, Any]) -> Mode
 
 def _settings(folder: Path) -> Mapping[str, Any] | None:
     """The settings of the run in `folder`; None where there is no run."""
+    config = _config(folder)
+    return None if config is None else config.settings
+
+
+def _config(folder: Path) -> schema.RunConfig | None:
+    """The configuration of the run in `folder`; None where there is no run."""
     try:
-        return schema.read_config(folder).settings
+        return schema.read_config(folder)
     except (OSError, UserError):
         return None
 

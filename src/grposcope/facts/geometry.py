@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from grposcope.facts import rollout_source
 from grposcope.facts.intervals import Z, interval
 from grposcope.formatting import number, percent, span, visible
 from grposcope.records import Estimate
@@ -57,8 +58,8 @@ def brief(record: ProbeRecord) -> str:
 
 
 def caveats(record: ProbeRecord) -> list[str]:
-    """A sentence for each thing that the probe did not measure."""
-    said = []
+    """A sentence for each thing that the probe did not measure, and on rollouts that were not drawn for it."""
+    said = [] if record.source is None else rollout_source.sentences(record.source, record.step)
     if not record.complete:
         said.append(
             f"The probe was interrupted: {len(record.layers)} weight matrices are measured, the others are missing."

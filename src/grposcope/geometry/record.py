@@ -22,6 +22,7 @@ from grposcope.runs.probe import (
     SpectrumRecord,
     WeightingRanks,
 )
+from grposcope.runs.rollout_source import RolloutSource
 from grposcope.tasks.base import Problem
 from grposcope.ustat import dead_groups
 
@@ -29,8 +30,13 @@ VALUES = 64
 """Singular values of a matrix that are kept."""
 
 
-def record(probe: Probe, model: str, task: str, seed: int, step: int | None = None) -> ProbeRecord:
-    """The record of a probe of this model on this task. step: the optimiser step of the model."""
+def record(
+    probe: Probe, model: str, task: str, seed: int, step: int | None = None, source: RolloutSource | None = None
+) -> ProbeRecord:
+    """The record of a probe of this model on this task.
+
+    step: the optimiser step of the model. source: of rollouts that were not drawn for the probe.
+    """
     pooled, of_prompts = probe.baseline()
     prompts, group = probe.rewards.shape
     return ProbeRecord(
@@ -73,6 +79,7 @@ def record(probe: Probe, model: str, task: str, seed: int, step: int | None = No
         statistics={name: Estimates(statistic(probe)) for name, statistic in STATISTICS.items()},
         layers=tuple(_layer(layer) for layer in probe.layers if layer.spectra),
         baselines=of_prompts,
+        source=source,
     )
 
 

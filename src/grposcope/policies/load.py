@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from grposcope.errors import UserError
-from grposcope.policies import smollm2
+from grposcope.policies import adapters, smollm2
 
 TINY = Path(__file__).parent / "tiny"
 
@@ -55,9 +55,19 @@ class Policy:
 def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", remote_code: bool = False) -> Policy:
     """Load `tiny`, `smollm2`, a folder saved by `save_pretrained`, or a model of the Hugging Face hub.
 
+    A folder with adapters (PEFT) gives their base model with the adapters in place, and only these can be trained.
     Only safetensors weights are read, and no code from the hub runs unless `remote_code` is set.
     Dropout is off: the policy that is trained is the policy that was sampled.
     """
+    if not (Path(name) / "config.json").is_file() and (Path(name) / adapters.CONFIG).is_file():
+        base = load(adapters.base_of(Path(name)), dtype, "cpu", remote_code)
+        with_adapters = adapters.attached(base.model, Path(name), dtype)
+        tokenizer = base.tokenizer
+        if (Path(name) / "tokenizer_config.json").is_file():
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=remote_code)
+        return replace(
+            base, name=name, model=with_adapters.to(device).eval(), tokenizer=tokenizer, eos=base.eos.to(device)
+        )
     source = {"tiny": lambda: TINY, "smollm2": smollm2.folder}.get(name, lambda: name)()
     if _looks_like_path(name) and not (Path(name) / "config.json").is_file():
         raise UserError(f"no model in {name}: a model folder holds config.json; check the path")

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from grposcope.errors import UserError
 from grposcope.files import atomic, dumps, json_key, json_lines, json_number, typed, unreadable, write_json
 from grposcope.records import Estimate
+from grposcope.runs.rollout_source import NOT_MEASURED, RolloutSource
 
 FORMAT = 1
 """The newest version of probe.json that this module reads, and the one it writes."""
@@ -45,8 +46,6 @@ GRAM, RECORD, TOKENS = "gram.npz", "probe.json", "tokens.jsonl"
 REMEDY = "make it again with `grposcope probe`"
 LARGEST = 1e60
 """Size of a number in gram.npz beyond which it is damaged; moments take fourth powers."""
-
-NOT_MEASURED = Estimate(math.nan, math.nan, 0, "not measured")
 
 Floats = NDArray[np.float64]
 
@@ -174,6 +173,7 @@ class ProbeRecord:
     left_out: parameters not measured, and their share. skipped: weightings that are zero everywhere, and why.
     token_sparsity: of ‖e_y − π‖; parameter_sparsity: of the gradient's entries. layers: weight matrices, in the
     order of the backward pass. baselines: of each prompt. statistics: further ones, by name (`geometry.statistics`).
+    source: of rollouts that were not drawn for the probe.
     """
 
     format: int = FORMAT
@@ -204,6 +204,7 @@ class ProbeRecord:
     statistics: Mapping[str, Estimates] = field(default_factory=dict)
     layers: tuple[LayerRecord, ...] = ()
     baselines: tuple[BaselineRecord, ...] = ()
+    source: RolloutSource | None = field(default=None, metadata={"key": "rollouts_from"})
     folder: Path | None = None
 
     def rank(self, definition: str, weighting: str = "") -> Estimate:
@@ -238,7 +239,8 @@ class ProbeRecord:
 
     def summary(self) -> dict[str, Any]:
         """The content of probe.json without single layers and prompts: what the commands print as JSON."""
-        apart = {"layers", "baselines", "folder", *(["step"] if self.step is None else [])}
+        absent = [name for name in ("step", "source") if getattr(self, name) is None]
+        apart = {"layers", "baselines", "folder", *absent}
         return {json_key(entry): getattr(self, entry.name) for entry in fields(self) if entry.name not in apart}
 
 

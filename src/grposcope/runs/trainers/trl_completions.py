@@ -24,6 +24,7 @@ from grposcope.runs.columns import RawLog, log_of_groups
 from grposcope.runs.formats import parquet
 from grposcope.runs.formats.log_file import LogFile, LogKind
 from grposcope.runs.hints import Hints
+from grposcope.runs.logged_rollouts import LoggedRows, agree
 from grposcope.runs.run import Floats, Groups, Rollout, RolloutFiles
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ def files(folder: Path) -> list[Path]:
         if steps:
             return [steps[step] for step in sorted(steps)]
     return []
+
+
+def step_of(path: Path) -> int:
+    """The step in the name of a file of completions; 0 for any other name."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else 0
 
 
 def recognises(file: LogFile) -> bool:
@@ -92,7 +99,7 @@ def groups(
         values, parts = _rewards(table, components)
         used.update(dict.fromkeys(parts))
         advantage = parquet.number_columns(table, without=()).get("advantage")
-        at = table["step"][0].as_py() if "step" in table.column_names and table.num_rows else _step(path)
+        at = _step_of(table, path)
         where[at] = path
         texts = [_text(prompt) for prompt in table["prompt"].to_pylist()]
         begin = 0
@@ -104,7 +111,7 @@ def groups(
                 steps.append(at)
                 problems.append(sys.intern(text))
                 rewards.append(part)
-                if advantage is not None and not _agree(part, advantage[start : start + each]):
+                if advantage is not None and not agree(part, advantage[start : start + each]):
                     doubtful += 1
             begin += whole
     if len(used) > 1:
@@ -121,6 +128,30 @@ def groups(
             "size if prompts repeat"
         )
     return Groups.of(steps, problems, rewards), RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
+
+
+def logged(path: Path, components: Collection[str] = ()) -> LoggedRows:
+    """The rollouts in a file as they were logged. components: as in `groups`. UserError where it cannot be read."""
+    table = _table(path)
+    columns = parquet.number_columns(table, without=_NO_REWARDS)
+    prompts = tuple(_message_list(prompt) for prompt in table["prompt"].to_pylist())
+    return LoggedRows(
+        engine="trl",
+        path=path,
+        step=_step_of(table, path),
+        keys=tuple(_text(prompt) for prompt in prompts),
+        prompts=prompts,
+        completions=tuple(_message_list(completion) for completion in table["completion"].to_pylist()),
+        rewards={name: column for name, column in columns.items() if not components or name in components},
+        advantages=parquet.number_columns(table, without=()).get("advantage"),
+    )
+
+
+def _message_list(value: Any) -> Any:
+    """A conversation without the fields that Parquet fills with null because another message has them."""
+    if isinstance(value, list):
+        return [{k: v for k, v in part.items() if v is not None} if isinstance(part, dict) else part for part in value]
+    return str(value)
 
 
 def group_rows(
@@ -161,9 +192,20 @@ def _table(path: Path) -> pa.Table:
     for name in ("prompt", "completion"):
         if name not in table.column_names:
             raise UserError(f"{path} lacks the column {name!r}; it was left out")
-    if "step" in table.column_names and table.num_rows and not is_whole(table["step"][0].as_py()):
-        raise UserError(f"{path}: its step is no whole number; it was left out")
+    _step_of(table, path)
     return table
+
+
+def _step_of(table: pa.Table, path: Path) -> int:
+    """The step in the column of that name, text in TRL up to 0.26, else that in the file's name."""
+    if "step" not in table.column_names or not table.num_rows:
+        return step_of(path)
+    step = table["step"][0].as_py()
+    if isinstance(step, str) and re.fullmatch(r"\d{1,15}", step):
+        return int(step)
+    if not is_whole(step):
+        raise UserError(f"{path}: its step is no whole number; it was left out")
+    return int(step)
 
 
 def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
@@ -182,15 +224,6 @@ def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
         reward = float(rewards[i])
         rollouts.append(Rollout(text, text, count, _text(answer), reward, False, (), none, none, components=parts))
     return tuple(rollouts)
-
-
-def _agree(rewards: Floats, advantages: Floats) -> bool:
-    """Whether the advantages of a group order its rollouts as their rewards do."""
-    order = np.argsort(rewards, kind="stable")
-    order = order[np.isfinite(rewards[order]) & np.isfinite(advantages[order])]
-    with np.errstate(over="ignore"):
-        rises = np.diff(rewards[order]) > 1e-9
-        return bool((np.diff(advantages[order])[rises] > -1e-6).all())
 
 
 def _rewards(table: pa.Table, components: Collection[str]) -> tuple[Floats, list[str]]:
@@ -214,11 +247,6 @@ def _text(prompt: Any) -> str:
     if isinstance(prompt, list):
         return "\n".join(str(part.get("content", part)) if isinstance(part, dict) else str(part) for part in prompt)
     return str(prompt)
-
-
-def _step(path: Path) -> int:
-    match = _NAME.fullmatch(path.name)
-    return int(match[1]) if match else 0
 
 
 KIND = LogKind(read, file=recognises, folder=lambda folder: bool(files(folder)))

@@ -29,6 +29,7 @@ from grposcope.runs.formats.console import clean, printed_number
 from grposcope.runs.formats.jsonl import objects
 from grposcope.runs.formats.log_file import LogFile, LogKind, first_few
 from grposcope.runs.hints import Hints
+from grposcope.runs.logged_rollouts import LoggedRows, number_or_nan
 from grposcope.runs.run import Groups, Rollout, RolloutFiles
 from grposcope.runs.trainers.trainer import Trainer
 
@@ -168,6 +169,22 @@ def _rollouts(path: Path, step: int) -> tuple[Rollout, ...]:
             Rollout(_label(text), text, count, answer, reward, False, (), none, none, components=_components(row))
         )
     return tuple(rollouts)
+
+
+def logged(path: Path, step: int) -> LoggedRows:
+    """The rollouts of a step in a file of rollout_data_dir, grouped by uid, or by input where they have none."""
+    rows = [row for _, row in objects(LogFile(path)) if not isinstance(row.get("step"), int) or row["step"] == step]
+    texts = [str(row.get("input", "")) for row in rows]
+    uids = [row.get("uid") for row in rows]
+    return LoggedRows(
+        engine="verl",
+        path=path,
+        step=step,
+        keys=tuple(uid.split("_")[0] if isinstance(uid, str) else text for uid, text in zip(uids, texts, strict=True)),
+        prompts=tuple(texts),
+        completions=tuple(str(row.get("output", "")) for row in rows),
+        rewards={"score": np.array([number_or_nan(row.get("score")) for row in rows], np.float64)},
+    )
 
 
 def _components(row: Mapping[str, Any]) -> dict[str, float]:
