@@ -105,13 +105,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"{arguments.place} and --model {arguments.model} both name a model; leave one out")
     arguments.model = arguments.place or arguments.model or "tiny"
     source = probe_model.find(arguments.model, arguments.checkpoint)
+    of_run = arguments.recipe is None and bool(source.logged)
     source.complete(arguments)
     logged = probe_rollouts.logged(arguments, source)
     sweep, also = _checked(arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     folder = _folder(arguments.out, source.place)
-    objective = _objective(arguments)
+    objective = probe_rollouts.trained(arguments, source) if of_run else _objective(arguments)
     try:
         policy, limit, drawn, origin = probe_rollouts.rollouts(
             arguments, source, logged, folder, replace(objective, resample_dead=False, overlong=0.0), _say

@@ -11,7 +11,7 @@ from typing import Any
 from grposcope.errors import UserError
 from grposcope.runs import probe
 from grposcope.runs.native import schema
-from grposcope.runs.trainers import trl_output, trl_recipe
+from grposcope.runs.trainers import trl_output
 from grposcope.training import checkpoint as checkpoints
 
 DEFAULTS: Mapping[str, Any] = {"task": "arithmetic", "reward": None, "max_tokens": None, "temperature": 1.0,
@@ -89,15 +89,14 @@ def _of_trl(folder: Path, models: Mapping[int, Path], checkpoint: int | None) ->
     step = max(models) if checkpoint is None else checkpoint
     if step not in models:
         raise UserError(f"--checkpoint {step}: {folder} has none; use one of {', '.join(map(str, models))}")
-    place = trl_output.find(folder) or trl_output.find(models[step].resolve().parent)
+    output = models[step].resolve().parent
+    place = trl_output.find(folder) or trl_output.find(output)
     record = None if place is None else place.record
     config = None if record is None else _config(record)
     known = {} if config is None else config.settings
-    logged = {} if config is None else config.resolved.get("logged") or {}
+    logged = {} if config is None else dict(config.resolved.get("logged") or {}, trainer=known.get("trainer"))
     sampling = {name: known[name] for name in ("temperature", "max_tokens", "group") if known.get(name) is not None}
-    settings = {**sampling, **trl_recipe.recipe(known, logged)}
-    output = models[step].resolve().parent
-    return ModelSource(str(models[step]), record, step, settings, task_unknown=True, output=output, logged=logged)
+    return ModelSource(str(models[step]), record, step, sampling, task_unknown=True, output=output, logged=logged)
 
 
 def _of_checkpoint(run: Path, folder: Path, settings: Mapping[str, Any]) -> ModelSource:

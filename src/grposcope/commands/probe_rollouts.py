@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from grposcope.errors import UserError
@@ -145,6 +147,22 @@ def _draw(
         {"model": model, "max_tokens": limit, **{name: getattr(arguments, name) for name in names}},
         say,
     )
+
+
+def trained(arguments: argparse.Namespace, source: ModelSource) -> Objective:
+    """The objective that a run of TRL trained with, by its arguments; what it leaves out is said."""
+    from grposcope.engines.trl import settings
+
+    kind = "RLOOConfig" if source.logged.get("trainer") == "rloo" else "GRPOConfig"
+    try:
+        found, left_out = settings.fresh(type(kind, (SimpleNamespace,), {})(**source.logged), arguments.advantage)
+    except UserError as error:
+        raise UserError(f"{source.model}: {error}; or give --recipe for another objective") from None
+    except AttributeError as error:
+        raise UserError(f"{source.model}: its record lacks the argument {error.name}; give --recipe") from None
+    for clause in left_out:
+        print(f"not in the objective of this probe: {clause}", file=sys.stderr)
+    return found
 
 
 def _read(arguments: argparse.Namespace, source: ModelSource) -> LoggedRollouts:

@@ -46,6 +46,8 @@ def _tokens(source: RolloutSource) -> str:
     )
     if math.isfinite(source.length_logged):
         text += f"; {source.length:.2f} tokens per completion, and the trainer logged {source.length_logged:.2f}"
+        if abs(source.length - source.length_logged) > 0.01 * source.length_logged:
+            text = f"CAUTION: not the tokens that were trained on. {text}"
     return f"{text}; {source.truncated} completions fill the limit and are taken as truncated."
 
 

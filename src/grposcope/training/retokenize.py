@@ -73,7 +73,7 @@ def retokenize(
     rows, same = [], 0
     for text in texts:
         rows.append(policy.tokenizer(text, add_special_tokens=False).input_ids)
-        same += policy.tokenizer.decode(rows[-1], skip_special_tokens=True) == text
+        same += _spells(policy.tokenizer, rows[-1], text)
     truncated = torch.tensor([len(ids) >= limit for ids in rows])
     rows = [ids if cut else [*ids, _end(policy)] for ids, cut in zip(rows, truncated.tolist(), strict=True)]
     rollouts = _rollouts(policy, logged, [ids for ids, _, _ in prompts], rows, truncated)
@@ -158,7 +158,13 @@ def _prompt_ids(policy: Policy, prompt: Text, template: Mapping[str, Any]) -> tu
             if tokenizer.decode(ids, skip_special_tokens=True) == prompt:
                 return ids, "conversation without special tokens", True
     ids = list(tokenizer(prompt).input_ids)
-    return ids, "text", tokenizer.decode(ids, skip_special_tokens=True) == prompt
+    return ids, "text", _spells(tokenizer, ids, prompt)
+
+
+def _spells(tokenizer: Any, ids: list[int], text: str) -> bool:
+    """Whether the ids spell the text when decoded, without an unknown token."""
+    unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids
+    return not unknown and tokenizer.decode(ids, skip_special_tokens=True) == text
 
 
 def _rendered(tokenizer: Any, messages: list[dict[str, Any]], template: Mapping[str, Any]) -> list[int]:
