@@ -134,9 +134,8 @@ def test_a_colder_draw_is_flagged_in_the_record(
 
 @pytest.mark.parametrize("version", ["v0", "v1"])
 def test_what_verl_wrote(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The fixture's texts are made up, so the model need not have written them: the refusal is as good an answer."""
     folder = Path(__file__).parents[1] / "fixtures" / "verl_rollouts" / version
-    status, out, err = called(
+    status, _, err = called(
         capsys, "tiny", "--rollouts", folder, "--step", 1, "--max-tokens", 16, "--out", tmp_path / "p",
         "--temperature", 1.5,
     )  # fmt: skip

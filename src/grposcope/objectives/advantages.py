@@ -8,6 +8,9 @@ say what its expectation is.
 Degenerate groups: where all rewards of a group are equal every group-relative advantage is 0 and
 the group contributes nothing (`dead`). A group of one (G = 1) has no baseline: the group-relative
 functions refuse it.
+
+A reward of NaN is that of a rollout that left its group: its advantage is 0, and those of the others are what they
+would be in the smaller group without it. One that is left alone has no baseline, and the advantage 0.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -24,7 +28,7 @@ from grposcope.errors import UserError
 
 def none(rewards: Float[Tensor, "*P G"]) -> Float[Tensor, "*P G"]:
     """A = r, REINFORCE without a baseline (Williams 1992). Expectation g; any G."""
-    return rewards
+    return rewards.where(~rewards.isnan(), 0.0)
 
 
 def centered(rewards: Float[Tensor, "*P G"]) -> Float[Tensor, "*P G"]:
@@ -38,8 +42,8 @@ def centered(rewards: Float[Tensor, "*P G"]) -> Float[Tensor, "*P G"]:
 
 def leave_one_out(rewards: Float[Tensor, "*P G"]) -> Float[Tensor, "*P G"]:
     """A = r − mean of the others = G/(G−1) (r − r̄) (RLOO, arXiv:2402.14740). Expectation g: unbiased."""
-    group = rewards.shape[-1]
-    return centered(rewards) * (group / max(group - 1, 1))
+    group = (~rewards.isnan()).sum(-1, keepdim=True).to(rewards)
+    return centered(rewards) * (group / (group - 1).clamp(min=1))
 
 
 def standardized(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4) -> Float[Tensor, "*P G"]:
@@ -49,7 +53,7 @@ def standardized(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-
     For binary rewards with success rate p, ddof 0 and ε = 0 the expectation is w_G(p) · g with
     w_G(p) = E[√(K/G (1−K/G))] / (p(1−p)), K ~ Bin(G, p): rare successes count for more.
     """
-    return _ratio(centered(rewards), rewards.std(-1, keepdim=True, correction=ddof) + eps)
+    return _ratio(centered(rewards), _deviation(rewards, ddof) + eps)
 
 
 def batch_standardized(
@@ -60,7 +64,7 @@ def batch_standardized(
     One common scale, so prompts keep their relative weight; it still depends on the batch drawn. deviation: σ, where
     `rewards` are not the whole batch.
     """
-    return _ratio(centered(rewards), (rewards.std(correction=ddof) if deviation is None else deviation) + eps)
+    return _ratio(centered(rewards), (_deviation(rewards.reshape(-1), ddof) if deviation is None else deviation) + eps)
 
 
 def mean_normalized(rewards: Float[Tensor, "*P G"], eps: float = 1e-6) -> Float[Tensor, "*P G"]:
@@ -72,7 +76,7 @@ def mean_normalized(rewards: Float[Tensor, "*P G"], eps: float = 1e-6) -> Float[
     _needs_group(rewards)
     if bool((rewards < 0).any()):
         raise UserError("mean-normalised advantages need rewards ≥ 0; shift the rewards or use another recipe")
-    return _ratio(centered(rewards), rewards.mean(-1, keepdim=True) + eps)
+    return _ratio(centered(rewards), _mean(rewards).nan_to_num(0.0) + eps)
 
 
 def whitened(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4) -> Float[Tensor, "*P G"]:
@@ -80,18 +84,33 @@ def whitened(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4) -
 
     The baseline does not know the prompt, so advantages of a group need not sum to zero.
     """
-    deviation = rewards.std(correction=ddof) if rewards.numel() > ddof else rewards.new_zeros(())
-    return _ratio(_less_mean(rewards.reshape(-1)).reshape(rewards.shape), deviation + eps)
+    flat = rewards.reshape(-1)
+    return _ratio(_less_mean(flat).reshape(rewards.shape), _deviation(flat, ddof) + eps)
 
 
 def dead(rewards: Float[Tensor, "*P G"]) -> Bool[Tensor, "*P"]:
     """Groups whose rewards are all equal. For binary rewards its probability is p^G + (1−p)^G."""
-    return rewards.amax(-1) == rewards.amin(-1)
+    absent = rewards.isnan()
+    return rewards.masked_fill(absent, -torch.inf).amax(-1) <= rewards.masked_fill(absent, torch.inf).amin(-1)
 
 
 def _less_mean(rewards: Tensor) -> Tensor:
     """r − r̄ over the last axis; exactly 0 where all are equal, even if their mean rounds to another number."""
-    return (rewards - rewards.mean(-1, keepdim=True)).masked_fill(dead(rewards)[..., None], 0.0)
+    return (rewards - _mean(rewards)).masked_fill(dead(rewards)[..., None] | rewards.isnan(), 0.0)
+
+
+def _mean(rewards: Tensor) -> Tensor:
+    """r̄ of the rewards that are present, over the last axis, which is kept; NaN where there is none."""
+    return rewards.nanmean(-1, keepdim=True) if bool(rewards.isnan().any()) else rewards.mean(-1, keepdim=True)
+
+
+def _deviation(rewards: Tensor, ddof: int) -> Tensor:
+    """σ of the rewards that are present, over the last axis, which is kept; 0 where there are too few."""
+    if not bool(rewards.isnan().any()) and rewards.shape[-1] > ddof:
+        return rewards.std(-1, keepdim=True, correction=ddof)
+    count = (~rewards.isnan()).sum(-1, keepdim=True)
+    squares = (rewards - _mean(rewards)).square().nansum(-1, keepdim=True)
+    return (squares / (count - ddof).clamp(min=1)).sqrt()
 
 
 def _ratio(numerator: Tensor, scale: Tensor) -> Tensor:

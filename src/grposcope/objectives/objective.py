@@ -55,6 +55,18 @@ class Objective:
         """The advantage A_i of the outcome rewards on every token of rollout i, 0 where masked."""
         return (self.advantage(rollouts.rewards).reshape(-1, 1) * rollouts.mask).to(dtype)
 
+    def coefficients(self, rollouts: Rollouts) -> Float[Tensor, "B T"]:
+        """The coefficients of the reduction over a whole batch, in float64.
+
+        Rollouts that left their group, whose reward is NaN, are in no mean: theirs are 0, the others' as without them.
+        """
+        mask, present = rollouts.mask, ~rollouts.rewards.isnan().reshape(-1)
+        if bool(present.all()):
+            return self.reduction(mask)
+        out = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device)
+        out[present] = self.reduction(mask[present])
+        return out
+
     def loss(
         self,
         logp: Float[Tensor, "B T"],
@@ -73,7 +85,7 @@ class Objective:
         """
         mask = rollouts.mask
         given = self.token_advantages(rollouts, logp.dtype) if credit is None else credit
-        total = self.partial_loss(logp, logp_old, mask, given, self.reduction(mask).to(logp.dtype), logp_ref)
+        total = self.partial_loss(logp, logp_old, mask, given, self.coefficients(rollouts).to(logp.dtype), logp_ref)
         if self.entropy:
             if entropy is None:
                 raise UserError(f"{self.name} has an entropy bonus; pass the per-token entropies to loss")
@@ -92,7 +104,7 @@ class Objective:
         """w = ∂L/∂log π over a whole batch. The entropy bonus is no function of log π(y) and is left out."""
         mask = rollouts.mask
         given = self.token_advantages(rollouts, logp.dtype) if credit is None else credit
-        return self.partial_weights(logp, logp_old, mask, given, self.reduction(mask).to(logp.dtype), logp_ref)
+        return self.partial_weights(logp, logp_old, mask, given, self.coefficients(rollouts).to(logp.dtype), logp_ref)
 
     def partial_loss(
         self,

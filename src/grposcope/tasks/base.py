@@ -120,9 +120,9 @@ def grade(task: Task, problems: Sequence[Problem], completions: Sequence[str], s
             f"the reward of task {task.name} returned {len(rewards)} values for {len(completions)} rollouts; "
             "return one number per completion, in order"
         )
-    numbers = [_number(value) for value in rewards]
-    for index, (number, value) in enumerate(zip(numbers, rewards, strict=True)):
-        if math.isfinite(number):
+    numbers = [number(value) for value in rewards]
+    for index, (finite, value) in enumerate(zip(numbers, rewards, strict=True)):
+        if math.isfinite(finite):
             continue
         raise UserError(
             f"the reward of task {task.name} is {value!r} for rollout {index} (problem {problems[index].id}); "
@@ -131,7 +131,7 @@ def grade(task: Task, problems: Sequence[Problem], completions: Sequence[str], s
     return numbers
 
 
-def _number(value: Any) -> float:
+def number(value: Any) -> float:
     """The value as a float; NaN if it is not a number, and text is not, even if it spells one."""
     try:
         return math.nan if isinstance(value, str | bytes) else float(value)

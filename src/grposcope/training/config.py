@@ -17,6 +17,7 @@ from grposcope.credit import described
 from grposcope.errors import UserError
 from grposcope.objectives import Objective, advantages, divergences, recipes
 from grposcope.objectives.surrogates import Cispo, Clip
+from grposcope.tasks import faults
 from grposcope.training import loggers
 from grposcope.training.optimizer import OPTIMIZERS, SCHEDULES
 
@@ -43,6 +44,9 @@ class TrainConfig:
     reward: str | None = _option(None, "your own reward function, module:function (with jsonl:PATH)", group="what")
     reward_timeout: float = _option(300.0, "seconds that grading a batch may take, 0 for no limit", group="what",
                                     least=0)  # fmt: skip
+    reward_errors: str = _option("fail", "a rollout whose reward raises, hangs or is no number: fail ends the run, "
+                                 "zero gives it 0, drop takes it out of its group", group="what",
+                                 choices=faults.POLICIES)  # fmt: skip
     recipe: str = _option("grpo", "the objective", group="what", choices=recipes.ALL)
     out: str | None = _option(None, "folder for the run, made new (default: runs/… with the time)", group="what")
     seed: int = _option(0, "seed of everything random", group="what", least=0)
@@ -170,6 +174,11 @@ def check(config: TrainConfig) -> None:
         raise UserError(
             f"credit {config.credit} compares the rewards of steps itself and uses no advantage; leave out advantage "
             f"{config.advantage}, or use credit outcome"
+        )
+    if config.reward_errors == "drop" and config.credit != "outcome":
+        raise UserError(
+            f"credit {config.credit} compares single tokens of a group, which reward_errors drop would leave with "
+            "gaps; use credit outcome, or reward_errors zero"
         )
     if config.group == 1 and source.needs_group:
         raise UserError(

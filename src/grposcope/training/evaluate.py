@@ -9,7 +9,9 @@ import torch
 
 from grposcope.policies import Policy, encode
 from grposcope.records import Estimate
-from grposcope.tasks.base import Problem, Task, grade
+from grposcope.tasks import faults
+from grposcope.tasks.base import Problem, Task
+from grposcope.tasks.faults import ErrorPolicy
 from grposcope.training.sampler import Sampling, sample
 
 CHUNK = 256
@@ -32,12 +34,14 @@ def evaluate(
     sampling: Sampling,
     generator: torch.Generator,
     reward_timeout: float = 0,
+    reward_errors: ErrorPolicy = "fail",
 ) -> dict[str, Estimate]:
     """pass@k for k = 1, 2, 4, … ≤ samples, and the mean reward and length, over the problems.
 
     A completion passes when its reward is at least 1. The problems are the independent units of
     the standard errors; several completions of one problem are not. Grading up to CHUNK completions may take
-    `reward_timeout` seconds, 0 for no limit.
+    `reward_timeout` seconds, 0 for no limit. A completion whose reward fails counts as 0, unless `reward_errors` is
+    "fail".
     """
     per_problem: dict[str, list[float]] = {}
     size = max(1, CHUNK // samples)
@@ -46,7 +50,9 @@ def evaluate(
         ids, mask = encode(policy, [p.prompt for p in part], task.instruction, sampling.max_tokens)
         completions = sample(policy.model, ids, mask, samples, sampling, policy.eos, policy.pad, generator)
         texts = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
-        rewards = grade(task, [p for p in part for _ in range(samples)], texts, reward_timeout)
+        policy_here: ErrorPolicy = "fail" if reward_errors == "fail" else "zero"
+        asked = [p for p in part for _ in range(samples)]
+        rewards, _ = faults.graded(task, asked, texts, reward_timeout, policy_here)
         lengths = completions.mask.sum(-1).tolist()
         for index in range(len(part)):
             rows = slice(index * samples, (index + 1) * samples)

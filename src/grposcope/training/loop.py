@@ -201,9 +201,12 @@ class _Session:
         """
         began, config = time.perf_counter(), self.config
         try:
+            whole = (~batch.rollouts.rewards.isnan()).all(-1).nonzero()[:, 0]  # no rollout was dropped
+            if not len(whole):
+                raise UserError("every group has lost a rollout whose reward failed")
             metrics = per_step.step_metrics(
                 self.setup.policy.model,
-                batch.rollouts,
+                batch.rollouts if len(whole) == config.prompts else batch.rollouts.take(whole),
                 self.setup.objective,
                 prompts=config.probe_prompts,
                 temperature=config.temperature,
@@ -266,7 +269,14 @@ class _Session:
         sampling = Sampling(setup.sampling.max_tokens, config.eval_temperature)
         stream = generator(config.seed, "evaluation", device=setup.policy.model.device)
         accuracy = evaluate(
-            setup.policy, setup.task, setup.heldout, config.eval_samples, sampling, stream, config.reward_timeout
+            setup.policy,
+            setup.task,
+            setup.heldout,
+            config.eval_samples,
+            sampling,
+            stream,
+            config.reward_timeout,
+            config.reward_errors,  # type: ignore[arg-type]  # one of the choices
         )
         self.record.evaluation({"step": step, **{name: asdict(value) for name, value in accuracy.items()}})
         self.totals.evals.append((step, accuracy["pass@1"]))
@@ -289,8 +299,9 @@ def _row(step: int, lr: float, batch: Batch, done: Update, seconds: float, fresh
     tokens = rollouts.mask.sum()
     return StepRow(
         step=step,
-        reward=float(batch.graded.mean()),
-        reward_std=float(batch.graded.std(-1).mean()) if rollouts.groups[1] > 1 else math.nan,
+        reward=float(batch.graded.nanmean()),
+        reward_std=batch.spread,
+        reward_errors=batch.errors,
         dead_fraction=batch.dead,
         entropy=float(rollouts.entropy.sum() / tokens),
         kl=done.kl,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,9 @@ from grposcope.objectives import Objective, advantages, shaping
 from grposcope.policies import Policy, encode
 from grposcope.records import Rollouts
 from grposcope.runs.run import Rollout
-from grposcope.tasks.base import Problem, Task, grade
+from grposcope.tasks import faults
+from grposcope.tasks.base import Problem, Task
+from grposcope.tasks.faults import ErrorPolicy
 from grposcope.training.sampler import Completions, Sampling, sample
 
 RESAMPLE_ROUNDS = 4
@@ -30,7 +33,8 @@ class Batch:
 
     graded (P, G) are the task's rewards before shaping. drawn counts all rollouts sampled for the
     batch, those of replaced groups included, and tokens their completion tokens. dead is the share
-    of groups drawn whose rewards were all equal. position is where the next batch starts.
+    of groups drawn whose rewards were all equal. errors: rollouts, of those drawn,
+    whose reward failed. position is where the next batch starts.
     """
 
     rollouts: Rollouts
@@ -40,9 +44,18 @@ class Batch:
     drawn: int
     tokens: int
     dead: float
+    errors: int
     position: int
     sample_seconds: float
     grade_seconds: float
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the task's rewards within a group (ddof 1), mean over groups; NaN for single rollouts."""
+        if not bool(self.graded.isnan().any()):
+            return float(self.graded.std(-1).mean()) if self.graded.shape[1] > 1 else math.nan
+        deviations = [group[group == group].std() for group in self.graded if (group == group).sum() > 1]
+        return float(torch.stack(deviations).mean()) if deviations else math.nan
 
 
 def generator(seed: int, *stream: str | int, device: str | torch.device = "cpu") -> torch.Generator:
@@ -72,20 +85,23 @@ def collect(
     position: int,
     label_steps: bool = False,
     reward_timeout: float = 0,
+    reward_errors: ErrorPolicy = "fail",
 ) -> Batch:
     """One batch of `shape` = (P, G) graded rollouts, on the problems from `position` on.
 
     With `objective.resample_dead`, groups whose rewards are all equal are replaced by further
     prompts, up to RESAMPLE_ROUNDS times; groups still dead then stay in the batch. With
     `label_steps` the task's per-step labels are put on the tokens. Grading may take `reward_timeout` seconds each time,
-    0 for no limit.
+    0 for no limit; reward_errors says what becomes of rollouts whose reward fails (`tasks.faults.graded`). One that is
+    dropped has the reward NaN and no tokens.
     """
     wanted, group = shape
     taken: list[Problem] = []
     texts: list[str] = []
     parts: list[Rollouts] = []
     dead: list[bool] = []
-    sampled = graded = 0.0
+    sampled = spent = 0.0
+    errors = 0
     for _ in range(RESAMPLE_ROUNDS if objective.resample_dead else 1):
         missing = wanted - dead.count(False)
         drawn = drawn_problems(problems, seed, position, missing)
@@ -97,12 +113,12 @@ def collect(
         began = time.perf_counter()
         written = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
         repeated = [p for p in drawn for _ in range(group)]
-        rewards = torch.tensor(grade(task, repeated, written, reward_timeout), dtype=torch.float64).reshape(
-            missing, group
-        )
+        values, failed = faults.graded(task, repeated, written, reward_timeout, reward_errors)
+        rewards = torch.tensor(values, dtype=torch.float64).reshape(missing, group)
+        errors += len(failed)
         labels = step_labels(policy, task, repeated, written, completions) if label_steps else (None, None)
-        graded += time.perf_counter() - began
-        parts.append(to_rollouts(ids, mask, completions, rewards, group, labels))
+        spent += time.perf_counter() - began
+        parts.append(without_dropped(to_rollouts(ids, mask, completions, rewards, group, labels)))
         taken += drawn
         texts += written
         dead += advantages.dead(rewards).tolist()
@@ -124,10 +140,21 @@ def collect(
         drawn=len(texts),
         tokens=sum(int(part.mask.sum()) for part in parts),
         dead=dead.count(True) / len(dead),
+        errors=errors,
         position=position,
         sample_seconds=sampled,
-        grade_seconds=graded,
+        grade_seconds=spent,
     )
+
+
+def without_dropped(rollouts: Rollouts) -> Rollouts:
+    """The rollouts, those whose reward is NaN without tokens, so that they are in no sum over tokens."""
+    present = ~rollouts.rewards.isnan().reshape(-1, 1)
+    if bool(present.all()):
+        return rollouts
+    mask = rollouts.mask & present
+    cut: dict[str, Any] = {name: getattr(rollouts, name) * mask for name in ("logp", "entropy")}
+    return replace(rollouts, mask=mask, **cut)
 
 
 def step_labels(
@@ -170,7 +197,7 @@ def recorded(
     live = (credit != 0).any(-1).reshape(-1, size).any(-1).tolist()
     chosen = sorted(range(len(live)), key=lambda p: not live[p])[:groups]
     logp, mask = rollouts.logp, rollouts.mask
-    weights = objective.partial_weights(logp, logp, mask, credit, objective.reduction(mask).float(), reference)
+    weights = objective.partial_weights(logp, logp, mask, credit, objective.coefficients(rollouts).float(), reference)
     return [_recorded(policy, batch, weights, row) for p in chosen for row in range(p * size, (p + 1) * size)]
 
 

@@ -57,6 +57,7 @@ class Setup:
             position,
             chosen(self.config.credit).source.needs_steps,
             self.config.reward_timeout,
+            self.config.reward_errors,  # type: ignore[arg-type]  # one of the choices
         )
 
 

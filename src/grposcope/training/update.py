@@ -73,7 +73,7 @@ def update(
     """
     optimizer.zero_grad()
     mask = rollouts.mask
-    coefficients = objective.reduction(mask).float()  # of the whole batch, so that its pieces add up
+    coefficients = objective.coefficients(rollouts).float()  # of the whole batch, so that its pieces add up
     bonus = objective.entropy * reductions.token_mean(mask) if objective.entropy else None
     everyone = bool(objective.kl) or bonus is not None
     taking = torch.ones_like(mask[:, 0]) if everyone else (terms.credit != 0).any(-1)

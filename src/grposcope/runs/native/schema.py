@@ -90,7 +90,8 @@ class RunConfig:
 class StepRow:
     """A line of steps.jsonl but for its time. docs/record.md has units and definitions; NaN where there is no value.
 
-    reward to truncated, and tokens, are of the batch of rollouts in use; kl to rollouts_trained of the update.
+    reward to truncated, tokens and reward_errors are of the batch of rollouts in use; kl to rollouts_trained of the
+    update.
     """
 
     step: int
@@ -113,6 +114,7 @@ class StepRow:
     seconds_grade: float
     seconds_update: float
     tokens_per_second: float
+    reward_errors: int
 
 
 @dataclass(frozen=True)
