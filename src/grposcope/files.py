@@ -63,6 +63,17 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def append(file: int, data: bytes) -> None:
+    """Append `data` to an open file whole; what was written of it is taken back where an OSError comes between."""
+    before = os.fstat(file).st_size
+    try:
+        while data:
+            data = data[os.write(file, data) :]
+    except OSError:
+        os.ftruncate(file, before)
+        raise
+
+
 @contextmanager
 def atomic_folder(path: Path, shared: bool = False) -> Iterator[Path]:
     """A folder to be filled, which is there complete as `path` when the block ends, or not at all when it raises.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -173,3 +174,39 @@ def test_the_phase_is_one_document_at_any_moment(folder: Path) -> None:
     state = json.loads((folder / "phase.json").read_text())
     assert (state["phase"], state["step"], state["steps"], state["pid"]) == ("checkpoint", 1000, 1000, os.getpid())
     assert (folder / "phase.json").stat().st_size == size
+
+
+def test_the_lock_of_a_killed_process_is_taken_from_the_child_it_left(folder: Path) -> None:
+    """A child inherits the lock, and goes on holding it when its parent is killed."""
+    code = (
+        "import os, sys, time; from pathlib import Path\n"
+        "from grposcope.runs.native.schema import RunConfig; from grposcope.runs.native.writer import RunWriter\n"
+        "record = RunWriter.create(Path(sys.argv[1]), RunConfig()); record.step({'step': 1})\n"
+        "child = os.fork()\n"
+        "if not child: time.sleep(60); os._exit(0)\n"
+        "print(child, flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    nothing = {"steps": 0, "groups": 0, "evals": 0}
+    try:
+        with pytest.raises(UserError, match=rf"{folder} is being written by another process \(pid {parent.pid}\)"):
+            RunWriter.reopen(folder, nothing, 0)
+        parent.kill()
+        parent.wait()
+        os.kill(child, 0)  # it lives
+        with RunWriter.reopen(folder, nothing, 0) as record:
+            record.step({"step": 2})
+            with pytest.raises(UserError, match=rf"pid {os.getpid()}"):
+                RunWriter.reopen(folder, nothing, 0)
+    finally:
+        parent.kill()
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_lock_of_another_machine_is_left_alone(folder: Path) -> None:
+    with RunWriter.create(folder, RunConfig()):
+        (folder / ".lock").write_text("999999999 elsewhere")
+        with pytest.raises(UserError, match="pid 999999999 on elsewhere"):
+            RunWriter.reopen(folder, {"steps": 0, "groups": 0, "evals": 0}, 0)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from grposcope.diagnosis.alarms import Alarm
 from grposcope.errors import UserError
+from grposcope.files import append as append_whole
 from grposcope.files import dumps, json_object, typed
 
 ALARMS = "alarms.jsonl"
@@ -16,10 +18,17 @@ ALARMS = "alarms.jsonl"
 
 
 def append(folder: Path, alarms: Sequence[Alarm]) -> None:
-    """Append alarms to the record."""
-    if alarms:
-        with (folder / ALARMS).open("a", encoding="utf-8") as file:
-            file.write("".join(map(_line, alarms)))
+    """Append alarms to the record; UserError where the disk refuses, and then none of them is there."""
+    if not alarms:
+        return
+    try:
+        file = os.open(folder / ALARMS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            append_whole(file, "".join(map(_line, alarms)).encode())
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise UserError(f"cannot write {folder / ALARMS}: {error.strerror or error}; make room") from None
 
 
 def cut_back(folder: Path, step: int) -> list[Alarm]:

@@ -99,7 +99,7 @@ def _one_by_one(
     except OutOfTime:
         first = next(iter(reasons), len(rewards))
         raise UserError(
-            f"{what} is too slow to go on without the rollouts that hang: of {len(rewards)} graded alone {len(reasons)} "
+            f"{what} is too slow to go on without the rollouts that hang: of {len(rewards)} tried alone {len(reasons)} "
             f"failed or took longer than {seconds / 4:g} s, the first {names[min(first, len(names) - 1)]}; mend it, or "
             "raise reward_timeout"
         ) from None

@@ -11,6 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -100,7 +101,8 @@ class _Session:
                 finally:
                     self.alarms.end()
         except BaseException:
-            record.phase("failed", len(totals.rewards), config.steps)
+            with suppress(UserError):  # the disk that is full, perhaps, which is what ended the run
+                record.phase("failed", len(totals.rewards), config.steps)
             raise
         finally:
             for logger in self.loggers:

@@ -51,7 +51,7 @@ class Batch:
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the task's rewards within a group (ddof 1), mean over groups; NaN for single rollouts."""
+        """Standard deviation of the task's rewards within a group (ddof 1), mean over groups; NaN if G = 1."""
         if not bool(self.graded.isnan().any()):
             return float(self.graded.std(-1).mean()) if self.graded.shape[1] > 1 else math.nan
         deviations = [group[group == group].std() for group in self.graded if (group == group).sum() > 1]

@@ -95,6 +95,7 @@ class GRPOscopeCallback(TrainerCallback):
         self.seconds = 0.0
         self._senders: list[Sender] = []
         self._broken = self._stop = False
+        self._waiting: list[Callable[[], None]] = []
         self._record: RunWriter | None = None
         self._row: dict[str, Any] = {}
         self._closing: dict[str, Any] = {}
@@ -188,6 +189,8 @@ class GRPOscopeCallback(TrainerCallback):
         })  # fmt: skip
         self._record.phase("finished" if done else "interrupted", state.global_step, state.max_steps)
         self._record.close()
+        if self._waiting:
+            _say(f"grposcope: {len(self._waiting)} lines of the record found no room on the disk", logging.WARNING)
         if said:
             say(f"grposcope: {visible(said, LINE)}")
         for line in trl_record.probed(self._record.folder, self._settings.get("group")):
@@ -205,11 +208,12 @@ class GRPOscopeCallback(TrainerCallback):
         self._written = row["step"]
         values = {key: x for key, value in row.items() if key != "step" and (x := json_number(value)) is not None}
         names = self._names.get(tuple(values)) or self._name(values)
-        self._record.step({"step": row["step"], **dict(zip(names, values.values(), strict=True))})
-        self._record.phase("training", state.global_step, state.max_steps)
+        known = {"step": row["step"], **dict(zip(names, values.values(), strict=True))}
+        self._put(functools.partial(self._record.step, known))
         self._rows += 1
         if args.log_completions and "reward" in row:
             self._groups(args, row["step"])
+        self._put(functools.partial(self._record.phase, "training", state.global_step, state.max_steps))
         if judge and (self._urgent or (self._pace.ready() and self._alarms.due(self._rows))):
             self._urgent = False
             began = time.perf_counter()
@@ -239,7 +243,7 @@ class GRPOscopeCallback(TrainerCallback):
                 self._odd.add("groups")
                 say(f"grposcope: {error}; its groups are not recorded")
             return
-        self._record.group(rows)
+        self._put(functools.partial(self._record.group, rows))
 
     def _evaluation(self, step: int, logs: Mapping[str, Any]) -> None:
         assert self._record is not None
@@ -251,14 +255,28 @@ class GRPOscopeCallback(TrainerCallback):
                 estimate = {"value": float(value), "se": math.nan, "n": 0, "flag": flag}
                 row[TRL.metric(name) or name] = estimate
         if row:
-            self._record.evaluation({"step": step, **row})
+            self._put(functools.partial(self._record.evaluation, {"step": step, **row}))
+
+    def _put(self, line: Callable[[], None]) -> None:
+        """Write a line of the record after those before it; what does not fit on the disk waits until there is room."""
+        self._waiting.append(line)
+        try:
+            while self._waiting:
+                self._waiting[0]()
+                del self._waiting[0]
+        except UserError as error:
+            if "disk" not in self._odd:
+                self._odd.add("disk")
+                _say(f"grposcope: {error}; until then the record is kept in memory", logging.WARNING)
+        else:
+            self._odd.discard("disk")
 
     def _judge(self) -> Run:
         """Diagnose the record and raise new alarms; returns the run as it was read."""
         assert self._record is not None
         run = reader.read(self._record.folder)
         new = self._alarms.look(run)
-        alarm_file.append(self._record.folder, new)
+        self._put(functools.partial(alarm_file.append, self._record.folder, new))
         for alarm in new:
             say(
                 f"grposcope: {visible(alarm_line(alarm), LINE)}",

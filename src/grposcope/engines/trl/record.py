@@ -22,6 +22,7 @@ from grposcope.runs import RunWriter
 from grposcope.runs import probe as probes
 from grposcope.runs.environment import environment
 from grposcope.runs.native.schema import LINES, ModelInfo, RunConfig
+from grposcope.runs.native.writer import check_unlocked
 from grposcope.runs.trainers.trl import TRL
 
 _STEP = re.compile(rb'\{"step": (\d+)[,}]')
@@ -96,6 +97,7 @@ def _rename_earlier(folder: Path) -> str:
     """Rename the record of an earlier run; a sentence about it, empty if there is none."""
     if not (folder / "config.json").exists():
         return ""
+    check_unlocked(folder)
     free = (folder.with_name(f"{folder.name}-{n}") for n in range(1, 10**6))
     place = folder.rename(next(path for path in free if not path.exists()))
     return f"the record of an earlier run is now {place}"

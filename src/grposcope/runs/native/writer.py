@@ -8,6 +8,7 @@ disk for one, is taken back. JSON has no NaN, so numbers that are not finite are
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from grposcope.errors import UserError
-from grposcope.files import atomic, dumps, write_json
+from grposcope.files import append, atomic, dumps, write_json
 from grposcope.runs.native import rollouts
 from grposcope.runs.native.schema import LINES, RunConfig, RunPhase
 from grposcope.runs.run import Rollout
@@ -101,7 +102,8 @@ class RunWriter:
     def phase(self, name: str, step: int, steps: int) -> None:
         """Say what the run is doing now: sampling, update, evaluation, checkpoint, finished, interrupted or failed."""
         now = RunPhase(step, steps, name, round(time.time(), 3), os.getpid())
-        os.pwrite(self._phase, dumps(vars(now)).ljust(PHASE_WIDTH - 1).encode() + b"\n", 0)
+        with _explained(self.folder / "phase.json", "make room, then resume the run"):
+            os.pwrite(self._phase, dumps(vars(now)).ljust(PHASE_WIDTH - 1).encode() + b"\n", 0)
 
     def summary(self, content: Mapping[str, Any]) -> None:
         """Write summary.json: what the run came to."""
@@ -114,8 +116,9 @@ class RunWriter:
 
     def sync(self) -> None:
         """Flush the lines to the disk, so that a loss of power cannot take them either."""
-        for file in self._files.values():
-            os.fsync(file)
+        with _explained(self.folder, "make room, then resume the run"):
+            for file in self._files.values():
+                os.fsync(file)
 
     def close(self) -> None:
         """Close the files and release the lock."""
@@ -124,15 +127,8 @@ class RunWriter:
 
     def _append(self, name: str, *rows: Mapping[str, Any]) -> None:
         text = "".join(dumps(row) + "\n" for row in rows).encode()
-        file = self._files[name]
-        before = os.fstat(file).st_size
         with _explained(self._paths[name], "make room, then resume the run"):
-            try:
-                while text:
-                    text = text[os.write(file, text) :]
-            except OSError:
-                os.ftruncate(file, before)
-                raise
+            append(self._files[name], text)
 
     def __enter__(self) -> RunWriter:
         return self
@@ -154,20 +150,61 @@ def _explained(path: Path, remedy: str) -> Iterator[None]:
         raise UserError(f"cannot write {path}: {error.strerror or error}; {remedy}") from None
 
 
-def _locked(folder: Path) -> int:
-    """Lock the folder for this process; the system releases the lock when the process ends, however it ends."""
-    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    if sys.platform != "win32":
-        import fcntl
+def check_unlocked(folder: Path) -> None:
+    """UserError if a process is writing the record in `folder`."""
+    if (folder / ".lock").exists():
+        os.close(_locked(folder))
 
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(lock, 20).decode() or "unknown"
-            os.close(lock)
-            raise UserError(
-                f"{folder} is being written by another process (pid {owner}); wait for it, or choose another folder"
-            ) from None
+
+def _locked(folder: Path) -> int:
+    """Lock the folder for this process; the system releases the lock when the process ends, however it ends.
+
+    A child that a killed process left behind holds the lock on; it is then taken from it.
+    """
+    if sys.platform == "win32":
+        return os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    import fcntl
+
+    guard = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(guard, fcntl.LOCK_EX)  # for a moment, so that a dead process's lock is taken over once
+        lock = _held(folder / ".lock")
+    finally:
+        os.close(guard)
     os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    os.pwrite(lock, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
     return lock
+
+
+def _held(path: Path) -> int:
+    """The file, open and locked; a new one in its place where the process that locked it is dead."""
+    import fcntl
+
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock
+    except BlockingIOError:
+        pid, _, host = os.read(lock, 300).decode("utf-8", "replace").partition(" ")
+        os.close(lock)
+    if not _is_dead(pid, host):
+        where = f" on {host}" if host and host != socket.gethostname() else ""
+        raise UserError(
+            f"{path.parent} is being written by another process (pid {pid or 'unknown'}{where}); wait for it, or "
+            "choose another folder"
+        )
+    path.unlink(missing_ok=True)
+    return _held(path)
+
+
+def _is_dead(pid: str, host: str) -> bool:
+    """Whether the process of this number on this machine has ended; False where that cannot be told."""
+    if host != socket.gethostname() or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
