@@ -63,7 +63,9 @@ def output(batch: Batch, policy: Policy, tmp_path_factory: pytest.TempPathFactor
         parquet(batch, folder / "completions" / f"completions_{step:05d}.parquet", step, int(step == 9))
     policy.model.save_pretrained(folder / "checkpoint-5")
     policy.tokenizer.save_pretrained(folder / "checkpoint-5")
-    (folder / "checkpoint-5" / "trainer_state.json").write_text('{"log_history": []}')
+    (folder / "checkpoint-5" / "trainer_state.json").write_text(
+        json.dumps({"log_history": [{"step": step, "reward": 0.5, "loss": 0.0} for step in range(1, 6)]})
+    )
     settings = {"temperature": 1.0, "max_tokens": LIMIT, "group": 4, "trainer": "grpo"}
     config = RunConfig(engine="trl", settings=settings, resolved={"logged": {**LOGGED, "output_dir": str(folder)}})
     with RunWriter.create(folder / "grposcope", config) as record:
@@ -120,12 +122,11 @@ def test_the_rollouts_of_another_model_or_of_other_prompts_are_refused(
 
 
 def test_a_colder_draw_is_flagged_in_the_record(
-    policy: Policy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    batch: Batch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task = Arithmetic()
-    cold = collect(policy, task, task.problems("train"), recipes.GRPO, Sampling(LIMIT, 0.3), (4, 4), 0, 0)
-    parquet(cold, tmp_path / "completions" / "completions_00001.parquet", 1)
-    status, out, err = called(capsys, TINY, "--rollouts", tmp_path, "--max-tokens", LIMIT, "--reward-weights", "1,0.25")
+    parquet(batch, tmp_path / "completions" / "completions_00001.parquet", 1)
+    status, out, err = called(capsys, TINY, "--rollouts", tmp_path, "--max-tokens", LIMIT, "--reward-weights", "1,0.25",
+                              "--temperature", 2.5)  # fmt: skip
     assert status == 0, err
     assert "CAUTION: these rollouts are likelier than the model's own" in " ".join(out.split())
     source = json.loads(out.splitlines()[-1])["rollouts_from"]
@@ -133,17 +134,34 @@ def test_a_colder_draw_is_flagged_in_the_record(
 
 
 @pytest.mark.parametrize("version", ["v0", "v1"])
-def test_what_verl_wrote(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_verl_wrote(version: str, batch: Batch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files with the fields of verl's own, of texts that the model wrote, in another order than that of the prompts."""
     folder = Path(__file__).parents[1] / "fixtures" / "verl_rollouts" / version
+    status, out, err = called(capsys, "tiny", "--rollouts", folder, "--max-tokens", LIMIT, "--out", tmp_path / "none")
+    assert (status, out) == (2, "")
+    assert f"tiny did not write {folder / '2.jsonl'}" in err
+    form = json.loads((folder / "1.jsonl").read_text().splitlines()[0])
+    rows = []
+    for i, text in enumerate(batch.texts):
+        known = {
+            "input": batch.problems[i // 4].prompt,
+            "output": text,
+            "score": float(batch.rollouts.rewards[i // 4, i % 4]),
+        }
+        uid = {"uid": f"{i // 4:08}-0000_{i % 4}_0"} if "uid" in form else {}
+        rows.append({**form, **known, **uid, "step": 7})
+    (tmp_path / "dump").mkdir()
+    lines = [json.dumps(rows[i]) + "\n" for i in (3, 0, 8, 4, 1, 2, 15, 9, 5, 6, 7, 10, 11, 12, 14, 13)]
+    (tmp_path / "dump" / "7.jsonl").write_text("".join(lines))
     status, _, err = called(
-        capsys, "tiny", "--rollouts", folder, "--step", 1, "--max-tokens", 16, "--out", tmp_path / "p",
-        "--temperature", 1.5,
-    )  # fmt: skip
+        capsys, "tiny", "--rollouts", tmp_path / "dump", "--max-tokens", LIMIT, "--out", tmp_path / "p"
+    )
     assert status == 0, err
     record = probes.read(tmp_path / "p")
-    assert (record.prompts, record.group) == (2, 4)
+    assert (record.prompts, record.group, record.solved) == (4, 4, pytest.approx(float(batch.rollouts.rewards.mean())))
     assert record.source is not None
-    assert (record.source.engine, record.source.weights) == ("verl", {"score": 1.0})
+    assert (record.source.engine, record.source.step, record.source.weights) == ("verl", 7, {"score": 1.0})
+    assert not record.source.foreign
 
 
 @pytest.mark.parametrize(

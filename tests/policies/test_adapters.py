@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,8 @@ def test_a_probe_measures_the_adapters_alone(folder: Path) -> None:
     policy = policies.load(str(folder))
     task = Arithmetic()
     batch = collect(policy, task, task.problems("train"), recipes.GRPO, Sampling(8), (4, 4), 0, 0)
-    measured = probe(policy.model, batch.rollouts, recipes.RLOO)
+    rewards = torch.arange(16.0, dtype=torch.float64).reshape(4, 4) % 3
+    measured = probe(policy.model, replace(batch.rollouts, rewards=rewards), recipes.RLOO)
     assert {layer.name.split(".")[-3] for layer in measured.layers} == {"lora_A", "lora_B"}
     assert len(measured.layers) == 2 * 2 * 4
     assert measured.error < 1e-4

@@ -67,8 +67,9 @@ def retokenize(
     UserError for completions that are no plain text, and for prompts that do not fit.
     """
     prompts = [_prompt_ids(policy, prompt, template or {}) for prompt in logged.prompts]
-    if empty := next((text for text, (ids, _, _) in zip(logged.prompts, prompts, strict=True) if not ids), None):
-        raise UserError(f"{logged.path}: the prompt {empty!r} has no tokens; choose another step")
+    for prompt, (ids, _, _) in zip(logged.prompts, prompts, strict=True):
+        if not ids:
+            raise UserError(f"{logged.path}: the prompt {prompt!r} has no tokens; choose another step")
     texts = [_completion_text(completion, logged) for completion in logged.completions]
     rows, same = [], 0
     for text in texts:

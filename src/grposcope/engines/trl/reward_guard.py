@@ -4,11 +4,11 @@
 
     trainer = GRPOTrainer(…, reward_funcs=[guarded(my_reward, seconds=60, errors="zero")])
 
-Without it, a function that raises ends the run without saying on which rollout, and one that hangs holds the run, on all
-ranks, for ever. Policies as in `tasks.faults`: "fail" ends the run and names the rollout, "zero" gives it 0. "drop" takes
-it out of its group: TRL has no such thing, so the rollout gets the mean reward of the others that this process has of
-its prompt. Its advantage is then 0, and those of the others are as without it up to a factor: 1 for scale_rewards
-"none", √((G−1)/(k−1)) for "group", with k of G rollouts left.
+Without it, a function that raises ends the run without saying on which rollout, and one that hangs holds the run, on
+all ranks, for ever. Policies as in `tasks.faults`: "fail" ends the run and names the rollout, "zero" gives it 0. "drop"
+takes it out of its group: TRL has no such thing, so the rollout gets the mean reward of the others that this process
+has of its prompt. Its advantage is then 0, and those of the others are as without it up to a factor: 1 for
+scale_rewards "none", √((G−1)/(k−1)) for "group", with k of G rollouts left.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _singly(
             else values
             for name, values in rows.items()
         }  # fmt: skip
-        return seen(list(function(**one))[0], i)
+        return seen(next(iter(function(**one))), i)
 
     def all_at_once() -> list[Any]:
         if not together:
