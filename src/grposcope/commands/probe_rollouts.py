@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from grposcope.runs.run import Run
     from grposcope.tasks.base import Task
     from grposcope.training.resumable_rollouts import DrawnRollouts
-    from grposcope.training.retokenize import Retokenized
 
 FOREIGN = -0.5
 """Nats per token below the policy's own rollouts from which on texts are refused as those of another policy.
@@ -197,7 +196,7 @@ def _take(
     from grposcope.runs.rollout_source import DOUBT
     from grposcope.tasks.base import Problem
     from grposcope.training.resumable_rollouts import DrawnRollouts
-    from grposcope.training.retokenize import retokenize
+    from grposcope.training.retokenize import origin, retokenize
 
     if arguments.max_tokens is None:
         raise UserError(
@@ -212,7 +211,7 @@ def _take(
         source.logged.get("chat_template_kwargs") or {},
         bool(source.logged.get("mask_truncated_completions")),
     )
-    about = _about(logged, made, source)
+    about = origin(logged, made, _length_logged(source, logged.step))
     if made.z < -DOUBT and made.excess.value < FOREIGN:
         raise UserError(
             f"--rollouts: {policy.name} did not write {logged.path}: its completions are {number(-made.excess.value)} "
@@ -221,26 +220,6 @@ def _take(
         )
     problems = tuple(Problem(f"prompt {i}", prompt) for i, prompt in enumerate(made.prompts))
     return DrawnRollouts(made.rollouts, problems, made.texts), about
-
-
-def _about(logged: LoggedRollouts, made: Retokenized, source: ModelSource) -> RolloutSource:
-    from grposcope.runs.rollout_source import RolloutSource
-
-    return RolloutSource(
-        engine=logged.engine,
-        path=str(logged.path),
-        step=logged.step,
-        weights=dict(zip(logged.functions, logged.weights, strict=True)),
-        forms=made.forms,
-        changed_prompts=made.changed_prompts,
-        changed_completions=made.changed_completions,
-        truncated=int(made.rollouts.truncated.sum()),
-        length=made.length,
-        length_logged=_length_logged(source, logged.step),
-        excess=made.excess,
-        z=made.z,
-        notes=logged.notes,
-    )
 
 
 def _length_logged(source: ModelSource, step: int) -> float:

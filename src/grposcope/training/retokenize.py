@@ -14,6 +14,7 @@ What can be checked is counted: texts that do not come back when their ids are d
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from grposcope.errors import UserError
 from grposcope.policies import Policy
 from grposcope.records import Estimate, Rollouts
 from grposcope.runs.logged_rollouts import LoggedRollouts, Text
+from grposcope.runs.rollout_source import RolloutSource
 from grposcope.training.policy_fit import excess, moments
 
 _SYSTEM, _USER = "Qsystemq", "Quserq"
@@ -93,6 +95,25 @@ def retokenize(
         length=float(rollouts.lengths.double().mean()),
         excess=fit,
         z=z,
+    )
+
+
+def origin(logged: LoggedRollouts, made: Retokenized, length_logged: float = math.nan) -> RolloutSource:
+    """Where the rollouts came from and what was found of them. length_logged: mean length that the trainer logged."""
+    return RolloutSource(
+        engine=logged.engine,
+        path=str(logged.path),
+        step=logged.step,
+        weights=dict(zip(logged.functions, logged.weights, strict=True)),
+        forms=made.forms,
+        changed_prompts=made.changed_prompts,
+        changed_completions=made.changed_completions,
+        truncated=int(made.rollouts.truncated.sum()),
+        length=made.length,
+        length_logged=length_logged,
+        excess=made.excess,
+        z=made.z,
+        notes=logged.notes,
     )
 
 

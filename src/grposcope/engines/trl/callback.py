@@ -44,6 +44,9 @@ from grposcope.runs.trainers.trl_output import RECORD
 URGENT = ("loss", "policy_loss", "grad_norm", "reward")
 """Metrics that are diagnosed at once when they stop being finite."""
 
+PROBED = ("save", "end")
+"""Moments at which the gradient can be probed."""
+
 LINE = 1000
 """Largest number of characters of a verdict or an alarm on the terminal."""
 
@@ -79,7 +82,9 @@ class GRPOscopeCallback(TrainerCallback):
     alarms besides the terminal: "wandb" (the active run), "tensorboard", and URLs: Slack's and Discord's are known,
     others get JSON, "slack:URL" Slack's format. alert_on: which alarms, modes or a grade as in stop_on; by default
     warnings and failures. A mode that ends the run is always told.
-    UserError for an unknown name or an invalid URL. seconds: time that the callback has taken so far.
+    probe_at: when the gradient is probed on the completions that TRL wrote last (log_completions=True): "save", at each
+    checkpoint, "end", or both; the probes are in the record and on its page. UserError for an unknown name or an
+    invalid URL. seconds: time that the callback has taken so far.
     """
 
     def __init__(
@@ -88,14 +93,19 @@ class GRPOscopeCallback(TrainerCallback):
         stop_on: str | Iterable[str] = (),
         alert_to: str | Iterable[str] = (),
         alert_on: str | Iterable[str] = "warning",
+        probe_at: str | Iterable[str] = (),
     ) -> None:
         self.folder = None if folder is None else Path(folder)
         self.stop_on, self.alert_on = _wanted("stop_on", stop_on), _wanted("alert_on", alert_on)
         self.alert_to = receivers.checked(alert_to)
+        self.probe_at = (probe_at,) if isinstance(probe_at, str) else tuple(probe_at)
+        if odd := [name for name in self.probe_at if name not in PROBED]:
+            raise UserError(f"probe_at {odd[0]!r} is no moment; use one or both of {', '.join(PROBED)}")
         self.seconds = 0.0
         self._senders: list[Sender] = []
         self._broken = self._stop = False
         self._waiting: list[Callable[[], None]] = []
+        self._probed = -1
         self._record: RunWriter | None = None
         self._row: dict[str, Any] = {}
         self._closing: dict[str, Any] = {}
@@ -171,6 +181,8 @@ class GRPOscopeCallback(TrainerCallback):
         self._flush(args, state)
         if self._record is not None:
             self._record.sync()
+            if "save" in self.probe_at:
+                self._probe(args, state, more)
 
     @_harmless
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
@@ -178,6 +190,8 @@ class GRPOscopeCallback(TrainerCallback):
         if self._record is None:
             return
         self._flush(args, state, judge=False)
+        if "end" in self.probe_at and self._probed != state.global_step:
+            self._probe(args, state, more)
         run = self._judge()
         done = state.global_step >= state.max_steps
         findings = self._alarms.findings
@@ -244,6 +258,24 @@ class GRPOscopeCallback(TrainerCallback):
                 say(f"grposcope: {error}; its groups are not recorded")
             return
         self._put(functools.partial(self._record.group, rows))
+
+    def _probe(self, args: Any, state: Any, given: Mapping[str, Any]) -> None:
+        """Probe the model; a failure is said, and neither training nor record end by it."""
+        assert self._record is not None
+        step, began = state.global_step, time.perf_counter()
+        try:
+            from grposcope.engines.trl import checkpoint_probe
+
+            place = checkpoint_probe.written(
+                self._record.folder, args, step, given["model"], given["processing_class"], self._functions
+            )
+        except Exception as error:
+            what = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            _say(f"grposcope: no probe after step {step}: {visible(what, LINE)}", logging.WARNING)
+            logger.debug("the probe failed", exc_info=True)
+            return
+        self._probed = step
+        _say(f"grposcope: probed after step {step} in {time.perf_counter() - began:.1f} s: {place}")
 
     def _evaluation(self, step: int, logs: Mapping[str, Any]) -> None:
         assert self._record is not None

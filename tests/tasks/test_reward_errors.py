@@ -43,7 +43,8 @@ def test_zero_and_drop_keep_the_other_rewards() -> None:
 
 def test_fail_names_the_rollout_and_the_line() -> None:
     with pytest.raises(
-        UserError, match=r"raised ValueError: no b, please in .*test_faults\.py, line \d+ \(rollout 1, problem p1"
+        UserError,
+        match=r"raised ValueError: no b, please in .*test_reward_errors\.py, line \d+ \(rollout 1, problem p1",
     ):
         graded(task(raises_on_b), PROBLEMS, ["a", "b", "ccc", ""], 5, "fail")
 
