@@ -11,6 +11,7 @@ returns another number of rewards than there are rollouts, is broken and ends th
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -82,25 +83,23 @@ def _one_by_one(
     """Rewards of each rollout graded alone, None where that fails, and the reason by rollout."""
     rewards: list[object] = []
     reasons: dict[int, str] = {}
-    try:
-        with time_limit(2 * seconds):
-            for i in range(len(names)):
-                value: object = None
-                try:
-                    with time_limit(seconds / 4):
-                        value = alone(i)
-                    if not math.isfinite(number(value)):
-                        reasons[i] = f"is {value!r}"
-                except OutOfTime:
-                    reasons[i] = f"took longer than {seconds / 4:g} s"
-                except (Exception, SystemExit) as error:
-                    reasons[i] = f"raised {type(error).__name__}: {str(error)[:200]}{raised_in(error)}"
-                rewards.append(value)
-    except OutOfTime:
-        first = next(iter(reasons), len(rewards))
-        raise UserError(
-            f"{what} is too slow to go on without the rollouts that hang: of {len(rewards)} tried alone {len(reasons)} "
-            f"failed or took longer than {seconds / 4:g} s, the first {names[min(first, len(names) - 1)]}; mend it, or "
-            "raise reward_timeout"
-        ) from None
+    began = time.monotonic()
+    for i in range(len(names)):
+        if seconds and time.monotonic() - began > 2 * seconds:
+            raise UserError(
+                f"{what} is too slow to go on without the rollouts that hang: of {i} tried alone {len(reasons)} failed "
+                f"or took longer than {seconds / 4:g} s, the first {names[next(iter(reasons), 0)]}; mend it, or raise "
+                "reward_timeout"
+            )
+        value: object = None
+        try:
+            with time_limit(seconds / 4):
+                value = alone(i)
+            if not math.isfinite(number(value)):
+                reasons[i] = f"is {value!r}"
+        except OutOfTime:
+            reasons[i] = f"took longer than {seconds / 4:g} s"
+        except (Exception, SystemExit) as error:
+            reasons[i] = f"raised {type(error).__name__}: {str(error)[:200]}{raised_in(error)}"
+        rewards.append(value)
     return rewards, reasons

@@ -89,10 +89,16 @@ def save(run: Path, state: State, policy: Policy, optimizer: torch.optim.Optimiz
 
 
 def save_model(run: Path, policy: Policy) -> None:
-    """Write the final model, `run`/model, so that it appears whole."""
-    with atomic_folder(run / "model") as folder:
-        policy.model.save_pretrained(folder)
-        policy.tokenizer.save_pretrained(folder)
+    """Write the final model, `run`/model, so that it appears whole. UserError where the disk refuses."""
+    try:
+        with atomic_folder(run / "model") as folder:
+            policy.model.save_pretrained(folder)
+            policy.tokenizer.save_pretrained(folder)
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"cannot write the model {run / 'model'}: {getattr(error, 'strerror', None) or error}; the record and the "
+            "checkpoints are whole: make room, then resume the run"
+        ) from None
 
 
 def latest(run: Path) -> Path | None:

@@ -100,6 +100,8 @@ class _Session:
                     interrupted = self.steps()
                 finally:
                     self.alarms.end()
+            totals.seconds = time.perf_counter() - self.began
+            checkpoint.save_model(record.folder, self.setup.policy)
         except BaseException:
             with suppress(UserError):  # the disk that is full, perhaps, which is what ended the run
                 record.phase("failed", len(totals.rewards), config.steps)
@@ -107,8 +109,6 @@ class _Session:
         finally:
             for logger in self.loggers:
                 logger.close()
-        totals.seconds = time.perf_counter() - self.began
-        checkpoint.save_model(record.folder, self.setup.policy)
         result = totals.result(record.folder, interrupted, self.terminated)
         record.summary(result.summary())
         record.phase("interrupted" if interrupted else "finished", result.steps, config.steps)

@@ -196,7 +196,7 @@ def _rendered(tokenizer: Any, messages: list[dict[str, Any]], template: Mapping[
 
 def _patterns(tokenizer: Any, template: Mapping[str, Any]) -> list[tuple[re.Pattern[str], tuple[str, ...]]]:
     """How a rendered conversation reads without special tokens: of a user, and of a system and a user message."""
-    found = []
+    found: list[tuple[re.Pattern[str], tuple[str, ...]]] = []
     for roles in (("user",), ("system", "user")) if tokenizer.chat_template else ():
         words = {"system": _SYSTEM, "user": _USER}
         try:

@@ -204,7 +204,7 @@ class GRPOscopeCallback(TrainerCallback):
         self._record.phase("finished" if done else "interrupted", state.global_step, state.max_steps)
         self._record.close()
         if self._waiting:
-            _say(f"grposcope: {len(self._waiting)} lines of the record found no room on the disk", logging.WARNING)
+            say(f"grposcope: {len(self._waiting)} lines of the record found no room on the disk", logging.WARNING)
         if said:
             say(f"grposcope: {visible(said, LINE)}")
         for line in trl_record.probed(self._record.folder, self._settings.get("group")):
@@ -271,11 +271,11 @@ class GRPOscopeCallback(TrainerCallback):
             )
         except Exception as error:
             what = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-            _say(f"grposcope: no probe after step {step}: {visible(what, LINE)}", logging.WARNING)
+            say(f"grposcope: no probe after step {step}: {visible(what, LINE)}", logging.WARNING)
             logger.debug("the probe failed", exc_info=True)
             return
         self._probed = step
-        _say(f"grposcope: probed after step {step} in {time.perf_counter() - began:.1f} s: {place}")
+        say(f"grposcope: probed after step {step} in {time.perf_counter() - began:.1f} s: {place}")
 
     def _evaluation(self, step: int, logs: Mapping[str, Any]) -> None:
         assert self._record is not None
@@ -299,7 +299,7 @@ class GRPOscopeCallback(TrainerCallback):
         except UserError as error:
             if "disk" not in self._odd:
                 self._odd.add("disk")
-                _say(f"grposcope: {error}; until then the record is kept in memory", logging.WARNING)
+                say(f"grposcope: {error}; until then the record is kept in memory", logging.WARNING)
         else:
             self._odd.discard("disk")
 

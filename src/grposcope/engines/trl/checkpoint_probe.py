@@ -1,6 +1,6 @@
 """A probe of the model as it stands in the trainer's process, on the completions that TRL wrote last.
 
-The same as `grposcope probe CHECKPOINT --rollouts`, without a checkpoint and without loading the model again. Models
+What `grposcope probe` does with a checkpoint and the folder of completions, without loading the model again. Models
 whose parameters are spread over processes (FSDP, DeepSpeed ZeRO-3) are refused: one process alone does not have them.
 """
 
