@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from typing import Any
 
 from grposcope.engines.verl import versions
 from grposcope.engines.verl.estimators import all_estimators
@@ -29,6 +30,15 @@ def register() -> tuple[str, ...]:
     for name, estimator in estimators.items():
         register_adv_est(name)(estimator)
     return tuple(estimators)
+
+
+def __getattr__(name: str) -> Any:
+    """`StepRewardLoop`, the agent loop that puts rewards of steps on tokens; it needs verl to be imported."""
+    if name == "StepRewardLoop":
+        from grposcope.engines.verl._agent import StepRewardLoop
+
+        return StepRewardLoop
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 if importlib.util.find_spec("verl") is not None:
