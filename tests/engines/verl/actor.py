@@ -38,7 +38,7 @@ class Bench:
         model = HFModelConfig(
             path=str(TINY),
             use_remove_padding=False,
-            override_config={"attn_implementation": "eager"},
+            override_config={"attn_implementation": "sdpa"},
             enable_gradient_checkpointing=False,
         )
         optimizer = FSDPOptimizerConfig(lr=0.0, clip_grad=1e9, weight_decay=0.0)

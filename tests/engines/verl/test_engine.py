@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from grposcope.engines.verl.estimators import PREFIX, all_estimators
+from grposcope.engines.verl.estimators import MARK, PREFIX, STEPS, all_estimators
 from grposcope.engines.verl.overrides import ACTOR, overrides
 from grposcope.objectives import Objective, recipes
 from grposcope.policies.load import Policy, encode, load
@@ -138,8 +138,6 @@ def test_the_gradient_is_that_of_our_objective(
     estimator = told["algorithm.adv_estimator"]
     rewards = on_last(rollouts)
     if credit:
-        from grposcope.engines.verl.estimators import MARK, STEPS
-
         estimator = PREFIX + credit
         marked = rollouts.step_rewards.where(~rollouts.step_ends | (rollouts.step_rewards != 0), MARK)
         rewards = marked.float().numpy()
@@ -156,4 +154,5 @@ def test_the_gradient_is_that_of_our_objective(
     error = np.linalg.norm(gradient - their_gradient) / np.linalg.norm(gradient)
     print(f"{name:12} loss {loss:+.6f} {their_loss:+.6f}  relative error of the gradient {error:.1e}")
     assert error < 1e-5
-    assert their_loss == pytest.approx(loss, rel=1e-4, abs=1e-5)
+    if name != "reinforce":  # −A log π there, −A ρ here, ρ = 1: only the gradients are alike
+        assert their_loss == pytest.approx(loss, rel=1e-4, abs=1e-5)
