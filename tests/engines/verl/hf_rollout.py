@@ -36,18 +36,19 @@ class Server:
         self.model.tie_weights()
         self.steps = steps or 0
 
-    @torch.no_grad()
     async def generate(
         self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any], **rest: Any
     ) -> TokenOutput:
         """Sample until an end-of-text token or the limit."""
-        tokens = torch.tensor([prompt_ids])
+        with torch.inference_mode():
+            return self._sample(prompt_ids, sampling_params.get("temperature", 1.0))
+
+    def _sample(self, prompt_ids: list[int], temperature: float) -> TokenOutput:
         ends = self.model.generation_config.eos_token_id
         ends = {ends} if isinstance(ends, int) else set(ends)
         drawn: list[int] = []
         logps: list[float] = []
-        temperature = sampling_params.get("temperature", 1.0)
-        cache, new = None, tokens
+        cache, new = None, torch.tensor([prompt_ids])
         while len(drawn) < self.limit:
             output = self.model(new, past_key_values=cache, use_cache=True)
             cache = output.past_key_values

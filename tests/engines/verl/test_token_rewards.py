@@ -45,7 +45,7 @@ def test_credit_of_values_from_end_to_end() -> None:
     """V̂_0 of a rollout is the other's outcome."""
     rewards = torch.tensor([placed({"step_values": [[5, 0.75]]}, 1.0), placed({"step_values": [[2, 0.25]]}, 0.0)])
     credit = all_estimators()["grposcope_values"](rewards, torch.ones(2, 6), ["a", "a"])[0]
-    expected = [[0.75, 0.75, 0.75, 0.75, 0.25, 0.25], [-0.75, -0.75, -0.25, -0.25, -0.25, -0.25]]
+    expected = [[0.75, 0.75, 0.75, 0.75, 0.25, 0.25], [-0.75, -0.25, -0.25, -0.25, -0.25, -0.25]]
     torch.testing.assert_close(credit, torch.tensor(expected))
 
 

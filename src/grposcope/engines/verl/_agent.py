@@ -12,7 +12,7 @@ from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentL
 from grposcope.engines.verl import token_rewards
 
 
-class StepOutput(AgentLoopOutput):
+class StepOutput(AgentLoopOutput):  # type: ignore[misc]
     """A rollout whose reward function may have returned rewards of steps beside the score."""
 
     _loop: Any = PrivateAttr(default=None)
@@ -31,7 +31,7 @@ class StepOutput(AgentLoopOutput):
         return str(self._loop.tokenizer.decode(ids, skip_special_tokens=True))
 
 
-class StepRewardLoop(SingleTurnAgentLoop):
+class StepRewardLoop(SingleTurnAgentLoop):  # type: ignore[misc]
     """verl's loop of one turn, with rewards of steps."""
 
     async def run(self, *arguments: Any, **named: Any) -> StepOutput:
