@@ -41,7 +41,7 @@ def data(folder: Path, prompts: int = 64) -> Path:
             "reward_model": {"style": "rule", "ground_truth": problem.answer},
             "extra_info": {"index": i, "problem": problem.prompt},
         }
-        for i, problem in enumerate(Arithmetic(steps=2).problems("train")[:prompts])
+        for i, problem in enumerate(Arithmetic().problems("train")[:prompts])
     ]
     path = folder / "train.parquet"
     pq.write_table(pa.Table.from_pylist(rows), path)
@@ -65,6 +65,7 @@ def command(folder: Path, overrides: list[str]) -> list[str]:
         f"{actor}.strategy=fsdp2", f"{actor}.optim.lr=1e-4", f"{actor}.ppo_mini_batch_size=4",
         f"{actor}.ppo_micro_batch_size_per_gpu=8", f"{actor}.use_torch_compile=False",
         f"{actor}.fsdp_config.model_dtype=fp32", f"{actor}.fsdp_config.dtype=float32",
+        f"+{actor}.fsdp_config.mixed_precision={{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}}",
         f"{rollout}.name=hf", f"{rollout}.n=4", f"{rollout}.tensor_model_parallel_size=1",
         f"{rollout}.log_prob_micro_batch_size_per_gpu=8", f"{rollout}.agent.num_workers=1",
         f"reward.custom_reward_function.path={HERE / 'reward.py'}", "reward.custom_reward_function.name=outcome",
