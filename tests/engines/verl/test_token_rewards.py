@@ -30,10 +30,22 @@ def test_a_step_ends_on_the_token_that_completes_it() -> None:
 
 
 def test_steps_of_reward_zero_are_marked_and_the_sum_is_the_score() -> None:
-    assert placed({"step_rewards": [[5, 0.0], [6, 0]]}, 0.0) == [0, 0, 0, MARK, MARK, 0]
+    assert placed({"step_rewards": [[5, 0.0], [6, 0]]}, 0.0) == [-2 * MARK, 0, 0, MARK, MARK, 0]
     assert placed({"step_rewards": [[5, 0.0]]}, 1.0) == [0, 0, 0, MARK, 0, 1]
     assert placed({"step_rewards": [[5, 0.1], [6, 0.2]]}, 0.3)[-1] == 0  # no step of rounding errors
-    assert float(torch.tensor(placed({"step_rewards": [[5, 0.0]]}, 1.0)).sum()) == 1
+    for score in (0.0, 1.0):
+        assert float(torch.tensor(placed({"step_rewards": [[3, 0.0], [5, 0.0]]}, score)).sum()) == score
+
+
+def test_what_balances_marks_is_no_step() -> None:
+    """The group of two: one right step after a wrong one, and two wrong ones."""
+    rewards = torch.tensor([placed({"step_rewards": [[3, 0.0], [5, r]]}, r) for r in (1.0, 0.0)])
+    credit = all_estimators()["grposcope_steps"](rewards, torch.ones(2, 6), ["a", "a"])[0]
+    torch.testing.assert_close(credit, torch.tensor([[1.0, 1, 1, 1, 0, 0], [-1, -1, -1, -1, 0, 0]]))
+    process = all_estimators()["grposcope_process"](rewards, torch.ones(2, 6), ["a", "a"])[0]
+    r, w = 0.75 / (0.5 + 1e-4), -0.25 / (0.5 + 1e-4)  # four steps, one of which is right
+    expected = torch.tensor([[w + r, w + r, r, r, 0, 0], [2 * w, 2 * w, w, w, 0, 0]])
+    torch.testing.assert_close(process, expected)
 
 
 def test_values_become_differences_that_end_with_the_outcome() -> None:

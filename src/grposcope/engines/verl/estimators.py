@@ -35,6 +35,9 @@ PREFIX = "grposcope_"
 MARK = torch.finfo(torch.float32).tiny
 """The token-level reward that stands for a step whose reward is 0: too small to change a sum, yet not 0."""
 
+NOTHING = 1e-30
+"""Token-level rewards above −NOTHING and up to 0 are no end of a step: what balances marks, so that they sum to 0."""
+
 Credit = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """Step rewards, step ends and mask (B, T), and the group size, to credit (B, T)."""
 
@@ -103,7 +106,7 @@ class StepEstimator:
                 f"{PREFIX}{self.name} cannot tell where steps end; penalise KL by "
                 "actor_rollout_ref.actor.use_kl_loss=True"
             )
-        ends = token_level_rewards != 0
+        ends = (token_level_rewards > 0) | (token_level_rewards < -NOTHING)
         rewards = token_level_rewards.double()
         given = torch.zeros_like(rewards)
         for rows in groups_by_size(_groups(index, PREFIX + self.name)):

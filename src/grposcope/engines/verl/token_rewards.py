@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from grposcope.engines.verl.estimators import MARK, PREFIX, STEPS
+from grposcope.engines.verl.estimators import MARK, NOTHING, PREFIX, STEPS
 from grposcope.errors import UserError
 
 REWARDS, VALUES = "step_rewards", "step_values"
@@ -61,6 +61,17 @@ def token_rewards(
     left = score - total
     if name == VALUES or not math.isclose(score, total, rel_tol=1e-6, abs_tol=1e-9):
         rewards[-1] = (rewards[-1] + left) or MARK
+    return _balanced(rewards)
+
+
+def _balanced(rewards: list[float]) -> list[float]:
+    """Rewards whose marks, if nothing else, are left in the sum, with a token in front that takes them off again.
+
+    A rollout of score 0 then has exactly 0, so that equal scores are equal.
+    """
+    left = math.fsum(rewards)
+    if 0 < left < NOTHING and 0.0 in rewards:
+        rewards[rewards.index(0.0)] = -left
     return rewards
 
 
