@@ -1,14 +1,16 @@
 """A whole training step (sample, grade, update): grposcope against TRL's GRPOTrainer, in turn in one process.
 
     python benchmarks/step_vs_trl.py                  tiny on arithmetic
-    python benchmarks/step_vs_trl.py --model smollm2 --setting fixed --prompts 2 --group 4 --max-tokens 64 --steps 5
+    python benchmarks/step_vs_trl.py --model smollm2 --setting fixed --prompts 4 --group 2 --max-tokens 32 --steps 5 \
+        --live 1 0.5 0.25
 
 Both sides get the same weights, prompts, group size, token limit, AdamW, gradient clipping and
 threads, with a learning rate of 0 so that neither drifts. TRL's step runs from its on_step_begin to
 its on_step_end; then a step of grposcope runs on the same prompts. Two settings: `natural`, where
 completions end when the model ends them and the task grades them, and `fixed`, where every
 completion has exactly the token limit and rewards are a hash of the text, so that no group is dead
-and no row ends early. The last line is JSON.
+and no row ends early. There `--live` makes the groups of a batch dead but for these shares: a step of grposcope with
+each share follows every step of TRL, which does the same work whatever the rewards. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,22 +38,26 @@ from grposcope import policies, tasks
 from grposcope.objectives import recipes
 from grposcope.policies import Policy
 from grposcope.tasks import Problem, Task
+from grposcope.training import setup
 from grposcope.training.rollouts import collect
 from grposcope.training.sampler import Sampling
 from grposcope.training.update import TokenTerms, update
 
+WARM_UP = 2
+"""Steps of each side that do not count."""
+
 
 class Hashed(Task):
-    """A task whose rewards are a hash of the completion, so that they are rarely equal."""
+    """A task whose rewards are a hash of the completion, so that they are rarely equal; 0 for `dead` problems."""
 
-    def __init__(self, inner: Task):
-        self.inner, self.name, self.instruction = inner, inner.name, inner.instruction
+    def __init__(self, inner: Task, dead: Container[str] = ()):
+        self.inner, self.name, self.instruction, self.dead = inner, inner.name, inner.instruction, dead
 
     def problems(self, split: Any) -> Sequence[Problem]:
         return self.inner.problems(split)
 
     def reward(self, problem: Problem, completion: str) -> float:
-        return hashlib.sha256(completion.encode()).digest()[0] / 255
+        return 0.0 if problem.id in self.dead else hashlib.sha256(completion.encode()).digest()[0] / 255
 
 
 def prompt_texts(policy: Policy, task: Task, problems: Sequence[Problem]) -> list[str]:
@@ -60,30 +66,34 @@ def prompt_texts(policy: Policy, task: Task, problems: Sequence[Problem]) -> lis
     return [policy.tokenizer.decode(row[keep]) for row, keep in zip(ids, mask, strict=True)]
 
 
-def measure(arguments: argparse.Namespace, setting: str) -> dict[str, Any]:
-    """Seconds per step of both sides, paired, as medians."""
-    task = tasks.load(arguments.task)
-    task = Hashed(task) if setting == "fixed" else task
+def measure(arguments: argparse.Namespace, setting: str) -> list[dict[str, Any]]:
+    """Seconds per step of both sides, paired, as medians; a row per share of live groups, None where it is natural."""
+    plain = tasks.load(arguments.task)
+    shares: list[float | None] = [None] if setting == "natural" else arguments.live
     trl_policy, policy = policies.load(arguments.model), policies.load(arguments.model)
-    shape, rounds = (arguments.prompts, arguments.group), arguments.steps + 2
-    problems = task.problems("train")[: shape[0] * rounds]
+    shape, rounds = (arguments.prompts, arguments.group), arguments.steps + WARM_UP
+    problems = plain.problems("train")[: shape[0] * rounds]
+    ours_by_share: dict[float | None, list[dict[str, float]]] = {share: [] for share in shares}
+    graded = {share: graded_task(plain, problems, shape[0], share) for share in shares}
+    task = graded[shares[0]]
     by_text = dict(zip(prompt_texts(policy, task, problems), problems, strict=True))
     if setting == "fixed":
         policy = replace(policy, eos=torch.tensor([-1]))
     sampling = Sampling(arguments.max_tokens)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=0.0, fused=True)
     objective = recipes.GRPO
+    micro_batch = setup.micro_batch(policy, arguments.max_tokens)
 
     def reward(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
         return [task.reward(by_text[p], c) for p, c in zip(prompts, completions, strict=True)]
 
-    def our_step(index: int) -> dict[str, float]:
+    def our_step(index: int, task: Task) -> dict[str, float]:
         began = time.perf_counter()
         chosen = problems[index * shape[0] : (index + 1) * shape[0]]
         batch = collect(policy, task, chosen, objective, sampling, shape, seed=index, position=0)
         sampled = time.perf_counter()
         fixed = TokenTerms(objective.token_advantages(batch.rollouts), None, None)
-        done = update(policy.model, optimizer, objective, batch.rollouts, fixed, 1.0, 1.0, arguments.micro_batch)
+        done = update(policy.model, optimizer, objective, batch.rollouts, fixed, 1.0, 1.0, micro_batch)
         ended = time.perf_counter()
         length = float(batch.rollouts.lengths.float().mean())
         return {
@@ -94,7 +104,6 @@ def measure(arguments: argparse.Namespace, setting: str) -> dict[str, Any]:
             "length": length,
         }
 
-    ours: list[dict[str, float]] = []
     theirs: list[float] = []
     lengths: list[float] = []
 
@@ -105,7 +114,8 @@ def measure(arguments: argparse.Namespace, setting: str) -> dict[str, Any]:
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             theirs.append(time.perf_counter() - self.began)
             lengths.append(trainer._metrics["train"]["completions/mean_length"][-1])
-            ours.append(our_step(len(ours)))
+            for share, ours in ours_by_share.items():
+                ours.append(our_step(len(ours), graded[share]))
 
     with tempfile.TemporaryDirectory() as scratch:
         config = GRPOConfig(
@@ -120,10 +130,23 @@ def measure(arguments: argparse.Namespace, setting: str) -> dict[str, Any]:
             trl_policy.model, reward, config, data, processing_class=trl_policy.tokenizer, callbacks=[InTurn()]
         )
         trainer.train()
-    ours, theirs, lengths = ours[2:], theirs[2:], lengths[2:]  # the first two warm up
+    return [
+        {"setting": setting, "live": share, **compared(ours[WARM_UP:], theirs[WARM_UP:], lengths[WARM_UP:])}
+        for share, ours in ours_by_share.items()
+    ]
+
+
+def graded_task(task: Task, problems: Sequence[Problem], prompts: int, live: float | None) -> Task:
+    """The task with hashed rewards that differ in a share `live` of the `prompts` of each batch; unchanged for None."""
+    if live is None:
+        return task
+    return Hashed(task, {p.id for i, p in enumerate(problems) if i % prompts >= round(live * prompts)})
+
+
+def compared(ours: list[dict[str, float]], theirs: list[float], lengths: list[float]) -> dict[str, float]:
+    """Figures of steps in turn."""
     ratios = [t / o["seconds"] for t, o in zip(theirs, ours, strict=True)]
     return {
-        "setting": setting,
         "n": len(ratios),
         "ours_median_s": statistics.median(o["seconds"] for o in ours),
         "trl_median_s": statistics.median(theirs),
@@ -147,7 +170,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=25)
-    parser.add_argument("--micro-batch", type=int, default=64)
+    parser.add_argument("--live", type=float, nargs="+", default=[1.0], help="shares of live groups in `fixed`")
     parser.add_argument("--steps", type=int, default=15, help="counted steps of each side")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
@@ -155,17 +178,27 @@ def main() -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     settings = ("natural", "fixed") if arguments.setting == "both" else (arguments.setting,)
-    rows = [measure(arguments, setting) for setting in settings]
+    rows = [row for setting in settings for row in measure(arguments, setting)]
     print(
-        "| setting | n | grposcope s/step | TRL s/step | TRL ÷ grposcope (median, min-max) "
+        "| setting | live | n | grposcope s/step | TRL s/step | TRL ÷ grposcope (median, min-max) "
         "| grposcope: sample + update s | tokens |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for r in rows:
         spread = f"{r['ratio_median']:.2f} ({r['ratio_min']:.2f}-{r['ratio_max']:.2f})"
         phases = f"{r['ours_sample_s']:.3f} + {r['ours_update_s']:.3f}"
         lengths = f"{r['ours_length']:.1f} / {r['trl_length']:.1f}"
-        cells = [r["setting"], r["n"], f"{r['ours_median_s']:.3f}", f"{r['trl_median_s']:.3f}", spread, phases, lengths]
+        live = "as it comes" if r["live"] is None else f"{r['live']:g}"
+        cells = [
+            r["setting"],
+            live,
+            r["n"],
+            f"{r['ours_median_s']:.3f}",
+            f"{r['trl_median_s']:.3f}",
+            spread,
+            phases,
+            lengths,
+        ]
         print("| " + " | ".join(map(str, cells)) + " |")
     print(json.dumps({"arguments": vars(arguments), "rows": rows}))
 

@@ -22,7 +22,7 @@ from grposcope.training import llama_pass
 from grposcope.training.llama_pass import ModelParameters, Pass, Prefix, Stretch
 from grposcope.training.logprobs import token_logprobs
 
-HEAD = 16_000_000
+HEAD = 8_000_000
 """Logits that exist at once, unless a single completion has more."""
 
 Weigh = Callable[[Tensor, Tensor], Tensor]

@@ -15,6 +15,7 @@ Per layer, with r = 1/√(mean x² + ε) of each token, ⊙ by element and atten
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise, starmap
 from typing import Any, NamedTuple
 
 import torch
@@ -48,6 +49,16 @@ def fits(model: PreTrainedModel) -> bool:
         and type(body.embed_tokens) is nn.Embedding
         and len(dtypes) == 1
     )
+
+
+def kept_bytes(model: PreTrainedModel) -> int:
+    """Memory that a pass keeps for its backward pass, per token."""
+    config = model.config
+    attention = (2 * config.num_attention_heads + 2 * config.num_key_value_heads) * model.model.layers[
+        0
+    ].self_attn.head_dim
+    numbers = 2 * config.hidden_size + attention + 2 * config.intermediate_size
+    return int(numbers * config.num_hidden_layers * model.dtype.itemsize)
 
 
 class LayerParameters(NamedTuple):
@@ -125,6 +136,7 @@ class Pass:
         x = weights.embedding[stretch.ids]
         cos, sin = weights.rotary(x, stretch.position[None])
         self.cos, self.sin = cos[0, :, None], sin[0, :, None]  # (n, 1, size)
+        self.sin[..., : weights.size // 2].neg_()
         self.blocked = None if prefix is None else _blocked(prefix.prompts.stretch.mask[prefix.owner], stretch.mask, x)
         self.cache: list[tuple[Tensor, Tensor]] = []  # keys and values of each layer, (R, W, heads, size)
         self.returned: list[tuple[Tensor, Tensor]] = []  # their gradients from passes that had this one as prefix
@@ -154,7 +166,10 @@ class Pass:
         if self.prefix is None:
             self.cache.append((k, v))
         else:
-            before = self.prefix.prompts.cache[index]
+            before, q = (
+                self.prefix.prompts.cache[index],
+                q.contiguous(),
+            )  # keys and values are copied, so none stay twice
             k, v = (torch.cat((a[self.prefix.owner], b), 1) for a, b in zip(before, (k, v), strict=True))
         attention = self._attended(q, k, v)
         y = torch.addmm(x, self._packed(attention[-1].detach()).flatten(1), weights.out.T)
@@ -168,11 +183,12 @@ class Pass:
     def _layer_backward(self, index: int, gradient: Tensor) -> Tensor:
         """The gradient of a layer's input, from that of its output, which is overwritten."""
         weights, kept = self.weights.layers[index], self.kept.pop()
-        switched = F.silu(kept.gate)
+        sigmoid = kept.gate.sigmoid()
+        switched, up = kept.gate.mul_(sigmoid), kept.up  # in place from here on: new memory costs more than arithmetic
         active = gradient @ weights.down
-        add(weights.down, gradient, switched * kept.up)
-        gate = torch.ops.aten.silu_backward(active * kept.up, kept.gate)
-        up = active.mul_(switched)
+        add(weights.down, gradient, switched * up)
+        slope = torch.lerp(switched, torch.ones((), dtype=up.dtype), sigmoid, out=sigmoid)  # s + z s (1 − s)
+        gate, up = up.mul_(active).mul_(slope), active.mul_(switched)
         normed = (kept.y * kept.mlp_scale).mul_(weights.mlp_norm)
         add(weights.gate, gate, normed)
         add(weights.up, up, normed)
@@ -187,18 +203,16 @@ class Pass:
     def _projected(self, weights: LayerParameters, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of the padded sequences, (R, W, heads, size), the first two turned by position."""
         shape = self.weights
-        cut = shape.queries * shape.size
-        turning = normed.new_empty(len(normed), cut + shape.keys * shape.size)
-        value = normed.new_empty(len(normed), shape.keys * shape.size)
-        for part, (matrix, out) in enumerate(
-            zip(weights.qkv, (turning[:, :cut], turning[:, cut:], value), strict=True)
-        ):
-            torch.mm(normed, matrix.T, out=out)
+        ends = [0, *accumulate(matrix.shape[0] for matrix in weights.qkv)]
+        joined = normed.new_empty(len(normed), ends[-1])
+        for part, (matrix, columns) in enumerate(zip(weights.qkv, starmap(slice, pairwise(ends)), strict=True)):
+            torch.mm(normed, matrix.T, out=joined[:, columns])
             if weights.biases:
-                out += weights.biases[part]
-        turned = self._padded(_rotated(turning.unflatten(1, (-1, shape.size)), self.cos, self.sin))
-        values = self._padded(value.unflatten(1, (-1, shape.size)))
-        return turned[:, :, : shape.queries], turned[:, :, shape.queries :], values
+                joined[:, columns] += weights.biases[part]
+        heads = joined.unflatten(1, (-1, shape.size))
+        _rotate(heads[:, : -shape.keys], self.cos, self.sin)
+        q, k, v = self._padded(heads).split((shape.queries, shape.keys, shape.keys), 2)
+        return q, k, v
 
     def _projected_backward(self, index: int, kept: Kept, gradients: tuple[Tensor, ...]) -> Tensor:
         """The gradient of the normed input, (n, C), from that of the attention's inputs."""
@@ -209,7 +223,7 @@ class Pass:
             k, v = k[:, width:], v[:, width:]
         elif self.returned:
             k, v = (a + b for a, b in zip((k, v), self.returned[index], strict=True))
-        turned = [_rotated(self._packed(part), self.cos, -self.sin).flatten(1) for part in (q, k)]
+        turned = [_rotate(self._packed(part), self.cos, -self.sin).flatten(1) for part in (q, k)]
         parts = [*turned, self._packed(v).flatten(1)]
         normed = (kept.x * kept.scale).mul_(weights.norm)
         for matrix, part in zip(weights.qkv, parts, strict=True):
@@ -285,10 +299,10 @@ def _norm_backward(gradient: Tensor, x: Tensor, scale: Tensor, weight: nn.Parame
     return gradient.mul_(weight).mul_(scale).addcmul_(x, along, value=-1)
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding of (n, heads, size) by the tables (n, 1, size); by −sin its transpose."""
-    half = x.shape[-1] // 2
-    return torch.addcmul(x * cos, torch.cat((-x[..., half:], x[..., :half]), -1), sin)
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn (n, heads, size) in place by position, given cos and sin with signs (n, 1, size); −sin turns back."""
+    swapped = x.roll(x.shape[-1] // 2, -1)
+    return x.mul_(cos).addcmul_(swapped, sin)
 
 
 def add(parameter: nn.Parameter, outer: Tensor, inner: Tensor) -> None:

@@ -18,6 +18,7 @@ from grposcope.policies import Policy
 from grposcope.runs.environment import environment
 from grposcope.runs.native.schema import ModelInfo, RunConfig
 from grposcope.tasks import Problem, Task
+from grposcope.training import llama_pass
 from grposcope.training import optimizer as optimizers
 from grposcope.training.config import TrainConfig
 from grposcope.training.rollouts import Batch, collect
@@ -98,7 +99,7 @@ def prepare(config: TrainConfig) -> Setup:
         sampling=sampling,
         optimizer=optimizer,
         lr=lr,
-        micro_batch=config.micro_batch or _micro_batch(policy, sampling.max_tokens),
+        micro_batch=config.micro_batch or micro_batch(policy, sampling.max_tokens),
     )
 
 
@@ -127,10 +128,16 @@ def _device(config: TrainConfig) -> str:
     return config.device
 
 
-def _micro_batch(policy: Policy, max_tokens: int) -> int:
-    """Rollouts per forward pass so that logits and activations stay near 2 GB, or half of a GPU's free memory."""
+def micro_batch(policy: Policy, max_tokens: int) -> int:
+    """Rollouts per forward pass, so that what a backward pass needs stays small beside a model of some size.
+
+    Through `llama_pass` no more than 0.4 GB of activations are kept; more at once would gain nothing. Autograd keeps
+    more numbers per token, and all logits: near 2 GB, or half of a GPU's free memory.
+    """
     config = policy.model.config
     layers, width = getattr(config, "num_hidden_layers", 1), getattr(config, "hidden_size", 1)
+    if llama_pass.fits(policy.model):
+        return max(1, int(4e8 / (max_tokens * llama_pass.kept_bytes(policy.model))))
     per_rollout = 4 * max_tokens * (5 * getattr(config, "vocab_size", 1) + 20 * layers * width)
     budget = 2e9 if policy.model.device.type == "cpu" else 0.5 * torch.cuda.mem_get_info()[0]
     return max(1, int(budget / per_rollout))

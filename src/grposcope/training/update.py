@@ -104,12 +104,16 @@ def update(
 
 
 def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, clip_grad: float) -> float:
-    """Clip and step; returns the norm before clipping. A gradient that is not finite is not applied."""
+    """Clip, step and free the gradient; returns the norm before clipping. A gradient not finite is not applied."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     for parameter in parameters:
         if parameter.grad is None:  # nothing to learn from, but the momentum still moves the weights
             parameter.grad = torch.zeros_like(parameter)
-    norm = float(torch.nn.utils.clip_grad_norm_(parameters, clip_grad or math.inf))
-    if math.isfinite(norm):
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    if clip_grad and norm > clip_grad:
+        torch.nn.utils.clip_grads_with_norm_(parameters, clip_grad, norm)
+    if norm.isfinite():
         optimizer.step()
-    return norm
+    optimizer.zero_grad()  # so that the next batch is sampled without its memory
+    return float(norm)
