@@ -22,6 +22,7 @@ LEVEL = {
     "report": 8,
     "commands": 9,
     "cli": 10,
+    "__main__": 11,
 }  # fmt: skip
 TORCHLESS = ("errors", "files", "formatting", "ustat", "timeseries", "dynamics", "runs", "diagnosis", "facts", "lint")
 

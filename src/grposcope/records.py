@@ -99,6 +99,12 @@ class Rollouts:
                 per_row[field.name] = array[rows]
         return replace(self, rewards=self.rewards[prompts], **per_row)
 
+    def rows(self, which: slice | Tensor) -> Rollouts:
+        """Some rollouts, each as a group of its own."""
+        arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays["rewards"] = self.rewards.reshape(-1, 1)
+        return Rollouts(**{name: None if array is None else array[which] for name, array in arrays.items()})
+
 
 def rows_of_groups(prompts: Tensor, group: int) -> Tensor:
     """The rows (indices into B) of the groups `prompts` (indices into P), in that order."""

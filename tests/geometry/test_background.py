@@ -26,7 +26,7 @@ def threads() -> Iterator[None]:
 
 
 def score(name: str, rows: int = 1) -> Score:
-    return Score(name, "vector", (rows, 1), torch.zeros(rows, 1), direct=torch.zeros(2, 1))
+    return Score(name, "vector", (rows, 1), direct=torch.zeros(2, 1))
 
 
 def test_results_come_in_order_in_this_thread_though_the_first_is_done_last() -> None:

@@ -133,7 +133,6 @@ def test_the_cheaper_contraction_is_chosen() -> None:
             "w",
             "linear",
             (rows, 4),
-            torch.zeros(rows, 4),
             (Use(torch.zeros(2, length, rows), torch.zeros(2, length, 4)),),
         )
 

@@ -62,7 +62,8 @@ def entries_of(sample: sparsity.EntrySample, gradient: Tensor, weights: Tensor) 
     """The sampled entries of the next layer, its norms from pieces of two rows."""
     pieces = [sparsity.EntryNorms.of(rows) for rows in gradient.reshape(-1, gradient.shape[-1]).split(2)]
     norms = sparsity.EntryNorms.together(pieces)
-    return sample.take(gradient, weights, sum(layer.entries for layer in sample.layers), norms)
+    before = sum(layer.entries for layer in sample.layers)
+    return sample.take(gradient, before, norms, sample.sampled(weights, before))
 
 
 def test_a_sample_of_everything_is_exact_and_one_of_part_says_its_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def in_background(work: Callable[[Score], T], keep: Callable[[T], None], device:
             keep(results.popleft().result())
 
     def visit(score: Score) -> None:
-        if score.shape[0] * score.shape[1] >= LARGE:
+        if score.part is not None or score.shape[0] * score.shape[1] >= LARGE:
             keep_first(wait=True)
             torch.set_num_threads(threads)
             keep(work(score))

@@ -29,10 +29,12 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from grposcope.errors import UserError
 from grposcope.geometry import background, checkpointing, hooks
-from grposcope.geometry.logits import TokenScores, weighted_logp
+from grposcope.geometry.logits import TokenScores, weighted_logp, without_padding
+from grposcope.geometry.ranks import ALONE, Ranks
 from grposcope.geometry.score import Score
 from grposcope.policies import recomputes_activations
 from grposcope.records import Rollouts
@@ -63,7 +65,20 @@ class AttachedModel:
     def share_left_out(self) -> float:
         """Share of the trainable parameters that are not measured."""
         out = sum(dict(self.model.named_parameters())[name].numel() for name in self.left_out)
-        return out / max(out + sum(p.numel() for p in self.measured.values()), 1)
+        return out / max(out + self.entries, 1)
+
+    @property
+    def entries(self) -> int:
+        """Number of entries of the measured parameters."""
+        return sum(p.numel() for p in self.measured.values())
+
+    def shape(self, name: str) -> tuple[int, int]:
+        """Outputs and inputs (R, C) of a parameter, the shape of its scores."""
+        return hooks.oriented_shape(self._owners[name], self.measured[name])
+
+    def weights(self, name: str) -> Tensor:
+        """A parameter's weights; those that are spread over several processes (FSDP2) are gathered."""
+        return whole(self.measured[name].detach())
 
     def oriented(self, name: str, array: Tensor) -> Tensor:
         """A parameter's weights or gradient as outputs × inputs (R, C); GPT-2 keeps them the other way round."""
@@ -76,6 +91,7 @@ class AttachedModel:
         weights: Tensor | None = None,
         between: Callable[[Tensor, TokenScores], None] | None = None,
         keep: Callable[[T], None] | None = None,
+        ranks: Ranks = ALONE,
     ) -> TokenScores:
         """One forward and one backward pass of Σ weights · log π; `visit` is called once for every parameter.
 
@@ -84,25 +100,41 @@ class AttachedModel:
         meaningless, and with the tokens. keep: is given the results of `visit`, in order; `visit` may then be called
         in background threads. Parameters come in the order of the backward pass, last layer first, then the
         vectors. Scores may hold NaN: see `Score.check_finite`.
+
+        ranks: processes that share the rollouts, and call this together. Each then passes over its own rows, whose
+        logits `between` is given, and visits the parameters that it measures, with the rows of all processes.
         """
-        mask = rollouts.mask
+        rows, mask = ranks.rows(len(rollouts.mask)), rollouts.mask
         given = mask.to(torch.float32) if weights is None else weights.where(mask, 0.0)
+        mine = without_padding(rollouts).rows(rows.mine)
         blocks = checkpointing.blocks(self.model)
         inside = {module for block in blocks for module in block.modules()}
-        own = {p.untyped_storage().data_ptr() for p in self.model.parameters()}
+
+        whole_rows: list[TokenScores] = []
+
+        def after(scores: Tensor, tokens: TokenScores) -> None:
+            whole_rows.append(TokenScores(rows.join(tokens.logp), rows.join(tokens.norms)))
+            if between is not None:
+                between(scores, *whole_rows)
+
         with (
             _checkpointing(self.model),
             hooks.collecting(self.model, self.measured, self._owners, inside) as collector,
             checkpointing.recomputed(blocks),
         ):
-            with saved_bytes(own) as saved:
-                tokens, total = weighted_logp(self.model, rollouts, given, self.temperature, between)
-            self.bytes_per_token = (saved() + collector.kept_bytes()) / _tokens(rollouts)
+            with saved_bytes() as saved:
+                _, total = weighted_logp(self.model, mine, given[rows.mine], self.temperature, after)
+            self.bytes_per_token = (saved() + collector.kept_bytes()) / _tokens(mine)
             threads = background.in_background(visit, keep, mask.device) if keep else nullcontext(visit)
-            with threads as collector.visit:
+            with threads as measure, ranks.assembling(measure, rows, self.entries) as collector.visit:
                 total.backward()
                 collector.finish()
-        return tokens
+        return whole_rows[0]
+
+
+def whole(array: Tensor) -> Tensor:
+    """The array itself, or all of one that is spread over several processes, all of which must call this."""
+    return array.full_tensor() if isinstance(array, DTensor) else array
 
 
 def _tokens(rollouts: Rollouts) -> int:
@@ -166,9 +198,8 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
         elif name in attached.measured and bool(gradient.any()):
             missing.append(name)
 
-    own = {p.untyped_storage().data_ptr() for p in attached.model.parameters()}
     with _checkpointing(attached.model), _gradients_to(attached.model, compare):
-        with saved_bytes(own) as saved:
+        with saved_bytes() as saved:
             _, total = weighted_logp(attached.model, few, weights, attached.temperature)
         total.backward()
     for name, score in waiting.items():  # autograd has no gradient of these
@@ -195,7 +226,10 @@ def _square(array: Tensor) -> float:
 
 @contextmanager
 def _gradients_to(model: nn.Module, visit: Callable[[str, Tensor], None]) -> Iterator[None]:
-    """Inside the `with` block, `visit` gets each gradient of autograd at once; `.grad` is restored in the end."""
+    """Inside the `with` block, `visit` gets each gradient of autograd at once; `.grad` is restored in the end.
+
+    Gradients of parameters that are spread over several processes are visited at the end of the block, gathered.
+    """
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     before = {name: p.grad for name, p in trained.items()}
 
@@ -211,8 +245,13 @@ def _gradients_to(model: nn.Module, visit: Callable[[str, Tensor], None]) -> Ite
         for name, parameter in trained.items():
             parameter.grad = None
             stack.callback(setattr, parameter, "grad", before[name])
-            stack.callback(parameter.register_post_accumulate_grad_hook(hook(name)).remove)
+            if not isinstance(parameter, DTensor):
+                stack.callback(parameter.register_post_accumulate_grad_hook(hook(name)).remove)
         yield
+        for name, parameter in trained.items():
+            if parameter.grad is not None:
+                gradient, parameter.grad = parameter.grad, None
+                visit(name, whole(gradient))
 
 
 def _excerpt(rollouts: Rollouts, most: int) -> Rollouts:
@@ -223,7 +262,7 @@ def _excerpt(rollouts: Rollouts, most: int) -> Rollouts:
     if not bool(mask.any()):
         rows = torch.stack((lengths.argmax(), lengths.argmax()))
         mask = rollouts.mask[rows, :most]
-    return Rollouts(
+    cut = Rollouts(
         prompt_ids=rollouts.prompt_ids[rows][:, -most:],
         prompt_mask=rollouts.prompt_mask[rows][:, -most:],
         tokens=rollouts.tokens[rows, :most],
@@ -233,6 +272,7 @@ def _excerpt(rollouts: Rollouts, most: int) -> Rollouts:
         truncated=rollouts.truncated[rows],
         rewards=rollouts.rewards.new_zeros(1, 2),
     )
+    return without_padding(cut)
 
 
 @contextmanager
@@ -253,13 +293,13 @@ def _checkpointing(model: Any) -> Iterator[None]:
 
 
 @contextmanager
-def saved_bytes(skip: set[int]) -> Iterator[Callable[[], int]]:
-    """Count the bytes autograd keeps for the backward pass; `skip` holds data pointers not to count (weights)."""
+def saved_bytes() -> Iterator[Callable[[], int]]:
+    """Count the bytes autograd keeps for the backward pass, without the weights."""
     seen: dict[int, int] = {}
 
     def pack(array: Tensor) -> Tensor:
-        storage = array.untyped_storage()
-        if storage.data_ptr() not in skip:
+        if not isinstance(array if array._base is None else array._base, nn.Parameter):
+            storage = array.untyped_storage()
             seen[storage.data_ptr()] = storage.nbytes()
         return array
 

@@ -51,6 +51,14 @@ def oriented(owned: list[tuple[nn.Module, str]], array: Tensor) -> Tensor:
     return array.mT if any(transposed(module) for module, _ in owned) else array
 
 
+def oriented_shape(owned: list[tuple[nn.Module, str]], array: Tensor) -> tuple[int, int]:
+    """Outputs and inputs (R, C) of a parameter; also of one whose rows are spread over several processes."""
+    if array.dim() == 1:
+        return 1, len(array)
+    rows, columns = array.shape
+    return (columns, rows) if any(transposed(module) for module, _ in owned) else (rows, columns)
+
+
 class Arena:
     """Memory for arrays that are kept until the backward pass, allocated next to each other.
 
@@ -84,11 +92,11 @@ class Collector:
 
     def __init__(self, measured: dict[str, nn.Parameter], owners: Owners, recomputed: set[nn.Module]):
         self.measured, self.owners, self.recomputed = measured, owners, recomputed
-        self.names = {id(p): name for name, p in measured.items()}
-        self.calls: dict[int, int] = {}
+        self.names = {owner: name for name, owned in owners.items() for owner in owned}
+        self.calls: dict[str, int] = {}
         self.uses: dict[str, list[Use]] = {}
-        self.vectors: dict[int, Tensor] = {}
-        self.leaves: dict[tuple[int, int], Tensor] = {}
+        self.vectors: dict[str, Tensor] = {}
+        self.leaves: dict[tuple[str, int], Tensor] = {}
         self.outputs: dict[nn.Module, tuple[Tensor, int] | None] = {}
         self.arena = Arena()
         self.visit: Visitor | None = None
@@ -121,37 +129,36 @@ class Collector:
         """Bytes of the outputs kept."""
         return sum(kept[0].nbytes for kept in self.outputs.values() if kept is not None)
 
-    def called(self, parameter: Tensor) -> None:
-        """Count a use of the parameter in the forward pass; recomputation in the backward pass does not count."""
+    def called(self, name: str) -> None:
+        """Count a use of a parameter in the forward pass; recomputation in the backward pass does not count."""
         if self.visit is None:
-            self.calls[id(parameter)] = self.calls.get(id(parameter), 0) + 1
+            self.calls[name] = self.calls.get(name, 0) + 1
 
-    def received(self, parameter: Tensor, use: Use) -> None:
-        """Take a use reported by the backward pass."""
-        name = self.names[id(parameter)]
+    def received(self, name: str, use: Use) -> None:
+        """Take a use of a parameter reported by the backward pass."""
         waiting = self.uses.setdefault(name, [])
         waiting.append(use)
-        if len(waiting) == self.calls[id(parameter)]:
+        if len(waiting) == self.calls[name]:
             self.emit(name)
 
     def emit(self, name: str) -> None:
         """Give the matrix's Score to the visitor."""
         uses = tuple(self.uses.pop(name))
-        weights = oriented(self.owners[name], self.measured[name].detach())
+        rows, columns = oriented_shape(self.owners[name], self.measured[name])
         kind = "embedding" if all(use.lookup for use in uses) else "linear"
         assert self.visit is not None
-        self.visit(Score(name, kind, (weights.shape[0], weights.shape[1]), weights, uses))
+        self.visit(Score(name, kind, (rows, columns), uses))
 
-    def vector(self, which: int, gradient: Tensor) -> None:
-        """Add per-rollout gradients (B, d) of the vector whose `id` is `which`."""
-        before = self.vectors.get(which)
-        self.vectors[which] = gradient if before is None else before + gradient
+    def vector(self, name: str, gradient: Tensor) -> None:
+        """Add per-rollout gradients (B, d) of a vector."""
+        before = self.vectors.get(name)
+        self.vectors[name] = gradient if before is None else before + gradient
 
     def leaf(self, module: nn.Module, key: str, rank: int) -> Tensor:
         """Copies of a vector, one per rollout, (B, 1, …, d) with `rank` axes, each of which gets its own gradient."""
         parameter = module._parameters[key]
         assert parameter is not None
-        place = (id(parameter), rank)
+        place = (self.names[module, key], rank)
         if place not in self.leaves:
             shape = (self.batch, *[1] * (rank - 2), len(parameter))
             copies = parameter.detach().expand(self.batch, -1).reshape(shape).clone()
@@ -166,17 +173,15 @@ class Collector:
 
     def finish(self) -> None:
         """Emit the vectors, and matrices that had fewer uses in the backward pass than in the forward pass."""
-        for (which, _), leaf in self.leaves.items():
+        for (name, _), leaf in self.leaves.items():
             if leaf.grad is not None:
                 gradient = leaf.grad.reshape(self.batch, -1)
-                self.vector(which, gradient.to(torch.promote_types(leaf.dtype, torch.float32)))
+                self.vector(name, gradient.to(torch.promote_types(leaf.dtype, torch.float32)))
         for name in list(self.uses):
             self.emit(name)
         assert self.visit is not None
-        for which, gradient in self.vectors.items():
-            name = self.names[which]
-            weights = self.measured[name].detach()
-            self.visit(Score(name, "vector", (1, len(weights)), weights[None], direct=gradient))
+        for name, gradient in self.vectors.items():
+            self.visit(Score(name, "vector", (1, gradient.shape[1]), direct=gradient))
 
 
 @contextmanager
@@ -216,13 +221,13 @@ class _Linear:
 
     def __init__(self, module: Any, keys: list[str], collector: Collector):
         self.module, self.collector = module, collector
-        self.weighs, self.biased = "weight" in keys, "bias" in keys
+        self.weight, self.bias = (collector.names[module, key] if key in keys else None for key in ("weight", "bias"))
         self.turned = transposed(module)
 
     def __call__(self, x: Tensor) -> Tensor:
         known = self.collector.known_output(self.module)
-        if self.weighs:
-            self.collector.called(self.module.weight)
+        if self.weight is not None:
+            self.collector.called(self.weight)
         shape = (*x.shape[:-1], self.module.weight.shape[1 if self.turned else 0])
         place = None if known else self.collector.place_for_output(self.module, x, shape)
         places = () if place is None else (place,)
@@ -233,22 +238,22 @@ class _Linear:
     def report(self, x: Tensor, gradient: Tensor) -> None:
         """Take the layer's input and the gradient at its output from the backward pass."""
         rows = _rows(gradient, self.collector.batch)
-        if self.biased:
-            self.collector.vector(id(self.module.bias), rows.sum(1))
-        if self.weighs:
-            self.collector.received(self.module.weight, Use(rows, _rows(x, self.collector.batch)))
+        if self.bias is not None:
+            self.collector.vector(self.bias, rows.sum(1))
+        if self.weight is not None:
+            self.collector.received(self.weight, Use(rows, _rows(x, self.collector.batch)))
 
 
 class _Embedding:
     """The forward of an embedding whose weight is measured."""
 
     def __init__(self, module: nn.Embedding, collector: Collector):
-        self.weight, self.collector = module.weight, collector
+        self.module, self.collector, self.weight = module, collector, collector.names[module, "weight"]
         self.padding = -1 if module.padding_idx is None else module.padding_idx
 
     def __call__(self, ids: Tensor) -> Tensor:
         self.collector.called(self.weight)
-        out: Tensor = _Lookup.apply(ids, self.weight, self.report)
+        out: Tensor = _Lookup.apply(ids, self.module.weight, self.report)
         return out
 
     def report(self, ids: Tensor, gradient: Tensor) -> None:

@@ -17,6 +17,7 @@ from grposcope.errors import UserError
 from grposcope.geometry import background, gram, spectrum, weightings
 from grposcope.geometry.backward import AttachedModel
 from grposcope.geometry.logits import TokenScores
+from grposcope.geometry.ranks import ALONE, Ranks, Rows
 from grposcope.geometry.score import Score
 from grposcope.geometry.sparsity import EntryNorms, EntrySample, LayerEntries
 from grposcope.geometry.spectrum import Spectrum
@@ -80,12 +81,18 @@ class LayerMeasurements:
         learning_rate: float | None,
         seed: int,
         progress: Callable[[str], None],
+        ranks: Ranks = ALONE,
     ):
+        self.ranks = ranks
         self.rollouts, self.wanted, self.main = rollouts, wanted, main
         self.tier, self.leading, self.seed, self.progress = tier, leading, seed, progress
         sizes = [p.numel() for p in attached.measured.values()]
         self.sample = EntrySample(sum(sizes), learning_rate)
         self.before = dict(zip(attached.measured, accumulate([0, *sizes]), strict=False))
+        for name in attached.measured:  # of a large one, the rows that are measured here
+            if rows := ranks.split(attached.shape(name), attached.entries):
+                self.before[name] += rows.mine.start * attached.shape(name)[1]
+        self.weights = {} if learning_rate is None else self._sampled_weights(attached)
         self.proportional = weightings.proportional(wanted)
         self.combinations = {
             name: weighting.per_rollout
@@ -93,6 +100,7 @@ class LayerMeasurements:
             if weighting.per_rollout is not None and self.proportional[name][0] == name
         }
         self.layers: dict[str, Layer] = {}
+        self.entries: dict[str, LayerEntries] = {}
         self.weighted_grams: dict[str, NDArray[np.float64]] = {}
         self.token_spectra: dict[str, Spectrum] = {}
         self.token_scores: TokenScores | None = None
@@ -113,7 +121,7 @@ class LayerMeasurements:
         layer, entries = measured
         self.layers[layer.name] = layer
         if entries is not None:
-            self.sample.add(entries)
+            self.entries[layer.name] = entries
         self.progress(f"layer {len(self.layers)}/{len(self.before)}: {layer.name}")
 
     def keep_weighted(self, measured: Measurement, name: str) -> None:
@@ -123,21 +131,36 @@ class LayerMeasurements:
         self.weighted_grams[name] = layer.gram if total is None else total + layer.gram
         self.layers[layer.name].spectra.update(layer.spectra)
         if entries is not None:
-            self.sample.add(entries)
+            self.entries[layer.name] = entries
+
+    def finish(self) -> None:
+        """Bring the results of all processes together, once every pass is done."""
+        own = {name: (layer, self.entries.get(name)) for name, layer in self.layers.items()}
+        self.layers = {}
+        for name, parts in self.ranks.merged(own).items():
+            inner = np.sum([layer.gram for layer, _ in parts], axis=0)
+            self.layers[name] = replace(parts[0][0], gram=inner) if len(parts) > 1 else parts[0][0]
+            for _, entries in parts:
+                if entries is not None:
+                    self.sample.add(entries)
+        for name, part in self.weighted_grams.items():
+            self.weighted_grams[name] = self.ranks.sum(torch.from_numpy(part)).numpy()
 
     def keep_tokens(self, scores: Tensor, tokens: TokenScores) -> None:
         """Spectra of the token matrices, rows w (e_y − π), of the main weighting and the controls.
 
-        scores: e_y − π (B, K, V), as `AttachedModel.stream` gives them between its two passes.
+        scores: e_y − π (B, K, V) of this process's rollouts, as `AttachedModel.stream` gives them between its two
+        passes; tokens: those of all rollouts.
         """
         self.token_scores = tokens
         flat, before = scores.flatten(0, 1), scores.shape[1] - self.rollouts.mask.shape[1] - 1
+        rows = self.ranks.rows(len(self.rollouts.mask), scores.shape[1])
         for name, weighting in self.wanted.items():
             if name == self.main or name in weightings.CONTROLS:
                 weights = weighting.weights.where(self.rollouts.mask, 0.0)
                 scale = torch.nn.functional.pad(weights, (before, 1)).flatten()
                 norm = float(torch.linalg.vector_norm(weights * tokens.norms))
-                self.token_spectra[name] = self._spectrum(flat, scale, norm)
+                self.token_spectra[name] = self._spectrum(flat, scale, norm, rows)
 
     def rollout_grams(self) -> dict[str, NDArray[np.float64]]:
         """Inner products (B, B) of the rows u_i s_i of every weighting, over all parameters."""
@@ -151,13 +174,14 @@ class LayerMeasurements:
 
     def _contract(self, score: Score, combinations: dict[str, Tensor]) -> Measurement:
         """Gram matrix of a parameter's scores, and spectra of the gradients Σ u_i S_i for each u of `combinations`."""
+        shape = score.shape if score.part is None else (score.part.total, score.shape[1])
         if not combinations:
             inner = gram.gram(score)
             _check_finite(inner, score)
-            return Layer(score.name, score.kind, score.shape, inner.cpu().numpy(), {}), None
+            return Layer(score.name, score.kind, shape, inner.cpu().numpy(), {}), None
         names, spectra = list(combinations), {}
         entries: LayerEntries | None = None
-        step = max(1, HELD // (4 * score.shape[0] * score.shape[1]))
+        step = max(1, HELD // (4 * shape[0] * shape[1]))
         for start in range(0, len(names), step):  # all at once, unless they would take too much memory
             few = names[start : start + step]
             weights = torch.stack([combinations[name] for name in few])
@@ -169,11 +193,13 @@ class LayerMeasurements:
                 norm = None
                 if name == self.main:
                     assert norms is not None
-                    entries = self.sample.take(gradient, score.parameter, self.before[score.name], norms)
-                    norm = norms.norm
+                    entries = self.sample.take(
+                        gradient, self.before[score.name], norms, self.weights.get(score.name)
+                    )
+                    norm = norms.norm if score.part is None else None
                 if score.kind != "vector":
-                    spectra[name] = self._spectrum(gradient, frobenius=norm)
-        return Layer(score.name, score.kind, score.shape, inner.cpu().numpy(), spectra), entries
+                    spectra[name] = self._spectrum(gradient, frobenius=norm, rows=score.part)
+        return Layer(score.name, score.kind, shape, inner.cpu().numpy(), spectra), entries
 
     def _gradients(
         self, score: Score, weights: Tensor, names: list[str], *, with_gram: bool
@@ -183,7 +209,7 @@ class LayerMeasurements:
         All three are taken from each piece of the S_i while it is in the cache.
         """
         main = names.index(self.main) if self.main in names else None
-        gradients = torch.empty(len(names), *score.shape, dtype=score.dtype, device=score.parameter.device)
+        gradients = torch.empty(len(names), *score.shape, dtype=score.dtype, device=score.device)
         weights = weights.to(gradients)
 
         def contract(piece: slice) -> tuple[Tensor | None, EntryNorms | None]:
@@ -195,11 +221,22 @@ class LayerMeasurements:
         inner = torch.stack(products).sum(0) if with_gram else None
         return gradients, inner, None if main is None else EntryNorms.together(norms)
 
-    def _spectrum(self, matrix: Tensor, scale: Tensor | None = None, frobenius: float | None = None) -> Spectrum:
+    def _spectrum(
+        self, matrix: Tensor, scale: Tensor | None = None, frobenius: float | None = None, rows: Rows | None = None
+    ) -> Spectrum:
         """Spectrum of a layer's gradient, or of the scores at the logits with rows multiplied by `scale`."""
         if self.tier == "fast" or (scale is not None and min(int((scale != 0).sum()), matrix.shape[1]) > TOKENS_EXACT):
-            return spectrum.leading(matrix, self.leading, seed=self.seed, scale=scale, frobenius=frobenius)
-        return spectrum.exact(matrix if scale is None else spectrum.scaled(matrix, scale))
+            return spectrum.leading(matrix, self.leading, seed=self.seed, scale=scale, frobenius=frobenius, rows=rows)
+        return spectrum.exact(matrix, scale, rows)
+
+    def _sampled_weights(self, attached: AttachedModel) -> dict[str, Tensor]:
+        """The weights at the places where gradients are sampled, by parameter."""
+        kept = {}
+        for name in attached.measured:
+            rows = self.ranks.split(attached.shape(name), attached.entries)
+            whole = attached.oriented(name, attached.weights(name))
+            kept[name] = self.sample.sampled(whole if rows is None else whole[rows.mine], self.before[name])
+        return kept
 
 
 def _check_finite(products: Tensor, score: Score) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,12 @@ class TokenScores:
     norms: Tensor
 
 
+def without_padding(rollouts: Rollouts) -> Rollouts:
+    """The rollouts without the columns on the left that are padding in every prompt."""
+    start = rollouts.prompt_ids.shape[1] - int(rollouts.prompt_mask.sum(-1).max())
+    return replace(rollouts, prompt_ids=rollouts.prompt_ids[:, start:], prompt_mask=rollouts.prompt_mask[:, start:])
+
+
 def weighted_logp(
     model: Any,
     rollouts: Rollouts,
@@ -39,12 +45,11 @@ def weighted_logp(
 
     after: is given the scores e_y − π (B, K, V), see `PickedTokens`, and the tokens, before this returns.
     """
-    start = rollouts.prompt_ids.shape[1] - int(rollouts.prompt_mask.sum(-1).max())
     width = rollouts.tokens.shape[1]
-    whole = F.pad(rollouts.prompt_mask[:, start:].long(), (0, width), value=1)
+    whole = F.pad(rollouts.prompt_mask.long(), (0, width), value=1)
     with torch.enable_grad():
         logits = model(
-            input_ids=torch.cat((rollouts.prompt_ids[:, start:], rollouts.tokens), 1),
+            input_ids=torch.cat((rollouts.prompt_ids, rollouts.tokens), 1),
             attention_mask=whole,
             position_ids=(whole.cumsum(-1) - 1).clamp(min=0),
             use_cache=False,

@@ -36,6 +36,7 @@ from grposcope.geometry import (
 from grposcope.geometry.backward import AttachedModel
 from grposcope.geometry.layers import HELD, Layer, LayerMeasurements, Tier
 from grposcope.geometry.logits import TokenScores
+from grposcope.geometry.ranks import ALONE, Ranks
 from grposcope.geometry.spectrum import Spectrum
 from grposcope.geometry.weightings import Weighting
 from grposcope.objectives import Objective, advantages
@@ -125,6 +126,7 @@ def probe(
     seed: int = 0,
     check: bool = True,
     progress: Callable[[str], None] = lambda _: None,
+    ranks: Ranks = ALONE,
 ) -> Probe:
     """Measure the gradients that these rollouts give.
 
@@ -134,7 +136,8 @@ def probe(
     `weightings.controls`; extra: further weightings. temperature: the sampling temperature of the rollouts.
     tier "fast" takes the `leading` singular values and bounds the rest, "exact" takes all. learning_rate: for the
     share of weights a step would change. check: compare with autograd on a few tokens first, which also improves
-    the estimate of the memory needed. progress: called with a line per layer.
+    the estimate of the memory needed. progress: called with a line per layer. ranks: processes that share the work, see
+    `engines.distributed`; all call this with the same arguments, and get the same result.
 
     UserError: G < 2 with a recipe that needs a group, no group with unequal rewards, a layer that is not
     finite, no layer that can be measured, not enough memory.
@@ -142,28 +145,36 @@ def probe(
     wanted, skipped = _weightings(rollouts, recipe, credit, sweep, also, controls, extra, seed)
     main = next(iter(wanted))
     attached = backward.attach(model, rollouts if check else None, temperature)
-    needed, free = memory_needed(attached, rollouts), backward.available_memory(rollouts.mask.device)
+    needed = memory_needed(attached, rollouts, ranks)
+    free = backward.available_memory(rollouts.mask.device) / ranks.neighbours
     if needed > 0.9 * free:
         raise UserError(
             f"the probe would take about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
             "use fewer prompts, smaller groups or shorter completions, or recompute activations (checkpointing)"
         )
-    measurements = LayerMeasurements(rollouts, wanted, main, attached, tier, leading, learning_rate, seed, progress)
+    measurements = LayerMeasurements(
+        rollouts, wanted, main, attached, tier, leading, learning_rate, seed, progress, ranks
+    )
     complete = True
     try:
         attached.stream(
-            rollouts, measurements.measure_scores, between=measurements.keep_tokens, keep=measurements.keep_scores
+            rollouts,
+            measurements.measure_scores,
+            between=measurements.keep_tokens,
+            keep=measurements.keep_scores,
+            ranks=ranks,
         )
         for name, weighting in wanted.items():
             if weighting.per_rollout is None:
                 progress(f"backward pass of {name}")
                 measure = partial(measurements.measure_weighted, name=name)
                 keep = partial(measurements.keep_weighted, name=name)
-                attached.stream(rollouts, measure, weighting.weights, keep=keep)
+                attached.stream(rollouts, measure, weighting.weights, keep=keep, ranks=ranks)
     except KeyboardInterrupt:
         complete = False
-        if not measurements.layers:
+        if not measurements.layers or ranks.size > 1:
             raise
+    measurements.finish()
     scores = measurements.token_scores
     assert scores is not None
     return Probe(
@@ -217,11 +228,12 @@ def _weightings(
     return {one.name: one for one in asked if not one.empty}, skipped
 
 
-def memory_needed(attached: AttachedModel, rollouts: Rollouts) -> float:
-    """Bytes a probe takes: measurements activations, logits, factors of waiting layers, layer gradients."""
-    rows, width = rollouts.tokens.shape
+def memory_needed(attached: AttachedModel, rollouts: Rollouts, ranks: Ranks = ALONE) -> float:
+    """Bytes a probe takes in each process: activations and logits of its rollouts, factors of waiting layers, gradients."""
+    every, width = rollouts.tokens.shape
+    rows = math.ceil(every / ranks.size)
     vocabulary = getattr(attached.model.config, "vocab_size", 0)
     longest = rollouts.prompt_mask.sum(-1).max().item() + width
     sides = max((sum(p.shape) for p in attached.measured.values() if p.numel() < background.LARGE), default=0)
-    factors = 4 * rows * longest * sides * background.parameters_held(rollouts.mask.device)
+    factors = 4 * every * longest * sides * background.parameters_held(rollouts.mask.device)
     return float(attached.bytes_per_token * rows * longest + 4 * (rows + 3) * width * vocabulary + factors + 2 * HELD)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from grposcope.errors import UserError
+from grposcope.geometry.ranks import Rows
 
 BLOCK = 4 * 2**20
 """Bytes of per-rollout matrices built at a time: few enough to stay in the cache."""
@@ -38,15 +39,15 @@ class Score:
 
     name: as in `model.named_parameters()`. kind: "linear", "embedding" or "vector".
     shape: (R, C). uses: its factors; empty for a vector, whose gradients (B, C) are `direct`.
-    parameter: the weights, in the orientation of `shape`.
+    part: where these are some rows of the parameter only, which rows of how many; `shape` is that of these rows.
     """
 
     name: str
     kind: str
     shape: tuple[int, int]
-    parameter: Tensor
     uses: tuple[Use, ...] = ()
     direct: Tensor | None = None
+    part: Rows | None = None
 
     @property
     def rollouts(self) -> int:
@@ -57,6 +58,11 @@ class Score:
     def dtype(self) -> torch.dtype:
         """Data type of S."""
         return self.direct.dtype if self.direct is not None else self.uses[0].columns.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the factors."""
+        return self.direct.device if self.direct is not None else self.uses[0].columns.device
 
     def pieces(self, limit: int = BLOCK) -> list[slice]:
         """Ranges of rows, R in all, so that all S_i together have about `limit` bytes in each range."""

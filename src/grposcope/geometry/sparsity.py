@@ -115,10 +115,13 @@ class EntryNorms:
 
 @dataclass(frozen=True)
 class LayerEntries:
-    """Every n-th entry of a layer's gradient and of its weights, the number of all its entries, and their norms."""
+    """Every n-th entry of a layer's gradient, the number of all its entries, and their norms.
+
+    weights: the layer's weights at the same places, needed with a learning rate only.
+    """
 
     gradient: Tensor
-    weights: Tensor
+    weights: Tensor | None
     entries: int
     norms: EntryNorms
 
@@ -135,12 +138,15 @@ class EntrySample:
         self.stride, self.learning_rate = _stride(total), learning_rate
         self.layers: list[LayerEntries] = []
 
-    def take(self, gradient: Tensor, weights: Tensor, before: int, norms: EntryNorms) -> LayerEntries:
-        """The sampled entries of one layer; weights have the gradient's shape, `before` entries are of other layers."""
-        flat = gradient.reshape(-1)
-        place = slice(-before % self.stride, None, self.stride)
-        kept = flat[place].clone()
-        return LayerEntries(kept, weights.reshape(-1)[place].to(kept.dtype), len(flat), norms)
+    def sampled(self, layer: Tensor, before: int) -> Tensor:
+        """Every n-th entry of a layer, or of some rows of it; `before` entries precede these."""
+        return layer.reshape(-1)[-before % self.stride :: self.stride].clone()
+
+    def take(
+        self, gradient: Tensor, before: int, norms: EntryNorms, weights: Tensor | None = None
+    ) -> LayerEntries:
+        """The sampled entries of one layer, or of some rows of it; `weights` are those that `sampled` gave."""
+        return LayerEntries(self.sampled(gradient, before), weights, gradient.numel(), norms)
 
     def add(self, layer: LayerEntries) -> None:
         """Append a layer. Results are the same to the last bit only if layers come in the same order."""
@@ -155,21 +161,23 @@ class EntrySample:
             return {}
         entries = sum(layer.entries for layer in self.layers)
         gradient = torch.cat([layer.gradient for layer in self.layers])
-        weights = torch.cat([layer.weights for layer in self.layers])
+        kept = [layer.weights.to(gradient) for layer in self.layers if layer.weights is not None]
+        weights = torch.cat(kept) if kept else None
         whole = self._of(gradient, weights, norms.largest)
         errors = dict.fromkeys(whole, 0.0)
         if len(gradient) < entries:
-            split = [self._of(gradient[p::PARTS], weights[p::PARTS], norms.largest) for p in range(PARTS)]
+            parts = [slice(p, None, PARTS) for p in range(PARTS)]
+            split = [self._of(gradient[p], None if weights is None else weights[p], norms.largest) for p in parts]
             errors = {name: Estimate.mean([part[name] for part in split]).se for name in whole}
         root = math.sqrt(entries)
         whole["hoyer"] = (root - norms.sum_abs / norms.norm) / (root - 1) if root > 1 else math.nan
         errors["hoyer"] = 0.0
         return {name: Estimate(value, errors[name], len(gradient)) for name, value in whole.items()}
 
-    def _of(self, gradient: Tensor, weights: Tensor, largest: float) -> dict[str, float]:
+    def _of(self, gradient: Tensor, weights: Tensor | None, largest: float) -> dict[str, float]:
         """Every measure of a sample of entries."""
         values = _measures(_ordered(gradient.abs()), largest)
-        if self.learning_rate is not None:
+        if self.learning_rate is not None and weights is not None:
             values["visible_sgd"] = moved_in_bfloat16(weights, self.learning_rate * gradient)
             values["visible_adam"] = moved_in_bfloat16(weights, self.learning_rate * gradient.sign())
         return values

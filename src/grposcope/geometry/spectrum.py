@@ -20,11 +20,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+
+from grposcope.geometry.ranks import ALONE, Rows
 
 SMALL = 160
 """Shorter side up to which all singular values are computed: cheaper than an iteration, and exact."""
@@ -135,13 +138,29 @@ def bounds(
     return by_name
 
 
-def exact(matrix: Tensor) -> Spectrum:
+def exact(matrix: Tensor, scale: Tensor | None = None, rows: Rows | None = None) -> Spectrum:
     """All singular values, from the eigenvalues of the smaller Gram matrix in float64.
 
+    scale: factors of the rows, those of all processes. rows: where several processes hold some rows of the matrix each.
     Squaring costs half the digits: values below about 1e-8 σ₁ are noise, far below what gradients in
     float32 carry.
     """
-    return from_gram(_inner(matrix if matrix.shape[0] >= matrix.shape[1] else matrix.mT))
+    rows = ALONE.rows(len(matrix)) if rows is None else rows
+    count = rows.total if scale is None else int((scale != 0).sum())
+    own = matrix if scale is None else scaled(matrix, scale[rows.mine])
+    if count >= matrix.shape[1]:
+        return from_gram(rows.sum(_inner(own)))
+    if rows.ranks.size == 1:
+        return from_gram(_inner(own.mT))
+    present = torch.ones(rows.total) if scale is None else scale
+    ends = [0, *accumulate(int((present[one] != 0).sum()) for one in rows.ranges)]
+    kept = Rows(rows.ranks, tuple(map(slice, ends, ends[1:])))
+    square = torch.zeros(count, count, dtype=torch.float64, device=matrix.device)
+    for number, columns in enumerate(own.split(max(1, PIECE // (8 * count)), dim=1)):
+        whole = kept.join(columns.contiguous())
+        if number % rows.ranks.size == rows.ranks.rank:
+            square += _inner(whole.mT)
+    return from_gram(rows.sum(square))
 
 
 def _inner(tall: Tensor) -> Tensor:
@@ -174,40 +193,45 @@ def leading(
     seed: int = 0,
     scale: Tensor | None = None,
     frobenius: float | None = None,
+    rows: Rows | None = None,
 ) -> Spectrum:
     """The `count` largest singular values by randomized subspace iteration (Halko, Martinsson & Tropp 2011).
 
-    scale: factors of the rows, (rows,), so that the scaled matrix need not be built. frobenius: the norm of the
-    scaled matrix, where it is known. rounds: multiplications of the basis by G Gᵀ, at least one. seed: of the start.
+    scale: factors of the rows, those of all processes, so that the scaled matrix need not be built. frobenius: the
+    norm of the scaled matrix, where it is known. rounds: multiplications of the basis by G Gᵀ, at least one. seed: of
+    the start. rows: where several processes hold some rows of the matrix each; they call this together, and exchange
+    vectors.
 
     The values are Ritz values, which exceed the true ones by rounding at most; `slack` is the residual ‖G v − σ u‖ of
     each, within which a singular value lies. This is the singular value of the same index unless the random
     start is orthogonal to a leading direction, which has probability 0 but is not checked.
     The basis lies on the shorter side, the only one that is orthogonalised.
     """
-    rows, columns = matrix.shape
-    size = min(rows if scale is None else int((scale != 0).sum()), columns)
+    rows = ALONE.rows(len(matrix)) if rows is None else rows
+    length, columns = rows.total, matrix.shape[1]
+    size = min(length if scale is None else int((scale != 0).sum()), columns)
     if size <= max(2 * count, SMALL):
-        return exact(matrix if scale is None else scaled(matrix, scale))
-    factor = None if scale is None else scale[:, None].to(matrix)
+        return exact(matrix, scale, rows)
+    factor = None if scale is None else scale[rows.mine, None].to(matrix)
 
     def by_row(x: Tensor) -> Tensor:
         return x if factor is None else factor * x
 
     if frobenius is None:
         norms = by_row(torch.linalg.vector_norm(matrix, dim=1, keepdim=True))
-        frobenius = float(torch.linalg.vector_norm(norms, dtype=torch.float64))
+        square = torch.linalg.vector_norm(norms, dtype=torch.float64).square()
+        frobenius = float(rows.sum(square)) ** 0.5
     if not math.isfinite(frobenius) or frobenius == 0:
         return _undefined(size, frobenius)
 
     def right(x: Tensor) -> Tensor:
-        return by_row(matrix @ x)
+        return rows.join(by_row(matrix @ x))
 
     def left(x: Tensor) -> Tensor:
-        return matrix.mT @ by_row(x)
+        return rows.sum(matrix.mT @ by_row(x[rows.mine]))
 
-    out, back = (left, right) if rows <= columns else (right, left)  # from the shorter side to the longer, and back
-    basis = _start(min(rows, columns), count + 8, seed).to(matrix)
+    out, back = (left, right) if length <= columns else (right, left)  # from the shorter side to the longer, and back
+    basis = _start(min(length, columns), count + 8, seed).to(matrix)
     for _ in range(rounds):
         basis = torch.linalg.qr(back(out(basis))).Q
     image = out(basis)  # Rayleigh-Ritz in the span of the basis

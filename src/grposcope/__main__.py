@@ -1,0 +1,8 @@
+"""`python -m grposcope`, which `torchrun -m grposcope` needs."""
+
+import sys
+
+from grposcope.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""A probe shared by the processes of a training run: torch.distributed, gloo on CPUs and NCCL on GPUs.
+
+    measured = distributed.probe(model, own_rollouts, recipes.GRPO, groups=ids)     # on every rank of a torchrun program
+
+The model is replicated (plain or DistributedDataParallel) or sharded with FSDP2 (`fully_shard`). Each rank makes one
+forward and one backward pass over its share of the rollouts. The factors of a layer, its inputs and the gradients at
+its outputs, then go to one rank, which measures the layer for all rollouts; of a layer that holds a large share of
+the weights each rank measures some rows. Gram matrices, leading singular values and samples are gathered in the end. A
+gradient of a whole rollout is never sent, nor that of the batch. Results equal those of one process, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from grposcope.engines.processes import Processes
+from grposcope.errors import UserError
+from grposcope.geometry import probe as of_one_process
+from grposcope.geometry.probe import Probe
+from grposcope.geometry.ranks import ALONE, Ranks
+from grposcope.objectives import Objective
+from grposcope.records import Rollouts
+from grposcope.training.rollouts import joined
+
+PATIENCE = 600.0
+"""Seconds to wait for another rank before giving up."""
+
+
+def probe(
+    model: Any,
+    rollouts: Rollouts,
+    recipe: Objective,
+    *,
+    groups: Tensor | None = None,
+    pad: int = 0,
+    **settings: Any,
+) -> Probe:
+    """Measure the gradients that the rollouts of all ranks give; every rank calls this, and gets the same result.
+
+    model: the bare model, or wrapped in DistributedDataParallel, or sharded by FSDP2. rollouts: those of this rank, any
+    number of rows. groups (B,): number of the prompt of each row; rows with the same number form a group, whichever
+    rank holds them, and all groups must be of one size. None: the rank's rollouts are whole groups. The result has the
+    groups in the order of their numbers, and within a group the rows in the order of ranks. pad: the token id that
+    fills shorter rows. settings: see `geometry.probe.probe`; the same on every rank.
+
+    Without torch.distributed this is the probe of one process. UserError as there, and where there are fewer rollouts
+    than ranks, where groups differ in size, and where another rank has failed.
+    """
+    with sharing(rollouts.mask.device) as ranks:
+        every = gather_rollouts(rollouts, groups, pad, ranks)
+        return of_one_process.probe(bare(model), every, recipe, ranks=ranks, **settings)
+
+
+@contextmanager
+def sharing(device: torch.device) -> Iterator[Ranks]:
+    """The ranks of torch.distributed, to share a probe's work inside the `with` block; all ranks enter it together.
+
+    When the block of one rank ends with an exception, the other ranks get a UserError instead of waiting.
+    """
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        yield ALONE
+        return
+    group = dist.new_group(timeout=timedelta(seconds=PATIENCE))
+    ranks = Processes(group, device)
+    try:
+        yield ranks
+    except BaseException as error:
+        ranks.fail(error)
+        raise
+    dist.destroy_process_group(group)
+
+
+def gather_rollouts(rollouts: Rollouts, groups: Tensor | None, pad: int, ranks: Ranks) -> Rollouts:
+    """The rollouts of all ranks, sorted by group, on every rank; arguments as in `probe`."""
+    if groups is None:
+        prompts, size = rollouts.groups
+        groups = (ranks.rank * 2**32 + torch.arange(prompts)).repeat_interleave(size)
+    if len(groups) != len(rollouts.mask):
+        raise UserError(f"groups has {len(groups)} numbers for {len(rollouts.mask)} rollouts; give one for each row")
+    device = rollouts.mask.device
+    arrays = {field.name: getattr(rollouts.rows(slice(None)), field.name) for field in fields(Rollouts)}
+    own = {name: None if array is None else array.cpu() for name, array in arrays.items()}
+    parts = ranks.gathered((own, groups.cpu()))
+    rows = joined([Rollouts(**part) for part, _ in parts], pad)
+    numbers = torch.cat([number for _, number in parts])
+    order = torch.argsort(numbers, stable=True)
+    sizes = torch.unique(numbers, return_counts=True)[1]
+    if len(numbers) < ranks.size:
+        raise UserError(
+            f"{len(numbers)} rollouts cannot be shared by {ranks.size} processes; use more prompts, larger groups or "
+            "fewer processes"
+        )
+    if len(set(sizes.tolist())) > 1:
+        raise UserError(
+            f"groups have {int(sizes.min())} to {int(sizes.max())} rollouts over all ranks; a probe needs groups of "
+            "one size, so give every rollout the number of its prompt"
+        )
+    ordered = rows.rows(order)
+    placed = {field.name: getattr(ordered, field.name) for field in fields(Rollouts)}
+    on_device = Rollouts(**{name: None if array is None else array.to(device) for name, array in placed.items()})
+    return replace(on_device, rewards=on_device.rewards.reshape(len(sizes), -1))
+
+
+def bare(model: Any) -> Any:
+    """The model itself, out of DistributedDataParallel; one of FSDP2 with its weights sharded.
+
+    UserError for a model that is spread over processes in another way.
+    """
+    if isinstance(model, DistributedDataParallel):
+        model = model.module
+    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for module in sharded:
+        module.reshard()
+    if not sharded and any(isinstance(p, DTensor) for p in model.parameters()):
+        raise UserError(
+            "the model's layers are computed by several processes together (tensor parallelism), which a probe does "
+            "not support; replicate the model, or shard it with FSDP2"
+        )
+    return model

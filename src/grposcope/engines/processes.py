@@ -1,0 +1,250 @@
+"""How the processes of torch.distributed exchange what a probe needs: factors of layers, sums and small results.
+
+Every wait looks for other processes that failed, so that a failure ends all of them within seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import _get_default_store
+
+from grposcope.errors import UserError
+from grposcope.geometry import background
+from grposcope.geometry.ranks import Ranks, Rows
+from grposcope.geometry.score import Score, Use
+
+T = TypeVar("T")
+
+AHEAD = 4
+"""Layers whose factors may be on their way: enough that ranks seldom wait, few enough to hold them in memory."""
+
+LOOK = 0.5
+"""Seconds between two looks for processes that failed."""
+
+
+class Processes(Ranks):
+    """The processes of `group`, which has all processes of the program, with arrays on `device`."""
+
+    def __init__(self, group: dist.ProcessGroup, device: torch.device):
+        self.group, self.device = group, device
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self.neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", self.size)) if device.type == "cpu" else 1
+        self.store, self.key = _get_default_store(), f"grposcope/{group.group_name}"
+        self.waiter = _Waiter()
+        self.order: list[str] = []
+        self.owners: dict[str, int] = {}
+        self.load = [0] * self.size
+        self.messages = 0
+
+    # What a probe asks for
+
+    def join(self, own: Tensor, ranges: tuple[slice, ...]) -> Tensor:
+        """The rows of all processes, in order, on every process; `own` has those of `ranges[rank]`."""
+        counts = [one.stop - one.start for one in ranges]
+        longest = max(counts)
+        whole = own.new_empty(self.size, longest, *own.shape[1:])
+        padded = own.contiguous()
+        if len(own) < longest:
+            padded = torch.cat((own, own.new_zeros(longest - len(own), *own.shape[1:])))
+        self.wait(dist.all_gather(list(whole.unbind(0)), padded, group=self.group, async_op=True))
+        if min(counts) == longest:
+            return whole.flatten(0, 1)
+        return torch.cat([part[:count] for part, count in zip(whole, counts, strict=True)])
+
+    def sum(self, own: Tensor) -> Tensor:
+        """Sum over the processes, on every process; may overwrite `own`."""
+        total = own.contiguous()
+        self.wait(dist.all_reduce(total, group=self.group, async_op=True))
+        return total
+
+    def gathered(self, own: T) -> list[T]:
+        """The objects of all processes, on every process."""
+        self.sum(torch.zeros(1, device=self.device))  # once all are here, nobody waits for long
+        every: list[Any] = [None] * self.size
+        dist.all_gather_object(every, own, group=self.group)
+        return every
+
+    def merged(self, own: dict[str, T]) -> dict[str, list[T]]:
+        """What the processes have of each parameter, by name in the order of the backward pass, on every process."""
+        orders, parts = zip(*self.gathered((self.order, own)), strict=True)
+        if any(order != self.order for order in orders):
+            raise UserError(
+                "the layers of this model come in another order on another process, so that a probe cannot be shared; "
+                "run it in one process"
+            )
+        return {name: [part[name] for part in parts if name in part] for name in self.order}
+
+    def split(self, shape: tuple[int, int], entries: int) -> Rows | None:
+        """A parameter that holds much of all weights is shared by rows; others are measured by one process each."""
+        size = shape[0] * shape[1]
+        large = size >= background.LARGE and 8 * self.size * size > entries and shape[0] >= self.size
+        return self.rows(shape[0]) if large else None
+
+    @contextmanager
+    def assembling(
+        self, visit: Callable[[Score], object], rollouts: Rows, entries: int
+    ) -> Iterator[Callable[[Score], object]]:
+        """A visitor for scores of this process's rollouts; it gives `visit` the scores that this process measures."""
+        order: list[str] = []
+        waiting: deque[tuple[list[Any], Score | None]] = deque()
+
+        def first_done() -> None:
+            works, score = waiting.popleft()
+            for work in works:
+                self.wait(work)
+            if score is not None:
+                visit(score)
+
+        def take(score: Score) -> None:
+            order.append(score.name)
+            part = self.split(score.shape, entries)
+            if part is not None:
+                visit(self._rows_of(score, part, rollouts))
+                return
+            waiting.append(self._whole(score, self._owner(score), rollouts))
+            if len(waiting) > AHEAD:
+                first_done()
+
+        yield take
+        while waiting:
+            first_done()
+        self.order = self.order or order
+
+    # How it is done
+
+    def _owner(self, score: Score) -> int:
+        """The process that measures this parameter: the one with the least to do when it first comes."""
+        if score.name not in self.owners:
+            owner = min(range(self.size), key=self.load.__getitem__)
+            self.load[owner] += score.shape[0] * score.shape[1]
+            self.owners[score.name] = owner
+        return self.owners[score.name]
+
+    def _whole(self, score: Score, owner: int, rollouts: Rows) -> tuple[list[Any], Score | None]:
+        """Transfers under way of a parameter's factors to its owner; there, also the score that they complete."""
+        operations: list[Any] = []
+
+        def brought(array: Tensor) -> Tensor:
+            self.messages += 1
+            if owner != self.rank:
+                operations.append(self._operation(dist.isend, array.contiguous(), owner))
+                return array
+            whole = array.new_empty(rollouts.total, *array.shape[1:])
+            whole[rollouts.mine] = array
+            for other in range(self.size):
+                if other != owner:
+                    operations.append(self._operation(dist.irecv, whole[rollouts.ranges[other]], other))
+            return whole
+
+        uses = tuple(Use(brought(use.rows), brought(use.columns), use.padding) for use in score.uses)
+        direct = None if score.direct is None else brought(score.direct)
+        works = dist.batch_isend_irecv(operations)
+        mine = Score(score.name, score.kind, score.shape, uses, direct) if owner == self.rank else None
+        return works, mine
+
+    def _rows_of(self, score: Score, part: Rows, rollouts: Rows) -> Score:
+        """The rows of a parameter that this process measures, of the rollouts of all processes."""
+        uses = []
+        for use in score.uses:
+            columns = rollouts.join(use.columns)
+            if use.lookup:
+                ids = rollouts.join(use.rows)
+                inside = (ids >= part.mine.start) & (ids < part.mine.stop) & (ids != use.padding)
+                uses.append(Use((ids - part.mine.start).masked_fill(~inside, -1), columns))
+            else:
+                uses.append(Use(self._dealt(use.rows, part, rollouts), columns))
+        shape = (part.mine.stop - part.mine.start, score.shape[1])
+        return Score(score.name, score.kind, shape, tuple(uses), part=part)
+
+    def _dealt(self, array: Tensor, part: Rows, rollouts: Rows) -> Tensor:
+        """Of arrays (B, L, R) of each process's rollouts, the entries part.mine of the last axis, of all rollouts."""
+        own = array[..., part.mine]
+        whole = array.new_empty(rollouts.total, *own.shape[1:])
+        whole[rollouts.mine] = own
+        operations = []
+        self.messages += 1
+        for other in range(self.size):
+            if other != self.rank:
+                operations.append(self._operation(dist.isend, array[..., part.ranges[other]].contiguous(), other))
+                operations.append(self._operation(dist.irecv, whole[rollouts.ranges[other]], other))
+        for work in dist.batch_isend_irecv(operations):
+            self.wait(work)
+        return whole
+
+    def _operation(self, kind: Any, array: Tensor, other: int) -> Any:
+        return dist.P2POp(kind, array, other, self.group, tag=self.messages)
+
+    # Failures
+
+    def wait(self, work: Any) -> None:
+        """Wait for an exchange; UserError when another process has failed meanwhile."""
+        try:
+            if self.device.type == "cpu":
+                self.waiter.wait(work, self.look)
+                return
+            looked = time.monotonic()
+            while not work.is_completed():
+                time.sleep(0)
+                if time.monotonic() - looked > LOOK:
+                    self.look()
+                    looked = time.monotonic()
+            work.wait()
+        except RuntimeError as error:
+            self.look()
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(f"another process of this probe ended or does not answer ({reason})") from error
+
+    def look(self) -> None:
+        """UserError with the reason, when another process has failed."""
+        if self.store.check([self.key]):
+            raise UserError(self.store.get(self.key).decode(errors="replace"))
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the other processes that this one cannot go on."""
+        reason = (str(error).strip().splitlines() or [""])[0]
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        try:
+            if not self.store.check([self.key]):
+                self.store.set(self.key, f"process {self.rank} of {self.size} ended this probe: {kind}{reason}")
+        except RuntimeError:  # the process that keeps the store is gone: nobody is left to be told
+            pass
+
+
+class _Waiter:
+    """A thread that waits for exchanges, so that the thread that needs them can look for failures meanwhile.
+
+    Transfers between two processes on a CPU cannot be asked whether they are complete.
+    """
+
+    def __init__(self) -> None:
+        self.works: queue.SimpleQueue[tuple[Any, threading.Event, list[Exception]]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def wait(self, work: Any, look: Callable[[], None]) -> None:
+        """Return when the work is done, raise when it failed; call `look` from time to time."""
+        done, errors = threading.Event(), list[Exception]()
+        self.works.put((work, done, errors))
+        while not done.wait(LOOK):
+            look()
+        if errors:
+            raise errors[0]
+
+    def _run(self) -> None:
+        while True:
+            work, done, errors = self.works.get()
+            try:
+                work.wait()
+            except Exception as error:
+                errors.append(error)
+            done.set()
