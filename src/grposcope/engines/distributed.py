@@ -1,6 +1,6 @@
 """A probe shared by the processes of a training run: torch.distributed, gloo on CPUs and NCCL on GPUs.
 
-    measured = distributed.probe(model, own_rollouts, recipes.GRPO, groups=ids)     # on every rank of a torchrun program
+    measured = distributed.probe(model, own_rollouts, recipes.GRPO, groups=ids)     # on every rank under torchrun
 
 The model is replicated (plain or DistributedDataParallel) or sharded with FSDP2 (`fully_shard`). Each rank makes one
 forward and one backward pass over its share of the rollouts. The factors of a layer, its inputs and the gradients at

@@ -6,8 +6,6 @@ Every wait looks for other processes that failed, so that a failure ends all of 
 from __future__ import annotations
 
 import os
-import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -32,6 +30,9 @@ AHEAD = 4
 LOOK = 0.5
 """Seconds between two looks for processes that failed."""
 
+SOON = 0.0002
+"""Seconds between two looks whether an exchange is complete."""
+
 
 class Processes(Ranks):
     """The processes of `group`, which has all processes of the program, with arrays on `device`."""
@@ -41,11 +42,9 @@ class Processes(Ranks):
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", self.size)) if device.type == "cpu" else 1
         self.store, self.key = _get_default_store(), f"grposcope/{group.group_name}"
-        self.waiter = _Waiter()
         self.order: list[str] = []
         self.owners: dict[str, int] = {}
         self.load = [0] * self.size
-        self.messages = 0
 
     # What a probe asks for
 
@@ -133,25 +132,19 @@ class Processes(Ranks):
 
     def _whole(self, score: Score, owner: int, rollouts: Rows) -> tuple[list[Any], Score | None]:
         """Transfers under way of a parameter's factors to its owner; there, also the score that they complete."""
-        operations: list[Any] = []
+        works: list[Any] = []
 
         def brought(array: Tensor) -> Tensor:
-            self.messages += 1
-            if owner != self.rank:
-                operations.append(self._operation(dist.isend, array.contiguous(), owner))
-                return array
-            whole = array.new_empty(rollouts.total, *array.shape[1:])
-            whole[rollouts.mine] = array
-            for other in range(self.size):
-                if other != owner:
-                    operations.append(self._operation(dist.irecv, whole[rollouts.ranges[other]], other))
+            nothing = array[:0]
+            parts = [array if rank == owner else nothing for rank in range(self.size)]
+            whole = array.new_empty(rollouts.total if owner == self.rank else 0, *array.shape[1:])
+            works.append(self._exchange(parts, whole, rollouts))
             return whole
 
         uses = tuple(Use(brought(use.rows), brought(use.columns), use.padding) for use in score.uses)
         direct = None if score.direct is None else brought(score.direct)
-        works = dist.batch_isend_irecv(operations)
-        mine = Score(score.name, score.kind, score.shape, uses, direct) if owner == self.rank else None
-        return works, mine
+        whole = Score(score.name, score.kind, score.shape, uses, direct) if owner == self.rank else None
+        return works, whole
 
     def _rows_of(self, score: Score, part: Rows, rollouts: Rows) -> Score:
         """The rows of a parameter that this process measures, of the rollouts of all processes."""
@@ -163,42 +156,34 @@ class Processes(Ranks):
                 inside = (ids >= part.mine.start) & (ids < part.mine.stop) & (ids != use.padding)
                 uses.append(Use((ids - part.mine.start).masked_fill(~inside, -1), columns))
             else:
-                uses.append(Use(self._dealt(use.rows, part, rollouts), columns))
+                parts = [use.rows[..., one] for one in part.ranges]
+                rows = use.rows.new_empty(rollouts.total, *parts[self.rank].shape[1:])
+                self.wait(self._exchange(parts, rows, rollouts))
+                uses.append(Use(rows, columns))
         shape = (part.mine.stop - part.mine.start, score.shape[1])
         return Score(score.name, score.kind, shape, tuple(uses), part=part)
 
-    def _dealt(self, array: Tensor, part: Rows, rollouts: Rows) -> Tensor:
-        """Of arrays (B, L, R) of each process's rollouts, the entries part.mine of the last axis, of all rollouts."""
-        own = array[..., part.mine]
-        whole = array.new_empty(rollouts.total, *own.shape[1:])
-        whole[rollouts.mine] = own
-        operations = []
-        self.messages += 1
-        for other in range(self.size):
-            if other != self.rank:
-                operations.append(self._operation(dist.isend, array[..., part.ranges[other]].contiguous(), other))
-                operations.append(self._operation(dist.irecv, whole[rollouts.ranges[other]], other))
-        for work in dist.batch_isend_irecv(operations):
-            self.wait(work)
-        return whole
-
-    def _operation(self, kind: Any, array: Tensor, other: int) -> Any:
-        return dist.P2POp(kind, array, other, self.group, tag=self.messages)
+    def _exchange(self, parts: list[Tensor], whole: Tensor, rollouts: Rows) -> Any:
+        """Send `parts[rank]` to each process, and receive into `whole` (B, …) what they have for this one."""
+        sent = [part for part in parts if part.numel()]
+        flat = sent[0].reshape(-1) if len(sent) == 1 else torch.cat([part.reshape(-1) for part in sent])
+        each = whole.numel() // rollouts.total
+        received = [(one.stop - one.start) * each for one in rollouts.ranges]
+        sizes = [part.numel() for part in parts]
+        return dist.all_to_all_single(whole.view(-1), flat, received, sizes, group=self.group, async_op=True)
 
     # Failures
 
     def wait(self, work: Any) -> None:
         """Wait for an exchange; UserError when another process has failed meanwhile."""
+        looked = time.monotonic()
         try:
-            if self.device.type == "cpu":
-                self.waiter.wait(work, self.look)
-                return
-            looked = time.monotonic()
             while not work.is_completed():
-                time.sleep(0)
-                if time.monotonic() - looked > LOOK:
+                time.sleep(SOON)
+                now = time.monotonic()
+                if now - looked > LOOK:
                     self.look()
-                    looked = time.monotonic()
+                    looked = now
             work.wait()
         except RuntimeError as error:
             self.look()
@@ -219,32 +204,3 @@ class Processes(Ranks):
                 self.store.set(self.key, f"process {self.rank} of {self.size} ended this probe: {kind}{reason}")
         except RuntimeError:  # the process that keeps the store is gone: nobody is left to be told
             pass
-
-
-class _Waiter:
-    """A thread that waits for exchanges, so that the thread that needs them can look for failures meanwhile.
-
-    Transfers between two processes on a CPU cannot be asked whether they are complete.
-    """
-
-    def __init__(self) -> None:
-        self.works: queue.SimpleQueue[tuple[Any, threading.Event, list[Exception]]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def wait(self, work: Any, look: Callable[[], None]) -> None:
-        """Return when the work is done, raise when it failed; call `look` from time to time."""
-        done, errors = threading.Event(), list[Exception]()
-        self.works.put((work, done, errors))
-        while not done.wait(LOOK):
-            look()
-        if errors:
-            raise errors[0]
-
-    def _run(self) -> None:
-        while True:
-            work, done, errors = self.works.get()
-            try:
-                work.wait()
-            except Exception as error:
-                errors.append(error)
-            done.set()

@@ -18,5 +18,6 @@ Machinery, behind `backward.attach(model).stream(rollouts, visit)`:
 backward       one pass that gives every parameter's scores, checked against autograd
 hooks          how layers report their factors; checkpointing: activations recomputed to save memory
 background     parameters processed in other threads while the pass goes on
+ranks          how several processes share a probe; `engines.distributed` does it with torch.distributed
 layers         what a probe keeps of each parameter
 """

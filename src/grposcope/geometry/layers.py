@@ -193,9 +193,7 @@ class LayerMeasurements:
                 norm = None
                 if name == self.main:
                     assert norms is not None
-                    entries = self.sample.take(
-                        gradient, self.before[score.name], norms, self.weights.get(score.name)
-                    )
+                    entries = self.sample.take(gradient, self.before[score.name], norms, self.weights.get(score.name))
                     norm = norms.norm if score.part is None else None
                 if score.kind != "vector":
                     spectra[name] = self._spectrum(gradient, frobenius=norm, rows=score.part)

@@ -9,6 +9,7 @@ import numpy as np
 
 from grposcope.geometry import weightings
 from grposcope.geometry.probe import Probe, probe
+from grposcope.geometry.ranks import ALONE, Ranks
 from grposcope.objectives import Objective
 from grposcope.records import Rollouts
 from grposcope.runs.run import Floats
@@ -40,12 +41,13 @@ def step_metrics(
     credit: str = "outcome",
     learning_rate: float | None = None,
     check: bool = True,
+    ranks: Ranks = ALONE,
 ) -> dict[str, float]:
     """The numbers NAMES of one batch, NaN where nothing can be said.
 
     Dead groups and their prediction are those of the whole batch; everything else is measured on the first `prompts`
     prompts with a gradient, or on fewer if the batch has fewer. learning_rate: for the share of weights a step would
-    change. check: make the self-check, which takes a sixth of the time.
+    change. check: make the self-check, which takes a sixth of the time. ranks: processes that share the probe.
     UserError as from `probe`, but a batch without any gradient is no error; KeyboardInterrupt after Ctrl-C.
     """
     weights = weightings.of_recipe(recipe, rollouts, credit).weights
@@ -54,7 +56,7 @@ def step_metrics(
     if len(live):
         few = rollouts.take(live)
         measured = probe(model, few, recipe, credit=credit, temperature=temperature, leading=8,
-                         learning_rate=learning_rate, seed=seed, check=check)  # fmt: skip
+                         learning_rate=learning_rate, seed=seed, check=check, ranks=ranks)  # fmt: skip
         if not measured.complete:
             raise KeyboardInterrupt
     return metrics(rollouts.rewards.cpu().numpy(), measured, len(live))

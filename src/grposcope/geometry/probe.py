@@ -229,7 +229,7 @@ def _weightings(
 
 
 def memory_needed(attached: AttachedModel, rollouts: Rollouts, ranks: Ranks = ALONE) -> float:
-    """Bytes a probe takes in each process: activations and logits of its rollouts, factors of waiting layers, gradients."""
+    """Bytes a probe takes in each process: activations and logits of its rollouts, waiting factors, layer gradients."""
     every, width = rollouts.tokens.shape
     rows = math.ceil(every / ranks.size)
     vocabulary = getattr(attached.model.config, "vocab_size", 0)

@@ -142,9 +142,7 @@ class EntrySample:
         """Every n-th entry of a layer, or of some rows of it; `before` entries precede these."""
         return layer.reshape(-1)[-before % self.stride :: self.stride].clone()
 
-    def take(
-        self, gradient: Tensor, before: int, norms: EntryNorms, weights: Tensor | None = None
-    ) -> LayerEntries:
+    def take(self, gradient: Tensor, before: int, norms: EntryNorms, weights: Tensor | None = None) -> LayerEntries:
         """The sampled entries of one layer, or of some rows of it; `weights` are those that `sampled` gave."""
         return LayerEntries(self.sampled(gradient, before), weights, gradient.numel(), norms)
 
