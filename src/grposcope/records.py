@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # ustat and dynamics import this module and must not pull in torch
+    import torch
     from torch import Tensor
 
 
@@ -98,6 +99,11 @@ class Rollouts:
             if field.name != "rewards" and array is not None:
                 per_row[field.name] = array[rows]
         return replace(self, rewards=self.rewards[prompts], **per_row)
+
+    def to(self, device: torch.device | str) -> Rollouts:
+        """The rollouts on a device."""
+        arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Rollouts(**{name: None if array is None else array.to(device) for name, array in arrays.items()})
 
     def rows(self, which: slice | Tensor) -> Rollouts:
         """Some rollouts, each as a group of its own."""

@@ -15,6 +15,7 @@ from grposcope.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.geometry.probe import Probe
+    from grposcope.geometry.ranks import Ranks
     from grposcope.objectives import Objective
     from grposcope.policies import Policy
     from grposcope.runs.probe import ProbeRecord
@@ -89,7 +90,15 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draw, measure, print; the exit status is 130 after Ctrl-C."""
+    """Draw, measure, print; the exit status is 130 after Ctrl-C. Processes that torchrun started share the work."""
+    from grposcope.engines import distributed
+
+    with distributed.launched(arguments.device) as ranks:
+        return _run(arguments, ranks)
+
+
+def _run(arguments: argparse.Namespace, ranks: Ranks) -> int:
+    """The command in one of the processes; the first writes the probe and prints."""
     import torch
     from transformers.utils import logging
 
@@ -111,11 +120,11 @@ def run(arguments: argparse.Namespace) -> int:
     sweep, also = _checked(arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    folder = _folder(arguments.out, source.place)
+    folder = ranks.gathered(_folder(arguments.out, source.place) if ranks.rank == 0 else None)[0]
     objective = probe_rollouts.trained(arguments, source) if of_run else _objective(arguments)
     try:
         policy, limit, drawn, origin = probe_rollouts.rollouts(
-            arguments, source, logged, folder, replace(objective, resample_dead=False, overlong=0.0), _say
+            arguments, source, logged, folder, replace(objective, resample_dead=False, overlong=0.0), _say, ranks
         )
         model: Any = policy.model
         taken = "drawn" if origin is None else "taken"
@@ -133,11 +142,14 @@ def run(arguments: argparse.Namespace) -> int:
             learning_rate=policy.learning_rate if arguments.lr is None else arguments.lr,
             seed=arguments.seed,
             progress=_say if sys.stderr.isatty() else lambda _: None,
+            ranks=ranks,
         )
     except KeyboardInterrupt:
         if folder and resumable_rollouts.incomplete(folder):
             _say(f"the rollouts drawn so far are kept in {folder}: the same command continues with them")
         raise
+    if ranks.rank:
+        return 0
     record = records.record(measured, arguments.model, arguments.task, arguments.seed, source.step, origin)
     paths = {} if folder is None else _write(folder, measured, record, drawn, policy)
     say(arguments, _text(record))

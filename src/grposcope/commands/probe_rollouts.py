@@ -16,6 +16,7 @@ from grposcope.formatting import number
 
 if TYPE_CHECKING:
     from grposcope.commands.probe_model import ModelSource
+    from grposcope.geometry.ranks import Ranks
     from grposcope.objectives import Objective
     from grposcope.policies import Policy
     from grposcope.runs.logged_rollouts import LoggedRollouts
@@ -77,8 +78,12 @@ def rollouts(
     folder: Path | None,
     objective: Objective,
     say: Callable[[str], None],
+    ranks: Ranks,
 ) -> tuple[Policy, int, DrawnRollouts, RolloutSource | None]:
-    """The policy, its longest completion, and graded rollouts; where they came from, if they were not drawn here."""
+    """The policy, its longest completion, and graded rollouts; where they came from, if they were not drawn here.
+
+    ranks: processes that share the drawing.
+    """
     import torch
 
     from grposcope import policies
@@ -101,7 +106,7 @@ def rollouts(
     else:
         assert task is not None
         limit, origin = arguments.max_tokens or task.max_tokens, None
-        drawn = _draw(arguments, source.model, policy, task, limit, folder, objective, say)
+        drawn = _draw(arguments, source.model, policy, task, limit, folder, objective, say, ranks)
     if arguments.checkpointing:
         policies.recompute_activations(policy.model)
     return policy, limit, drawn, origin
@@ -127,6 +132,7 @@ def _draw(
     folder: Path | None,
     objective: Objective,
     say: Callable[[str], None],
+    ranks: Ranks,
 ) -> DrawnRollouts:
     """Graded rollouts of the policy on the task, those kept in `folder` among them."""
     from grposcope.training import resumable_rollouts
@@ -145,6 +151,7 @@ def _draw(
         folder,
         {"model": model, "max_tokens": limit, **{name: getattr(arguments, name) for name in names}},
         say,
+        ranks,
     )
 
 

@@ -11,9 +11,12 @@ gradient of a whole rollout is never sent, nor that of the batch. Results equal 
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import fields, replace
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -33,7 +36,7 @@ from grposcope.objectives import Objective
 from grposcope.records import Rollouts
 from grposcope.training.rollouts import joined
 
-PATIENCE = 600.0
+PATIENCE = 1800.0
 """Seconds to wait for another rank before giving up."""
 
 
@@ -81,6 +84,35 @@ def sharing(device: torch.device) -> Iterator[Ranks]:
     dist.destroy_process_group(group)
 
 
+@contextmanager
+def launched(device: str) -> Iterator[Ranks]:
+    """The processes that torchrun started, of which all but the first are silent; one process without torchrun.
+
+    device: "cpu", "cuda" or "auto". A UserError is said by the first process; the others end with status 2.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield ALONE
+        return
+    local = torch.device("cpu")
+    if device != "cpu" and torch.cuda.is_available():
+        local = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(local)
+    if not dist.is_initialized():
+        dist.init_process_group()
+    if dist.get_rank() == 0:
+        with sharing(local) as ranks:
+            yield ranks
+    else:
+        try:
+            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+                with sharing(local) as ranks:
+                    yield ranks
+        except UserError:
+            time.sleep(1)  # torchrun ends all processes with the first that fails: leave time to say why
+            sys.exit(2)
+    dist.destroy_process_group()
+
+
 def gather_rollouts(rollouts: Rollouts, groups: Tensor | None, pad: int, ranks: Ranks) -> Rollouts:
     """The rollouts of all ranks, sorted by group, on every rank; arguments as in `probe`."""
     if groups is None:
@@ -88,11 +120,8 @@ def gather_rollouts(rollouts: Rollouts, groups: Tensor | None, pad: int, ranks: 
         groups = (ranks.rank * 2**32 + torch.arange(prompts)).repeat_interleave(size)
     if len(groups) != len(rollouts.mask):
         raise UserError(f"groups has {len(groups)} numbers for {len(rollouts.mask)} rollouts; give one for each row")
-    device = rollouts.mask.device
-    arrays = {field.name: getattr(rollouts.rows(slice(None)), field.name) for field in fields(Rollouts)}
-    own = {name: None if array is None else array.cpu() for name, array in arrays.items()}
-    parts = ranks.gathered((own, groups.cpu()))
-    rows = joined([Rollouts(**part) for part, _ in parts], pad)
+    parts = ranks.gathered((rollouts.rows(slice(None)).to("cpu"), groups.cpu()))
+    rows = joined([part for part, _ in parts], pad)
     numbers = torch.cat([number for _, number in parts])
     order = torch.argsort(numbers, stable=True)
     sizes = torch.unique(numbers, return_counts=True)[1]
@@ -106,10 +135,8 @@ def gather_rollouts(rollouts: Rollouts, groups: Tensor | None, pad: int, ranks: 
             f"groups have {int(sizes.min())} to {int(sizes.max())} rollouts over all ranks; a probe needs groups of "
             "one size, so give every rollout the number of its prompt"
         )
-    ordered = rows.rows(order)
-    placed = {field.name: getattr(ordered, field.name) for field in fields(Rollouts)}
-    on_device = Rollouts(**{name: None if array is None else array.to(device) for name, array in placed.items()})
-    return replace(on_device, rewards=on_device.rewards.reshape(len(sizes), -1))
+    sorted_rows = rows.rows(order).to(rollouts.mask.device)
+    return replace(sorted_rows, rewards=sorted_rows.rewards.reshape(len(sizes), -1))
 
 
 def bare(model: Any) -> Any:

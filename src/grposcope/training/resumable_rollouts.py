@@ -19,6 +19,7 @@ from safetensors.torch import save
 
 from grposcope.errors import UserError
 from grposcope.files import atomic
+from grposcope.geometry.ranks import ALONE, Ranks
 from grposcope.objectives import Objective
 from grposcope.policies import Policy
 from grposcope.records import Rollouts
@@ -52,17 +53,20 @@ def draw(
     folder: Path | None = None,
     settings: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    ranks: Ranks = ALONE,
 ) -> DrawnRollouts:
     """Draw `shape` = (P, G) graded rollouts; rollouts kept in `folder` are taken from there, the others are kept there.
 
-    settings: what the rollouts depend on, by name; rollouts kept under other settings are refused.
+    settings: what the rollouts depend on, by name; rollouts kept under other settings are refused. ranks: processes
+    that share the drawing, PROMPTS prompts each in turn; all of them get all rollouts, the same as one process draws.
     UserError for such rollouts, and for a file that cannot be read or written.
     """
     prompts, group = shape
     problems = task.problems("train")
-    parts: list[Rollouts] = []
-    texts: list[str] = []
-    for start in range(0, prompts, PROMPTS):
+    own: dict[int, tuple[Rollouts, list[str]]] = {}
+    for number, start in enumerate(range(0, prompts, PROMPTS)):
+        if number % ranks.size != ranks.rank:
+            continue
         count = min(PROMPTS, prompts - start)
         path = None if folder is None else folder / FOLDER / f"{start:06d}.safetensors"
         part = None if path is None else _read(path, settings or {}, count, policy.model.device)
@@ -71,11 +75,23 @@ def draw(
             part = batch.rollouts, list(batch.texts)
             if path is not None:
                 _write(path, settings or {}, *part)
-        parts.append(part[0])
-        texts += part[1]
+        own[start] = part
         if prompts > PROMPTS:
             progress(f"rollouts of {start + count} of {prompts} prompts")
-    return DrawnRollouts(joined(parts, policy.pad), tuple(drawn_problems(problems, seed, 0, prompts)), tuple(texts))
+    parts = [drawn for _, drawn in sorted(_of_all(own, policy.model.device, ranks).items())]
+    texts = tuple(text for _, some in parts for text in some)
+    rollouts = joined([part for part, _ in parts], policy.pad)
+    return DrawnRollouts(rollouts, tuple(drawn_problems(problems, seed, 0, prompts)), texts)
+
+
+def _of_all(
+    own: dict[int, tuple[Rollouts, list[str]]], device: torch.device, ranks: Ranks
+) -> dict[int, tuple[Rollouts, list[str]]]:
+    """The parts that all processes drew, on the device of this one."""
+    if ranks.size == 1:
+        return own
+    every = ranks.gathered({start: (part.to("cpu"), texts) for start, (part, texts) in own.items()})
+    return {start: (part.to(device), texts) for some in every for start, (part, texts) in some.items()}
 
 
 def incomplete(folder: Path) -> bool:
