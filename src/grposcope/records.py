@@ -102,14 +102,17 @@ class Rollouts:
 
     def to(self, device: torch.device | str) -> Rollouts:
         """The rollouts on a device."""
-        arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Rollouts(**{name: None if array is None else array.to(device) for name, array in arrays.items()})
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved: dict[str, Any] = {name: array.to(device) for name, array in given.items() if array is not None}
+        return replace(self, **moved)
 
     def rows(self, which: slice | Tensor) -> Rollouts:
         """Some rollouts, each as a group of its own."""
-        arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        arrays["rewards"] = self.rewards.reshape(-1, 1)
-        return Rollouts(**{name: None if array is None else array[which] for name, array in arrays.items()})
+        given = {field.name: getattr(self, field.name) for field in fields(self)} | {
+            "rewards": self.rewards.reshape(-1, 1)
+        }
+        chosen: dict[str, Any] = {name: array[which] for name, array in given.items() if array is not None}
+        return replace(self, **chosen)
 
 
 def rows_of_groups(prompts: Tensor, group: int) -> Tensor:

@@ -104,9 +104,13 @@ def launched(device: str) -> Iterator[Ranks]:
             yield ranks
     else:
         try:
-            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-                with sharing(local) as ranks:
-                    yield ranks
+            with (
+                open(os.devnull, "w") as nowhere,
+                redirect_stdout(nowhere),
+                redirect_stderr(nowhere),
+                sharing(local) as ranks,
+            ):
+                yield ranks
         except UserError:
             time.sleep(1)  # torchrun ends all processes with the first that fails: leave time to say why
             sys.exit(2)
