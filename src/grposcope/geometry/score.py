@@ -89,19 +89,19 @@ class Score:
         assert total is not None
         return total
 
-    def subtracted_from(self, total: Tensor) -> Tensor:
-        """`total` (R, C) minus the sum of all S_i, at least in float32; may overwrite `total`."""
+    def times(self, directions: Tensor) -> Tensor:
+        """The sum of all S_i times directions (C, k): (R, k), without building S."""
         if self.direct is not None:
-            return total - self.direct.sum(0, keepdim=True)
-        rest = total.to(torch.promote_types(total.dtype, torch.float32))
+            return self.direct.sum(0, keepdim=True) @ directions
+        total = directions.new_zeros(self.shape[0], directions.shape[1])
         for use in self.uses:
-            columns = use.columns.flatten(0, 1)
+            turned = use.columns.flatten(0, 1) @ directions
             if use.lookup:
                 ids = use.rows.flatten()
-                rest.index_add_(0, ids[ids != use.padding], columns[ids != use.padding], alpha=-1)
+                total.index_add_(0, ids[ids != use.padding], turned[ids != use.padding])
             else:
-                rest.addmm_(use.rows.flatten(0, 1).mT, columns, alpha=-1)
-        return rest
+                total.addmm_(use.rows.flatten(0, 1).mT, turned)
+        return total
 
     def check_finite(self) -> None:
         """UserError that names the layer where a factor is NaN or infinite."""
