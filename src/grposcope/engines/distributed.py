@@ -23,12 +23,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from grposcope.engines.processes import Processes
 from grposcope.errors import UserError
+from grposcope.geometry import backward
 from grposcope.geometry import probe as of_one_process
 from grposcope.geometry.probe import Probe
 from grposcope.geometry.ranks import ALONE, Ranks
@@ -150,10 +149,10 @@ def bare(model: Any) -> Any:
     """
     if isinstance(model, DistributedDataParallel):
         model = model.module
-    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    sharded = [m for m in model.modules() if any(c.__name__ == "FSDPModule" for c in type(m).__mro__)]
     for module in sharded:
         module.reshard()
-    if not sharded and any(isinstance(p, DTensor) for p in model.parameters()):
+    if not sharded and any(backward.spread(p) for p in model.parameters()):
         raise UserError(
             "the model's layers are computed by several processes together (tensor parallelism), which a probe does "
             "not support; replicate the model, or shard it with FSDP2"

@@ -29,7 +29,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from grposcope.errors import UserError
 from grposcope.geometry import background, checkpointing, hooks
@@ -135,9 +134,15 @@ class AttachedModel:
         return whole_rows[0]
 
 
-def whole(array: Tensor) -> Tensor:
+def whole(array: Any) -> Tensor:
     """The array itself, or all of one that is spread over several processes, all of which must call this."""
-    return array.full_tensor() if isinstance(array, DTensor) else array
+    gathered: Tensor = array.full_tensor() if spread(array) else array
+    return gathered
+
+
+def spread(array: Tensor) -> bool:
+    """Whether the array is a DTensor, of which several processes hold parts."""
+    return hasattr(array, "full_tensor")
 
 
 def _tokens(rollouts: Rollouts) -> int:
@@ -251,7 +256,7 @@ def _gradients_to(model: nn.Module, visit: Callable[[str, Tensor], None]) -> Ite
         for name, parameter in trained.items():
             parameter.grad = None
             stack.callback(setattr, parameter, "grad", before[name])
-            if not isinstance(parameter, DTensor):
+            if not spread(parameter):
                 stack.callback(parameter.register_post_accumulate_grad_hook(hook(name)).remove)
         yield
         for name, parameter in trained.items():
