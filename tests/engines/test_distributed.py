@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from grposcope.runs.probe import read_gram
 
 HERE = Path(__file__).parent
 EQUAL = ("replicated, fast", "DDP, exact, matrices split", "FSDP2, fast, matrices split", "FSDP2, exact", "works again")
@@ -48,3 +51,28 @@ def test_rollouts_that_cannot_be_shared_are_refused_everywhere(found: list[dict[
     for rank in found:
         assert f"rollouts cannot be shared by {len(found)} processes" in rank["too few rollouts"][0]
         assert rank["groups of several sizes"][0].startswith("groups have 4 to 8 rollouts over all ranks")
+
+
+@pytest.mark.slow
+def test_the_command_under_torchrun_writes_the_probe_of_one_process(tmp_path: Path) -> None:
+    """Twenty prompts are drawn in two parts, one by each process."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    asked = ["-m", "grposcope", "probe", "--prompts", "20", "--group", "4", "--json"]
+
+    def run(before: list[str], out: str, *flags: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *before, *asked, "--out", str(tmp_path / out), *flags],
+            env=os.environ | {"PYTHONPATH": str(HERE.parents[1] / "src"), "OMP_NUM_THREADS": "1"},
+            capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+
+    both, one = run(torchrun, "two"), run([], "one")
+    assert both.returncode == one.returncode == 0, both.stderr[-2000:]
+    assert len(both.stdout.strip().splitlines()) == 1, "one process prints"
+    grams = [read_gram(tmp_path / out, layers=True) for out in ("two", "one")]
+    assert grams[0].layer_names == grams[1].layer_names
+    assert np.abs(grams[0].gram - grams[1].gram).max() <= 1e-6 * np.abs(grams[1].gram).max()
+    refused = run(torchrun, "two")
+    said = [line for line in refused.stderr.splitlines() if line.startswith("grposcope: error")]
+    assert len(said) == 1
+    assert "is not empty" in said[0]
