@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 FOREIGN = -0.5
 """Nats per token below the policy's own rollouts from which on texts are refused as those of another policy.
 
-The tokens are then on average 1.6 times less likely than its own would be. Updates of a training move this number far
-less (docs/results.md), other prompts, another model or a wrong template far more.
+The tokens are then on average 1.6 times less likely than its own would be. On `tiny` 80 updates at a learning rate of
+4e-4 move this number by −0.21, other prompts by −5 (docs/results.md).
 """
 
 

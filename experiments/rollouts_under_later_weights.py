@@ -1,0 +1,53 @@
+"""How far updates of a training move the test whether rollouts are a policy's own (`training.policy_fit`).
+
+Rollouts of the model before a run, under the weights after 10, 20, … updates of it; under wrong temperatures; and with
+the completions of the next prompt. A few minutes on one core.
+
+    python experiments/rollouts_under_later_weights.py --steps 80 --out runs/later
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from grposcope import policies, tasks
+from grposcope.objectives import recipes
+from grposcope.policies import Policy
+from grposcope.records import Rollouts
+from grposcope.training.config import TrainConfig
+from grposcope.training.loop import train
+from grposcope.training.policy_fit import excess, moments
+from grposcope.training.rollouts import collect
+from grposcope.training.sampler import Sampling
+
+
+def line(what: str, policy: Policy, rollouts: Rollouts, temperature: float = 1.0) -> None:
+    """Print the excess over the entropy and z of the rollouts under the policy."""
+    estimate, z = excess(moments(policy.model, rollouts, temperature), rollouts.mask)
+    print(f"{what:32} {estimate.value:8.4f} ± {estimate.se:.4f} nats per token, z = {z:7.1f}")
+
+
+def main() -> None:
+    """Train, and look at the first rollouts again with every checkpoint."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--out", default="runs/later")
+    given = parser.parse_args()
+    train(TrainConfig(steps=given.steps, prompts=16, group=8, eval_problems=0, checkpoint_every=10, keep_checkpoints=0,
+                      rollouts_every=0, threads=1, schedule="constant", warmup=0, out=given.out))  # fmt: skip
+    task, policy = tasks.load("arithmetic", None), policies.load("tiny")
+    sampling = Sampling(task.max_tokens)
+    drawn = collect(policy, task, task.problems("train"), recipes.GRPO, sampling, (32, 8), 5, 0).rollouts
+    line("its own", policy, drawn)
+    for place in sorted((Path(given.out) / "checkpoints").glob("step-*")):
+        line(f"after {int(place.name.removeprefix('step-'))} updates", policies.load(str(place / "model")), drawn)
+    for temperature in (0.7, 1.4):
+        line(f"taken for temperature {temperature}", policy, drawn, temperature)
+    shifted = replace(drawn, prompt_ids=drawn.prompt_ids.roll(8, 0), prompt_mask=drawn.prompt_mask.roll(8, 0))
+    line("completions of the next prompt", policy, shifted)
+
+
+if __name__ == "__main__":
+    main()
