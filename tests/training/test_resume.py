@@ -119,11 +119,12 @@ def test_the_newest_checkpoint_goes_by_number(tmp_path: Path) -> None:
     assert checkpoint.latest(tmp_path) == tmp_path / "checkpoints" / "step-1000000"
 
 
+@pytest.mark.parametrize("every", [6, 4])
 def test_a_run_that_is_asked_to_end_leaves_with_a_checkpoint(
-    settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    every: int, settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """SIGTERM, as a scheduler sends it, in the middle of the first of two steps on one batch."""
-    settings = replace(settings, interval=2, checkpoint_every=6)
+    """SIGTERM in the middle of the first of two steps on one batch, at whose end a checkpoint is due or not."""
+    settings = replace(settings, interval=2, checkpoint_every=every)
     start(replace(settings, out=str(tmp_path / "whole")))
     whole, count = loop.update, iter(range(1, 100))
 

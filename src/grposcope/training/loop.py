@@ -137,7 +137,7 @@ class _Session:
                 self.stop_if_diverged(step, done)
                 if step == config.steps or (config.eval_every and step % config.eval_every == 0):
                     self.evaluate_heldout(step)
-                if _checkpoint_due(config, step) or self.must_leave(step):
+                if self.must_leave(step) or _checkpoint_due(config, step):
                     self.save_checkpoint(step, position)
                 if self.terminated:
                     self.progress.say("asked to end (SIGTERM): a checkpoint is kept, the run can be resumed")
