@@ -24,7 +24,8 @@ test-all: $(READY) lint types ## the default tests and the slow ones
 	$(BIN)/python -m pytest
 
 test-verl: $(VERL)/.ready ## the tests of verl, in an environment of its own: it needs another transformers than TRL
-	RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0 $(VERL)/bin/python -m pytest tests/engines/verl tests/contract/test_verl.py
+	RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0 $(VERL)/bin/python -m pytest tests/engines/verl tests/contract/test_verl.py \
+		tests/contract/test_lint_verl.py tests/sweeps/test_sweep_ray.py
 
 wheel-check: $(READY) ## build the wheel and install it in new environments: for logs alone, and to train
 	rm -rf build/wheel && mkdir -p build/wheel

@@ -1,8 +1,8 @@
-"""Train with several recipes and seeds, and compare the held-out accuracy they end at.
+"""Train with several recipes and seeds, and compare the held-out accuracy they end at, seed by seed.
 
     python examples/compare_recipes.py --recipes grpo dr_grpo rloo --seeds 0 1 2
 
-Two recipes differ where the intervals say so; one seed says little.
+The same as `grposcope sweep` does from a YAML file; called again, it goes on. One seed says little.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import argparse
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
-from grposcope.report import page
+from grposcope.report import page, sweep
 from grposcope.runs import read
-from grposcope.training.config import TrainConfig
-from grposcope.training.loop import train
+from grposcope.sweeps import drive, plan, table
+from grposcope.sweeps.processes import Processes
 
 
 def main() -> None:
@@ -28,18 +26,14 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=200, help="held-out problems")
     parser.add_argument("--out", type=Path, help="folder for the runs (default: a temporary one)")
     given = parser.parse_args()
-    out, runs = given.out or Path(tempfile.mkdtemp()), []
-    for recipe in given.recipes:
-        ends = []
-        for seed in given.seeds:
-            folder = out / f"{recipe}-{seed}"
-            train(TrainConfig(recipe=recipe, seed=seed, steps=given.steps, prompts=given.prompts, eval_every=0,
-                              eval_problems=given.problems, out=str(folder)))  # fmt: skip
-            runs.append(read(folder))
-            ends.append(runs[-1].evaluations.of("pass@1").value[-1])
-        error = np.std(ends, ddof=1) / np.sqrt(len(ends)) if len(ends) > 1 else float("nan")
-        print(f"{recipe}: held-out {np.mean(ends):.3f} ± {error:.3f} (standard error over {len(ends)} seeds)")
-    page.write(page.document(runs), out / "page.html")
+    out = given.out or Path(tempfile.mkdtemp())
+    base = {"steps": given.steps, "prompts": given.prompts, "eval_every": 0, "eval_problems": given.problems}
+    cells = plan.of({"seeds": given.seeds, "base": base, "grid": {"recipe": given.recipes}}, out)
+    states = drive.sweep(cells, Processes(None, len(cells.runs)), print)
+    runs = {(s.run.cell, s.run.seed): read(s.run.folder) for s in states if s.status == "finished"}
+    result = table.of_runs(cells, runs)
+    print(table.text(result))
+    page.write(sweep.document(result, states, runs), out / "page.html")
     print(f"all runs on one page: {out / 'page.html'}")
 
 

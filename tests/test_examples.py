@@ -58,7 +58,8 @@ def test_own_task(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_compare_recipes(tmp_path: Path) -> None:
     said = run("compare_recipes.py", "--seeds", 0, 1, "--steps", 2, "--prompts", 4, "--problems", 8, "--out", tmp_path)
-    assert "dr_grpo: held-out 0." in said
+    assert "recipe=dr_grpo" in said
+    assert "adjusted p" in said
     assert (tmp_path / "page.html").exists()
 
 

@@ -18,7 +18,7 @@ LEVEL = {
     "diagnosis": 4, "dynamics": 4,
     "geometry": 5, "facts": 5,
     "lint": 6, "training": 6,
-    "engines": 7,
+    "engines": 7, "sweeps": 7,
     "report": 8,
     "commands": 9,
     "cli": 10,

@@ -66,7 +66,8 @@ def parser(wanted: Collection[str] = tuple(HELP)) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status.
 
-    0; 1 for what --fail-on names; 2 for what the user can mend; 70 for a fault of GRPOscope; 130 for Ctrl-C.
+    0; 1 for what --fail-on names and for failed runs of a sweep; 2 for what the user can mend; 70 for a fault of
+    GRPOscope; 130 for Ctrl-C.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     try:

@@ -21,6 +21,7 @@ GROUPS = {
     },
     "train": {
         "train": "train a model with GRPO or a relative from verifiable rewards",
+        "sweep": "train over a grid of settings and seeds, and compare the cells",
     },
 }
 """What people want -> the commands for it, with a line about each, in the order of `grposcope --help`."""
