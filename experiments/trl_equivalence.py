@@ -1,17 +1,17 @@
 """Experiment: does TRL, run by `grposcope train --engine trl`, learn as our own loop does?
 
-The same task, model, recipe and settings, eight seeds each: `tiny` on arithmetic, recipe grpo, 64 steps of 16 prompts × 8
-rollouts, AdamW at the demo's peak learning rate 4e-4 with 5 steps of warm-up and linear decay, temperature 1. The two
+The same task, model, recipe and settings, eight seeds each: `tiny` on arithmetic, recipe grpo, 64 steps of 16 prompts ×
+8 rollouts, AdamW at the demo's peak learning rate 4e-4 with 5 steps of warm-up and linear decay, temperature 1. The two
 draw different rollouts from the same seed, so seeds are independent replicates, not pairs.
 
 The rule, written before the first run. A curve is four numbers per seed: the mean training reward over steps 1-16,
-17-40 and 41-64, and held-out pass@1 after the last step (200 problems × 4 completions). For each of them two one-sided Welch
-t tests at level 0.05 ask whether the difference of the means over seeds, TRL minus ours, lies inside ±0.05 (5 points of
-success rate; equivalently, whether its 90 % interval does).
+17-40 and 41-64, and held-out pass@1 after the last step (200 problems × 4 completions). For each of them two one-sided
+Welch t tests at level 0.05 ask whether the difference of the means over seeds, TRL minus ours, lies inside ±0.05 (5
+points of success rate; equivalently, whether its 90 % interval does).
 
-    same       all four are inside: the curves are equivalent within that margin (an intersection-union test: level 0.05)
-    different  one of the four has a 95 % interval that excludes 0 and is not inside the margin
-    cannot tell otherwise
+    same         all four are inside: equivalent within that margin (an intersection-union test, level 0.05)
+    different    one of the four has a 95 % interval that excludes 0 and is not inside the margin
+    cannot tell  otherwise
 
 The test says something only if the margin is small next to what is learned: the mean gain of both engines, reward of
 steps 41-64 less that of steps 1-16, must be at least twice the margin, else the verdict is `cannot tell`. As a control
@@ -116,7 +116,9 @@ def main() -> None:
     if any(len(curves) < SEEDS for curves in found.values()):
         print({side: len(curves) for side, curves in found.items()})
         return
-    numbers = {side: {name: np.array([c[name] for c in curves]) for name in curves[0]} for side, curves in found.items()}
+    numbers = {
+        side: {name: np.array([c[name] for c in curves]) for name in curves[0]} for side, curves in found.items()
+    }
     for side in SIDES[1:]:
         rows = {name: compared(values, numbers[side][name]) for name, values in numbers["grposcope"].items()}
         print(json.dumps({"against": side, "verdict": verdict(rows), "n": SEEDS, "margin": MARGIN, **rows}, indent=1))

@@ -40,7 +40,12 @@ def trainer(
     core.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     core.decoder = decoders.Fuse()
     tokens = PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left"
+        tokenizer_object=core,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        padding_side="left",
+        model_input_names=["input_ids", "attention_mask"],
     )
     shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
     special = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
@@ -50,6 +55,8 @@ def trainer(
         "num_generations": 4, "max_completion_length": 5, "logging_steps": 1, "max_steps": 4, "save_strategy": "no",
         "num_completions_to_print": 0, "learning_rate": 1e-3,
     }  # fmt: skip
+    if "num_generations_eval" not in GRPOConfig.__dataclass_fields__:  # before TRL 0.26, always as in training
+        options.pop("num_generations_eval", None)
     return (kind or GRPOTrainer)(
         LlamaForCausalLM(LlamaConfig(vocab_size=len(vocabulary), **shape, **special)),
         reward,

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import types
 import typing
+import warnings
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grposcope.commands.output import add_json, finish, say
 from grposcope.errors import UserError
+from grposcope.runs.native.schema import is_record, read_config
 from grposcope.training.config import TrainConfig
+
+ENGINES = ("grposcope", "trl")
 
 if TYPE_CHECKING:
     from grposcope.training.result import TrainResult
@@ -25,6 +30,8 @@ examples:
   grposcope train --recipe dr_grpo --kl 0.01 --seed 1        another objective, held to the starting policy
   grposcope train --model smollm2 --task gsm8k:gsm8k/ --steps 3 --group 8 --prompts 2 --max-tokens 128
   grposcope train --resume runs/20260101-120000-tiny-grpo    go on with a run that was stopped
+  grposcope train --engine trl --steps 100                   the same run by TRL
+  torchrun --nproc_per_node 2 -m grposcope train --engine trl --out runs/two --trl vllm_mode=colocate
   grposcope train --model Qwen/Qwen2.5-0.5B-Instruct --task jsonl:mine.jsonl --reward rewards.py:score
 """
 
@@ -36,6 +43,21 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="go on with the run in this folder from its last checkpoint, with its own settings",
     )
+    command.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="grposcope",
+        help="what runs the training: our own loop, or TRL, alone or under torchrun, with the same tasks, recipes, "
+        "record and page (default: grposcope)",
+    )
+    command.add_argument(
+        "--trl",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an argument of TRL's own for engine trl: of GRPOConfig (vllm_…, fsdp…, deepspeed, …), or use_peft and "
+        "lora_…; JSON or plain text; may be repeated",
+    )
     add_json(command)
     _add_settings(command)
 
@@ -45,19 +67,45 @@ def run(arguments: argparse.Namespace) -> int:
     from transformers.utils import logging
 
     from grposcope.report import terminal
-    from grposcope.training.loop import resume, train
 
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\.|trl\.")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     given = {f.name: getattr(arguments, f.name) for f in fields(TrainConfig) if hasattr(arguments, f.name)}
     try:
-        result = resume(Path(arguments.resume), given) if arguments.resume else train(TrainConfig(**given))
+        result = _train(arguments, given)
     except UserError as error:
+        if int(os.environ.get("RANK", "0")):  # the first process says it
+            return 2
         raise UserError(_with_flags(str(error))) from None
+    if int(os.environ.get("RANK", "0")):
+        return 0
     say(arguments, terminal.training(result))
     say(arguments, f"\n{_next_commands(result)}")
     finish(arguments, _document(result))
     return 143 if result.terminated else 130 if result.interrupted else 0
+
+
+def _train(arguments: argparse.Namespace, given: dict[str, Any]) -> TrainResult:
+    """The run in the engine asked for, or in that of the run which is resumed."""
+    engine = arguments.engine
+    if arguments.resume and is_record(Path(arguments.resume)):
+        engine = read_config(Path(arguments.resume)).engine
+    if arguments.trl and engine != "trl":
+        raise UserError("--trl is for engine trl; add --engine trl, or leave it out")
+    if engine != "trl":
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UserError("our own loop runs in one process; use --engine trl under torchrun")
+        from grposcope.training import loop
+
+        return loop.resume(Path(arguments.resume), given) if arguments.resume else loop.train(TrainConfig(**given))
+    from grposcope.engines.trl import run
+
+    if not arguments.resume:
+        return run.train(TrainConfig(**given), arguments.trl)
+    if arguments.trl:
+        raise UserError("a resumed run keeps its --trl options; leave them out")
+    return run.resume(Path(arguments.resume), given)
 
 
 def _document(result: TrainResult) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from huggingface_hub import HfApi, try_to_load_from_cache
+from packaging.version import Version
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -16,6 +18,9 @@ from grposcope.errors import UserError
 from grposcope.policies import adapters, smollm2
 
 TINY = Path(__file__).parent / "tiny"
+
+DTYPE = "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
+"""Name under which transformers takes the number format of the weights."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
             _check_hub(name)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=remote_code)
         model: Any = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, trust_remote_code=remote_code, use_safetensors=True
+            source, trust_remote_code=remote_code, use_safetensors=True, **{DTYPE: dtype}
         )
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]

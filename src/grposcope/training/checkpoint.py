@@ -31,6 +31,7 @@ from torch import Tensor
 from grposcope.errors import UserError
 from grposcope.files import atomic_folder, write_json
 from grposcope.policies import Policy
+from grposcope.policies.load import DTYPE
 from grposcope.runs.native import schema
 from grposcope.runs.native.schema import LINES, RunConfig
 from grposcope.training.config import TrainConfig
@@ -130,7 +131,8 @@ def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> S
     try:
         for name, known in content["files"].items():
             _check_file(folder / name, *((known, None) if isinstance(known, int) else known))
-        model = type(policy.model).from_pretrained(folder / "model", dtype=policy.model.dtype, use_safetensors=True)
+        dtype: dict[str, Any] = {DTYPE: policy.model.dtype}
+        model = type(policy.model).from_pretrained(folder / "model", use_safetensors=True, **dtype)
         tensors = load_file(folder / "optimizer.safetensors")
         numbers, random_states = content["optimizer"], content["random"]
     except (OSError, KeyError, ValueError, SafetensorError) as error:

@@ -128,11 +128,15 @@ class Progress:
     def step(self, row: StepRow) -> None:
         """Show an optimiser step."""
         kl = row.kl_old if math.isnan(row.kl) else row.kl
-        shown = (
-            f"reward {row.reward:.3f}{self._held_out} · dead {row.dead_fraction:.0%} · "
-            f"entropy {row.entropy:.3f} · kl {kl:.4f} · {row.tokens_per_second:,.0f} tok/s"
+        self.show(
+            row.reward,
+            f"dead {row.dead_fraction:.0%} · entropy {row.entropy:.3f} · kl {kl:.4f} · "
+            f"{row.tokens_per_second:,.0f} tok/s",
         )
-        self._bar.set_postfix_str(shown, refresh=False)
+
+    def show(self, reward: float, more: str) -> None:
+        """Show an optimiser step by its mean reward and what else there is to say."""
+        self._bar.set_postfix_str(f"reward {reward:.3f}{self._held_out} · {more}", refresh=False)
         self._bar.update()
 
     def evaluation(self, step: int, accuracy: Estimate) -> None:

@@ -12,6 +12,7 @@ same file.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 import string
@@ -70,6 +71,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
         unk_token="<unk>",
         padding_side="left",
         clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
     )
 
 
@@ -172,6 +174,14 @@ def accuracy(folder: Path, temperature: float) -> Estimate:
     return evaluate(load(str(folder)), task, task.problems("heldout"), 1, sampling, stream)["pass@1"]
 
 
+def save_tokenizer(folder: Path) -> None:
+    """Write the tokenizer under the name of its class that transformers 4 knows too."""
+    tokenizer().save_pretrained(folder)
+    file = folder / "tokenizer_config.json"
+    content = {name: value for name, value in json.loads(file.read_text()).items() if name != "backend"}
+    file.write_text(json.dumps({**content, "tokenizer_class": "PreTrainedTokenizerFast"}, indent=2) + "\n")
+
+
 def main() -> None:
     """Make the model, save it, and print what it can do as JSON."""
     flags = argparse.ArgumentParser(description="Make the model `tiny` by a supervised warm start.")
@@ -185,7 +195,7 @@ def main() -> None:
     logging.disable_progress_bar()
     policy = pretrain(given.seed, given.width, given.layers)
     policy.save_pretrained(given.out)
-    tokenizer().save_pretrained(given.out)
+    save_tokenizer(given.out)
     sampled, greedy = accuracy(given.out, 1.0), accuracy(given.out, 0.0)
     print(dumps({"model": str(given.out), "parameters": policy.num_parameters(), "pass@1": sampled, "greedy": greedy}))
 

@@ -29,6 +29,7 @@ from grposcope.diagnosis.alarms import BUDGET, FIRST, Alarm, Alarms, Wanted, wan
 from grposcope.diagnosis.alerts import Sender
 from grposcope.engines import receivers
 from grposcope.engines.trl import record as trl_record
+from grposcope.engines.trl import versions
 from grposcope.errors import UserError
 from grposcope.facts.diagnosis import alarm_alert, alarm_line, flagged_modes, verdict
 from grposcope.files import json_number
@@ -83,8 +84,9 @@ class GRPOscopeCallback(TrainerCallback):
     others get JSON, "slack:URL" Slack's format. alert_on: which alarms, modes or a grade as in stop_on; by default
     warnings and failures. A mode that ends the run is always told.
     probe_at: when the gradient is probed on the completions that TRL wrote last (log_completions=True): "save", at each
-    checkpoint, "end", or both; the probes are in the record and on its page. UserError for an unknown name or an
-    invalid URL. seconds: time that the callback has taken so far.
+    checkpoint, "end", or both; the probes are in the record and on its page. UserError for an unknown name, an invalid
+    URL, or a version of TRL that is too old. seconds: time that the callback has taken so far. more: fields of
+    RunConfig for config.json in place of what TRL's arguments say, mappings added to theirs: {"settings": {…}}.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class GRPOscopeCallback(TrainerCallback):
         alert_on: str | Iterable[str] = "warning",
         probe_at: str | Iterable[str] = (),
     ) -> None:
+        self._note = versions.check("callback")
         self.folder = None if folder is None else Path(folder)
         self.stop_on, self.alert_on = _wanted("stop_on", stop_on), _wanted("alert_on", alert_on)
         self.alert_to = receivers.checked(alert_to)
@@ -102,6 +105,7 @@ class GRPOscopeCallback(TrainerCallback):
         if odd := [name for name in self.probe_at if name not in PROBED]:
             raise UserError(f"probe_at {odd[0]!r} is no moment; use one or both of {', '.join(PROBED)}")
         self.seconds = 0.0
+        self.more: dict[str, Any] = {}
         self._senders: list[Sender] = []
         self._broken = self._stop = False
         self._waiting: list[Callable[[], None]] = []
@@ -129,7 +133,7 @@ class GRPOscopeCallback(TrainerCallback):
         if state.global_step and (folder / "config.json").exists():
             self._record, raised, self._rows = trl_record.go_on(folder, state.global_step)
         else:
-            self._record, said = trl_record.begin(folder, args, self._settings, more.get("model"))
+            self._record, said = trl_record.begin(folder, args, self._settings, more.get("model"), self.more)
             if said:
                 say(f"grposcope: {said}")
         self._alarms = Alarms(raised, self._rows, self.stop_on.modes | self.alert_on.modes)
@@ -137,7 +141,7 @@ class GRPOscopeCallback(TrainerCallback):
         self._pace = Pace(BUDGET, FIRST / BUDGET)
         self._record.phase("training", state.global_step, state.max_steps)
         say(f"grposcope: recording to {folder}; to follow it: grposcope watch {folder}")
-        for line in (*trl_record.unseen(args, state), *receivers.missing(self.alert_to)):
+        for line in filter(None, (self._note, *trl_record.unseen(args, state), *receivers.missing(self.alert_to))):
             say(f"grposcope: {line}")
 
     @_harmless
@@ -162,7 +166,7 @@ class GRPOscopeCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """End the training if something that `stop_on` names was flagged: in all processes at the same step."""
-        if self.stop_on and _anywhere(self._stop, args):
+        if self.stop_on and anywhere(self._stop, args):
             control.should_training_stop = True
 
     @_harmless
@@ -213,6 +217,11 @@ class GRPOscopeCallback(TrainerCallback):
         self._record = None
         for line in alerts.wait(self._senders):
             say(f"grposcope: {visible(line, LINE)}")
+
+    def evaluation(self, step: int, estimates: Mapping[str, Any]) -> None:
+        """Record a held-out evaluation: by metric, the fields of an Estimate. Without a record, nothing happens."""
+        if self._record is not None:
+            self._record.evaluation({"step": step, **estimates})
 
     def _flush(self, args: Any, state: Any, judge: bool = True) -> None:
         """Write the pending row and its groups; then diagnose the run, if that is due."""
@@ -356,7 +365,7 @@ def say(line: str, level: int = logging.INFO) -> None:
         tqdm.write(line, file=sys.stderr)
 
 
-def _anywhere(here: bool, args: Any) -> bool:
+def anywhere(here: bool, args: Any) -> bool:
     """Whether `here` is true in any of the processes that train together; all of them have to call this."""
     import torch
     import torch.distributed as dist

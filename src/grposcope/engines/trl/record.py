@@ -11,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,22 @@ def unseen(args: Any, state: Any) -> list[str]:
     return told
 
 
-def begin(folder: Path, args: Any, known: Mapping[str, Any], model: Any) -> tuple[RunWriter, str]:
-    """The record of a new run, and a sentence on where the record of an earlier run is now, if there was one."""
+def begin(
+    folder: Path, args: Any, known: Mapping[str, Any], model: Any, more: Mapping[str, Any] | None = None
+) -> tuple[RunWriter, str]:
+    """The record of a new run, and a sentence on where the record of an earlier run is now, if there was one.
+
+    more: fields of RunConfig in place of these; the entries of a mapping are added.
+    """
     renamed = _rename_earlier(folder)
-    return RunWriter.create(folder, _configuration(args, known, model)), renamed
+    config = _configuration(args, known, model)
+    added: dict[str, Any] = {
+        field: {**getattr(config, field), **new} if isinstance(new, Mapping) else new
+        for field, new in (more or {}).items()
+    }
+    output = Path(args.output_dir).resolve()  # TRL makes it before the training begins
+    beside = (output.name,) if output.parent == folder.resolve() else ()
+    return RunWriter.create(folder, replace(config, **added), beside), renamed
 
 
 def go_on(folder: Path, step: int) -> tuple[RunWriter, list[Alarm], int]:

@@ -20,13 +20,13 @@ FAR = 1e9
 
 ACTOR = "actor_rollout_ref.actor."
 
-_REDUCTIONS = {
+_REDUCTIONS: dict[Any, str] = {
     reductions.sequence_mean: "seq-mean-token-mean",
     reductions.token_mean: "token-mean",
     reductions.sequence_sum: "seq-mean-token-sum",
     reductions.constant_length: "seq-mean-token-sum-norm",
 }
-_DIVERGENCES = {divergences.k1: "k1", divergences.k2: "k2", divergences.k3: "k3"}
+_DIVERGENCES: dict[Any, str] = {divergences.k1: "k1", divergences.k2: "k2", divergences.k3: "k3"}
 
 
 def overrides(objective: Objective, limit: int) -> dict[str, Any]:

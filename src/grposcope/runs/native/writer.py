@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -41,11 +41,11 @@ class RunWriter:
         self._phase = os.open(folder / "phase.json", os.O_WRONLY | os.O_CREAT, 0o644)
 
     @staticmethod
-    def create(folder: Path, config: RunConfig) -> RunWriter:
-        """Begin the record of a new run in a folder that does not exist or is empty."""
+    def create(folder: Path, config: RunConfig, beside: Collection[str] = ()) -> RunWriter:
+        """Begin the record of a new run in a folder that does not exist or is empty but for what `beside` names."""
         with _explained(folder, "choose another folder"):
             folder.mkdir(parents=True, exist_ok=True)
-            if any(file.name != ".lock" for file in folder.iterdir()):
+            if any(file.name not in {".lock", *beside} for file in folder.iterdir()):
                 if (folder / "config.json").exists():
                     what, hint = "already holds a run", "choose another folder, or resume that run"
                 else:

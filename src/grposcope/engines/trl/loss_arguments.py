@@ -1,0 +1,143 @@
+"""An objective of ours as arguments of TRL's GRPOConfig: the inverse of reading their settings as an objective.
+
+TRL's loss is linear in the advantages but for their sign, and takes advantages per token, so every advantage of ours
+runs through it: those that TRL computes itself by `scale_rewards`, the others handed over by our trainer.
+
+| factor of ours                  | TRL                                                                |
+|---------------------------------|--------------------------------------------------------------------|
+| sequence_mean                   | loss_type grpo                                                     |
+| token_mean                      | loss_type dapo, whose normaliser is the tokens of the whole step   |
+| constant_length                 | loss_type dr_grpo                                                  |
+| sequence_sum                    | loss_type luspo at token level                                     |
+| ratios.token, ratios.sequence   | importance_sampling_level token, sequence                          |
+| ratios.none                     | token, where every batch is used once and the ratio is 1           |
+| Clip(low, high, bound)          | epsilon, epsilon_high, delta                                       |
+| Reinforce()                     | epsilon and epsilon_high at UNCLIPPED                              |
+| Cispo(low ≥ 1, high)            | loss_type cispo, epsilon_high = 1 + high: TRL clamps ρ itself      |
+| k3, kl, kl_weighted             | beta, use_bias_correction_kl                                       |
+| entropy                         | entropy_coef                                                       |
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from grposcope.engines.trl.settings import SCALES
+from grposcope.errors import UserError
+from grposcope.objectives import Objective, advantages, divergences, ratios, reductions
+from grposcope.objectives.surrogates import Cispo, Clip, Reinforce
+
+UNCLIPPED = 1e9
+"""Clip range that no ratio of float32 log-probabilities of a usable run leaves."""
+
+LOSS_TYPES = {
+    reductions.sequence_mean: "grpo",
+    reductions.token_mean: "dapo",
+    reductions.constant_length: "dr_grpo",
+    reductions.sequence_sum: "luspo",
+}
+"""Reduction of ours -> the loss of TRL whose clipped form has it."""
+
+
+@dataclass(frozen=True)
+class LossArguments:
+    """Arguments of GRPOConfig that make TRL's loss the objective's.
+
+    advantage: name of the advantage in `advantages.ALL` that our trainer has to hand to the loss, None where TRL
+    computes it. left_out: parts of the recipe that TRL does not have, a sentence each.
+    """
+
+    arguments: dict[str, Any]
+    advantage: str | None = None
+    left_out: tuple[str, ...] = ()
+
+
+def loss_arguments(objective: Objective, limit: int, reuse: int = 1, parts: int = 1, pieces: int = 1) -> LossArguments:
+    """TRL's arguments for `objective` with completions of at most `limit` tokens.
+
+    reuse: optimiser steps on each batch of rollouts. parts: minibatches that it is split into. pieces: forward passes,
+    over all processes, of a step. UserError, naming the part and the remedy, where TRL's loss has no such part.
+    """
+    given = {**_reduction(objective, limit), **_ratio(objective, reuse)}
+    scale, advantage = _advantage(objective)
+    given |= _surrogate(objective, given["loss_type"])
+    given |= {"scale_rewards": scale, "beta": objective.kl, "entropy_coef": objective.entropy}
+    if objective.kl:
+        if objective.divergence is not divergences.k3:
+            raise UserError(
+                f"divergence {_name(objective.divergence)} is not in TRL, whose KL is the k3 estimate; use divergence "
+                "k3, or engine grposcope"
+            )
+        given["use_bias_correction_kl"] = objective.kl_weighted
+    left_out = []
+    if objective.resample_dead:
+        left_out.append(
+            f"TRL does not draw further prompts in place of groups of equal rewards: recipe {objective.name} runs "
+            "without that"
+        )
+    if parts > 1 and given["loss_type"] in ("dapo", "cispo"):
+        left_out.append(
+            f"TRL divides the sum over a minibatch's tokens by those of the whole batch / {parts}, not by its own"
+        )
+    if pieces > 1 and objective.entropy:
+        left_out.append(f"TRL's entropy bonus is a mean over each of {pieces} forward passes, then over these")
+    return LossArguments(given, advantage, tuple(left_out))
+
+
+def _reduction(objective: Objective, limit: int) -> dict[str, Any]:
+    plain = objective.reduction.func if isinstance(objective.reduction, partial) else objective.reduction
+    if plain not in LOSS_TYPES:
+        raise UserError(f"recipe {objective.name} adds tokens up by {_name(plain)}, which is not in TRL; use another")
+    if isinstance(objective.reduction, partial) and objective.reduction.keywords.get("length", limit) != limit:
+        raise UserError(f"recipe {objective.name} divides by another length than that of the longest completion")
+    return {"loss_type": LOSS_TYPES[plain], "max_completion_length": limit}
+
+
+def _ratio(objective: Objective, reuse: int) -> dict[str, Any]:
+    if objective.ratio is ratios.none and reuse > 1:
+        raise UserError(
+            f"recipe {objective.name} weighs old rollouts by no ratio, which TRL always does; use an interval of 1, "
+            "another recipe, or engine grposcope"
+        )
+    return {"importance_sampling_level": "sequence" if objective.ratio is ratios.sequence else "token"}
+
+
+def _surrogate(objective: Objective, loss_type: str) -> dict[str, Any]:
+    surrogate = objective.surrogate
+    if isinstance(surrogate, Reinforce):
+        return {"epsilon": UNCLIPPED, "epsilon_high": UNCLIPPED}
+    if isinstance(surrogate, Clip):
+        bound = {} if surrogate.bound is None else {"delta": surrogate.bound}
+        return {"epsilon": surrogate.low, "epsilon_high": surrogate.high, **bound}
+    if isinstance(surrogate, Cispo) and loss_type == "dapo":
+        if surrogate.low < 1:
+            raise UserError(
+                f"recipe {objective.name} with clip_low {surrogate.low:g}: TRL's cispo has no lower clip; leave "
+                "clip_low out, or use engine grposcope"
+            )
+        return {"loss_type": "cispo", "epsilon_high": 1 + surrogate.high}
+    raise UserError(f"the surrogate {_name(type(surrogate))} of recipe {objective.name} is not in TRL; use another")
+
+
+def _advantage(objective: Objective) -> tuple[str, str | None]:
+    """`scale_rewards`, and the name of the advantage where TRL does not compute it."""
+    wanted = _spelled_out(objective.advantage)
+    name = next((n for n, entry in advantages.ALL.items() if _spelled_out(entry.function) == wanted), None)
+    if name is None:
+        raise UserError(f"the advantage of recipe {objective.name} has no name, by which TRL could be given it")
+    scale = next((scale for scale, computed in SCALES.items() if computed == name), None)
+    return (scale, None) if scale is not None else ("none", name)
+
+
+def _spelled_out(function: Any) -> tuple[Any, dict[str, Any]]:
+    """The plain function and all its settings, so that a default and the same value given are one."""
+    plain, given = (function.func, function.keywords) if isinstance(function, partial) else (function, {})
+    defaults = {name: p.default for name, p in inspect.signature(plain).parameters.items() if p.default is not p.empty}
+    return plain, {**defaults, **given}
+
+
+def _name(part: Any) -> str:
+    return str(getattr(part, "__name__", part))

@@ -1,0 +1,328 @@
+"""Engine `trl` of `grposcope train`: our tasks, recipes, record and page, with the training itself done by TRL.
+
+    folder/           the record, as of any run
+    folder/model/     the final model, with adapters merged into it
+    folder/trl/       TRL's output folder: checkpoints and completions
+
+It runs alone, or in every process that torchrun starts. Optimiser and schedule are ours (in TRL's warm-up the first
+step has a learning rate of 0); vLLM, PEFT, FSDP and DeepSpeed are TRL's, by its own arguments.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from datasets import Dataset
+from transformers import PrinterCallback, ProgressCallback
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.model_config import ModelConfig
+from trl.trainer.utils import get_peft_config
+
+from grposcope import credit
+from grposcope.engines.trl import arguments, versions
+from grposcope.engines.trl.callback import GRPOscopeCallback
+from grposcope.engines.trl.heldout import Bar, HeldOutScores, Leave
+from grposcope.engines.trl.loss_arguments import LossArguments, loss_arguments
+from grposcope.engines.trl.trainer import GRPOscopeTrainer
+from grposcope.errors import UserError
+from grposcope.objectives import shaping
+from grposcope.records import Estimate
+from grposcope.runs import RunWriter, read
+from grposcope.runs.native import schema
+from grposcope.runs.native.schema import ModelInfo
+from grposcope.tasks import Problem, grade
+from grposcope.training import checkpoint, optimizer, termination
+from grposcope.training.config import TrainConfig, check
+from grposcope.training.evaluate import evaluate
+from grposcope.training.loggers import Progress
+from grposcope.training.result import Totals, TrainResult
+from grposcope.training.rollouts import generator
+from grposcope.training.sampler import Sampling
+from grposcope.training.setup import Setup, prepare
+
+OUTPUT = "trl"
+"""TRL's output folder in the folder of the record."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a run needs of TRL beside `Setup`: the arguments of GRPOConfig, the options given, and the loss."""
+
+    arguments: dict[str, Any]
+    options: dict[str, Any]
+    loss: LossArguments
+    processes: int
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the process that writes and speaks."""
+        return int(os.environ.get("RANK", "0")) == 0
+
+
+def train(config: TrainConfig, options: Sequence[str] = ()) -> TrainResult:
+    """Run `config` in TRL with its own `options`, key=value each; in every process of torchrun.
+
+    UserError for what cannot work, settings that TRL has no counterpart for among it.
+    """
+    versions.check("trainer")
+    check(config)
+    arguments.refuse_without_counterpart(config)
+    given = arguments.parse(options, arguments.known_options(GRPOConfig, ModelConfig))
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if config.out is None and processes > 1:
+        raise UserError("several processes need one folder for the run: give out")
+    folder = Path(config.out or f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{Path(config.model).name}-{config.recipe}-trl")
+    setup, launch = _prepared(config, given, processes)
+    if launch.main:
+        _check_new(folder)
+    return _run(setup, launch, folder, None)
+
+
+def resume(folder: Path, asked: Mapping[str, Any] | None = None) -> TrainResult:
+    """Go on with a run of `train` from TRL's last checkpoint; UserError without one, or for other settings."""
+    before = schema.read_config(folder)
+    saved = before.resolved.get("trl")
+    if not isinstance(saved, dict):
+        raise UserError(f"{folder} is the record of a run of TRL that grposcope did not start; resume it in TRL")
+    given = saved["settings"]
+    different = [
+        f"{name} {value}" for name, value in (asked or {}).items() if name != "out" and value != given.get(name)
+    ]
+    if different:
+        raise UserError(f"a resumed run keeps its settings, and these differ: {', '.join(different)}; leave them out")
+    summary = schema.read_summary(folder)
+    if summary is not None and not summary.interrupted:
+        raise UserError(f"{folder} is finished; start a new run from its model, {folder}/model")
+    found = sorted((folder / OUTPUT).glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    whole = [path for path in found if (path / "trainer_state.json").exists()]
+    if not whole:
+        raise UserError(
+            f"{folder / OUTPUT} holds no checkpoint yet, so there is nothing to go on from; start a new run"
+        )
+    setup, launch = _prepared(TrainConfig(**given), saved["options"], int(os.environ.get("WORLD_SIZE", "1")))
+    return _run(setup, launch, folder, whole[-1])
+
+
+def _prepared(config: TrainConfig, given: Mapping[str, Any], processes: int) -> tuple[Setup, Launch]:
+    """Task and model, and the arguments of GRPOConfig; UserError where they do not fit together."""
+    rollouts = arguments.batch_arguments(config, config.micro_batch or 2**31, processes)
+    setup = prepare(config)
+    if config.prompts > len(setup.train_set):
+        raise UserError(
+            f"a batch takes {config.prompts} prompts, and task {setup.task.name} has {len(setup.train_set)}, which TRL "
+            "does not repeat within a batch; lower prompts"
+        )
+    rollouts = arguments.batch_arguments(config, setup.micro_batch, processes)
+    pieces = rollouts["gradient_accumulation_steps"] * processes
+    loss = loss_arguments(setup.objective, setup.sampling.max_tokens, config.interval, config.minibatches, pieces)
+    on_cpu = setup.policy.model.device.type == "cpu"
+    all_arguments = rollouts | arguments.run_arguments(config, setup.lr, on_cpu) | loss.arguments
+    return setup, Launch(all_arguments, dict(given), loss, processes)
+
+
+def _check_new(folder: Path) -> None:
+    """UserError unless the folder does not exist or is empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} is there and not empty; choose another folder, or resume that run")
+
+
+def _configuration(launch: Launch, folder: Path) -> tuple[Any, Any]:
+    """GRPOConfig and the PEFT configuration, if one is asked for; UserError for what TRL itself refuses."""
+    fields = GRPOConfig.__dataclass_fields__
+    own = {key: value for key, value in launch.options.items() if key in fields}
+    peft = {key: value for key, value in launch.options.items() if key not in fields}
+    try:
+        args = GRPOConfig(**{"output_dir": str(folder / OUTPUT), "run_name": folder.name, **launch.arguments, **own})
+        adapters = get_peft_config(ModelConfig(**peft)) if peft else None
+    except (ValueError, TypeError, ImportError, RuntimeError) as error:
+        raise UserError(f"TRL refuses these settings: {_one_line(error)}") from error
+    if args.world_size != launch.processes:
+        raise UserError(
+            f"{launch.processes} processes were started and TRL sees {args.world_size}; start them with torchrun"
+        )
+    return args, adapters
+
+
+def _dataset(setup: Setup) -> Dataset:
+    """The training problems as TRL takes them: what `policies.encode` makes a prompt of, and the problem's place."""
+    texts: list[Any] = [problem.prompt for problem in setup.train_set]
+    if setup.policy.tokenizer.chat_template:
+        system = [{"role": "system", "content": setup.task.instruction}] if setup.task.instruction else []
+        texts = [[*system, {"role": "user", "content": text}] for text in texts]
+    return Dataset.from_dict({"prompt": texts, "problem": list(range(len(texts)))})
+
+
+def rewards(setup: Setup) -> list[Callable[..., list[float]]]:
+    """The task's reward as a function of TRL's, and the penalty for overlong completions where the recipe has one."""
+    problems: Sequence[Problem] = setup.train_set
+    limit, share = setup.sampling.max_tokens, setup.objective.overlong
+
+    def graded(completion_ids: list[list[int]], problem: list[int], **_: Any) -> list[float]:
+        texts = setup.policy.tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
+        return grade(setup.task, [problems[i] for i in problem], texts, setup.config.reward_timeout)
+
+    def overlong(completion_ids: list[list[int]], **_: Any) -> list[float]:
+        lengths = torch.tensor([len(ids) for ids in completion_ids])
+        return shaping.overlong(lengths, limit, round(share * limit)).tolist()
+
+    graded.__name__ = re.sub(r"\W+", "_", setup.config.task.partition(":")[0])
+    return [graded, overlong] if share else [graded]
+
+
+def _steps(setup: Setup) -> Callable[..., list[list[tuple[int, float]]]]:
+    """What the task's steps are worth, as a function of our trainer: for each completion, ends and rewards of steps."""
+
+    def steps(completion_ids: list[list[int]], problem: list[int], **_: Any) -> list[list[tuple[int, float]]]:
+        texts = setup.policy.tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
+        of_rows = [setup.task.steps(setup.train_set[i], text) for i, text in zip(problem, texts, strict=True)]
+        return [[(step.end, float(step.correct)) for step in row] for row in of_rows]
+
+    return steps
+
+
+class RecipeTrainer(GRPOscopeTrainer):
+    """Our trainer with our optimiser and schedule, `setup.config`'s; both methods are public hooks of transformers."""
+
+    setup: Setup
+
+    def create_optimizer(self, *given: Any, **more: Any) -> torch.optim.Optimizer:
+        """The optimiser of the settings on all weights that are trained."""
+        made: Any = self.optimizer
+        if made is None:
+            c, model = self.setup.config, cast(torch.nn.Module, self.model)
+            made = self.optimizer = optimizer.build(
+                c.optimizer, model.parameters(), self.setup.lr, c.momentum, c.beta2, c.weight_decay
+            )
+        return made
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """The schedule of the settings; a step's rate is that of our loop."""
+        if self.lr_scheduler is None:
+            c = self.setup.config
+            factor = partial(_rate, schedule=c.schedule, warmup=c.warmup, steps=c.steps)
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(cast(Any, optimizer or self.optimizer), factor)
+        return self.lr_scheduler
+
+
+def _rate(step: int, schedule: str, warmup: int, steps: int) -> float:
+    return optimizer.learning_rate(step, 1.0, schedule, warmup, steps)
+
+
+def _run(setup: Setup, launch: Launch, folder: Path, start: Path | None) -> TrainResult:
+    """The run, from TRL's checkpoint `start` if there is one; in the main process also its model and summary."""
+    began, config, settings = time.perf_counter(), setup.config, asdict(setup.config)
+    args, adapters = _configuration(launch, folder)
+    record = GRPOscopeCallback(folder)
+    model = setup.policy.model
+    record.more = {
+        "model": ModelInfo(setup.policy.name, type(model).__name__, setup.policy.parameters),
+        "settings": {name: value for name, value in settings.items() if value is not None},
+        "resolved": {
+            "task": setup.task.name,
+            "objective": setup.objective.describe(),
+            "sampling": asdict(setup.sampling),
+            "lr": setup.lr,
+            "trl": {"settings": settings, "options": launch.options, "processes": launch.processes},
+        },
+    }
+    with (
+        Progress(config.steps) if launch.main else nullcontext() as progress,
+        termination.noticed() as asked,
+    ):
+        heldout = HeldOutScores(lambda: _evaluated(setup, trainer), config.eval_every, record, progress)
+        leave = Leave(asked)
+        trainer = _trainer(setup, launch, args, adapters, [record, leave, *([heldout] if setup.heldout else [])])
+        if progress is not None:
+            trainer.add_callback(Bar(progress))
+            for line in launch.loss.left_out:
+                progress.say(f"warning: {line}")
+        interrupted = False
+        try:
+            trainer.train(resume_from_checkpoint=None if start is None else str(start))
+        except KeyboardInterrupt:
+            interrupted = True
+            trainer.callback_handler.on_train_end(args, trainer.state, trainer.control)
+    _save(setup, trainer, folder)
+    return _result(setup, folder, heldout, interrupted or leave.left, leave.left, time.perf_counter() - began)
+
+
+def _trainer(setup: Setup, launch: Launch, args: Any, adapters: Any, callbacks: Sequence[Any]) -> RecipeTrainer:
+    """TRL's trainer on our task and model; UserError where TRL refuses them."""
+    RecipeTrainer.setup, source = setup, credit.chosen(setup.config.credit).source
+    try:
+        trainer = RecipeTrainer(
+            setup.policy.model,
+            cast(Any, rewards(setup)),
+            args=args,
+            train_dataset=_dataset(setup),
+            processing_class=setup.policy.tokenizer,
+            callbacks=list(callbacks),
+            probe_every=setup.config.probe_every,
+            probe_prompts=setup.config.probe_prompts,
+            credit=setup.config.credit,
+            advantage=launch.loss.advantage if source.uses_advantage else None,
+            step_rewards=_steps(setup) if source.needs_steps else None,
+            **({} if adapters is None else {"peft_config": adapters}),
+        )
+    except (ValueError, ImportError) as error:
+        raise UserError(f"TRL refuses these settings: {_one_line(error)}") from error
+    for printing in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(printing)
+    return trainer
+
+
+def _evaluated(setup: Setup, trainer: RecipeTrainer) -> dict[str, Estimate]:
+    """Held-out accuracy of the model as it is now, by the same draws and the same code as in our loop."""
+    config, model = setup.config, cast(Any, trainer.model)
+    policy, training = replace(setup.policy, model=model), model.training
+    sampling = Sampling(setup.sampling.max_tokens, config.eval_temperature)
+    stream = generator(config.seed, "evaluation", device=policy.model.device)
+    model.eval()
+    try:
+        return evaluate(policy, setup.task, setup.heldout, config.eval_samples, sampling, stream, config.reward_timeout)
+    finally:
+        model.train(training)
+
+
+def _save(setup: Setup, trainer: RecipeTrainer, folder: Path) -> None:
+    """Write the final model whole: adapters merged; weights spread over processes by TRL itself."""
+    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        trainer.save_model(str(folder / "model"))
+    elif trainer.is_world_process_zero():
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        model = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
+        checkpoint.save_model(folder, replace(setup.policy, model=model))
+
+
+def _result(
+    setup: Setup, folder: Path, heldout: HeldOutScores, interrupted: bool, terminated: bool, seconds: float
+) -> TrainResult:
+    """What the run came to, from its record; the main process adds it to the summary."""
+    config, run = setup.config, read(folder)
+    fresh = run.table["length"][:: config.interval]
+    size = config.prompts * config.group
+    totals = Totals(
+        seconds=seconds,
+        rollouts=size * len(fresh),
+        tokens=round(float(fresh.sum()) * size),
+        rewards=run.table["reward"].tolist(),
+        evals=heldout.scores,
+    )
+    result = totals.result(folder, interrupted, terminated)
+    if int(os.environ.get("RANK", "0")) == 0:
+        with RunWriter(folder) as record:
+            record.summary({**(run.summary or {}), **result.summary()})
+    return result
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
