@@ -196,7 +196,7 @@ def test_the_record_is_one_of_ours(finished: Path, capsys: pytest.CaptureFixture
     assert (summary["rollouts"], summary["steps"], summary["interrupted"]) == (64, 4, False)
     for command in (["report", finished], ["diagnose", finished], ["runs", finished.parent]):
         assert cli.main([*map(str, command)]) == 0
-    assert "arithmetic" in (finished / "report.html").read_text()
+    assert "arithmetic" in (finished / "page.html").read_text()
     assert cli.main(["probe", "--model", str(finished), "--prompts", "2", "--group", "2", "--out",
                      str(finished.parent / "probe")]) == 0  # fmt: skip
 
