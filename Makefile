@@ -25,8 +25,8 @@ test-all: $(READY) lint types ## the default tests and the slow ones
 	$(BIN)/python -m pytest
 
 test-trl-oldest: $(OLDEST)/.ready ## what must work with the oldest TRL and transformers, in an environment of its own
-	$(OLDEST)/bin/python -m pytest tests/engines tests/runs tests/policies tests/training tests/geometry tests/credit \
-		tests/objectives -m "not slow"
+	$(OLDEST)/bin/python -m pytest tests/engines/test_trl_callback.py tests/runs tests/policies tests/training \
+		tests/geometry tests/credit tests/objectives -m "not slow"
 	$(OLDEST)/bin/python -m pytest tests/engines/test_trl_callback.py tests/engines/test_trl_folders.py -m slow
 
 test-verl: $(VERL)/.ready ## the tests of verl, in an environment of its own: it needs another transformers than TRL
