@@ -132,6 +132,11 @@ def refuse_without_counterpart(config: TrainConfig) -> None:
     for name, why in absent.items():
         if getattr(config, name) != getattr(default, name):
             raise UserError(f"{name} has no counterpart in a run of TRL: {why}; leave it out, or use engine grposcope")
+    if config.reward_errors == "drop":
+        raise UserError(
+            "reward_errors drop would leave groups of several sizes, which TRL's batches cannot have; use "
+            "reward_errors zero, or engine grposcope"
+        )
 
 
 def parse(pairs: Iterable[str], known: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from grposcope.engines.trl import arguments, versions
 from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.heldout import Bar, HeldOutScores, Leave
 from grposcope.engines.trl.loss_arguments import LossArguments, loss_arguments
+from grposcope.engines.trl.reward_guard import SHARE
 from grposcope.engines.trl.trainer import GRPOscopeTrainer
 from grposcope.errors import UserError
 from grposcope.objectives import shaping
@@ -39,7 +40,7 @@ from grposcope.records import Estimate
 from grposcope.runs import RunWriter, read
 from grposcope.runs.native import schema
 from grposcope.runs.native.schema import ModelInfo
-from grposcope.tasks import Problem, grade
+from grposcope.tasks import Problem, faults
 from grposcope.training import checkpoint, optimizer, termination
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.evaluate import evaluate
@@ -166,9 +167,21 @@ def rewards(setup: Setup) -> list[Callable[..., list[float]]]:
     problems: Sequence[Problem] = setup.train_set
     limit, share = setup.sampling.max_tokens, setup.objective.overlong
 
-    def graded(completion_ids: list[list[int]], problem: list[int], **_: Any) -> list[float]:
+    def graded(
+        completion_ids: list[list[int]], problem: list[int], log_metric: Callable[..., None] | None = None, **_: Any
+    ) -> list[float]:
         texts = setup.policy.tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
-        return grade(setup.task, [problems[i] for i in problem], texts, setup.config.reward_timeout)
+        asked = [problems[i] for i in problem]
+        given, failed = faults.graded(
+            setup.task,
+            asked,
+            texts,
+            setup.config.reward_timeout,
+            cast("faults.ErrorPolicy", setup.config.reward_errors),
+        )
+        if log_metric is not None and setup.config.reward_errors != "fail":
+            log_metric(SHARE, len(failed) / len(texts))
+        return given
 
     def overlong(completion_ids: list[list[int]], **_: Any) -> list[float]:
         lengths = torch.tensor([len(ids) for ids in completion_ids])
