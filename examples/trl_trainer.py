@@ -1,10 +1,9 @@
 """GRPOscopeTrainer in the place of TRL's GRPOTrainer: probes of the gradient, and credit for single steps.
 
     pip install 'grposcope[trl]'
-    python examples/trl_trainer.py --credit steps
-    torchrun --nproc_per_node 2 examples/trl_trainer.py
+    torchrun --nproc_per_node 2 examples/trl_trainer.py --credit steps
 
-The model is the one that GRPOscope ships; it writes a line per digit, and a line is a step.
+The shipped model rewrites a sum one operation at a time: each rewriting is a step.
 """
 
 from __future__ import annotations
@@ -34,13 +33,12 @@ def lines(prompts: list[str], completions: list[str], **columns: object) -> list
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--out", default="outputs", help="folder of the trainer")
     parser.add_argument("--credit", default="outcome", help="outcome, steps or process")
     parser.add_argument("--probe-every", type=int, default=10)
-    arguments = parser.parse_args()
-    policy = policies.load("tiny")
+    arguments, policy = parser.parse_args(), policies.load("tiny")
     trainer = GRPOscopeTrainer(
         policy.model,
         right,

@@ -63,10 +63,8 @@ def train(side: str, seed: int, folder: Path) -> None:
 
 def curve(folder: Path) -> dict[str, float]:
     """The four numbers of a run."""
-    run = read(folder)
-    reward = run.table["reward"]
+    reward = read(folder).table["reward"]
     assert len(reward) == SETTINGS.steps
-    assert run.evaluations is not None
     last = json.loads((folder / "evals.jsonl").read_text().splitlines()[-1])
     assert last["step"] == SETTINGS.steps
     return {name: float(reward[a:b].mean()) for name, (a, b) in WINDOWS.items()} | {

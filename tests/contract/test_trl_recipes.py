@@ -8,6 +8,7 @@ generated, grades them, takes the recipe's credit and makes the update of our lo
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,16 +103,16 @@ class Both:
             inputs = trainer._buffered_inputs[trainer._step % trainer.args.steps_per_generation]
             trainer._step += 1
             trainer.compute_loss(trainer.model, inputs).backward()
-        return flat(self.model)
+        return flat(self.model.parameters())
 
     def ours(self) -> Tensor:
         """Gradient of a step of our loop."""
         setup, config, rollouts = self.setup, self.setup.config, self.rollouts()
         objective = replace(setup.objective, entropy=0.0)
         terms = TokenTerms(per_token(config.credit, objective, rollouts), None if self.fresh else self.before)
-        still = torch.optim.SGD(self.model.parameters(), lr=0.0)
-        update(self.model, still, objective, rollouts, terms, config.temperature, 0.0, 8)
-        return flat(self.model)
+        kept = Kept(self.model.parameters(), lr=0.0)
+        update(self.model, kept, objective, rollouts, terms, config.temperature, 0.0, 8)
+        return kept.gradient
 
     fresh = True
 
@@ -122,8 +123,18 @@ class Both:
         return float((ours - theirs).norm() / theirs.norm())
 
 
-def flat(model: torch.nn.Module) -> Tensor:
-    return torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None]).clone().double()
+def flat(parameters: Iterable[torch.nn.Parameter]) -> Tensor:
+    return torch.cat([p.grad.reshape(-1) for p in parameters if p.grad is not None]).clone().double()
+
+
+class Kept(torch.optim.SGD):
+    """An optimiser that keeps the gradient of its last step, which `update` frees."""
+
+    gradient: Tensor
+
+    def step(self, closure: Any = None) -> Any:
+        self.gradient = flat(self.param_groups[0]["params"])
+        return super().step(closure)
 
 
 @pytest.mark.parametrize("recipe", recipes.ALL)

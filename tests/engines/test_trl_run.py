@@ -197,7 +197,7 @@ def test_the_record_is_one_of_ours(finished: Path, capsys: pytest.CaptureFixture
     for command in (["report", finished], ["diagnose", finished], ["runs", finished.parent]):
         assert cli.main([*map(str, command)]) == 0
     assert "arithmetic" in (finished / "page.html").read_text()
-    assert cli.main(["probe", "--model", str(finished), "--prompts", "2", "--group", "2", "--out",
+    assert cli.main(["probe", "--model", str(finished), "--prompts", "8", "--group", "4", "--out",
                      str(finished.parent / "probe")]) == 0  # fmt: skip
 
 

@@ -137,7 +137,7 @@ def test_the_record_has_the_probes_and_every_reader_finds_them(tmp_path: Path, c
     assert "lm_head.weight" in names  # TRL's loss uses the head's weights without calling it
     assert first.read_gram().layers is None
     (rollout, *_) = first.read_rollouts()
-    assert rollout.completion == " ".join(token for token in rollout.tokens if not token.startswith("<"))
+    assert rollout.completion == "".join(token for token in rollout.tokens if not token.startswith("<"))
     assert main(["report", str(folder), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     assert "Geometry of the gradient" in page

@@ -274,4 +274,4 @@ def test_hundred_thousand_lines_in_seconds(tmp_path: Path) -> None:
             file.write(STYLES["progress"](s, 0.5, 0.1, 99) + "\n")
     began = time.process_time()
     assert read(tmp_path / "out.log").steps == 20_000
-    assert time.process_time() - began < 4
+    assert time.process_time() - began < 12

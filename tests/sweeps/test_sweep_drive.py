@@ -20,7 +20,7 @@ from grposcope.cli import main
 from grposcope.errors import UserError
 from grposcope.runs import read
 from grposcope.sweeps import drive
-from grposcope.sweeps.processes import Processes
+from grposcope.sweeps.processes import LocalProcesses
 
 PLAN = "seeds: 1\nbase: " + json.dumps(BASE) + "\ngrid: {recipe: [grpo, rloo]}\n"
 
@@ -112,10 +112,10 @@ def test_runs_of_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
 
 def test_cores_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grposcope.sweeps.processes.cores", lambda: 8)
-    made = [Processes(jobs, runs) for jobs, runs in ((None, 20), (None, 3), (2, 20), (9, 20))]
+    made = [LocalProcesses(jobs, runs) for jobs, runs in ((None, 20), (None, 3), (2, 20), (9, 20))]
     assert [(p.slots, p.threads) for p in made] == [(8, 1), (3, 2), (2, 4), (9, 1)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    on_gpus = Processes(None, 20, gpus=2)
+    on_gpus = LocalProcesses(None, 20, gpus=2)
     assert on_gpus.slots == 2
     assert [on_gpus._environment(slot)["CUDA_VISIBLE_DEVICES"] for slot in (0, 1)] == ["4", "6"]
 
@@ -143,12 +143,12 @@ def test_kill_9_of_a_run_is_mended_from_its_checkpoint(tmp_path: Path) -> None:
     """The killed run ends as one that was left alone, step for step."""
     plan = small(tmp_path / "killed", recipes=("grpo",), steps=20)
     thread = killed_at(plan.runs[0].folder, 8)
-    (state,) = drive.sweep(plan, Processes(1, 1))
+    (state,) = drive.sweep(plan, LocalProcesses(1, 1))
     thread.join()
     assert state.deaths == ("killed by SIGKILL",)
     assert state.status == "finished"
     alone = small(tmp_path / "alone", recipes=("grpo",), steps=20)
-    drive.sweep(alone, Processes(1, 1))
+    drive.sweep(alone, LocalProcesses(1, 1))
     runs = [read(plan.runs[0].folder), read(alone.runs[0].folder)]
     assert runs[0].table["step"].tolist() == list(range(1, 21))
     for name in ("reward", "loss", "grad_norm"):

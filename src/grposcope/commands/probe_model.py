@@ -69,9 +69,10 @@ def find(model: str, checkpoint: int | None = None) -> ModelSource:
         if checkpoint is not None:
             raise UserError(f"--checkpoint {checkpoint}: {model} is one already; leave the flag out")
         return _of_checkpoint(whole.parent.parent, folder, settings)
-    if models := trl_output.models(folder):
-        return _of_trl(folder, models, checkpoint)
     settings = _settings(folder)
+    ended = settings is not None and (folder / "model" / "config.json").is_file()
+    if (checkpoint is not None or not ended) and (models := trl_output.models(folder)):
+        return _of_trl(folder, models, checkpoint)
     if settings is None:
         if checkpoint is not None:
             raise UserError(f"--checkpoint {checkpoint} needs --model with the folder of a run, and {model} is none")
@@ -85,7 +86,7 @@ def find(model: str, checkpoint: int | None = None) -> ModelSource:
 
 
 def _of_trl(folder: Path, models: Mapping[int, Path], checkpoint: int | None) -> ModelSource:
-    """The model of a checkpoint of TRL, by default the last; its run's task is not known."""
+    """The model of a checkpoint of TRL, by default the last; only a run that we started knows its task."""
     step = max(models) if checkpoint is None else checkpoint
     if step not in models:
         raise UserError(f"--checkpoint {step}: {folder} has none; use one of {', '.join(map(str, models))}")
@@ -96,7 +97,9 @@ def _of_trl(folder: Path, models: Mapping[int, Path], checkpoint: int | None) ->
     known = {} if config is None else config.settings
     logged = {} if config is None else dict(config.resolved.get("logged") or {}, trainer=known.get("trainer"))
     sampling = {name: known[name] for name in ("temperature", "max_tokens", "group") if known.get(name) is not None}
-    return ModelSource(str(models[step]), record, step, sampling, task_unknown=True, output=output, logged=logged)
+    ours = known.get("task") is not None
+    settings = known if ours else sampling
+    return ModelSource(str(models[step]), record, step, settings, task_unknown=not ours, output=output, logged=logged)
 
 
 def _of_checkpoint(run: Path, folder: Path, settings: Mapping[str, Any]) -> ModelSource:

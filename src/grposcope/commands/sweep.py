@@ -72,12 +72,12 @@ def _launcher(arguments: argparse.Namespace, plan: SweepPlan) -> Launcher:
     import torch
 
     from grposcope.sweeps.on_ray import RayTasks
-    from grposcope.sweeps.processes import Processes
+    from grposcope.sweeps.processes import LocalProcesses
 
     wanted = any(cell.config.device != "cpu" for cell in plan.cells)
     gpus = torch.cuda.device_count() if wanted else 0
     if arguments.ray is None:
-        return Processes(arguments.jobs, len(plan.runs), gpus)
+        return LocalProcesses(arguments.jobs, len(plan.runs), gpus)
     try:
         return RayTasks(arguments.ray, arguments.jobs, len(plan.runs), gpus)
     except UserError as error:

@@ -35,6 +35,8 @@ _TABLE = (
            "standard deviation of the rewards within a group (ddof 1), mean over groups; not defined for G = 1"),
     Metric("dead_fraction", "Dead groups", "share",
            "share of all groups drawn whose rewards were all equal, so that they teach nothing", "down"),
+    Metric("reward_errors", "Rewards that failed", "rollouts",
+           "of all rollouts drawn for the batch, those whose reward raised, hung or was no number", "down"),
     Metric("entropy", "Entropy", "nats",
            "mean over tokens of the entropy of the sampling distribution, before top-k and top-p"),
     Metric("kl", "KL to the starting policy", "nats",

@@ -20,7 +20,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Processes:
+class LocalProcesses:
     """A process per run; `jobs` at a time, each with its share of the cores, or with a GPU of its own."""
 
     def __init__(self, jobs: int | None, runs: int, gpus: int = 0):
