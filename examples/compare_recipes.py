@@ -14,7 +14,7 @@ from pathlib import Path
 from grposcope.report import page, sweep
 from grposcope.runs import read
 from grposcope.sweeps import drive, plan, table
-from grposcope.sweeps.processes import Processes
+from grposcope.sweeps.processes import LocalProcesses
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     out = given.out or Path(tempfile.mkdtemp())
     base = {"steps": given.steps, "prompts": given.prompts, "eval_every": 0, "eval_problems": given.problems}
     cells = plan.of({"seeds": given.seeds, "base": base, "grid": {"recipe": given.recipes}}, out)
-    states = drive.sweep(cells, Processes(None, len(cells.runs)), print)
+    states = drive.sweep(cells, LocalProcesses(None, len(cells.runs)), print)
     runs = {(s.run.cell, s.run.seed): read(s.run.folder) for s in states if s.status == "finished"}
     result = table.of_runs(cells, runs)
     print(table.text(result))

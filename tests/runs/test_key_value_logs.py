@@ -263,9 +263,9 @@ def test_any_text_is_a_run_or_one_clear_line(tmp_path: Path, lines: list[str]) -
     ["a:", "1,", "1/", "(", "a ", "1 ", "=", "tensor(", "12:", "%|", "1-", "± ", "np.a(", "e", "-", "2026-01-01 "],
 )
 def test_hostile_lines_take_time_in_proportion(piece: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     parse("step 1 reward " + piece * 200_000)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 10  # in proportion to its square it would take minutes
 
 
 def test_hundred_thousand_lines_in_seconds(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -192,7 +193,8 @@ def test_kill_9_of_the_driver_ends_its_runs_and_the_next_call_goes_on(tmp_path: 
 def test_ctrl_c_leaves_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(PLAN.replace('"steps": 2', '"steps": 60').replace("grpo, rloo", "grpo"))
     call = [sys.executable, "-m", "grposcope.cli", "sweep", str(tmp_path / "two.yaml"), "--out", str(tmp_path / "out")]
-    driver = subprocess.Popen([*call, "--jobs", "1"], stderr=subprocess.PIPE, text=True)
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which what runs in the background does not
+    driver = subprocess.Popen([*call, "--jobs", "1"], stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
     first = tmp_path / "out" / "recipe=grpo" / "seed-0"
     until = time.monotonic() + 120
     while phase(first).get("step", 0) < 5 and time.monotonic() < until:
