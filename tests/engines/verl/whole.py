@@ -83,7 +83,7 @@ def command(folder: Path, overrides: list[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def run(folder: Path, overrides: list[str], limit: float = 450) -> int:
+def run(folder: Path, overrides: list[str], limit: float = 1500) -> int:
     """Exit status of the trainer; what it prints is in FOLDER/log.txt."""
     folder.mkdir(parents=True, exist_ok=True)
     environment = {
