@@ -454,6 +454,21 @@ def test_with_trl_itself(tmp_path: Path) -> None:
     assert not (tmp_path / "grposcope-1").exists()
 
 
+@pytest.mark.slow
+def test_any_supported_trl_is_recorded(tmp_path: Path) -> None:
+    """What every version logs; the oldest writes no completions, and so no groups are recorded there."""
+    pytest.importorskip("trl")
+    trainer = tiny_trl.trainer(tmp_path, [GRPOscopeCallback()], [tiny_trl.reward_letters], max_steps=4)
+    trainer.train()
+    rows = [row for row in trainer.state.log_history if "loss" in row]
+    run = read(tmp_path / "grposcope")
+    assert run.meta.status == "finished"
+    assert run.table["step"].tolist() == [row["step"] for row in rows] == [1, 2, 3, 4]
+    for name in ("reward", "loss", "grad_norm"):
+        assert run.table[name].tolist() == [row[name] for row in rows]
+    assert read(tmp_path).table["step"].tolist() == [1, 2, 3, 4]
+
+
 def check(folder: Path, history: list[dict[str, Any]], count: int) -> None:
     run = read(folder / "grposcope")
     rows = [row for row in history if "loss" in row]
