@@ -110,7 +110,7 @@ def test_a_run_is_the_same_with_probes_as_without(tmp_path: Path) -> None:
         ends[name] = (
             weights(trainer),
             torch.get_rng_state(),
-            {m: x.training for m, x in trainer.model.named_modules()},
+            {m: (x.training, getattr(x, "gradient_checkpointing", None)) for m, x in trainer.model.named_modules()},
         )
     (one, random, left), (other, *rest) = ends["probed"], ends["plain"]
     assert all(torch.equal(one[name], other[name]) for name in other)
