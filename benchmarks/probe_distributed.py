@@ -109,7 +109,7 @@ def memory(given: argparse.Namespace) -> None:
             parameter.to_local().normal_(0, 0.02, generator=generator)  # type: ignore[attr-defined]
         for module in model.modules():
             if hasattr(module, "original_inv_freq"):  # a buffer that to_empty has not filled
-                module.inv_freq = module.rope_init_fn(model.config, "cpu")[0]
+                module.inv_freq = type(module)(model.config).inv_freq  # type: ignore[call-arg, arg-type]
                 module.original_inv_freq = module.inv_freq
     weights = sum(p.to_local().nbytes for p in model.parameters())  # type: ignore[attr-defined]
     rollouts = batch(given.rows, given.length, LARGER["vocab_size"])
