@@ -64,11 +64,12 @@ def sample(
     eos: Tensor,
     pad: int,
     generator: torch.Generator,
+    limits: Tensor | None = None,
 ) -> Completions:
     """Draw `group` completions for each prompt (P, S) padded on the left; rows are prompt-major.
 
-    eos: token ids that end a completion, (E,). The result is a function of the weights, the
-    prompts and the generator's state alone.
+    eos: token ids that end a completion, (E,). limits (P,): the longest completion of each prompt, where that is not
+    `sampling.max_tokens` for all. The result is a function of the weights, the prompts and the generator's state alone.
     """
     rows, steps = len(prompt_ids) * group, sampling.max_tokens
     device = prompt_ids.device
@@ -78,10 +79,13 @@ def sample(
     decode = decoder(model, prompt_ids, prompt_mask, group, steps)
     logits, live = decode.logits, torch.arange(rows, device=device)
     going = torch.ones(rows, dtype=torch.bool, device=device)  # of the live rows, those that have not ended
+    longest = torch.full((rows,), steps, device=device) if limits is None else limits.repeat_interleave(group)
     for t in range(steps):
         chosen, logp[live, t], entropy[live, t] = _draw(logits, sampling, generator)
         tokens[live, t] = chosen
         going &= torch.isin(chosen, eos, invert=True)
+        if limits is not None:
+            going &= longest[live] > t + 1
         count = int(going.sum())
         if count == 0 or t + 1 == steps:
             break
@@ -89,16 +93,21 @@ def sample(
             decode.keep(going.nonzero()[:, 0])
             live, chosen, going = live[going], chosen[going], going[going]
         logits = decode.step(chosen)
-    ends = torch.isin(tokens, eos)
+    return _finished(tokens, logp, entropy, eos, pad, longest)
+
+
+def _finished(tokens: Tensor, logp: Tensor, entropy: Tensor, eos: Tensor, pad: int, longest: Tensor) -> Completions:
+    """Completions up to the end token of each row, or up to its longest length (B,)."""
+    ends = torch.isin(tokens, eos) & (torch.arange(tokens.shape[1], device=tokens.device) < longest[:, None])
     ended = ends.any(-1)
-    lengths = torch.where(ended, ends.int().argmax(-1) + 1, steps)
-    longest = int(lengths.max())
-    mask = torch.arange(longest, device=device) < lengths[:, None]
+    lengths = torch.where(ended, ends.int().argmax(-1) + 1, longest)
+    width = int(lengths.max())
+    mask = torch.arange(width, device=tokens.device) < lengths[:, None]
     return Completions(
-        tokens=tokens[:, :longest].masked_fill(~mask, pad).clone(),
+        tokens=tokens[:, :width].masked_fill(~mask, pad).clone(),
         mask=mask.clone(),
-        logp=logp[:, :longest] * mask,
-        entropy=entropy[:, :longest] * mask,
+        logp=logp[:, :width] * mask,
+        entropy=entropy[:, :width] * mask,
         truncated=~ended,
     )
 
