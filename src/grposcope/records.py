@@ -66,6 +66,10 @@ class Rollouts:
     rewards      (P, G) float64 outcome rewards
     step_rewards (B, T) float64, the reward of a step on the token that closes it and so decides it; step_ends
                  (B, T) bool marks those tokens. None for tasks that label outcomes only.
+    prefix_values (B, T) float64, an estimate of the expected reward of the text up to and including the token, NaN
+                 where there is none. None where no continuations were drawn.
+    levels       (B, T) int64, of rollouts that share their beginnings as the leaves of trees: how often the text before
+                 the token has branched since the prompt. None for independent rollouts.
     """
 
     prompt_ids: Tensor
@@ -78,6 +82,8 @@ class Rollouts:
     rewards: Tensor
     step_rewards: Tensor | None = None
     step_ends: Tensor | None = None
+    prefix_values: Tensor | None = None
+    levels: Tensor | None = None
 
     @property
     def groups(self) -> tuple[int, int]:

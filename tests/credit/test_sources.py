@@ -43,8 +43,8 @@ def test_step_credit_reaches_the_loss() -> None:
 
 
 def test_an_unknown_source_lists_the_known_ones() -> None:
-    with pytest.raises(UserError, match=r"unknown credit 'tree'.*; use one of outcome, steps"):
-        per_token("tree", recipes.GRPO, LIVE.rollouts)
+    with pytest.raises(UserError, match=r"unknown credit 'bush'.*; use one of outcome, steps"):
+        per_token("bush", recipes.GRPO, LIVE.rollouts)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,16 @@ def test_a_placebo_needs_what_its_source_needs() -> None:
 
 def test_sources_that_use_the_advantage_follow_it_and_the_others_do_not() -> None:
     ends = LIVE.rollouts.mask & (torch.rand(LIVE.rollouts.mask.shape, generator=torch.Generator().manual_seed(0)) < 0.5)
-    labelled = replace(LIVE.rollouts, step_ends=ends, step_rewards=ends * LIVE.logp)
+    labelled = replace(
+        LIVE.rollouts,
+        step_ends=ends,
+        step_rewards=ends * LIVE.logp,
+        prefix_values=LIVE.logp.exp(),
+        levels=torch.zeros_like(LIVE.rollouts.tokens),
+    )
+    group = LIVE.rollouts.groups[1]
     doubled = replace(recipes.GRPO, advantage=lambda rewards: 2 * recipes.GRPO.advantage(rewards))
     for name, source in SOURCES.items():
-        one, two = (per_token(name, objective, labelled) for objective in (recipes.GRPO, doubled))
+        text = f"{name}:widths={group}" if source.generates == "tree" else name
+        one, two = (per_token(text, objective, labelled) for objective in (recipes.GRPO, doubled))
         assert torch.equal(one, two) != source.uses_advantage

@@ -38,6 +38,7 @@ def refused(folder: Path, reward: Any = tiny_trl.reward_letters, kind: Any = GRP
     [
         ({"credit": "stpes"}, "did you mean steps?"),
         ({"credit": "steps"}, "give step_rewards"),
+        ({"credit": "tree"}, "credit tree needs trees, which TRL does not generate"),
         ({"step_rewards": steps}, "credit outcome does not read it"),
         ({"credit": "steps", "step_rewards": steps, "advantage": "centered"}, "leave out advantage centered"),
         ({"advantage": "centred"}, "unknown advantage 'centred'"),

@@ -32,6 +32,9 @@ from grposcope.training.config import TrainConfig, check
         ({"group": 1}, "use a group of 2 or more"),
         ({"group": 1, "recipe": "rloo"}, "use a group of 2 or more"),
         ({"group": 1, "credit": "steps", "recipe": "reinforce"}, "credit steps compares a rollout with the others"),
+        ({"credit": "tree", "group": 6}, "credit tree: the tree is wider than the group: .* has 8 leaves"),
+        ({"credit": "tree:widths=2x2", "group": 6}, "4 leaves, and a group of 6 is no multiple"),
+        ({"credit": "tree", "probe_every": 5}, "leave out probe_every"),
         ({"advantage": "standardized", "credit": "steps"}, "uses no advantage; leave out advantage standardized"),
     ],
 )

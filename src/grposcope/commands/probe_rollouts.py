@@ -94,6 +94,16 @@ def rollouts(
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"--device {device}: this PyTorch sees no CUDA device; use --device cpu")
+    if chosen(arguments.credit).source.generates == "tree":
+        raise UserError(
+            f"--credit {arguments.credit}: a probe takes the rollouts of a group as independent, which the leaves of a "
+            "tree are not; use another credit, such as continuations"
+        )
+    if logged is not None and chosen(arguments.credit).source.generates:
+        raise UserError(
+            f"--credit {arguments.credit}: the rollouts of a trainer are not continued; draw some with --task, or use "
+            "another credit"
+        )
     if logged is not None and chosen(arguments.credit).source.needs_steps:
         raise UserError(f"--credit {arguments.credit}: the rollouts of a trainer have no labels of steps; leave it out")
     task = None if logged is not None else _task(arguments)
@@ -135,9 +145,12 @@ def _draw(
     ranks: Ranks,
 ) -> DrawnRollouts:
     """Graded rollouts of the policy on the task, those kept in `folder` among them."""
-    from grposcope.training import resumable_rollouts
+    from grposcope.credit import chosen
+    from grposcope.training import extras, resumable_rollouts
     from grposcope.training.sampler import Sampling
 
+    credit = chosen(arguments.credit)
+    kept = {"credit": credit.name} if credit.source.generates else {}
     names = ("task", "reward", "group", "temperature", "seed", "dtype")
     if folder and resumable_rollouts.incomplete(folder):
         say(f"{folder} has rollouts of a probe that was interrupted: continuing with them")
@@ -149,9 +162,10 @@ def _draw(
         (arguments.prompts, arguments.group),
         arguments.seed,
         folder,
-        {"model": model, "max_tokens": limit, **{name: getattr(arguments, name) for name in names}},
+        {"model": model, "max_tokens": limit, **{name: getattr(arguments, name) for name in names}, **kept},
         say,
         ranks,
+        extras.of(credit, task, policy),
     )
 
 

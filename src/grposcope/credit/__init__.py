@@ -9,36 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from grposcope.credit import placebo, prefix, process, shaped, state, steps
+from grposcope.credit import continued, placebo, prefix, process, shaped, state, steps, trees
+from grposcope.credit.settings import Choice, Decimal, Setting, Whole, Widths
 from grposcope.errors import UserError
 from grposcope.objectives import Objective
 from grposcope.records import Rollouts
-
-
-@dataclass(frozen=True)
-class Decimal:
-    """A setting that is a number strictly between two bounds. help: what it means."""
-
-    default: float
-    above: float
-    below: float
-    help: str
-
-    def read(self, text: str) -> float:
-        """The number; ValueError that says what it must be."""
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not self.above < value < self.below:
-            raise ValueError(f"a number above {self.above:g} and below {self.below:g}")
-        return value
 
 
 @dataclass(frozen=True)
@@ -48,7 +29,9 @@ class CreditSource:
     assign: from an objective and rollouts, and its settings by name, to credit (B, T), 0 where masked. help: what it
     is, for a list of sources. uses_advantage: whether it spreads the objective's advantage, so that it needs a group
     where the advantage does. needs_group: whether it compares the rollouts of a group itself, so that G must be 2 or
-    more. needs_steps: whether the rollouts must carry rewards of their steps, which only some tasks label.
+    more. needs_steps: whether the rollouts must carry rewards of their steps, which only some tasks label. generates:
+    what has to be generated for it other than independent rollouts: continuations of these (`Rollouts.prefix_values`),
+    or trees in their place (`Rollouts.levels`); empty for nothing. charged: whether those continuations count.
     warning: what to know before training with it; empty for none. settings: by name, those that `name:key=value` sets.
     """
 
@@ -57,8 +40,10 @@ class CreditSource:
     uses_advantage: bool = False
     needs_group: bool = False
     needs_steps: bool = False
+    generates: Literal["", "continuations", "tree"] = ""
+    charged: bool = True
     warning: str = ""
-    settings: Mapping[str, Decimal] = field(default_factory=dict)
+    settings: Mapping[str, Setting] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,6 +63,12 @@ def outcome(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
     """A_i on every token of rollout i, 0 where masked (GRPO, arXiv:2402.03300, section 4.1.2)."""
     return objective.token_advantages(rollouts, torch.float64)
 
+
+_BOUNDARIES: dict[str, Setting] = {
+    "at": Choice(("step", "newline", "entropy"), "where segments end: at steps that the task labels, at line breaks, "
+                 "or before the policy becomes undecided"),
+    "share": Decimal(0.1, 0.0, 1.0, "at=entropy: tokens at which the policy counts as undecided"),
+}  # fmt: skip
 
 SOURCES: dict[str, CreditSource] = {
     "outcome": CreditSource(outcome, "one for the whole rollout", uses_advantage=True),
@@ -118,6 +109,33 @@ SOURCES: dict[str, CreditSource] = {
         uses_advantage=True,
         warning="credit entropy is biased: it weighs tokens by how undecided the policy was, not by what they earn",
     ),
+    "continuations": CreditSource(
+        continued.of_rollouts,
+        "what continuations earn after a segment, less what they earn before it",
+        needs_group=True,
+        generates="continuations",
+        settings={"k": Whole(4, 1, "continuations from each boundary"), **_BOUNDARIES},
+    ),
+    "oracle": CreditSource(
+        continued.of_rollouts,
+        "the same from many continuations whose tokens are not counted, a control",
+        needs_group=True,
+        generates="continuations",
+        charged=False,
+        warning="credit oracle is a control: the tokens of its continuations are not counted in the record",
+        settings={"k": Whole(16, 1, "continuations from each boundary"), **_BOUNDARIES},
+    ),
+    "tree": CreditSource(
+        trees.of_rollouts,
+        "what the leaves below a branch of a tree earn, less those below its siblings",
+        needs_group=True,
+        generates="tree",
+        settings={
+            "widths": Widths((2, 2, 2), "branches at each branching, their product the leaves, which make up a group"),
+            "at": Choice(("tokens", "step", "newline"), "what is counted from one branching to the next"),
+            "every": Whole(0, 0, "how many of those, 0 for 8 tokens, or for each step or line"),
+        },
+    ),
 }
 """Name of a setting -> source of credit."""
 
@@ -149,7 +167,10 @@ def chosen(text: str) -> Chosen:
             values[key] = known[key].read(value)
         except ValueError as error:
             raise UserError(f"credit {text}: {key} is {value!r} and must be {error}") from None
-    return Chosen(text, SOURCES[name], values)
+    source = SOURCES[name]
+    if source.generates == "continuations" and values.get("at") == "step":
+        source = replace(source, needs_steps=True)
+    return Chosen(text, source, values)
 
 
 def per_token(
@@ -172,7 +193,8 @@ def _placebo(text: str, given: str) -> Chosen:
     def assign(objective: Objective, rollouts: Rollouts) -> Tensor:
         return placebo.permuted(inner.assign(objective, rollouts), rollouts.tokens, rollouts.mask)
 
-    return Chosen(text, replace(inner.source, assign=assign, help=PLACEBO_HELP, warning="", settings={}))
+    source = replace(inner.source, assign=lambda o, r, **_: assign(o, r), help=PLACEBO_HELP, warning="", settings={})
+    return Chosen(text, source, inner.values)
 
 
 def _nearest(name: str, known: Mapping[str, object]) -> str:

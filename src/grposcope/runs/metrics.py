@@ -57,6 +57,9 @@ _TABLE = (
     Metric("rollouts_trained", "Rollouts trained on", "rollouts",
            "rollouts that took part in the update; those with no weight on any token are left out"),
     Metric("tokens", "Tokens", "tokens", "completion tokens of the batch"),
+    Metric("tokens_generated", "Tokens generated", "tokens",
+           "on the first step of a batch, else 0: all tokens generated for it, those of replaced groups and of "
+           "continuations for credit too, what leaves of a tree share counted once"),
     Metric("seconds_sample", "Sampling", "s", "time to sample the batch; on the first step of a batch, else 0", "down"),
     Metric("seconds_grade", "Grading", "s", "time to grade the batch; on the first step of a batch, else 0", "down"),
     Metric("seconds_update", "Update", "s", "time of the optimiser step: forward, backward and update", "down"),

@@ -124,12 +124,27 @@ class Evaluations:
 
 
 @dataclass(frozen=True)
+class Continued:
+    """What the policy wrote from a place inside a rollout, after `place` of its tokens, and the reward of the whole.
+
+    text: without what stands before. tokens: how many it has.
+    """
+
+    place: int
+    text: str
+    reward: float
+    tokens: int
+
+
+@dataclass(frozen=True)
 class Rollout:
     """One completion, with the sampling distribution at each of its tokens where that was recorded.
 
     rollout: index in its group. tokens (T,) as text; logp and entropy (T,), in nats, when the completion was sampled;
     weight (T,) = ∂L/∂log π, None if it was not recorded. T is 0 for logs of texts only. components: parts of the
-    reward, where they were recorded.
+    reward, where they were recorded. parent, of a leaf of a tree: the rollout of its group that it branched from, whose
+    first `shared` tokens it has; None for one that has a beginning of its own. continuations: what else the policy
+    wrote from places inside it.
     """
 
     problem: str
@@ -143,6 +158,9 @@ class Rollout:
     entropy: Floats
     weight: Floats | None = None
     components: Mapping[str, float] = field(default_factory=dict)
+    parent: int | None = None
+    shared: int = 0
+    continuations: tuple[Continued, ...] = ()
 
 
 class RolloutFiles(Mapping[int, tuple[Rollout, ...]]):

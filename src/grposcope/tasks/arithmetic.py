@@ -72,6 +72,7 @@ class Arithmetic(Task):
         "Write only the rewritten expressions, separated by =. For example, 4+5-2= becomes 9-2=7"
     )
     labels_steps = True
+    step_mark = "="
     form = "arithmetic[:key=value,…]"
 
     @classmethod

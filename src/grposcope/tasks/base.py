@@ -55,6 +55,7 @@ class Task:
                  models without one see the prompt alone.
     max_tokens:  a completion length that suits the task.
     labels_steps: True when `steps` is implemented, so that per-step credit can be used.
+    step_mark:   the text that closes a step, where one does, so that trees can branch at steps.
     form:        how the task is named on the command line, such as "gsm8k[:PATH]".
     takes_reward: True when a reward function of the user's own can replace the task's.
     """
@@ -63,6 +64,7 @@ class Task:
     instruction: str = ""
     max_tokens: int = 256
     labels_steps: bool = False
+    step_mark: str = ""
     form: str = ""
     takes_reward: bool = False
 

@@ -19,6 +19,7 @@ from grposcope.objectives import Objective, advantages, divergences, recipes
 from grposcope.objectives.surrogates import Cispo, Clip
 from grposcope.tasks import faults
 from grposcope.training import loggers
+from grposcope.training.extras import check_group
 from grposcope.training.optimizer import OPTIMIZERS, SCHEDULES
 
 DTYPES = ("float32", "bfloat16")
@@ -169,7 +170,8 @@ def check(config: TrainConfig) -> None:
         raise UserError(
             f"{config.prompts} prompts cannot be split into {config.minibatches} equal minibatches of whole groups"
         )
-    source = credits.chosen(config.credit).source
+    credit = credits.chosen(config.credit)
+    source = credit.source
     if config.advantage is not None and not source.uses_advantage:
         raise UserError(
             f"credit {config.credit} compares the rewards of steps itself and uses no advantage; leave out advantage "
@@ -179,6 +181,12 @@ def check(config: TrainConfig) -> None:
         raise UserError(
             f"credit {config.credit} compares single tokens of a group, which reward_errors drop would leave with "
             "gaps; use credit outcome, or reward_errors zero"
+        )
+    check_group(credit, config.group)
+    if source.generates == "tree" and config.probe_every:
+        raise UserError(
+            f"credit {config.credit}: a probe takes the rollouts of a group as independent, which the leaves of a tree "
+            "are not; leave out probe_every, or use another credit"
         )
     if config.group == 1 and source.needs_group:
         raise UserError(

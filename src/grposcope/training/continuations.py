@@ -20,6 +20,7 @@ from grposcope.errors import UserError
 from grposcope.objectives import Objective, shaping
 from grposcope.policies import Policy
 from grposcope.records import Rollouts
+from grposcope.runs.run import Continued
 from grposcope.tasks import faults
 from grposcope.tasks.base import Problem, Task
 from grposcope.tasks.faults import ErrorPolicy
@@ -34,8 +35,8 @@ class Continuations:
     """K continuations from each of N boundaries, of which U differ in their text.
 
     row (N,), place (N,): the rollout, and its tokens before the boundary. which (N,): the boundary's text among the U.
-    rewards (U, K) float64; lengths (U, K) in tokens without the text before; texts (U) of K: all that the completion
-    then says, from its beginning.
+    rewards (U, K) float64; lengths (U, K) in tokens without the text before; texts (U) of K: what
+    they add to the completion.
     """
 
     row: Int[Tensor, " N"]
@@ -68,6 +69,15 @@ class Continuations:
         if k < 2:
             raise UserError("two halves need at least two continuations per boundary, got K = 1; take K = 2 or more")
         return self.per_boundary[:, : k // 2].mean(-1), self.per_boundary[:, k // 2 :].mean(-1)
+
+    def of_rollout(self, row: int) -> tuple[Continued, ...]:
+        """The continuations of a rollout as they are recorded, in the order of their places."""
+        found = []
+        for n in (self.row == row).nonzero()[:, 0].tolist():
+            place, u = int(self.place[n]), int(self.which[n])
+            numbers = zip(self.texts[u], self.rewards[u].tolist(), self.lengths[u].tolist(), strict=True)
+            found += [Continued(place, text, reward, tokens) for text, reward, tokens in numbers]
+        return tuple(found)
 
     def on_tokens(self, mask: Tensor, values: Tensor | None = None) -> Float[Tensor, "B T"]:
         """Values of the boundaries (by default their means) on the token before each, NaN elsewhere.
@@ -143,7 +153,8 @@ def continue_from(
         rewards[index] = torch.tensor(graded, dtype=torch.float64, device=device).reshape(-1, k)
         lengths[index] = drawn.mask.sum(-1).reshape(-1, k)
         for j, u in enumerate(part):
-            written[u] = tuple(said[j * k : (j + 1) * k])
+            head = policy.tokenizer.decode(before[j * k], skip_special_tokens=True)
+            written[u] = tuple(text.removeprefix(str(head)) for text in said[j * k : (j + 1) * k])
     whole_numbers = (torch.tensor(some, dtype=torch.long, device=device) for some in (rows, places, which))
     return Continuations(*whole_numbers, rewards, lengths, tuple(written))
 

@@ -38,7 +38,10 @@ class Decoder(Protocol):
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Drop all rows but these (indices into the current ones)."""
+        """Go on with these rows (indices into the current ones, ascending); one that is repeated becomes several.
+
+        There are never more rows of a prompt than its group had.
+        """
         ...
 
 

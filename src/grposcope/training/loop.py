@@ -317,6 +317,7 @@ def _row(step: int, lr: float, batch: Batch, done: Update, seconds: float, fresh
         lr=lr,
         rollouts_trained=done.trained,
         tokens=int(tokens),
+        tokens_generated=batch.tokens if fresh else 0,
         seconds_sample=batch.sample_seconds if fresh else 0.0,
         seconds_grade=batch.grade_seconds if fresh else 0.0,
         seconds_update=seconds,

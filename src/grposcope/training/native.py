@@ -103,7 +103,10 @@ def fits(model: PreTrainedModel) -> bool:
 
 
 class NativeDecoder(LlamaDecoder):
-    """`LlamaDecoder` with its steps in C. A row keeps its place in the cache until the end, so none is ever moved."""
+    """`LlamaDecoder` with its steps in C.
+
+    A row keeps its place in the cache until the end; one that is repeated is copied to a place that is free.
+    """
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int):
         super().__init__(model, ids, mask, group, steps)
@@ -151,7 +154,17 @@ class NativeDecoder(LlamaDecoder):
         return self.out[:, :rows].T
 
     def keep(self, rows: Tensor) -> None:
-        self.slots, self.prompts, self.positions = self.slots[rows], self.prompts[rows], self.positions[rows]
+        slots = self.slots[rows]
+        again = torch.zeros_like(rows, dtype=torch.bool)
+        again[1:] = rows[1:] == rows[:-1]
+        if bool(again.any()):
+            free = torch.ones(len(self.own[0][0]), dtype=torch.bool).index_fill_(0, slots, False).nonzero()[:, 0]
+            source, target = slots[again], free[: int(again.sum())]
+            for keys, values in self.own:
+                keys[target, :, :, : self.written] = keys[source, :, :, : self.written]
+                values[target, :, : self.written] = values[source, :, : self.written]
+            slots[again] = target
+        self.slots, self.prompts, self.positions = slots, self.prompts[rows], self.positions[rows]
 
 
 def part_sums(logits: Tensor, part: int) -> Tensor | None:

@@ -24,7 +24,8 @@ from grposcope.objectives import Objective
 from grposcope.policies import Policy
 from grposcope.records import Rollouts
 from grposcope.tasks.base import Problem, Task
-from grposcope.training.rollouts import collect, drawn_problems, joined
+from grposcope.training.extras import Extras
+from grposcope.training.rollouts import collect, drawn_problems, generator, joined
 from grposcope.training.sampler import Sampling
 
 PROMPTS = 16
@@ -54,12 +55,14 @@ def draw(
     settings: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda _: None,
     ranks: Ranks = ALONE,
+    extras: Extras | None = None,
 ) -> DrawnRollouts:
     """Draw `shape` = (P, G) graded rollouts; rollouts kept in `folder` are taken from there, the others are kept there.
 
     settings: what the rollouts depend on, by name; rollouts kept under other settings are refused. ranks: processes
     that share the drawing, PROMPTS prompts each in turn; all of them get all rollouts, the same as one process draws.
-    UserError for such rollouts, and for a file that cannot be read or written.
+    extras: what a credit needs of them, of which continuations are drawn. UserError for rollouts kept under other
+    settings, and for a file that cannot be read or written.
     """
     prompts, group = shape
     problems = task.problems("train")
@@ -73,6 +76,12 @@ def draw(
         if part is None:
             batch = collect(policy, task, problems, objective, sampling, (count, group), seed, start, task.labels_steps)
             part = batch.rollouts, list(batch.texts)
+            if extras is not None:
+                stream = generator(seed, "continuations", start, device=policy.model.device)
+                continued, _ = extras.continued(
+                    policy, task, batch.problems, batch.rollouts, objective, sampling, stream
+                )
+                part = continued, part[1]
             if path is not None:
                 _write(path, settings or {}, *part)
         own[start] = part

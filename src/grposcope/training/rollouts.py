@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from grposcope.credit import trees
 from grposcope.objectives import Objective, advantages, shaping
 from grposcope.policies import Policy, encode
 from grposcope.records import Rollouts
@@ -21,7 +22,9 @@ from grposcope.runs.run import Rollout
 from grposcope.tasks import faults
 from grposcope.tasks.base import Problem, Task
 from grposcope.tasks.faults import ErrorPolicy
+from grposcope.training.continuations import Continuations
 from grposcope.training.sampler import Completions, Sampling, sample
+from grposcope.training.tree_sampler import Tree, sample_trees
 
 RESAMPLE_ROUNDS = 4
 """How many further draws `resample_dead` may take before it makes do with what it has."""
@@ -32,9 +35,10 @@ class Batch:
     """Graded rollouts with the problems (P) and texts (B) behind them.
 
     graded (P, G) are the task's rewards before shaping. drawn counts all rollouts sampled for the
-    batch, those of replaced groups included, and tokens their completion tokens. dead is the share
-    of groups drawn whose rewards were all equal. errors: rollouts, of those drawn,
-    whose reward failed. position is where the next batch starts.
+    batch, those of replaced groups included, and tokens all tokens generated for it, what leaves of trees share once.
+    dead is the share of groups drawn whose rewards were all equal. errors: rollouts, of those drawn,
+    whose reward failed. position is where the next batch starts. origins, of trees: as `trees.origins` gives them.
+    continuations: those drawn for the credit, their tokens among `tokens` where they are charged.
     """
 
     rollouts: Rollouts
@@ -48,6 +52,8 @@ class Batch:
     position: int
     sample_seconds: float
     grade_seconds: float
+    origins: tuple[Tensor, Tensor] | None = None
+    continuations: Continuations | None = None
 
     @property
     def spread(self) -> float:
@@ -86,6 +92,7 @@ def collect(
     label_steps: bool = False,
     reward_timeout: float = 0,
     reward_errors: ErrorPolicy = "fail",
+    tree: Tree | None = None,
 ) -> Batch:
     """One batch of `shape` = (P, G) graded rollouts, on the problems from `position` on.
 
@@ -93,7 +100,7 @@ def collect(
     prompts, up to RESAMPLE_ROUNDS times; groups still dead then stay in the batch. With
     `label_steps` the task's per-step labels are put on the tokens. Grading may take `reward_timeout` seconds each time,
     0 for no limit; reward_errors says what becomes of rollouts whose reward fails (`tasks.faults.graded`). One that is
-    dropped has the reward NaN and no tokens.
+    dropped has the reward NaN and no tokens. tree: how rollouts branch, where their group is one of leaves.
     """
     wanted, group = shape
     taken: list[Problem] = []
@@ -108,7 +115,13 @@ def collect(
         began = time.perf_counter()
         ids, mask = encode(policy, [p.prompt for p in drawn], task.instruction, sampling.max_tokens)
         stream = generator(seed, "sample", position, device=policy.model.device)
-        completions = sample(policy.model, ids, mask, group, sampling, policy.eos, policy.pad, stream)
+        levels = None
+        if tree is None:
+            completions = sample(policy.model, ids, mask, group, sampling, policy.eos, policy.pad, stream)
+        else:
+            completions, levels = sample_trees(
+                policy.model, ids, mask, group, tree, sampling, policy.eos, policy.pad, stream
+            )
         sampled += time.perf_counter() - began
         began = time.perf_counter()
         written = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
@@ -118,7 +131,8 @@ def collect(
         errors += len(failed)
         labels = step_labels(policy, task, repeated, written, completions) if label_steps else (None, None)
         spent += time.perf_counter() - began
-        parts.append(without_dropped(to_rollouts(ids, mask, completions, rewards, group, labels)))
+        part = replace(to_rollouts(ids, mask, completions, rewards, group, labels), levels=levels)
+        parts.append(without_dropped(part))
         taken += drawn
         texts += written
         dead += advantages.dead(rewards).tolist()
@@ -138,13 +152,26 @@ def collect(
         texts=tuple(texts[i * group + j] for i in kept for j in range(group)),
         graded=plain,
         drawn=len(texts),
-        tokens=sum(int(part.mask.sum()) for part in parts),
+        tokens=sum(_generated(part, tree) for part in parts),
         dead=dead.count(True) / len(dead),
         errors=errors,
         position=position,
         sample_seconds=sampled,
         grade_seconds=spent,
+        origins=None if tree is None else trees.origins(_levels(rollouts), rollouts.mask, group, tree.widths),
     )
+
+
+def _generated(rollouts: Rollouts, tree: Tree | None) -> int:
+    """Tokens that were generated for the rollouts."""
+    if tree is None:
+        return int(rollouts.mask.sum())
+    return trees.generated(_levels(rollouts), rollouts.mask, rollouts.groups[1], tree.widths)
+
+
+def _levels(rollouts: Rollouts) -> Tensor:
+    assert rollouts.levels is not None
+    return rollouts.levels
 
 
 def without_dropped(rollouts: Rollouts) -> Rollouts:
@@ -204,6 +231,7 @@ def recorded(
 def _recorded(policy: Policy, batch: Batch, weights: Tensor, row: int) -> Rollout:
     rollouts = batch.rollouts
     p, i = divmod(row, rollouts.groups[1])
+    parent, shared = (-1, 0) if batch.origins is None else (int(part[row]) for part in batch.origins)
     n = int(rollouts.mask[row].sum())
     return Rollout(
         problem=batch.problems[p].id,
@@ -216,6 +244,9 @@ def _recorded(policy: Policy, batch: Batch, weights: Tensor, row: int) -> Rollou
         logp=rollouts.logp[row, :n].double().cpu().numpy(),
         entropy=rollouts.entropy[row, :n].double().cpu().numpy(),
         weight=weights[row, :n].double().cpu().numpy(),
+        parent=None if parent < 0 else parent,
+        shared=shared,
+        continuations=() if batch.continuations is None else batch.continuations.of_rollout(row),
     )
 
 
@@ -255,8 +286,8 @@ def joined(parts: Sequence[Rollouts], pad: int) -> Rollouts:
         padding = [(width - a.shape[1], 0) if side < 0 else (0, width - a.shape[1]) for a in arrays]
         return torch.cat([F.pad(a, p, value=fill) for a, p in zip(arrays, padding, strict=True)])
 
-    sides = {"prompt_ids": (-1, pad), "prompt_mask": (-1, False), "tokens": (1, pad)}
-    names = [*sides, "mask", "logp", "entropy", "step_rewards", "step_ends"]
+    sides = {"prompt_ids": (-1, pad), "prompt_mask": (-1, False), "tokens": (1, pad), "prefix_values": (1, math.nan)}
+    names = [*sides, "mask", "logp", "entropy", "step_rewards", "step_ends", "levels"]
     arrays: dict[str, Any] = {name: stack(name, *sides.get(name, (1, 0))) for name in names}
     return Rollouts(
         **arrays,

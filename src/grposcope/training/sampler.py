@@ -81,7 +81,7 @@ def sample(
     going = torch.ones(rows, dtype=torch.bool, device=device)  # of the live rows, those that have not ended
     longest = torch.full((rows,), steps, device=device) if limits is None else limits.repeat_interleave(group)
     for t in range(steps):
-        chosen, logp[live, t], entropy[live, t] = _draw(logits, sampling, generator)
+        chosen, logp[live, t], entropy[live, t] = draw(logits, sampling, generator)
         tokens[live, t] = chosen
         going &= torch.isin(chosen, eos, invert=True)
         if limits is not None:
@@ -93,10 +93,10 @@ def sample(
             decode.keep(going.nonzero()[:, 0])
             live, chosen, going = live[going], chosen[going], going[going]
         logits = decode.step(chosen)
-    return _finished(tokens, logp, entropy, eos, pad, longest)
+    return finished(tokens, logp, entropy, eos, pad, longest)
 
 
-def _finished(tokens: Tensor, logp: Tensor, entropy: Tensor, eos: Tensor, pad: int, longest: Tensor) -> Completions:
+def finished(tokens: Tensor, logp: Tensor, entropy: Tensor, eos: Tensor, pad: int, longest: Tensor) -> Completions:
     """Completions up to the end token of each row, or up to its longest length (B,)."""
     ends = torch.isin(tokens, eos) & (torch.arange(tokens.shape[1], device=tokens.device) < longest[:, None])
     ended = ends.any(-1)
@@ -112,7 +112,7 @@ def _finished(tokens: Tensor, logp: Tensor, entropy: Tensor, eos: Tensor, pad: i
     )
 
 
-def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     """One token per row of logits (B, V), its log-probability and the entropy of the distribution.
 
     The vocabulary is gone through once, in parts that fit the processor's cache. With z = logit - the row's largest and

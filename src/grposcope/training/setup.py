@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 import torch
@@ -18,10 +19,12 @@ from grposcope.policies import Policy
 from grposcope.runs.environment import environment
 from grposcope.runs.native.schema import ModelInfo, RunConfig
 from grposcope.tasks import Problem, Task
-from grposcope.training import llama_pass
+from grposcope.tasks.faults import ErrorPolicy
+from grposcope.training import extras, llama_pass
 from grposcope.training import optimizer as optimizers
 from grposcope.training.config import TrainConfig
-from grposcope.training.rollouts import Batch, collect
+from grposcope.training.extras import Extras
+from grposcope.training.rollouts import Batch, collect, generator
 from grposcope.training.sampler import Sampling
 
 
@@ -44,10 +47,15 @@ class Setup:
     optimizer: torch.optim.Optimizer
     lr: float
     micro_batch: int
+    extras: Extras
 
     def collect(self, seed: int, position: int) -> Batch:
-        """A batch of graded rollouts as the settings ask for, on the training problems from `position` on."""
-        return collect(
+        """A batch of graded rollouts as the settings ask for, on the training problems from `position` on.
+
+        Where the credit needs continuations, the rollouts have them.
+        """
+        policy_here: ErrorPolicy = self.config.reward_errors  # type: ignore[assignment]  # one of the choices
+        batch = collect(
             self.policy,
             self.task,
             self.train_set,
@@ -56,9 +64,31 @@ class Setup:
             (self.config.prompts, self.config.group),
             seed,
             position,
-            chosen(self.config.credit).source.needs_steps,
+            self.extras.credit.source.needs_steps,
             self.config.reward_timeout,
-            self.config.reward_errors,  # type: ignore[arg-type]  # one of the choices
+            policy_here,
+            self.extras.tree,
+        )
+        began = time.perf_counter()
+        rollouts, continuations = self.extras.continued(
+            self.policy,
+            self.task,
+            batch.problems,
+            batch.rollouts,
+            self.objective,
+            self.sampling,
+            generator(seed, "continuations", position, device=self.policy.model.device),
+            self.config.reward_timeout,
+            policy_here,
+        )
+        if continuations is None:
+            return batch
+        return replace(
+            batch,
+            rollouts=rollouts,
+            continuations=continuations,
+            tokens=batch.tokens + self.extras.credit.source.charged * continuations.tokens,
+            sample_seconds=batch.sample_seconds + time.perf_counter() - began,
         )
 
 
@@ -67,7 +97,8 @@ def prepare(config: TrainConfig) -> Setup:
     if config.threads:
         torch.set_num_threads(config.threads)
     task = tasks.load(config.task, config.reward)
-    if chosen(config.credit).source.needs_steps and not task.labels_steps:
+    credit = chosen(config.credit)
+    if credit.source.needs_steps and not task.labels_steps:
         raise UserError(
             f"credit {config.credit} needs a task that labels steps, such as arithmetic; {task.name} does not"
         )
@@ -100,6 +131,7 @@ def prepare(config: TrainConfig) -> Setup:
         optimizer=optimizer,
         lr=lr,
         micro_batch=config.micro_batch or micro_batch(policy, sampling.max_tokens),
+        extras=extras.of(credit, task, policy),
     )
 
 

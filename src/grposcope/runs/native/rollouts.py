@@ -14,7 +14,7 @@ import numpy as np
 
 from grposcope.errors import UserError
 from grposcope.runs.formats import parquet
-from grposcope.runs.run import Floats, Rollout, RolloutFiles
+from grposcope.runs.run import Continued, Floats, Rollout, RolloutFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ FOLDER = "rollouts"
 
 REMEDY = "delete it, and the step is shown without rollouts, or restore it from a copy"
 
-_MAY_LACK = ("reward", "logp", "entropy", "weight")
+_MAY_LACK = ("reward", "logp", "entropy", "weight", "parent", "shared", "continuations")
 _NAME = re.compile(r"step-(\d{1,15})\.parquet")
 
 
@@ -37,7 +37,10 @@ def write(file: IO[bytes], step: int, sampled: Sequence[Rollout]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [{"step": step, **vars(rollout)} for rollout in sampled]
+    rows = [
+        {"step": step, **vars(rollout), "continuations": [vars(one) for one in rollout.continuations]}
+        for rollout in sampled
+    ]
     schema = pa.schema([("step", pa.int32()), *_kinds().items()])
     pq.write_table(pa.Table.from_pylist(rows, schema), file, compression="zstd")
 
@@ -80,10 +83,14 @@ def _kinds() -> dict[str, pa.DataType]:
     import pyarrow as pa
 
     floats = pa.list_(pa.float32())
+    continued = pa.struct([
+        ("place", pa.int32()), ("text", pa.string()), ("reward", pa.float64()), ("tokens", pa.int32())
+    ])  # fmt: skip
     return {
         "problem": pa.string(), "prompt": pa.string(), "rollout": pa.int16(), "completion": pa.string(),
         "reward": pa.float64(), "truncated": pa.bool_(), "tokens": pa.list_(pa.string()), "logp": floats,
-        "entropy": floats, "weight": floats,
+        "entropy": floats, "weight": floats, "parent": pa.int16(), "shared": pa.int32(),
+        "continuations": pa.list_(continued),
     }  # fmt: skip
 
 
@@ -104,4 +111,7 @@ def _rollout(row: Mapping[str, Any]) -> Rollout:
         logp=absent if logp is None else logp,
         entropy=absent if entropy is None else entropy,
         weight=numbers("weight"),
+        parent=row.get("parent"),
+        shared=row.get("shared") or 0,
+        continuations=tuple(Continued(**one) for one in row.get("continuations") or ()),
     )

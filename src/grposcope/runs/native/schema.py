@@ -110,6 +110,7 @@ class StepRow:
     lr: float
     rollouts_trained: int
     tokens: int
+    tokens_generated: int
     seconds_sample: float
     seconds_grade: float
     seconds_update: float

@@ -1,0 +1,98 @@
+"""Sampling trees: rollouts that share their beginnings, which are generated once and branch at places fixed in advance.
+
+A branch writes into the row of its first leaf; where it branches, its row in the decoder is repeated with all that it
+has read, so that no token is read twice. What a leaf shares with others is filled in at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from grposcope.credit import trees
+from grposcope.training.decoding import decoder
+from grposcope.training.sampler import Completions, Sampling, draw, finished
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Where rollouts branch, and into how many.
+
+    widths: branches at each branching, the first at the prompt. every: from one branching to the next, tokens, or
+    tokens among `marks` (V,) where these are given, those that end a step, say.
+    """
+
+    widths: tuple[int, ...]
+    every: int
+    marks: Tensor | None = None
+
+
+@torch.inference_mode()
+def sample_trees(
+    model: PreTrainedModel,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    group: int,
+    tree: Tree,
+    sampling: Sampling,
+    eos: Tensor,
+    pad: int,
+    generator: torch.Generator,
+) -> tuple[Completions, Tensor]:
+    """As `sampler.sample`, but a group is the leaves of a tree, or of several; and the level of each token, (B, T).
+
+    A leaf of a branch that ended early has the same completion as the first leaf of that branch. UserError where the
+    leaves do not make up a group.
+    """
+    widths = trees.filling(tree.widths, group)
+    rows, steps, device = len(prompt_ids) * group, sampling.max_tokens, prompt_ids.device
+    spans = torch.tensor([prod(widths[level + 1 :]) for level in range(len(widths))], device=device)
+    every_width = torch.tensor([*widths[1:], 1], device=device)  # of the next branching, by level
+    tokens, levels = (
+        torch.full((rows, steps), pad, device=device),
+        torch.zeros(rows, steps, dtype=torch.long, device=device),
+    )
+    numbers = torch.zeros(2, rows, steps, device=device)  # log-probabilities and entropies
+    used = torch.zeros(rows, dtype=torch.bool, device=device)
+    live = torch.arange(0, rows, int(spans[0]), device=device)  # rows of the output that are written
+    used[live] = True
+    decode = decoder(model, prompt_ids, prompt_mask, group, steps)
+    logits = decode.logits[live]
+    if len(live) < rows:
+        decode.keep(live)
+    level, since = torch.zeros_like(live), torch.zeros_like(live)
+    going = torch.ones_like(live, dtype=torch.bool)
+    for t in range(steps):
+        chosen, numbers[0, live, t], numbers[1, live, t] = draw(logits, sampling, generator)
+        tokens[live, t], levels[live, t] = chosen, level
+        going &= torch.isin(chosen, eos, invert=True)
+        count = int(going.sum())
+        if count == 0 or t + 1 == steps:
+            break
+        since += 1 if tree.marks is None else tree.marks[chosen]
+        forks = going & (since >= tree.every) & (level + 1 < len(widths))
+        if bool(forks.any()):
+            repeats = torch.where(forks, every_width[level], 1) * going
+            again = torch.arange(len(live), device=device).repeat_interleave(repeats)
+            number = torch.arange(len(again), device=device) - (repeats.cumsum(0) - repeats)[again]  # of the branch
+            level, since = (level + forks)[again], torch.where(forks, 0, since)[again]
+            before, live, chosen, going = live[again], live[again] + number * spans[level], chosen[again], going[again]
+            new = number > 0
+            for array in (tokens, levels, *numbers):
+                array[live[new], : t + 1] = array[before[new], : t + 1]
+            used[live] = True
+            decode.keep(again)
+        elif count <= 0.75 * len(live):
+            keep = going.nonzero()[:, 0]
+            decode.keep(keep)
+            live, chosen, going, level, since = live[keep], chosen[keep], going[keep], level[keep], since[keep]
+        logits = decode.step(chosen)
+    owner = torch.where(used, torch.arange(rows, device=device), 0).cummax(0).values
+    logp, entropy = numbers[:, owner]
+    limits = torch.full((rows,), steps, device=device)
+    completions = finished(tokens[owner], logp, entropy, eos, pad, limits)
+    return completions, levels[owner, : completions.mask.shape[1]] * completions.mask
