@@ -34,7 +34,7 @@ FORMULAS = {
     ),
     "Credit finer than a rollout": (
         "credit.steps", "credit.process", "credit.values", "credit.prefix", "credit.state", "credit.shaped",
-        "credit.placebo",
+        "credit.boundaries", "credit.continued", "credit.trees", "credit.placebo",
     ),
 }  # fmt: skip
 """Heading of docs/formulas.md -> modules whose documentation holds the formulas."""

@@ -22,7 +22,7 @@ def test_its_tables_and_rollouts_are_read() -> None:
     assert (run.meta.engine, run.meta.status, run.meta.notes) == ("grposcope", "finished", ())
     assert run.table["grad_norm"].tolist() == [0.3081248998641968, 0.32524144649505615, 0.36833158135414124]
     assert math.isnan(run.table["kl"][0])
-    assert {f.name for f in fields(StepRow)} - {"reward_errors"} | {"time"} == set(
+    assert {f.name for f in fields(StepRow)} - {"reward_errors", "tokens_generated"} | {"time"} == set(
         run.table
     )  # written from format 3 on
     assert run.groups.problems[:2] == ("42+5-8+2=", "40-7+2-2=")

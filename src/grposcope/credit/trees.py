@@ -100,7 +100,7 @@ def of_rollouts(
     """`tree` of rollouts that were generated as trees; UserError for others. settings: how they were generated."""
     if rollouts.levels is None:
         raise UserError(
-            "credit tree needs rollouts that branch, which grposcope train --credit tree draws; these are independent: "
-            "use another credit"
+            "credit tree needs rollouts that branch, which grposcope train draws for it; these are independent: use "
+            "another credit"
         )
     return tree(rollouts.levels, rollouts.mask, rollouts.rewards, widths)

@@ -122,7 +122,8 @@ def continue_from(
     rows = [row for row, places in enumerate(boundaries) for _ in places]
     places = [int(place) for some in boundaries for place in some]
     texts: dict[tuple[int, ...], int] = {}  # prompt's number and ids up to the boundary -> which
-    which, first = [], []
+    which: list[int] = []
+    first: list[int] = []  # of each text, the boundary that comes first
     for n, (row, place) in enumerate(zip(rows, places, strict=True)):
         _check(policy, rollouts, row, place, sampling.max_tokens)
         own = () if share else (n,)
@@ -155,8 +156,8 @@ def continue_from(
         for j, u in enumerate(part):
             head = policy.tokenizer.decode(before[j * k], skip_special_tokens=True)
             written[u] = tuple(text.removeprefix(str(head)) for text in said[j * k : (j + 1) * k])
-    whole_numbers = (torch.tensor(some, dtype=torch.long, device=device) for some in (rows, places, which))
-    return Continuations(*whole_numbers, rewards, lengths, tuple(written))
+    at_rows, at_places, of = (torch.tensor(some, dtype=torch.long, device=device) for some in (rows, places, which))
+    return Continuations(at_rows, at_places, of, rewards, lengths, tuple(written))
 
 
 def shaped(continuations: Continuations, objective: Objective, max_tokens: int) -> Continuations:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from grposcope.credit import Chosen, boundaries, trees
 from grposcope.errors import UserError
@@ -107,7 +108,7 @@ def of(credit: Chosen, task: Task, policy: Policy) -> Extras:
 
 def tokens_with(policy: Policy, text: str) -> Tensor:
     """Which tokens of the vocabulary contain the text, (V,) bool."""
-    size = policy.model.get_input_embeddings().num_embeddings
+    size = len(cast(nn.Embedding, policy.model.get_input_embeddings()).weight)
     known = min(size, len(policy.tokenizer))
     said = policy.tokenizer.batch_decode([[token] for token in range(known)])
     marks = torch.zeros(size, dtype=torch.bool)
