@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,26 @@ def test_healthy_has_no_flag_and_says_so() -> None:
     assert not [f.mode for f in findings if f.status == "flagged"]
     assert str(verdict(run, findings)).startswith("healthy: held-out accuracy rose from 30% to ")
     assert {f.mode for f in findings if f.status == "cannot tell"} == {"cancelling components"}
+
+
+@pytest.mark.parametrize("rows", [1, 5, 11])
+def test_what_is_logged_on_too_few_rows_is_counted_and_never_called_not_logged(rows: int) -> None:
+    """Every rule that cannot tell says how many rows there are of something, and how many it takes."""
+    table = {name: values[:rows] for name, values in made.healthy().items()}
+    parts = {f"{kind}/{name}": np.linspace(0, 1, rows) for kind in ("component", "component_std") for name in "ab"}
+    findings = {f.mode: f for f in diagnose(made.run({**table, **parts}, np.array([0.3, 0.4])))}
+    untold = [f for f in findings.values() if f.status == "cannot tell"]
+    assert len(untold) >= 14
+    have = "1 row of .* is fewer than" if rows == 1 else f"{rows} rows of .* are fewer than"
+    for finding in untold:
+        assert re.search(rf"{have} (12|30)$", finding.because), (finding.mode, finding.because)
+        assert not finding.missing, finding.mode
+    apart = {**table, "clip_low": table["clip_fraction"], "clip_high": table["clip_fraction"]}
+    del apart["clip_fraction"]
+    (clip,) = [f for f in diagnose(made.run(apart)) if f.mode == "clip saturation"]
+    assert re.search(rf"{have} 12$", clip.because)
+    bare = diagnose(made.run({"reward": table["reward"]}))
+    assert {"loss", "entropy", "length", "clip_fraction"} <= {name for f in bare for name in f.missing}
 
 
 def spikes(t: Columns) -> None:

@@ -41,13 +41,15 @@ def diagnose(run: Run, level: float = LEVEL) -> tuple[Finding, ...]:
     tests = [math.nan if rule.proof else result.p for rule, result in zip(rules, results, strict=True)]
     adjusted = [r.p if rule.proof else p for rule, r, p in zip(rules, results, holm(tests), strict=True)]
     outcome = run_outcome.of_run(quantities)
-    findings = [_finding(*weighed, level, outcome) for weighed in zip(rules, results, adjusted, strict=True)]
+    findings = [
+        _finding(*weighed, level, outcome, quantities) for weighed in zip(rules, results, adjusted, strict=True)
+    ]
     order = list(RULES)
     return tuple(sorted(findings, key=lambda finding: _place(finding, findings, order)))
 
 
 def _result(rule: Rule, quantities: Quantities) -> RuleResult:
-    """The result of a rule; "cannot tell" where a quantity that it requires is not logged."""
+    """The result of a rule; "cannot tell" where a quantity that it requires is not logged, or on too few rows."""
     try:
         return rule.check(quantities)
     except NotLoggedError as reason:
@@ -94,7 +96,9 @@ def explains(cause: Finding, effect: Finding) -> bool:
     return cause.status == "flagged" and effect.mode in cause.explains and later
 
 
-def _finding(rule: Rule, result: RuleResult, adjusted: float, level: float, outcome: Outcome) -> Finding:
+def _finding(
+    rule: Rule, result: RuleResult, adjusted: float, level: float, outcome: Outcome, quantities: Quantities
+) -> Finding:
     flagged = adjusted < level
     untold = math.isnan(adjusted) or bool(result.missing)
     status: Status = "flagged" if flagged else "cannot tell" if untold else "ok"
@@ -111,7 +115,7 @@ def _finding(rule: Rule, result: RuleResult, adjusted: float, level: float, outc
         adjusted=adjusted,
         confidence=1 - adjusted if flagged else math.nan,
         onset=result.onset if flagged else None,
-        missing=() if flagged else result.missing,
+        missing=() if flagged else tuple(name for name in result.missing if not quantities.logged(name)),
         explains=result.explains if flagged else (),
         grade=grade(rule, result, outcome) if flagged else None,
         costs=rule.costs if flagged else "",

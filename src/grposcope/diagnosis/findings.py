@@ -55,7 +55,8 @@ class RuleResult:
     p: p-value of "there is no such failure"; 0 where the record proves the failure, NaN where nothing was tested.
     because: the reason as a clause with numbers. onset: step at which the failure begins, None if not known.
     mode, advice: given where a rule tells apart failures that need another name or remedy than the rule's own.
-    missing: quantities that were not logged; without them, a run that is not flagged is not called ok.
+    missing: quantities that were not logged, or on too few rows; without them, a run that is not flagged is not called
+    ok.
     explains: modes that follow from this one where they do not begin before it.
     beside, instead: grades beside learning that goes well and where it does not, where they are not the rule's own.
     near: the level is so near the limit that it is worth a word, however sure it is inside.
@@ -136,7 +137,8 @@ class Finding:
 
     p: the rule's own p-value, NaN if nothing was tested. adjusted: p adjusted by Holm's method over the rules that
     tested something. confidence: 1 − adjusted for a flagged mode, NaN otherwise; at most a share 1 − confidence of the
-    runs without any failure shows a finding as strong. onset: step, None if not known. missing: quantities to log.
+    runs without any failure shows a finding as strong. onset: step, None if not known. missing: quantities that no row
+    has, to be logged.
     explains: modes that follow from this one where they do not begin before it. grade: of a flagged mode, else None;
     costs: what a mode that is a note may cost.
     """

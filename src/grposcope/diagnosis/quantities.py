@@ -32,6 +32,11 @@ LOWER_BOUND = "dead_fraction, lower bound"
 """Name of the series of dead groups where the log proves only that there are at least so many."""
 
 
+def too_few(rows: int, title: str, least: int) -> str:
+    """That a quantity has too few rows to be tested, and how many it takes, as a clause."""
+    return f"{rows} {'row' if rows == 1 else 'rows'} of {title} {'is' if rows == 1 else 'are'} fewer than {least}"
+
+
 class NotLoggedError(Exception):
     """A quantity without which a rule cannot tell is not logged, or on too few rows; the message is a clause."""
 
@@ -143,7 +148,18 @@ class Quantities:
         names = metrics.VARIANTS.get(quantity, (quantity,))
         rows = max((len(series) for name in names if (series := self.column(name))), default=0)
         title = metrics.metric(quantity).title.lower()
-        return f"{rows} rows of {title} are fewer than {least}" if rows else f"no {title} is logged"
+        return too_few(rows, title, least) if rows else f"no {title} is logged"
+
+    def logged(self, quantity: str) -> bool:
+        """Whether the run has a quantity on any row: "components", "evaluation" or a key of `runs.metrics.VARIANTS`."""
+        run = self.run
+        if quantity == "evaluation":
+            return bool(len(run.evaluations))
+        if quantity == "dead_fraction" and len(run.groups):
+            return True
+        kinds = {"components": "component/", "component_std": "component_std/"}
+        names = [name for name in run.table if name.startswith(kinds[quantity])] if quantity in kinds else ()
+        return any(self.column(name) is not None for name in names or metrics.VARIANTS.get(quantity, (quantity,)))
 
     def components(self, kind: str = "component") -> dict[str, MetricSeries]:
         """Reward components (or their spreads, kind="component_std") of at least SHORT rows, by bare name."""

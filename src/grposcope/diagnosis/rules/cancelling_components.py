@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from grposcope.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, cannot_tell
-from grposcope.diagnosis.quantities import SHORT, Quantities
+from grposcope.diagnosis.quantities import SHORT, Quantities, too_few
 from grposcope.timeseries import level as levels
 
 CANCELLED = 0.1
@@ -22,8 +22,13 @@ def check(quantities: Quantities) -> RuleResult:
     parts = quantities.components("component_std")
     spread = quantities.get("reward_std", SHORT)
     if len(quantities.components()) < 2 and len(parts) < 2:
-        return cannot_tell("fewer than two reward components are logged", "components")
+        rows = [len(one) for name in quantities.run.table
+                if name.startswith("component/") and (one := quantities.column(name))]  # fmt: skip
+        few = too_few(max(rows), "reward components", SHORT) if len(rows) > 1 else ""
+        return cannot_tell(few or "fewer than two reward components are logged", "components")
     if len(parts) < 2 or spread is None:
+        if spread is None and quantities.logged("reward_std"):
+            return cannot_tell(quantities.absence("reward_std", SHORT), "component_std")
         return cannot_tell("the spread of the reward or of its components is not logged", "component_std")
     table = quantities.run.table
     squares = np.sum([table[f"component_std/{name}"] ** 2 for name in parts], axis=0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from grposcope.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, cannot_tell
-from grposcope.diagnosis.quantities import SHORT, Quantities
+from grposcope.diagnosis.quantities import SHORT, Quantities, too_few
+from grposcope.runs.metrics import VARIANTS
 from grposcope.timeseries import level as levels
 from grposcope.timeseries.change import LATE
 
@@ -20,7 +21,9 @@ def check(quantities: Quantities) -> RuleResult:
     values = both.values if both is not None else low + high if low is not None and high is not None else None
     values = values[np.isfinite(values)] if values is not None else None
     if values is None or len(values) < SHORT:
-        return cannot_tell("no clip fraction is logged", "clip_fraction")
+        rows = max((len(one) for name in VARIANTS["clip"] if (one := quantities.column(name))), default=0)
+        because = too_few(rows, "clip fraction", SHORT) if rows else "no clip fraction is logged"
+        return cannot_tell(because, *(() if rows else ("clip_fraction",)))
     over = levels.level(values, LATE, HELD)
     share = over.value + HELD
     column = both.name if both is not None else "clip_high"

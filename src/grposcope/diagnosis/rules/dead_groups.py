@@ -30,7 +30,7 @@ def check(quantities: Quantities, solved: bool) -> RuleResult:
     """Late dead groups above DEAD, with the reward at its ceiling where `solved`, and below it otherwise."""
     dead, reward = quantities.dead_fraction, quantities.get("reward", SHORT)
     if reward is None:
-        return cannot_tell("the log does not say which groups were dead", "reward")
+        return cannot_tell(quantities.absence("reward", SHORT), "reward")
     if dead is None or quantities.dead_fraction_is_bound:
         return _from_bounds(quantities, dead, reward, solved)
     late, early = dead.level(LATE, DEAD), dead.level(EARLY, DEAD)
@@ -62,6 +62,8 @@ def _from_bounds(quantities: Quantities, dead: MetricSeries | None, reward: Metr
         because = f"at most {LEFT - top.value:.1%} of rollouts have anything to gain, at a {place}"
         onset = reward.first_above(1 - LEFT)
         tests.append(RuleResult(top.p_up, because, evidence, onset, missing=("dead_fraction",)))
+    if not tests and quantities.column("dead_fraction") is not None:
+        return cannot_tell(quantities.absence("dead_fraction"), "dead_fraction")
     if not tests:
         return cannot_tell("the log does not say which groups were dead", "dead_fraction")
     result = least_of(tests)

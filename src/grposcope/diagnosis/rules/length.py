@@ -66,7 +66,9 @@ def check(quantities: Quantities) -> RuleResult:
                 advice="drop the division by each completion's own length (Dr. GRPO, DAPO), or add an overlong penalty",
             ))  # fmt: skip
     if not tests:
-        return cannot_tell("neither lengths nor truncation are logged", "length", "truncated")
+        seen = [name for name in ("length", "truncated") if quantities.logged(name)]
+        because = "; ".join(quantities.absence(name, SHORT) for name in seen)
+        return cannot_tell(because or "neither lengths nor truncation are logged", "length", "truncated")
     result = least_of(tests)
     onset = result.onset
     if result.p < 0.5 and length is not None and (onset is None or _grew(length, GREW)):
