@@ -70,6 +70,7 @@ def test_the_first_cell_is_the_baseline_and_a_plan_without_a_grid_has_one(tmp_pa
     ("text", "words"),
     [
         ("seed: 3\n", "line 1: a sweep has no key seed; the nearest is seeds"),
+        ("setings: {lr: 1}\n", "a sweep has no key setings; use one of name, seeds, base"),
         ("grid:\n  G: [2]\n", "line 2: there is no setting G; the nearest is group"),
         ("grid:\n  N: [2]\n", "there is no setting N; the nearest is interval"),
         ("base:\n  stesp: 3\n", "line 2: there is no setting stesp; the nearest is steps"),

@@ -181,8 +181,10 @@ def recomputing(model: PreTrainedModel) -> PreTrainedModel:
 
 @pytest.mark.parametrize("change", [adapted, frozen_embedding, recomputing], ids=lambda f: f.__name__)
 def test_what_the_pass_does_not_know_goes_through_the_models_own_forward(
-    change: Callable[[PreTrainedModel], Any], monkeypatch: pytest.MonkeyPatch
+    change: Callable[[PreTrainedModel], Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Which is said with the reason, once."""
+    accumulating._say_slow.cache_clear()
     model = change(made("llama-untied"))
     monkeypatch.setattr(llama_pass.Pass, "__init__", lambda *a, **k: pytest.fail("went through the pass by hand"))
     rows = torch.arange(P * G)
@@ -192,6 +194,11 @@ def test_what_the_pass_does_not_know_goes_through_the_models_own_forward(
     model.zero_grad()
     accumulate(model, RAGGED, rows, 1.0, 5, Term(weights))
     assert spread(gradients(model), expected) < 1e-6
+    accumulate(model, RAGGED, rows, 1.0, 5, Term(weights))
+    (said,) = [record for record in caplog.records if "the slower way" in record.getMessage()]
+    assert said.levelname == "WARNING"
+    reason = "it recomputes activations" if change is recomputing else "some of its weights are not trained"
+    assert reason in said.getMessage()
 
 
 @pytest.mark.parametrize(

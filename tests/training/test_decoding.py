@@ -138,6 +138,17 @@ def test_without_a_compiler_decoding_runs_in_torch_and_says_so_once(
     assert not list(tmp_path.glob("decode-step*"))
 
 
+def test_a_model_without_a_fast_decoder_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    decoding._say_slow.cache_clear()
+    model, (ids, mask) = random_model("qwen2, tied").to(torch.bfloat16), prompts(True)
+    with torch.inference_mode():
+        kinds = {type(decoding.decoder(model, ids, mask, 2, 3)) for _ in range(2)}
+    assert kinds == {decoding.CachedDecoder}
+    (said,) = [record for record in caplog.records if "the slower way" in record.getMessage()]
+    assert said.levelname == "WARNING"
+    assert said.getMessage().startswith("Qwen2ForCausalLM in bfloat16 is sampled through its own forward")
+
+
 def test_a_step_does_not_depend_on_the_other_rows_or_on_threads() -> None:
     if native.library() is None:
         pytest.skip("needs a C compiler")

@@ -37,6 +37,9 @@ MEANT = {"G": "group", "N": "interval", "P": "prompts", "learning_rate": "lr", "
          "beta": "kl", "temp": "temperature", "max_steps": "steps", "optim": "optimizer"}  # fmt: skip
 """Other names of settings -> ours, for the message about an unknown one."""
 
+ALIKE = 0.7
+"""Likeness of two names, from 0 to 1, from which one may be meant for the other."""
+
 LARGEST = 10_000
 """Runs beyond which a plan is a mistake."""
 
@@ -239,7 +242,7 @@ def _mapping(given: Any, key: str, where: Where) -> None:
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:
-    """The name that was probably meant."""
+    """The name that was probably meant, or all of them where none is like it."""
     near = MEANT.get(name) if MEANT.get(name) in names else None
-    near = near or next(iter(difflib.get_close_matches(name.lower(), names, 1, 0.5)), None)
+    near = near or next(iter(difflib.get_close_matches(name.lower(), names, 1, ALIKE)), None)
     return f"the nearest is {near}" if near else f"use one of {', '.join(names)}"

@@ -2,13 +2,16 @@
 
 Models of the Llama shape go through `llama_pass`: a prompt is computed once for its group, and the head works on a
 few completions at a time: logits, log-probabilities, the weights that follow from them, and at once the gradient, so
-that logits of all tokens never exist. Any other model goes through its own forward and autograd, with the same result.
+that logits of all tokens never exist. Any other model goes through its own forward and autograd, with the same result,
+which is said once, with the reason.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import torch
@@ -21,6 +24,8 @@ from grposcope.records import Rollouts
 from grposcope.training import llama_pass
 from grposcope.training.llama_pass import ModelParameters, Pass, Prefix, Stretch
 from grposcope.training.logprobs import token_logprobs
+
+logger = logging.getLogger("grposcope")
 
 HEAD = 8_000_000
 """Logits that exist at once, unless a single completion has more."""
@@ -45,15 +50,33 @@ def accumulate(
     Returns log π (r, T) and the entropies in nats (r, T), 0 where masked, the latter 0 everywhere without a bonus.
     Completions go through the model `micro_batch` at a time.
     """
-    trained = all(p.requires_grad for p in model.parameters())
     if not len(rows):
         return torch.zeros(rollouts.mask[rows].shape), torch.zeros(rollouts.mask[rows].shape)
-    if trained and llama_pass.fits(model) and not recomputes_activations(model):
+    reason = _why_not_by_hand(model)
+    if not reason:
         return _by_hand(model, rollouts, rows, temperature, micro_batch, term)
+    if model.device.type == "cpu":
+        _say_slow(reason)
     model.train(recomputes_activations(model))
     parts = [_by_autograd(model, rollouts, part, temperature, term) for part in rows.split(micro_batch)]
     model.eval()
     return torch.cat([logp for logp, _ in parts]), torch.cat([entropy for _, entropy in parts])
+
+
+def _why_not_by_hand(model: PreTrainedModel) -> str:
+    """Why the gradient of this model is left to autograd, as a clause; empty where `Pass` takes it."""
+    if not all(p.requires_grad for p in model.parameters()):
+        return "some of its weights are not trained"
+    if recomputes_activations(model):
+        return "it recomputes activations (gradient checkpointing)"
+    if not llama_pass.fits(model):
+        return f"{type(model).__name__} in {str(model.dtype).removeprefix('torch.')} is no plain Llama or Qwen2"
+    return ""
+
+
+@cache
+def _say_slow(reason: str) -> None:
+    logger.warning("updates go through the model's own forward and autograd, the slower way: %s", reason)
 
 
 @torch.no_grad()

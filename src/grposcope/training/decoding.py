@@ -51,13 +51,16 @@ def decoder(model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps
     if fits_llama_decoder(model):
         kind = native.NativeDecoder if native.fits(model) else LlamaDecoder
     elif model.device.type == "cpu":
-        _say_slow(type(model).__name__)
+        _say_slow(f"{type(model).__name__} in {str(model.dtype).removeprefix('torch.')}")
     return kind(model, ids, mask, group, steps)
 
 
 @cache
 def _say_slow(name: str) -> None:
-    logger.info("%s is sampled through its own forward: the fast decoder takes float32 Llama and Qwen2 models", name)
+    logger.warning(
+        "%s is sampled through its own forward, the slower way: the fast decoder takes plain float32 Llama and Qwen2",
+        name,
+    )
 
 
 def fits_llama_decoder(model: PreTrainedModel) -> bool:
