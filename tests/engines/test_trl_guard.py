@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,6 +117,36 @@ def test_batches_of_whole_groups_in_equal_parts() -> None:
     args.num_generations, args.world_size = 4, 3
     with pytest.raises(UserError, match="cannot be shared by 3 processes"):
         guard.batch(args)
+
+
+@pytest.mark.parametrize(
+    ("deepspeed", "plugin", "words"),
+    [
+        (True, None, "DeepSpeed keeps the weights"),
+        (False, {"fsdp_version": 1}, "FSDP1 .*set version 2 in fsdp_config"),
+        (False, {"fsdp_version": 2, "cpu_offload": True}, "on the CPU.*leave cpu_offload out"),
+        (False, {"fsdp_version": 2, "activation_checkpointing": True}, "use gradient_checkpointing instead"),
+        (False, {"fsdp_version": 2}, ""),
+        (False, None, ""),
+    ],
+)
+def test_weights_that_a_probe_cannot_measure_are_refused(
+    deepspeed: bool, plugin: dict[str, Any] | None, words: str
+) -> None:
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    made = None if plugin is None else FullyShardedDataParallelPlugin(**plugin)
+    accelerator = SimpleNamespace(state=SimpleNamespace(fsdp_plugin=made))
+    trainer = SimpleNamespace(is_deepspeed_enabled=deepspeed, accelerator=accelerator)
+    with pytest.raises(UserError, match=words) if words else nullcontext():
+        guard.processes(trainer)
+
+
+def test_a_probe_has_a_rollout_for_every_process() -> None:
+    args = SimpleNamespace(num_generations=4, generation_batch_size=16, world_size=16)
+    guard.probed_rollouts(4, args)
+    with pytest.raises(UserError, match=r"a probe of 12 rollouts .*by 16 processes; raise probe_prompts"):
+        guard.probed_rollouts(3, args)
 
 
 def test_a_model_without_a_matrix_to_train(tmp_path: Path) -> None:

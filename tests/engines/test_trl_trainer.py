@@ -20,6 +20,8 @@ from grposcope.cli import main
 from grposcope.credit.steps import steps as credit_of_steps
 from grposcope.engines.trl import GRPOscopeCallback, GRPOscopeMixin, GRPOscopeTrainer
 from grposcope.engines.trl import trainer as module
+from grposcope.errors import UserError
+from grposcope.geometry.backward import Refusal
 from grposcope.objectives import advantages
 from grposcope.runs import probe as probes
 from grposcope.runs import read
@@ -83,6 +85,14 @@ def test_the_probe_is_of_the_gradient_that_trl_takes(tmp_path: Path, options: di
     assert row["grad_norm"] > 1e-3
     assert gradient_norm(tmp_path) == pytest.approx(row["grad_norm"], rel=1e-4)
     assert row["geometry/self_check"] < 1e-4
+
+
+def test_under_autocast_the_probe_computes_in_the_precision_of_the_weights(tmp_path: Path) -> None:
+    """TRL trains in bfloat16 by default where a GPU has it, with weights in float32."""
+    make(tmp_path, probe_every=1, max_steps=1, bf16=True).train()
+    (row,) = rows(tmp_path)
+    assert row["geometry/self_check"] < 1e-5
+    assert gradient_norm(tmp_path) == pytest.approx(row["grad_norm"], rel=0.01)
 
 
 def test_the_probe_of_rloo_is_of_its_gradient(tmp_path: Path) -> None:
@@ -243,6 +253,23 @@ def test_a_probe_that_fails_is_said_and_the_training_goes_on(
     trainer.train()
     assert "step 1: no geometry: RuntimeError: no room" in capsys.readouterr().err
     assert [row["step"] for row in rows(tmp_path)] == [1, 2]
+
+
+def test_a_failure_in_a_sharded_model_ends_the_training_and_a_refusal_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Another rank may wait in a collective of FSDP2, and the training's next one would answer it."""
+    raised: list[Exception] = [Refusal("no room"), RuntimeError("such and such")]
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise raised.pop(0)
+
+    monkeypatch.setattr(module.probing, "measure", fail)
+    monkeypatch.setattr(module.distributed, "sharded", lambda model: [model])
+    trainer = make(tmp_path, probe_every=1, max_steps=2)
+    with pytest.raises(UserError, match=r"step 2: the probe failed: RuntimeError: such and such; .*resume from the"):
+        trainer.train()
+    assert "step 1: no geometry: no room" in capsys.readouterr().err
 
 
 def test_evaluation_has_the_advantages_of_trl(tmp_path: Path) -> None:

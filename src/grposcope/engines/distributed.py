@@ -29,6 +29,7 @@ from grposcope.engines.processes import Processes
 from grposcope.errors import UserError
 from grposcope.geometry import backward
 from grposcope.geometry import probe as of_one_process
+from grposcope.geometry.backward import Refusal
 from grposcope.geometry.probe import Probe
 from grposcope.geometry.ranks import ALONE, Ranks
 from grposcope.objectives import Objective
@@ -59,7 +60,7 @@ def probe(
     Without torch.distributed this is the probe of one process. UserError as there, and where there are fewer rollouts
     than ranks, where groups differ in size, and where another rank has failed.
     """
-    with sharing(rollouts.mask.device) as ranks:
+    with sharing(rollouts.mask.device) as ranks, reducing(model):
         every = gather_rollouts(rollouts, groups, pad, ranks)
         return of_one_process.probe(bare(model), every, recipe, ranks=ranks, **settings)
 
@@ -128,11 +129,7 @@ def gather_rollouts(rollouts: Rollouts, groups: Tensor | None, pad: int, ranks: 
     numbers = torch.cat([number for _, number in parts])
     order = torch.argsort(numbers, stable=True)
     sizes = torch.unique(numbers, return_counts=True)[1]
-    if len(numbers) < ranks.size:
-        raise UserError(
-            f"{len(numbers)} rollouts cannot be shared by {ranks.size} processes; use more prompts, larger groups or "
-            "fewer processes"
-        )
+    check_shareable(len(numbers), ranks)
     if len(set(sizes.tolist())) > 1:
         raise UserError(
             f"groups have {int(sizes.min())} to {int(sizes.max())} rollouts over all ranks; a probe needs groups of "
@@ -142,6 +139,15 @@ def gather_rollouts(rollouts: Rollouts, groups: Tensor | None, pad: int, ranks: 
     return replace(sorted_rows, rewards=sorted_rows.rewards.reshape(len(sizes), -1))
 
 
+def check_shareable(rollouts: int, ranks: Ranks) -> None:
+    """Refusal unless there is a rollout for each of the processes."""
+    if rollouts < ranks.size:
+        raise Refusal(
+            f"{rollouts} rollouts cannot be shared by {ranks.size} processes; use more prompts, larger groups or "
+            "fewer processes"
+        )
+
+
 def bare(model: Any) -> Any:
     """The model itself, out of DistributedDataParallel; one of FSDP2 with its weights sharded.
 
@@ -149,12 +155,42 @@ def bare(model: Any) -> Any:
     """
     if isinstance(model, DistributedDataParallel):
         model = model.module
-    sharded = [m for m in model.modules() if any(c.__name__ == "FSDPModule" for c in type(m).__mro__)]
-    for module in sharded:
+    parts = sharded(model)
+    for module in parts:
         module.reshard()
-    if not sharded and any(backward.spread(p) for p in model.parameters()):
-        raise UserError(
+    if not parts and any(backward.spread(p) for p in model.parameters()):
+        raise Refusal(
             "the model's layers are computed by several processes together (tensor parallelism), which a probe does "
             "not support; replicate the model, or shard it with FSDP2"
         )
     return model
+
+
+def sharded(model: Any) -> list[Any]:
+    """The modules of a model that FSDP2 shards."""
+    return [m for m in model.modules() if any(c.__name__ == "FSDPModule" for c in type(m).__mro__)]
+
+
+@contextmanager
+def reducing(model: Any) -> Iterator[None]:
+    """Inside the `with` block FSDP2 adds gradients up over the processes in every backward pass.
+
+    Trainers put this off while they accumulate gradients; what the self-check adds would then wait in the model, and
+    be trained on. Refusal where gradients of an unfinished step wait there now.
+    """
+    groups = [group for module in sharded(model) for group in module._get_fsdp_state()._fsdp_param_groups]
+    for parameter in (parameter for group in groups for parameter in group.fsdp_params):
+        whole = getattr(parameter, "_unsharded_param", None)
+        if parameter.unsharded_accumulated_grad is not None or (whole is not None and whole.grad is not None):
+            raise Refusal(
+                "gradients of an unfinished step wait in the sharded model; probe between steps: with batches of "
+                "rollouts that begin with a step (steps_per_generation a multiple of gradient_accumulation_steps)"
+            )
+    before = [(group, group.reduce_grads, group.all_reduce_grads) for group in groups]
+    try:
+        for group in groups:
+            group.reduce_grads = group.all_reduce_grads = True
+        yield
+    finally:
+        for group, reduce, reduce_all in before:
+            group.reduce_grads, group.all_reduce_grads = reduce, reduce_all

@@ -44,6 +44,10 @@ DIRECTIONS = 4
 """Random vectors by which the self-check multiplies a gradient: they show less than 1 % of a difference once in 10⁷."""
 
 
+class Refusal(UserError):
+    """Why a model is not measured, raised while no pass is under way: the model is as it was before."""
+
+
 @dataclass
 class AttachedModel:
     """A model made ready by `attach` to be measured.
@@ -51,7 +55,7 @@ class AttachedModel:
     measured: parameters whose scores `stream` gives, by name. left_out: the other trainable parameters.
     bytes_per_token: memory kept for the backward pass, as observed in the last pass.
     error: relative error of the self-check, NaN where it was not made; worst: the parameter with the largest
-    relative error, and that error.
+    relative error, and that error. half: whether the last pass computed in 16 bits, whatever the weights are kept in.
     """
 
     model: Any
@@ -61,6 +65,7 @@ class AttachedModel:
     bytes_per_token: float = math.nan
     error: float = math.nan
     worst: tuple[str, float] = ("", math.nan)
+    half: bool = False
     _owners: hooks.Owners = field(default_factory=dict)
 
     @property
@@ -126,6 +131,7 @@ class AttachedModel:
         ):
             with saved_bytes() as saved:
                 _, total = weighted_logp(self.model, mine, given[rows.mine], self.temperature, after)
+            self.half = collector.half
             self.bytes_per_token = (saved() + collector.kept_bytes()) / _tokens(mine)
             threads = background.in_background(visit, keep, mask.device) if keep else nullcontext(visit)
             with threads as measure, ranks.assembling(measure, rows, self.entries) as collector.visit:
@@ -221,10 +227,10 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
     attached.error = math.sqrt(math.fsum(off.values()) / total_size) if total_size else math.nan
     relative = {name: math.sqrt(off[name] / size[name]) for name in off if size[name] > 1e-12 * total_size}
     attached.worst = max(relative.items(), key=lambda item: item[1], default=("", math.nan))
-    allowed = 0.1 if attached.model.dtype in (torch.bfloat16, torch.float16) else 1e-3
+    allowed = 0.1 if attached.half else 1e-3
     if missing or not attached.error <= allowed:
         where = missing[0] if missing else attached.worst[0]
-        raise UserError(
+        raise Refusal(
             f"the gradient put together from the layers differs from autograd's by {attached.error:.1e} (relative), "
             f"most at {where}: this model uses its weights in a way that is not measured; freeze that layer"
         )

@@ -101,6 +101,7 @@ class Collector:
         self.arena = Arena()
         self.visit: Visitor | None = None
         self.batch = 0
+        self.half = False  # whether products were taken in 16 bits: FSDP2 casts the weights it gathers, if asked to
 
     def begin(self, _: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Note the number of rollouts when the model is called."""
@@ -226,6 +227,7 @@ class _Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         known = self.collector.known_output(self.module)
+        self.collector.half |= self.module.weight.itemsize == 2
         if self.weight is not None:
             self.collector.called(self.weight)
         shape = (*x.shape[:-1], self.module.weight.shape[1 if self.turned else 0])

@@ -145,10 +145,11 @@ def probe(
     wanted, skipped = _weightings(rollouts, recipe, credit, sweep, also, controls, extra, seed)
     main = next(iter(wanted))
     attached = backward.attach(model, rollouts if check else None, temperature)
-    needed = memory_needed(attached, rollouts, ranks)
-    free = backward.available_memory(rollouts.mask.device) / ranks.neighbours
+    here = backward.available_memory(rollouts.mask.device) / ranks.neighbours
+    everywhere = ranks.gathered((memory_needed(attached, rollouts, ranks), here))
+    needed, free = max(everywhere, key=lambda found: found[0] / found[1])  # all processes refuse, or none
     if needed > 0.9 * free:
-        raise UserError(
+        raise backward.Refusal(
             f"the probe would take about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
             "use fewer prompts, smaller groups or shorter completions, or recompute activations (checkpointing)"
         )

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -30,6 +29,7 @@ from grposcope.diagnosis.alerts import Sender
 from grposcope.engines import receivers
 from grposcope.engines.trl import record as trl_record
 from grposcope.engines.trl import versions
+from grposcope.engines.trl.together import anywhere, say
 from grposcope.errors import UserError
 from grposcope.facts.diagnosis import alarm_alert, alarm_line, flagged_modes, verdict
 from grposcope.files import json_number
@@ -345,33 +345,3 @@ def _wanted(setting: str, names: str | Iterable[str]) -> Wanted:
 def _is_not_finite(value: Any) -> bool:
     number = json_number(value)
     return number is None or not math.isfinite(number)
-
-
-def say(line: str, level: int = logging.INFO) -> None:
-    """Write a line to the log, and to the terminal above the progress bar unless the log is shown there."""
-    handlers, place = [], logger
-    while place is not None:
-        handlers += place.handlers
-        place = place.parent if place.propagate else None  # type: ignore[assignment]
-    if handlers:
-        logger.log(level, line)
-    shown = [
-        handler for handler in handlers
-        if getattr(handler, "stream", None) in (sys.stderr, sys.stdout) and handler.level <= level
-    ]  # fmt: skip
-    if not (shown and logger.isEnabledFor(level)):
-        from tqdm import tqdm
-
-        tqdm.write(line, file=sys.stderr)
-
-
-def anywhere(here: bool, args: Any) -> bool:
-    """Whether `here` is true in any of the processes that train together; all of them have to call this."""
-    import torch
-    import torch.distributed as dist
-
-    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return here
-    anywhere = torch.tensor([float(here)], device=args.device)
-    dist.all_reduce(anywhere, op=dist.ReduceOp.MAX)
-    return bool(anywhere.item())

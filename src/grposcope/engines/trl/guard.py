@@ -61,6 +61,35 @@ def batch(args: Any) -> None:
         )
 
 
+def processes(trainer: Any) -> None:
+    """UserError where the weights are spread over processes in a way that a probe during training cannot measure."""
+    plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+    found = None
+    if trainer.is_deepspeed_enabled:
+        found = "DeepSpeed keeps the weights and their gradients in arrays of its own", "use FSDP2 (fsdp=True)"
+    elif plugin is not None and plugin.fsdp_version != 2:
+        found = "FSDP1 flattens the weights of a block into one array", "set version 2 in fsdp_config"
+    elif plugin is not None and getattr(plugin.cpu_offload, "pin_memory", None) is not None:
+        found = "FSDP2 keeps the weights on the CPU", "leave cpu_offload out of fsdp_config"
+    elif plugin is not None and plugin.activation_checkpointing:
+        found = "FSDP's activation_checkpointing wraps the blocks", "use gradient_checkpointing instead"
+    if found is not None:
+        raise UserError(
+            f"probe_every: {found[0]}, which a probe during training cannot measure; {found[1]}, or leave probe_every "
+            "out and probe a checkpoint afterwards with grposcope probe"
+        )
+
+
+def probed_rollouts(prompts: int, args: Any) -> None:
+    """UserError unless a probe has a rollout for every process."""
+    count = min(prompts * args.num_generations, args.generation_batch_size)
+    if count < args.world_size:
+        raise UserError(
+            f"a probe of {count} rollouts (probe_prompts {prompts} × num_generations {args.num_generations}) cannot be "
+            f"shared by {args.world_size} processes; raise probe_prompts"
+        )
+
+
 def rewards(functions: Iterable[Any], columns: Iterable[str] | None, given: tuple[str, ...] = GIVEN) -> None:
     """UserError for a reward function that cannot take what TRL passes, by name.
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from grposcope.engines.trl.callback import GRPOscopeCallback, anywhere
+from grposcope.engines.trl.callback import GRPOscopeCallback
+from grposcope.engines.trl.together import anywhere
 from grposcope.records import Estimate
 from grposcope.training.loggers import Progress
 from grposcope.training.termination import Termination

@@ -1,14 +1,15 @@
 """A probe of a TRL run: its own rollouts, model, adapters and advantages, measured before they are trained on.
 
 The probe is a plain forward pass of its own, since TRL's loss uses the weights of the head without calling it. It
-draws no random number and leaves weights, gradients and modes as they were, so that the run stays the same.
+draws no random number and leaves weights, gradients and modes as they were, so that the run stays the same. Several
+processes share it: every one has all rollouts, and passes over some of them, whichever group they belong to.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from grposcope.engines import distributed
 from grposcope.geometry import per_step
 from grposcope.geometry import record as records
+from grposcope.geometry.checkpointing import replaced_forward
 from grposcope.geometry.probe import Probe, probe
 from grposcope.objectives import Objective
 from grposcope.records import Rollouts
@@ -51,14 +54,19 @@ def interval(args: Any) -> int:
 
 @contextmanager
 def plain(model: nn.Module) -> Iterator[None]:
-    """Inside the `with` block the model has no dropout and does not checkpoint its activations, which a probe does."""
+    """Inside the `with` block the model has no dropout and does not checkpoint its activations, which a probe does.
+
+    It also computes in the precision of its weights, without the autocast that accelerate puts around its forward.
+    """
     modes = {module: module.training for module in model.modules()}
     checkpointing: list[Any] = [one for one in model.modules() if getattr(one, "gradient_checkpointing", False)]
     model.eval()
     for module in checkpointing:
         module.gradient_checkpointing = False
+    bare = getattr(model, "_original_forward", None)
     try:
-        yield
+        with nullcontext() if bare is None else replaced_forward(model, bare):
+            yield
     finally:
         for module, training in modes.items():
             module.training = training
@@ -77,11 +85,12 @@ def measure(
     learning_rate: float,
     seed: int,
     check: bool,
-) -> tuple[dict[str, float], Probe | None]:
-    """Metrics `geometry/…` of a batch and the probe behind them, None where none of its advantages differs from 0.
+) -> tuple[dict[str, float], Probe | None, Rollouts]:
+    """Metrics `geometry/…` of a batch, the probe behind them, and its rollouts; all processes call this alike.
 
-    It takes the first `prompts` groups, dead ones among them, since leaving those out would make the moments look
-    better than they are. credit (B, T): the advantages that the trainer uses. UserError as from `probe`.
+    The probe is None where none of its advantages differs from 0. It takes the first `prompts` groups, dead ones among
+    them, since leaving those out would make the moments look better than they are. credit (B, T): the advantages that
+    the trainer uses. UserError as from `probe`.
     """
     began = time.perf_counter()
     few = every.take(torch.arange(min(prompts, len(every.rewards)), device=every.mask.device))
@@ -89,15 +98,16 @@ def measure(
     live = int(weights.reshape(len(few.rewards), -1).any(-1).sum())
     measured = None
     if live:
-        with plain(model):
+        with distributed.sharing(few.mask.device) as ranks, distributed.reducing(model), plain(model):
+            distributed.check_shareable(len(few.mask), ranks)
             measured = probe(
-                model, few, objective, credit=weights, temperature=temperature,
-                leading=8, learning_rate=learning_rate, seed=seed, check=check,
+                distributed.bare(model), few, objective, credit=weights, temperature=temperature,
+                leading=8, learning_rate=learning_rate, seed=seed, check=check, ranks=ranks,
             )  # fmt: skip
         if not measured.complete:
             raise KeyboardInterrupt
     metrics = per_step.metrics(every.rewards.cpu().numpy(), measured, live)
-    return metrics | {"seconds_probe": time.perf_counter() - began}, measured
+    return metrics | {"seconds_probe": time.perf_counter() - began}, measured, few
 
 
 def write(folder: Path, measured: Probe, few: Rollouts, model: str, step: int, seed: int, tokenizer: Any) -> None:

@@ -25,11 +25,14 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from grposcope import credit as credits
 from grposcope.credit import Chosen
+from grposcope.engines import distributed
 from grposcope.engines.trl import guard, probing, scored, settings
-from grposcope.engines.trl.callback import GRPOscopeCallback, say
+from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.scored import Scored
+from grposcope.engines.trl.together import anywhere, say
 from grposcope.errors import UserError
 from grposcope.geometry import backward
+from grposcope.geometry.probe import Probe
 from grposcope.objectives import Objective, advantages
 from grposcope.records import Rollouts, rows_of_groups
 
@@ -42,11 +45,12 @@ else:  # whatever trainer of TRL stands behind the mixin
 class GRPOscopeMixin(_Behind):
     """What `GRPOscopeTrainer` adds to a trainer of TRL; it stands before the trainer among the bases of a class.
 
-    probe_every: measure the gradient every K optimiser steps, on the first `probe_prompts` groups of the batch; 0 for
-    never. credit: a source of `credit.SOURCES`, `outcome` for TRL's own. advantage: a name of `advantages.ALL`, in the
-    place of TRL's scale_rewards. step_rewards: a function that is called as a reward function of TRL is, and returns
-    for each completion a list of (end, reward), a pair per step: the number of characters up to its end, and what it is
-    worth; needed by credit steps, process and state. Everything else goes to the trainer.
+    probe_every: measure the gradient every K optimiser steps, on the first `probe_prompts` groups of the batch, whose
+    rollouts the processes share; 0 for never. credit: a source of `credit.SOURCES`, `outcome` for TRL's own. advantage:
+    a name of `advantages.ALL`, in the place of TRL's scale_rewards. step_rewards: a function that is called as a reward
+    function of TRL is, and returns for each completion a list of (end, reward), a pair per step: the number of
+    characters up to its end, and what it is worth; needed by credit steps, process and state. Everything else goes to
+    the trainer.
 
     UserError for settings that do not go together, a reward function that cannot take what TRL passes, a batch that is
     not made of whole groups, a model without a matrix to train, and a version of TRL whose methods have changed.
@@ -155,11 +159,8 @@ def _check(trainer: Any) -> None:
     if trainer._scope_steps is not None:
         guard.rewards([trainer._scope_steps], columns, ())
     if trainer._scope_probes.every:
-        if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
-            raise UserError(
-                "probe_every: the weights are spread over processes, which a probe during training does not support; "
-                "leave it out, and probe a checkpoint afterwards with grposcope probe"
-            )
+        guard.processes(trainer)
+        guard.probed_rollouts(trainer._scope_probes.prompts, args)
         backward.attach(trainer.accelerator.unwrap_model(trainer.model))
 
 
@@ -201,22 +202,48 @@ def _log_advantages(trainer: Any, given: Tensor, every: Rollouts) -> None:
 
 
 def _probe(trainer: Any, step: int, every: Rollouts, given: Tensor, images: bool) -> None:
-    """Measure the batch in the main process; a failure is said and never ends the training."""
+    """Measure the batch, all processes together, and let the main process write what they found.
+
+    A failure is said and does not end the training, except that of a pass through a model that FSDP2 shards:
+    the processes would then stand at different places in it. They all have to call this.
+    """
     folder = trainer._scope_record.record_folder
-    if not trainer.accelerator.is_main_process or folder is None:
+    if not anywhere(folder is not None, trainer.args):
         return
+    model = trainer.accelerator.unwrap_model(trainer.model)
     try:
         if images:
-            raise UserError("prompts with images are not measured")
-        _measure(trainer, step, every, given, folder)
+            raise backward.Refusal("prompts with images are not measured")
+        measured, few = _measured(trainer, model, step, every, given)
     except Exception as error:
-        what = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        say(f"grposcope: step {step}: no geometry: {what}", logging.WARNING)
-        logging.getLogger("grposcope").debug("the probe failed", exc_info=True)
+        if distributed.sharded(model) and not isinstance(error, backward.Refusal):
+            raise UserError(
+                f"step {step}: the probe failed: {_reason(error)}; a model that FSDP2 shards cannot be trained on after"
+                " that: resume from the last checkpoint without probe_every"
+            ) from error
+        _say_failed(trainer, step, error)
+        return
+    if folder is None or measured is None:
+        return
+    try:
+        name = getattr(trainer.model.config, "_name_or_path", "") or type(trainer.model).__name__
+        probing.write(folder, measured, few, Path(name).name, step - 1, trainer.args.seed, _tokenizer(trainer))
+    except Exception as error:
+        _say_failed(trainer, step, error)
 
 
-def _measure(trainer: Any, step: int, every: Rollouts, given: Tensor, folder: Path) -> None:
-    """Write the geometry of a batch among the metrics of its step, and its probe into the record."""
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+
+
+def _say_failed(trainer: Any, step: int, error: Exception) -> None:
+    if trainer.accelerator.is_main_process:
+        say(f"grposcope: step {step}: no geometry: {_reason(error)}", logging.WARNING)
+    logging.getLogger("grposcope").debug("the probe failed", exc_info=True)
+
+
+def _measured(trainer: Any, model: Any, step: int, every: Rollouts, given: Tensor) -> tuple[Probe | None, Rollouts]:
+    """The probe of a batch and its rollouts; the numbers go among the metrics of the step."""
     good = scored.scorable(every).nonzero()[:, 0]
     rows = rows_of_groups(good, every.groups[1])
     some, credit = every.take(good), given[rows]
@@ -227,8 +254,8 @@ def _measure(trainer: Any, step: int, every: Rollouts, given: Tensor, folder: Pa
         credit = credit.masked_fill(dead[:, None], 0.0)
     args = trainer.args
     groups = trainer.optimizer.param_groups if trainer.optimizer is not None else [{"lr": args.learning_rate}]
-    metrics, measured = probing.measure(
-        trainer.accelerator.unwrap_model(trainer.model),
+    metrics, measured, few = probing.measure(
+        model,
         some,
         trainer._scope_objective,
         credit,
@@ -241,7 +268,4 @@ def _measure(trainer: Any, step: int, every: Rollouts, given: Tensor, folder: Pa
     for name, value in metrics.items():
         if value == value:
             trainer._metrics["train"][name].append(value)
-    if measured is not None:
-        name = getattr(trainer.model.config, "_name_or_path", "") or type(trainer.model).__name__
-        few = some.take(torch.arange(len(measured.rewards), device=some.mask.device))
-        probing.write(folder, measured, few, Path(name).name, step - 1, args.seed, _tokenizer(trainer))
+    return measured, few

@@ -1,0 +1,91 @@
+"""GRPOscopeTrainer on two ranks: its probes are those of one process, and training is what it is without them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grposcope.runs import probe as probes
+
+pytest.importorskip("trl")
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+RANKS = 2
+CASES = ("replicated", "replicated, accumulated", "sharded", "sharded, accumulated", "sharded, bfloat16")
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Runs all cases under torchrun; the folder that has what each rank found, and what they printed."""
+    folder = tmp_path_factory.mktemp("ranks")
+    path = os.pathsep.join([str(HERE.parents[1] / "src"), str(HERE.parent), str(HERE), str(HERE.parent / "geometry")])
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={RANKS}"]
+    done = subprocess.run(
+        [*command, str(HERE / "trainer_cases.py"), str(folder), *CASES, "a rank fails"],
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-5000:]
+    return folder, done.stderr
+
+
+def found(folder: Path, case: str) -> list[dict[str, Any]]:
+    """What every rank found."""
+    return [json.loads((folder / case / f"rank-{rank}.json").read_text()) for rank in range(RANKS)]
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest, launched: tuple[Path, str]) -> tuple[Path, str]:
+    """The folder of a case, and its name."""
+    return launched[0], request.param
+
+
+def test_every_rank_gets_the_probe_of_one_process(case: tuple[Path, str]) -> None:
+    """Of 3 groups of 4, the second straddles the two ranks. What is sharded in bfloat16 is compared with float32."""
+    allowed = 0.05 if "bfloat16" in case[1] else 1e-6
+    for rank in found(*case):
+        assert len(rank["differences"]) == 2  # of steps 1 and 3
+        for off in rank["differences"]:
+            assert max(off.values()) <= allowed, off
+
+
+def test_training_goes_on_on_every_rank_as_it_does_without_probes(case: tuple[Path, str]) -> None:
+    ranks = found(*case)
+    for rank in ranks:
+        assert rank["probed"] == rank["plain"]
+        assert (rank["probed"]["modules sharded"] > 2) == case[1].startswith("sharded")
+    different = len({rank["probed"]["weights"] for rank in ranks})
+    assert different == (RANKS if case[1].startswith("sharded") else 1)
+
+
+def test_the_probe_is_of_the_gradient_that_all_ranks_take_together(case: tuple[Path, str]) -> None:
+    """TRL logs the norm of the gradient averaged over ranks; ours comes from the probe's weights and Gram matrix."""
+    folder = case[0] / case[1] / "probed" / "grposcope"
+    rows = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if "geometry/rollout_stable" in row] == [1, 3]
+    for row in rows[::2]:
+        record = probes.read(folder / "probes" / f"step-{row['step'] - 1:06d}")
+        assert (record.prompts, record.group) == (3, 4)
+        u = np.array([rollout.weight[0] if rollout.weight else 0.0 for rollout in record.read_rollouts()])
+        assert row["grad_norm"] > 1e-3
+        assert math.sqrt(u @ record.read_gram().gram @ u) == pytest.approx(
+            row["grad_norm"], rel=0.01 if "bfloat16" in case[1] else 1e-4
+        )
+
+
+def test_a_rank_that_fails_ends_the_probe_and_not_the_training(launched: tuple[Path, str]) -> None:
+    folder, said = launched
+    ranks = found(folder, "a rank fails")
+    assert ranks[0]["weights"] == ranks[1]["weights"]
+    assert "step 1: no geometry: process 1 of 2 ended this probe: RuntimeError: such and such" in said
+    names = sorted(place.name for place in (folder / "a rank fails" / "failing" / "grposcope" / "probes").iterdir())
+    assert names == ["step-000002"]
