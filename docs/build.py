@@ -29,6 +29,10 @@ FORMULAS = {
         "ustat.mse", "ustat.moments", "ustat.planning", "ustat.confidence", "ustat.standardized", "ustat.dead_groups",
         "ustat.limit",
     ),
+    "Where rollouts are spent": (
+        "allocation.forecast", "allocation.logistic", "allocation.beta", "allocation.scores", "allocation.norms",
+        "allocation.optimal",
+    ),
     "Where the reward is going (arXiv:2606.30789)": (
         "dynamics.oscillator", "dynamics.refresh", "dynamics.noise", "dynamics.stability",
     ),

@@ -12,9 +12,9 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "grposcope"
 LEVEL = {
     "errors": 0, "formatting": 0,
-    "records": 1, "files": 1, "yaml_files": 2,
+    "records": 1, "files": 1, "named": 1, "yaml_files": 2,
     "objectives": 2, "ustat": 2, "timeseries": 2, "tasks": 2, "policies": 2,
-    "runs": 3, "credit": 3,
+    "runs": 3, "credit": 3, "allocation": 3,
     "diagnosis": 4, "dynamics": 4,
     "geometry": 5, "facts": 5,
     "lint": 6, "training": 6,
@@ -24,7 +24,20 @@ LEVEL = {
     "cli": 10,
     "__main__": 11,
 }  # fmt: skip
-TORCHLESS = ("errors", "files", "formatting", "ustat", "timeseries", "dynamics", "runs", "diagnosis", "facts", "lint")
+TORCHLESS = (
+    "errors",
+    "files",
+    "formatting",
+    "named",
+    "ustat",
+    "allocation",
+    "timeseries",
+    "dynamics",
+    "runs",
+    "diagnosis",
+    "facts",
+    "lint",
+)
 
 FILES = sorted(f for f in SOURCE.rglob("*.py") if f != SOURCE / "__init__.py")
 

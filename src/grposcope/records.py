@@ -70,6 +70,9 @@ class Rollouts:
                  where there is none. None where no continuations were drawn.
     levels       (B, T) int64, of rollouts that share their beginnings as the leaves of trees: how often the text before
                  the token has branched since the prompt. None for independent rollouts.
+    weights      (P,) float64, what each group counts for; None where all count 1 and have one size
+
+    Groups of different sizes are padded to the largest: a row that was not drawn has the reward NaN and an empty mask.
     """
 
     prompt_ids: Tensor
@@ -84,6 +87,7 @@ class Rollouts:
     step_ends: Tensor | None = None
     prefix_values: Tensor | None = None
     levels: Tensor | None = None
+    weights: Tensor | None = None
 
     @property
     def groups(self) -> tuple[int, int]:
@@ -103,7 +107,7 @@ class Rollouts:
         for field in fields(self):
             array = getattr(self, field.name)
             if field.name != "rewards" and array is not None:
-                per_row[field.name] = array[rows]
+                per_row[field.name] = array[prompts if field.name == "weights" else rows]
         return replace(self, rewards=self.rewards[prompts], **per_row)
 
     def to(self, device: torch.device | str) -> Rollouts:
@@ -115,7 +119,8 @@ class Rollouts:
     def rows(self, which: slice | Tensor) -> Rollouts:
         """Some rollouts, each as a group of its own."""
         given = {field.name: getattr(self, field.name) for field in fields(self)} | {
-            "rewards": self.rewards.reshape(-1, 1)
+            "rewards": self.rewards.reshape(-1, 1),
+            "weights": None if self.weights is None else self.weights.repeat_interleave(self.rewards.shape[1]),
         }
         chosen: dict[str, Any] = {name: array[which] for name, array in given.items() if array is not None}
         return replace(self, **chosen)

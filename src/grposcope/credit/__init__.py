@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any, Literal
 
 import torch
@@ -16,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from grposcope.credit import continued, placebo, prefix, process, shaped, state, steps, trees
-from grposcope.credit.settings import Choice, Decimal, Setting, Whole, Widths
 from grposcope.errors import UserError
+from grposcope.named import Choice, Decimal, Setting, Whole, Widths, nearest, read_settings
 from grposcope.objectives import Objective
 from grposcope.records import Rollouts
 
@@ -155,19 +154,9 @@ def chosen(text: str) -> Chosen:
     if name == PLACEBO:
         return _placebo(text, given)
     if name not in SOURCES:
-        raise UserError(f"unknown credit {text!r}{_nearest(name, SOURCES)}; use one of {', '.join(SOURCES)}, {PLACEBO}")
-    known = SOURCES[name].settings
-    values: dict[str, Any] = {key: setting.default for key, setting in known.items()}
-    for part in filter(None, given.split(",")):
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if key not in known or not equals:
-            has = f"its settings are {', '.join(known)}" if known else "it has no settings"
-            raise UserError(f"credit {text}: {part!r} is no setting of {name}{_nearest(key, known)}; {has}")
-        try:
-            values[key] = known[key].read(value)
-        except ValueError as error:
-            raise UserError(f"credit {text}: {key} is {value!r} and must be {error}") from None
+        raise UserError(f"unknown credit {text!r}{nearest(name, SOURCES)}; use one of {', '.join(SOURCES)}, {PLACEBO}")
     source = SOURCES[name]
+    values = read_settings("credit", text, name, given, source.settings)
     if source.generates == "continuations" and values.get("at") == "step":
         source = replace(source, needs_steps=True)
     return Chosen(text, source, values)
@@ -195,8 +184,3 @@ def _placebo(text: str, given: str) -> Chosen:
 
     source = replace(inner.source, assign=lambda o, r, **_: assign(o, r), help=PLACEBO_HELP, warning="", settings={})
     return Chosen(text, source, inner.values)
-
-
-def _nearest(name: str, known: Mapping[str, object]) -> str:
-    near = get_close_matches(name, known, 1)
-    return f" (did you mean {near[0]}?)" if near else ""

@@ -114,6 +114,11 @@ def of_run(run: Run) -> DeadGroups:
             "Dead groups were replaced by further prompts, so the groups on record are a selection, and what chance "
             "alone makes cannot be told from them; the curve counts all groups drawn."
         )
+    elif str(run.setting("allocate") or "uniform").partition(":")[0] != "uniform":
+        reason = (
+            "Problems were drawn by their success rates, so the groups on record are a selection, and what chance "
+            "alone makes of other draws cannot be told from them."
+        )
     elif not len(groups):
         reason = "No groups are recorded, so the share to be expected cannot be told."
     elif (groups.sizes != groups.sizes[0]).any():

@@ -59,13 +59,14 @@ class Objective:
         """The coefficients of the reduction over a whole batch, in float64.
 
         Rollouts that left their group, whose reward is NaN, are in no mean: theirs are 0, the others' as without them.
+        Where groups carry weights, each counts by its own, however many rollouts it has (`row_weights`).
         """
         mask, present = rollouts.mask, ~rollouts.rewards.isnan().reshape(-1)
-        if bool(present.all()):
+        if rollouts.weights is None and bool(present.all()):
             return self.reduction(mask)
         out = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device)
         out[present] = self.reduction(mask[present])
-        return out
+        return out if rollouts.weights is None else out * row_weights(rollouts)[:, None]
 
     def loss(
         self,
@@ -151,6 +152,20 @@ class Objective:
     def describe(self) -> dict[str, Any]:
         """Everything that defines the objective, as plain JSON values, for the record of a run."""
         return {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__}
+
+
+def row_weights(rollouts: Rollouts) -> Float[Tensor, " B"]:
+    """What a row's coefficient is multiplied by so that group x counts w_x/P: w_x · B/(P G_x), 0 for absent rollouts.
+
+    P and B are the groups and the rollouts that are present, G_x those of the group, w_x = `rollouts.weights`; the mean
+    over P groups of their weights times their own means is then the objective. 1 everywhere without weights.
+    """
+    present = ~rollouts.rewards.isnan()
+    if rollouts.weights is None:
+        return present.reshape(-1).double()
+    sizes = present.sum(-1, keepdim=True)
+    share = present.sum() / ((sizes > 0).sum() * sizes.clamp(min=1)).double()
+    return (rollouts.weights[:, None].double() * share * present).reshape(-1)
 
 
 def _plain(part: Any) -> Any:

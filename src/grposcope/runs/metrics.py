@@ -68,6 +68,18 @@ _TABLE = (
     Metric("time", "Time", "s", "when the row was written, in seconds since 1970 (UTC)"),
 )  # fmt: skip
 
+_ALLOCATION = (
+    Metric("allocation/groups", "Groups drawn", "groups",
+           "groups of a batch, where their number follows from success rates"),
+    Metric("allocation/live", "Live groups", "share", "groups of the batch with two different rewards"),
+    Metric("allocation/live_promised", "Live groups promised", "share", "the same as forecast before the batch"),
+    Metric("allocation/effective_prompts", "Effective prompts", "prompts",
+           "(Σw)²/Σw² over live groups of weight w: as many equal weights are as noisy"),
+    Metric("allocation/reward", "Reward weighted back", "", "mean reward over all problems, from those drawn"),
+    Metric("allocation/saving_predicted", "Rollouts saved, predicted", "share",
+           "against uniform draws of the best single group size"),
+)  # fmt: skip
+
 _GEOMETRY = (
     Metric("geometry/prompts", "Prompts probed", "prompts",
            "prompts of the batch, with all their rollouts, that the geometry of this step is measured on; 0: none had "
@@ -198,7 +210,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 They have different definitions, so they must not be compared across runs or averaged with one another.
 """
 
-METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_TABLE, *_GEOMETRY)}
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_TABLE, *_ALLOCATION, *_GEOMETRY)}
 """Metrics of our own record by name, in the order of the record."""
 
 LOGGED: Mapping[str, Metric] = {metric.name: metric for metric in _LOGGED}

@@ -14,6 +14,7 @@ import random
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from grposcope.errors import UserError
@@ -122,6 +123,13 @@ class Arithmetic(Task):
         """1 if the last integer written is the answer, else 0."""
         numbers = _INTEGER.findall(completion.rsplit("=", 1)[-1])
         return float(bool(numbers) and numbers[-1] == problem.answer)
+
+    def difficulty(self, problem: Problem) -> float:
+        """Operations of the expression, counted twice where the result has other tens than what it is made from."""
+        expression = problem.prompt.rstrip("=")
+        written = [expression, *solution(expression)]
+        tens = [int(_TOKEN.findall(text)[0]) // 10 for text in written]
+        return operations(expression) + sum(a != b for a, b in pairwise(tens))
 
     def steps(self, problem: Problem, completion: str) -> list[Step]:
         """A step per segment, the `=` that closes it included; right if its value is that of the one before and it has

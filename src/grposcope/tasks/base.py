@@ -86,6 +86,13 @@ class Task:
         """Reward of one completion."""
         raise NotImplementedError
 
+    def difficulty(self, problem: Problem) -> float:
+        """How hard the task takes a problem to be, in a unit of its own; NaN where it has no idea.
+
+        By default the number in the problem's field `difficulty`. Forecasts of success rates are made from it.
+        """
+        return number(problem.fields.get("difficulty"))
+
     def rewards(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
         """Rewards of a batch; override where grading is cheaper in bulk."""
         return [self.reward(p, c) for p, c in zip(problems, completions, strict=True)]

@@ -54,13 +54,15 @@ class State:
     """The place of a run.
 
     step: optimiser steps done. position: where the next batch starts in the data. sizes: bytes of
-    each file of the record that grows by lines. totals: what the run has added up so far.
+    each file of the record that grows by lines. totals: what the run has added up so far. allocation: what the forecast
+    of success rates has learned, None where there is none.
     """
 
     step: int = 0
     position: int = 0
     sizes: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(LINES, 0))
     totals: Totals = field(default_factory=Totals)
+    allocation: Mapping[str, Any] | None = None
 
 
 def save(run: Path, state: State, policy: Policy, optimizer: torch.optim.Optimizer) -> Path:
@@ -156,7 +158,8 @@ def _read(folder: Path) -> tuple[State, dict[str, Any]]:
                 f"{folder} has format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope"
             )
         totals = Totals.parse(content["tally" if version == 1 else "totals"])
-        return State(content["step"], content["position"], content["sizes"], totals), content
+        place = State(content["step"], content["position"], content["sizes"], totals, content.get("allocation"))
+        return place, content
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise _damaged(folder, error) from None
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from grposcope import allocation, tasks
 from grposcope import credit as credits
-from grposcope import tasks
 from grposcope.credit import described
 from grposcope.errors import UserError
 from grposcope.objectives import Objective, advantages, divergences, recipes
@@ -61,6 +61,7 @@ class TrainConfig:
     minibatches: int = _option(
         1, "parts a batch is split into, a part per step; divides the interval", group="batch", least=1
     )
+    allocate: str = _option("uniform", allocation.described, group="batch")
     micro_batch: int = _option(0, "rollouts per forward pass, 0 to fit memory; does not change the result",
                                group="batch", least=0)  # fmt: skip
 
@@ -188,6 +189,7 @@ def check(config: TrainConfig) -> None:
             f"credit {config.credit}: a probe takes the rollouts of a group as independent, which the leaves of a tree "
             "are not; leave out probe_every, or use another credit"
         )
+    _check_allocation(config)
     if config.group == 1 and source.needs_group:
         raise UserError(
             f"credit {config.credit} compares a rollout with the others of its group, and a group of 1 has none; use a "
@@ -197,4 +199,42 @@ def check(config: TrainConfig) -> None:
         raise UserError(
             f"recipe {config.recipe} compares the rollouts of a group, and a group of 1 leaves nothing to compare: "
             "every advantage would be 0; use a group of 2 or more, or recipe reinforce"
+        )
+
+
+def _check_allocation(config: TrainConfig) -> None:
+    """UserError for settings that do not go with the way rollouts are allocated."""
+    chosen = allocation.chosen(config.allocate)
+    name, budget = f"allocate {config.allocate}", config.prompts * config.group
+    if chosen.name != "uniform" and recipes.ALL[config.recipe].resample_dead:
+        raise UserError(
+            f"recipe {config.recipe} replaces dead groups itself, as allocate resample does; leave out {name}, or use "
+            "another recipe"
+        )
+    if chosen.plain:
+        return
+    if config.group < 2:
+        raise UserError(
+            f"{name}: a budget of {budget} rollouts for {config.prompts} prompts is under two per prompt drawn, and "
+            "one alone has nothing to be compared with; use a group of 2 or more"
+        )
+    first = chosen.values.get("first", 1)
+    if budget < 2 * first:
+        raise UserError(
+            f"{name}: a budget of {budget} rollouts, prompts times group, does not pay a screening of {first} rollouts "
+            "and as many further ones; raise one of them"
+        )
+    if config.minibatches > 1:
+        raise UserError(f"{name} draws batches of varying numbers of groups; use 1 minibatch")
+    if credits.chosen(config.credit).source.generates:
+        raise UserError(
+            f"credit {config.credit} generates more than a group of rollouts for each prompt, which {name} does not "
+            "count; use another credit, or leave out allocate"
+        )
+    if chosen.ragged and (config.credit != "outcome" or config.probe_every):
+        what = f"credit {config.credit}" if config.credit != "outcome" else "probe_every"
+        alone = "" if chosen.name == "two-stage" else "allocate optimal:sizes=one, or "
+        raise UserError(
+            f"{what} needs groups of one size, and {name} makes them differ; use {alone}"
+            f"{'credit outcome' if config.credit != 'outcome' else 'leave out probe_every'}"
         )

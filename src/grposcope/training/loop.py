@@ -27,6 +27,7 @@ from grposcope.runs.native.schema import StepRow
 from grposcope.runs.native.writer import RunWriter
 from grposcope.training import checkpoint, loggers, termination
 from grposcope.training.accumulate import frozen_logprobs
+from grposcope.training.allocate import RolloutAllocation
 from grposcope.training.checkpoint import State
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.evaluate import evaluate
@@ -57,8 +58,9 @@ def train(config: TrainConfig) -> TrainResult:
     setup = prepare(config)
     if config.checkpoint_every:
         checkpoint.check_space(folder, setup.policy, config.optimizer, config.keep_checkpoints)
+    allocation = RolloutAllocation(setup)
     with RunWriter.create(folder, describe(setup)) as record:
-        return _Session(setup, record, State()).run()
+        return _Session(setup, record, State(), allocation).run()
 
 
 def resume(folder: Path, given: Mapping[str, Any] | None = None) -> TrainResult:
@@ -71,17 +73,19 @@ def resume(folder: Path, given: Mapping[str, Any] | None = None) -> TrainResult:
     setup = prepare(TrainConfig(**before.settings))
     newest = checkpoint.latest(folder)
     state = State() if newest is None else checkpoint.restore(newest, setup.policy, setup.optimizer)
+    allocation = RolloutAllocation(setup, state.allocation)
     with RunWriter.reopen(folder, state.sizes, state.step, before) as record:
         for line in checkpoint.environment_changes(before, describe(setup)):
             print(f"{line}: the run goes on, but not bit for bit as it would have", file=sys.stderr)
-        return _Session(setup, record, state).run()
+        return _Session(setup, record, state, allocation).run()
 
 
 class _Session:
     """A run from `state` to its end, to Ctrl-C, or to SIGTERM, which it leaves with a checkpoint."""
 
-    def __init__(self, setup: Setup, record: RunWriter, state: State):
+    def __init__(self, setup: Setup, record: RunWriter, state: State, allocation: RolloutAllocation):
         self.setup, self.config, self.record, self.state = setup, setup.config, record, state
+        self.allocation = allocation
         self.totals = state.totals
         self.terminated = False
         self.began = time.perf_counter() - state.totals.seconds  # as if the run had never stopped
@@ -95,6 +99,8 @@ class _Session:
             with Progress(config.steps, self.state.step) as self.progress, termination.noticed() as self.termination:
                 if warning := chosen(config.credit).source.warning:
                     self.progress.say(f"warning: {warning}")
+                if told := self.allocation.said():
+                    self.progress.say(told)
                 self.alarms = LiveAlarms(record.folder, self.loggers, self.state.step, self.progress.say)
                 try:
                     interrupted = self.steps()
@@ -123,7 +129,7 @@ class _Session:
             for step in range(self.state.step + 1, config.steps + 1):
                 fresh = (step - 1) % config.interval == 0
                 if fresh:
-                    batch = self.draw(step, position)  # tokens, mask (B, T); rewards (P, G)
+                    batch, spent = self.draw(step, position)  # tokens, mask (B, T); rewards (P, G); metrics
                     self.record.phase("update", step, config.steps)
                     terms = self.terms(batch)  # credit, old and reference log π (B, T)
                     minibatches = self.minibatches(batch)  # a step: indices of its prompts, (P / minibatches,)
@@ -133,7 +139,7 @@ class _Session:
                 geometry = self.probe(step, batch, lr) if _probe_due(config, step) else {}
                 started = time.perf_counter()
                 done = self.optimise(batch, terms, next(minibatches), lr)
-                self.log(_row(step, lr, batch, done, time.perf_counter() - started, fresh), geometry)
+                self.log(_row(step, lr, batch, done, time.perf_counter() - started, fresh), {**spent, **geometry})
                 self.stop_if_diverged(step, done)
                 if step == config.steps or (config.eval_every and step % config.eval_every == 0):
                     self.evaluate_heldout(step)
@@ -153,20 +159,22 @@ class _Session:
         self.terminated = self.termination.asked and step < config.steps and step % config.interval == 0
         return self.terminated
 
-    def draw(self, step: int, position: int) -> Batch:
-        """A fresh batch of graded rollouts, its groups recorded."""
+    def draw(self, step: int, position: int) -> tuple[Batch, Mapping[str, float]]:
+        """A fresh batch of graded rollouts, its groups recorded, and the metrics of how it was allocated."""
         self.record.phase("sampling", step, self.config.steps)
-        batch = self.setup.collect(self.config.seed, position)
+        allocated = self.allocation.draw(position)
+        batch = allocated.batch
         self.totals.rollouts += batch.drawn
         self.totals.tokens += batch.tokens
-        rewards, truncated = batch.graded.tolist(), batch.rollouts.truncated.reshape(batch.graded.shape).tolist()
-        self.record.group(
-            [
-                {"step": step, "problem": problem.id, "rewards": r, "truncated": t}
-                for problem, r, t in zip(batch.problems, rewards, truncated, strict=True)
-            ]
-        )
-        return batch
+        rewards, truncated = batch.graded.flatten().tolist(), batch.rollouts.truncated.tolist()
+        notes = allocated.notes or [{}] * len(batch.problems)
+        rows = []
+        for p, (problem, note) in enumerate(zip(batch.problems, notes, strict=True)):
+            own = batch.rows(p)
+            drawn = {"rewards": [rewards[i] for i in own], "truncated": [truncated[i] for i in own]}
+            rows.append({"step": step, "problem": problem.id, **drawn, **note})
+        self.record.group(rows)
+        return batch, allocated.metrics
 
     def terms(self, batch: Batch) -> TokenTerms:
         """Credit, old and reference log-probabilities, which stay the same while the batch is used."""
@@ -183,7 +191,7 @@ class _Session:
         config, device = self.config, batch.rollouts.rewards.device
         for sweep in range(config.interval // config.minibatches):
             if config.minibatches == 1:
-                yield torch.arange(config.prompts, device=device)
+                yield torch.arange(len(batch.problems), device=device)
             else:
                 stream = generator(config.seed, "parts", batch.position, sweep)
                 yield from torch.randperm(config.prompts, generator=stream).to(device).chunk(config.minibatches)
@@ -208,7 +216,7 @@ class _Session:
                 raise UserError("every group has lost a rollout whose reward failed")
             metrics = per_step.step_metrics(
                 self.setup.policy.model,
-                batch.rollouts if len(whole) == config.prompts else batch.rollouts.take(whole),
+                batch.rollouts if len(whole) == len(batch.problems) else batch.rollouts.take(whole),
                 self.setup.objective,
                 prompts=config.probe_prompts,
                 temperature=config.temperature,
@@ -225,8 +233,8 @@ class _Session:
     def optimise(self, batch: Batch, terms: TokenTerms, prompts: Tensor, lr: float) -> Update:
         """One optimiser step on the groups `prompts` of the batch."""
         config, setup, rollouts = self.config, self.setup, batch.rollouts
-        if len(prompts) < config.prompts:
-            rollouts, terms = rollouts.take(prompts), terms.take(prompts, config.group)
+        if len(prompts) < len(batch.problems):
+            rollouts, terms = rollouts.take(prompts), terms.take(prompts, rollouts.groups[1])
         for group in setup.optimizer.param_groups:
             group["lr"] = lr
         return update(
@@ -240,9 +248,9 @@ class _Session:
             setup.micro_batch,
         )
 
-    def log(self, row: StepRow, geometry: Mapping[str, float]) -> None:
-        """Record an optimiser step, send it to the loggers and show it."""
-        metrics = {**vars(row), **geometry}
+    def log(self, row: StepRow, more: Mapping[str, float]) -> None:
+        """Record an optimiser step with `more` metrics, send it to the loggers and show it."""
+        metrics = {**vars(row), **more}
         self.record.step(metrics)
         for logger in self.loggers:
             logger.log({name: value for name, value in metrics.items() if name != "step"}, row.step)
@@ -288,7 +296,7 @@ class _Session:
         """Write a checkpoint and delete those that are no longer kept."""
         record, totals, setup = self.record, self.totals, self.setup
         totals.seconds = time.perf_counter() - self.began
-        state = State(step, position, record.sizes(), totals)
+        state = State(step, position, record.sizes(), totals, self.allocation.state())
         record.phase("checkpoint", step, self.config.steps)
         record.sync()
         checkpoint.save(record.folder, state, setup.policy, setup.optimizer)
@@ -299,6 +307,7 @@ def _row(step: int, lr: float, batch: Batch, done: Update, seconds: float, fresh
     """The step's row of the record. Seconds of sampling and grading count on the first step of a batch."""
     rollouts = batch.rollouts
     tokens = rollouts.mask.sum()
+    drawn = sum(batch.sizes) or len(rollouts.mask)  # without rows that pad groups to one size
     return StepRow(
         step=step,
         reward=float(batch.graded.nanmean()),
@@ -308,8 +317,8 @@ def _row(step: int, lr: float, batch: Batch, done: Update, seconds: float, fresh
         entropy=float(rollouts.entropy.sum() / tokens),
         kl=done.kl,
         kl_old=done.kl_old,
-        length=float(rollouts.lengths.float().mean()),
-        truncated=float(rollouts.truncated.float().mean()),
+        length=float(rollouts.lengths.float().sum() / drawn) if batch.sizes else float(rollouts.lengths.float().mean()),
+        truncated=float(rollouts.truncated.float().sum() / drawn),
         loss=done.loss,
         grad_norm=done.grad_norm,
         clip_low=done.clip_low,

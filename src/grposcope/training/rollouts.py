@@ -39,6 +39,7 @@ class Batch:
     dead is the share of groups drawn whose rewards were all equal. errors: rollouts, of those drawn,
     whose reward failed. position is where the next batch starts. origins, of trees: as `trees.origins` gives them.
     continuations: those drawn for the credit, their tokens among `tokens` where they are charged.
+    sizes: rollouts drawn of each group where groups are padded to one size, else empty.
     """
 
     rollouts: Rollouts
@@ -54,6 +55,12 @@ class Batch:
     grade_seconds: float
     origins: tuple[Tensor, Tensor] | None = None
     continuations: Continuations | None = None
+    sizes: tuple[int, ...] = ()
+
+    def rows(self, group: int) -> range:
+        """The rows of a group that were drawn."""
+        start = group * self.graded.shape[1]
+        return range(start, start + (self.sizes[group] if self.sizes else self.graded.shape[1]))
 
     @property
     def spread(self) -> float:
@@ -72,12 +79,60 @@ def generator(seed: int, *stream: str | int, device: str | torch.device = "cpu")
 
 def drawn_problems(problems: Sequence[Problem], seed: int, position: int, count: int) -> list[Problem]:
     """`count` problems from `position` on, in an order reshuffled each time all have been seen."""
-    chosen: list[Problem] = []
+    return [problems[i] for i in drawn_indices(len(problems), seed, position, count)]
+
+
+def drawn_indices(size: int, seed: int, position: int, count: int) -> list[int]:
+    """The places of `drawn_problems` among `size` problems."""
+    chosen: list[int] = []
     while len(chosen) < count:
-        epoch, start = divmod(position + len(chosen), len(problems))
-        order = torch.randperm(len(problems), generator=generator(seed, "order", epoch)).tolist()
-        chosen += [problems[i] for i in order[start : start + count - len(chosen)]]
+        epoch, start = divmod(position + len(chosen), size)
+        order = torch.randperm(size, generator=generator(seed, "order", epoch)).tolist()
+        chosen += order[start : start + count - len(chosen)]
     return chosen
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Graded rollouts, their texts, how many rewards failed, and the seconds of sampling and of grading."""
+
+    rollouts: Rollouts
+    texts: list[str]
+    errors: int
+    sample_seconds: float
+    grade_seconds: float
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How completions are drawn and graded; see `collect`."""
+
+    sampling: Sampling
+    label_steps: bool = False
+    reward_timeout: float = 0
+    reward_errors: ErrorPolicy = "fail"
+    tree: Tree | None = None
+
+
+def draw(
+    policy: Policy, task: Task, problems: Sequence[Problem], group: int, rules: Rules, stream: torch.Generator
+) -> Drawn:
+    """`group` graded completions for each of the problems; those that are dropped have the reward NaN and no tokens."""
+    sampling, began = rules.sampling, time.perf_counter()
+    ids, mask = encode(policy, [p.prompt for p in problems], task.instruction, sampling.max_tokens)
+    given, levels = (group, sampling, policy.eos, policy.pad, stream), None
+    if rules.tree is None:
+        completions = sample(policy.model, ids, mask, *given)
+    else:
+        completions, levels = sample_trees(policy.model, ids, mask, group, rules.tree, *given[1:])
+    sampled, graded = time.perf_counter() - began, time.perf_counter()
+    written = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
+    repeated = [p for p in problems for _ in range(group)]
+    values, failed = faults.graded(task, repeated, written, rules.reward_timeout, rules.reward_errors)
+    rewards = torch.tensor(values, dtype=torch.float64).reshape(len(problems), group)
+    labels = step_labels(policy, task, repeated, written, completions) if rules.label_steps else (None, None)
+    rollouts = without_dropped(replace(to_rollouts(ids, mask, completions, rewards, group, labels), levels=levels))
+    return Drawn(rollouts, written, len(failed), sampled, time.perf_counter() - graded)
 
 
 def collect(
@@ -103,61 +158,37 @@ def collect(
     dropped has the reward NaN and no tokens. tree: how rollouts branch, where their group is one of leaves.
     """
     wanted, group = shape
+    rules = Rules(sampling, label_steps, reward_timeout, reward_errors, tree)
     taken: list[Problem] = []
-    texts: list[str] = []
-    parts: list[Rollouts] = []
+    parts: list[Drawn] = []
     dead: list[bool] = []
-    sampled = spent = 0.0
-    errors = 0
     for _ in range(RESAMPLE_ROUNDS if objective.resample_dead else 1):
         missing = wanted - dead.count(False)
-        drawn = drawn_problems(problems, seed, position, missing)
-        began = time.perf_counter()
-        ids, mask = encode(policy, [p.prompt for p in drawn], task.instruction, sampling.max_tokens)
+        problems_now = drawn_problems(problems, seed, position, missing)
         stream = generator(seed, "sample", position, device=policy.model.device)
-        levels = None
-        if tree is None:
-            completions = sample(policy.model, ids, mask, group, sampling, policy.eos, policy.pad, stream)
-        else:
-            completions, levels = sample_trees(
-                policy.model, ids, mask, group, tree, sampling, policy.eos, policy.pad, stream
-            )
-        sampled += time.perf_counter() - began
-        began = time.perf_counter()
-        written = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
-        repeated = [p for p in drawn for _ in range(group)]
-        values, failed = faults.graded(task, repeated, written, reward_timeout, reward_errors)
-        rewards = torch.tensor(values, dtype=torch.float64).reshape(missing, group)
-        errors += len(failed)
-        labels = step_labels(policy, task, repeated, written, completions) if label_steps else (None, None)
-        spent += time.perf_counter() - began
-        part = replace(to_rollouts(ids, mask, completions, rewards, group, labels), levels=levels)
-        parts.append(without_dropped(part))
-        taken += drawn
-        texts += written
-        dead += advantages.dead(rewards).tolist()
+        parts.append(draw(policy, task, problems_now, group, rules, stream))
+        taken += problems_now
+        dead += advantages.dead(parts[-1].rollouts.rewards).tolist()
         position += missing
         if not any(dead[-missing:]):
             break
+    texts = [text for part in parts for text in part.texts]
     kept = sorted(sorted(range(len(dead)), key=dead.__getitem__)[:wanted])  # live groups first, then in order
-    rollouts = joined(parts, policy.pad).take(torch.tensor(kept, device=policy.model.device))
+    everything = joined([part.rollouts for part in parts], policy.pad)
+    rollouts = everything.take(torch.tensor(kept, device=policy.model.device))
     plain = rollouts.rewards
-    if objective.overlong:
-        buffer = round(objective.overlong * sampling.max_tokens)
-        penalty = shaping.overlong(rollouts.lengths, sampling.max_tokens, buffer)
-        rollouts = replace(rollouts, rewards=plain + penalty.reshape(plain.shape).to(plain))
     return Batch(
-        rollouts=rollouts,
+        rollouts=shaped(rollouts, objective, sampling),
         problems=tuple(taken[i] for i in kept),
         texts=tuple(texts[i * group + j] for i in kept for j in range(group)),
         graded=plain,
         drawn=len(texts),
-        tokens=sum(_generated(part, tree) for part in parts),
+        tokens=sum(_generated(part.rollouts, tree) for part in parts),
         dead=dead.count(True) / len(dead),
-        errors=errors,
+        errors=sum(part.errors for part in parts),
         position=position,
-        sample_seconds=sampled,
-        grade_seconds=spent,
+        sample_seconds=sum(part.sample_seconds for part in parts),
+        grade_seconds=sum(part.grade_seconds for part in parts),
         origins=None if tree is None else trees.origins(_levels(rollouts), rollouts.mask, group, tree.widths),
     )
 
@@ -172,6 +203,16 @@ def _generated(rollouts: Rollouts, tree: Tree | None) -> int:
 def _levels(rollouts: Rollouts) -> Tensor:
     assert rollouts.levels is not None
     return rollouts.levels
+
+
+def shaped(rollouts: Rollouts, objective: Objective, sampling: Sampling) -> Rollouts:
+    """The rollouts with rewards as the objective shapes them."""
+    if not objective.overlong:
+        return rollouts
+    plain = rollouts.rewards
+    buffer = round(objective.overlong * sampling.max_tokens)
+    penalty = shaping.overlong(rollouts.lengths, sampling.max_tokens, buffer)
+    return replace(rollouts, rewards=plain + penalty.reshape(plain.shape).to(plain))
 
 
 def without_dropped(rollouts: Rollouts) -> Rollouts:
@@ -225,7 +266,7 @@ def recorded(
     chosen = sorted(range(len(live)), key=lambda p: not live[p])[:groups]
     logp, mask = rollouts.logp, rollouts.mask
     weights = objective.partial_weights(logp, logp, mask, credit, objective.coefficients(rollouts).float(), reference)
-    return [_recorded(policy, batch, weights, row) for p in chosen for row in range(p * size, (p + 1) * size)]
+    return [_recorded(policy, batch, weights, row) for p in chosen for row in batch.rows(p)]
 
 
 def _recorded(policy: Policy, batch: Batch, weights: Tensor, row: int) -> Rollout:
@@ -274,7 +315,7 @@ def to_rollouts(
 
 
 def joined(parts: Sequence[Rollouts], pad: int) -> Rollouts:
-    """Several batches of the same group size as one, padded to common widths."""
+    """Several batches of the same group size as one, padded to common widths; none of them has weights."""
     if len(parts) == 1:
         return parts[0]
 
@@ -293,4 +334,35 @@ def joined(parts: Sequence[Rollouts], pad: int) -> Rollouts:
         **arrays,
         truncated=torch.cat([part.truncated for part in parts]),
         rewards=torch.cat([part.rewards for part in parts]),
+    )
+
+
+def arranged(rows: Rollouts, owners: Tensor, pad: int) -> Rollouts:
+    """Rollouts that each are a group of their own, put together as groups of different sizes, padded to the largest.
+
+    owners (n,): the group of each row, 0 … P − 1, each of which has one at least; rows of a group keep their order.
+    A row that is padding has the reward NaN and an empty mask. Weights are 1.
+    """
+    order = owners.argsort(stable=True)
+    sizes = torch.bincount(owners)
+    group = int(sizes.max())
+    inside = torch.arange(group, device=owners.device) < sizes[:, None]  # (P, G)
+    place = torch.zeros(inside.shape, dtype=torch.long, device=owners.device)
+    place[inside] = order
+    place[~inside] = order[(sizes.cumsum(0) - sizes)].repeat_interleave(group - sizes)  # of its group, for the prompt
+    whole = rows.rows(place.reshape(-1))
+    absent = ~inside.reshape(-1)
+    blank: dict[str, Any] = {"tokens": pad, "mask": False, "logp": 0.0, "entropy": 0.0, "step_rewards": 0.0,
+                             "step_ends": False}  # fmt: skip
+    arrays: dict[str, Any] = {}
+    for name, fill in blank.items():
+        array = getattr(whole, name)
+        if array is not None:
+            arrays[name] = array.masked_fill(absent[:, None], fill)
+    return replace(
+        whole,
+        **arrays,
+        truncated=whole.truncated & ~absent,
+        rewards=whole.rewards.reshape(-1, group).masked_fill(~inside, math.nan),
+        weights=torch.ones(len(sizes), dtype=torch.float64, device=owners.device),
     )

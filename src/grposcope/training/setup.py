@@ -11,7 +11,7 @@ from datetime import datetime
 import torch
 from transformers import PreTrainedModel
 
-from grposcope import policies, tasks
+from grposcope import allocation, policies, tasks
 from grposcope.credit import chosen
 from grposcope.errors import UserError
 from grposcope.objectives import Objective
@@ -49,6 +49,11 @@ class Setup:
     micro_batch: int
     extras: Extras
 
+    @property
+    def needs_steps(self) -> bool:
+        """Whether the rollouts must carry rewards of their steps."""
+        return self.extras.credit.source.needs_steps
+
     def collect(self, seed: int, position: int) -> Batch:
         """A batch of graded rollouts as the settings ask for, on the training problems from `position` on.
 
@@ -64,7 +69,7 @@ class Setup:
             (self.config.prompts, self.config.group),
             seed,
             position,
-            self.extras.credit.source.needs_steps,
+            self.needs_steps,
             self.config.reward_timeout,
             policy_here,
             self.extras.tree,
@@ -112,6 +117,8 @@ def prepare(config: TrainConfig) -> Setup:
             f"context of model {policy.name}; lower max_tokens"
         )
     objective = config.objective(sampling.max_tokens)
+    if allocation.chosen(config.allocate).name == "resample":
+        objective = replace(objective, resample_dead=True)
     reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
     if config.checkpointing:
         policies.recompute_activations(policy.model)

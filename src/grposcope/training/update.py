@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope.objectives import Objective, divergences, reductions
+from grposcope.objectives.objective import row_weights
 from grposcope.records import Rollouts, rows_of_groups
 from grposcope.training.accumulate import Term, accumulate
 
@@ -75,8 +76,14 @@ def update(
     mask = rollouts.mask
     coefficients = objective.coefficients(rollouts).float()  # of the whole batch, so that its pieces add up
     bonus = objective.entropy * reductions.token_mean(mask) if objective.entropy else None
+    if bonus is not None and rollouts.weights is not None:
+        bonus = bonus * row_weights(rollouts)[:, None]
     everyone = bool(objective.kl) or bonus is not None
-    taking = torch.ones_like(mask[:, 0]) if everyone else (terms.credit != 0).any(-1)
+    taking = (
+        (mask.any(-1) if rollouts.weights is not None else torch.ones_like(mask[:, 0]))
+        if everyone
+        else (terms.credit != 0).any(-1)
+    )
     rows = taking.nonzero()[:, 0]
 
     def given(rows: Tensor, logp: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
