@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from transformers import TrainerCallback
 
 from grposcope.diagnosis import alarm_file, alerts
@@ -29,6 +28,7 @@ from grposcope.diagnosis.alerts import Sender
 from grposcope.engines import receivers
 from grposcope.engines.trl import record as trl_record
 from grposcope.engines.trl import versions
+from grposcope.engines.trl.lines import RecordLines
 from grposcope.engines.trl.together import anywhere, say
 from grposcope.errors import UserError
 from grposcope.facts.diagnosis import alarm_alert, alarm_line, flagged_modes, verdict
@@ -38,8 +38,6 @@ from grposcope.runs import RunWriter
 from grposcope.runs.native import reader
 from grposcope.runs.run import Run
 from grposcope.runs.tail import Pace
-from grposcope.runs.trainers import trl_completions
-from grposcope.runs.trainers.trl import COMPONENT, TRL
 from grposcope.runs.trainers.trl_output import RECORD
 
 URGENT = ("loss", "policy_loss", "grad_norm", "reward")
@@ -108,7 +106,6 @@ class GRPOscopeCallback(TrainerCallback):
         self.more: dict[str, Any] = {}
         self._senders: list[Sender] = []
         self._broken = self._stop = False
-        self._waiting: list[Callable[[], None]] = []
         self._probed = -1
         self._record: RunWriter | None = None
         self._row: dict[str, Any] = {}
@@ -126,8 +123,6 @@ class GRPOscopeCallback(TrainerCallback):
         """Open a new record, or that of a run that is resumed, cut back to its checkpoint."""
         folder = self.folder or Path(args.output_dir) / RECORD
         self._settings = trl_record.settings(args, state)
-        self._names: dict[tuple[str, ...], list[str]] = {}
-        self._functions: tuple[str, ...] = ()
         self._row, self._written, self._rows, self._stop = {}, state.global_step, 0, False
         raised: list[Alarm] = []
         if state.global_step and (folder / "config.json").exists():
@@ -136,6 +131,7 @@ class GRPOscopeCallback(TrainerCallback):
             self._record, said = trl_record.begin(folder, args, self._settings, more.get("model"), self.more)
             if said:
                 say(f"grposcope: {said}")
+        self._lines = RecordLines(self._record, self._settings)
         self._alarms = Alarms(raised, self._rows, self.stop_on.modes | self.alert_on.modes)
         self._senders = receivers.senders(self.alert_to, folder)
         self._pace = Pace(BUDGET, FIRST / BUDGET)
@@ -152,7 +148,7 @@ class GRPOscopeCallback(TrainerCallback):
         step = state.global_step
         held = {key: value for key, value in logs.items() if key.startswith("eval_")}
         if held:
-            self._evaluation(step, held)
+            self._lines.evaluation(step, held)
             return
         if "train_runtime" in logs:
             self._closing = {key: value for key, value in logs.items() if isinstance(value, int | float)}
@@ -207,8 +203,8 @@ class GRPOscopeCallback(TrainerCallback):
         })  # fmt: skip
         self._record.phase("finished" if done else "interrupted", state.global_step, state.max_steps)
         self._record.close()
-        if self._waiting:
-            say(f"grposcope: {len(self._waiting)} lines of the record found no room on the disk", logging.WARNING)
+        if self._lines.waiting:
+            say(f"grposcope: {len(self._lines.waiting)} lines of the record found no room on the disk", logging.WARNING)
         if said:
             say(f"grposcope: {visible(said, LINE)}")
         for line in trl_record.probed(self._record.folder, self._settings.get("group")):
@@ -229,44 +225,16 @@ class GRPOscopeCallback(TrainerCallback):
         if self._record is None or not row or row["step"] <= self._written:
             return
         self._written = row["step"]
-        values = {key: x for key, value in row.items() if key != "step" and (x := json_number(value)) is not None}
-        names = self._names.get(tuple(values)) or self._name(values)
-        known = {"step": row["step"], **dict(zip(names, values.values(), strict=True))}
-        self._put(functools.partial(self._record.step, known))
+        self._lines.step(row["step"], {key: value for key, value in row.items() if key != "step"})
         self._rows += 1
         if args.log_completions and "reward" in row:
-            self._groups(args, row["step"])
-        self._put(functools.partial(self._record.phase, "training", state.global_step, state.max_steps))
+            self._lines.groups(args, row["step"])
+        self._lines.put(functools.partial(self._record.phase, "training", state.global_step, state.max_steps))
         if judge and (self._urgent or (self._pace.ready() and self._alarms.due(self._rows))):
             self._urgent = False
             began = time.perf_counter()
             self._judge()
             self._pace.spent(time.perf_counter() - began)
-
-    def _name(self, values: Mapping[str, float]) -> list[str]:
-        """Our names of TRL's keys, by version and settings where a key has had several meanings; cached."""
-        columns = {key: np.array([value]) for key, value in values.items()}
-        defined, _ = TRL.definitions(columns, self._settings, self._settings["window"])
-        names = self._names[tuple(values)] = [defined.get(key, key) for key in values]
-        functions = [match["name"] for key in values if (match := COMPONENT.fullmatch(key)) and match["what"] == "mean"]
-        self._functions = tuple(functions) or self._functions
-        return names
-
-    def _groups(self, args: Any, step: int) -> None:
-        """Record the groups of the batch that TRL wrote down at this step."""
-        assert self._record is not None
-        path = trl_completions.file_of(Path(args.output_dir), step)
-        if not path.exists():
-            return
-        size = int(self._settings.get("group") or 0)
-        try:
-            rows = trl_completions.group_rows(path, step, self._functions, args.reward_weights, size)
-        except UserError as error:
-            if "groups" not in self._odd:
-                self._odd.add("groups")
-                say(f"grposcope: {error}; its groups are not recorded")
-            return
-        self._put(functools.partial(self._record.group, rows))
 
     def _probe(self, args: Any, state: Any, given: Mapping[str, Any]) -> None:
         """Probe the model; a failure is said, and neither training nor record end by it."""
@@ -276,7 +244,7 @@ class GRPOscopeCallback(TrainerCallback):
             from grposcope.engines.trl import checkpoint_probe
 
             place = checkpoint_probe.written(
-                self._record.folder, args, step, given["model"], given["processing_class"], self._functions
+                self._record.folder, args, step, given["model"], given["processing_class"], self._lines.functions
             )
         except Exception as error:
             what = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
@@ -286,38 +254,12 @@ class GRPOscopeCallback(TrainerCallback):
         self._probed = step
         say(f"grposcope: probed after step {step} in {time.perf_counter() - began:.1f} s: {place}")
 
-    def _evaluation(self, step: int, logs: Mapping[str, Any]) -> None:
-        assert self._record is not None
-        row: dict[str, Any] = {}
-        for key, value in logs.items():
-            name = key.removeprefix("eval_")
-            if isinstance(value, int | float):
-                flag = "no standard error in the log"
-                estimate = {"value": float(value), "se": math.nan, "n": 0, "flag": flag}
-                row[TRL.metric(name) or name] = estimate
-        if row:
-            self._put(functools.partial(self._record.evaluation, {"step": step, **row}))
-
-    def _put(self, line: Callable[[], None]) -> None:
-        """Write a line of the record after those before it; what does not fit on the disk waits until there is room."""
-        self._waiting.append(line)
-        try:
-            while self._waiting:
-                self._waiting[0]()
-                del self._waiting[0]
-        except UserError as error:
-            if "disk" not in self._odd:
-                self._odd.add("disk")
-                say(f"grposcope: {error}; until then the record is kept in memory", logging.WARNING)
-        else:
-            self._odd.discard("disk")
-
     def _judge(self) -> Run:
         """Diagnose the record and raise new alarms; returns the run as it was read."""
         assert self._record is not None
         run = reader.read(self._record.folder)
         new = self._alarms.look(run)
-        self._put(functools.partial(alarm_file.append, self._record.folder, new))
+        self._lines.put(functools.partial(alarm_file.append, self._record.folder, new))
         for alarm in new:
             say(
                 f"grposcope: {visible(alarm_line(alarm), LINE)}",
