@@ -1,0 +1,186 @@
+"""Errors of gradients under different credit, against a world in which all rollouts and groups are listed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from grposcope.errors import UserError
+from grposcope.ustat import credit_error, resampling
+from grposcope.ustat.credit_error import GradientSource, Products, SourceError
+from reference.credit_world import World
+
+GROUP, EACH, REFERENCE = 3, 4, 30
+BASE = ("outcome", "first", "second", "third", "fourth", "late", "twice", "reference")
+
+
+def base_vectors(world: World, prompts: int, rng: np.random.Generator) -> NDArray:
+    """One draw of every base vector, (V, P, D)."""
+    kinds, rows = world.drawn(prompts, GROUP, rng)
+    halves = [world.sampled(kinds, EACH, rng) for _ in range(2)]
+    given = [
+        world.outcome(halves[0], rows),
+        *(world.steps(values, rows) for values in halves),
+        *(world.continued(values, rows) for values in halves),
+        world.late(halves[0], rows),
+        world.twice(halves[0], rows),
+    ]
+    few = np.stack([rng.choice(len(world.rollouts.reward), REFERENCE, p=world.chances[x]) for x in kinds])
+    vectors = [world.of_groups(kinds, rows, credit) for credit in given]
+    return np.stack([*vectors, world.of_groups(kinds, few, world.outcome(halves[0], few))])
+
+
+def sources(prompts: int) -> tuple[GradientSource, ...]:
+    one, count = np.ones(prompts), len(BASE)
+    unit = np.eye(count)
+    return (
+        credit_error.plain("outcome", unit[0], one, True),
+        credit_error.crossed("exact", (1, 2), count, one),
+        *(credit_error.continued(f"K = {k}", (3, 4), count, EACH, k, one * (1 + k)) for k in (1, 4, 16)),
+        credit_error.plain("late", unit[5], one, False),
+        credit_error.plain("twice", unit[6], one, False),
+    )
+
+
+def measured(world: World, prompts: int, rng: np.random.Generator, replicates: int = 40) -> tuple[SourceError, ...]:
+    vectors = base_vectors(world, prompts, rng)
+    gram = np.einsum("apd,bqd->apbq", vectors, vectors)
+    return credit_error.measure(gram, sources(prompts), BASE.index("reference"), replicates)
+
+
+def truth(world: World, prompts: int) -> dict[str, tuple[float, float, float]]:
+    """Name -> (error, scale, bias ÷ ‖g‖) by enumeration."""
+    size = float(world.gradient @ world.gradient)
+    found = {}
+    credits = {"outcome": world.outcome, "exact": world.steps, "late": world.late, "twice": world.twice}
+    for name, credit in credits.items():
+        mean, second = world.exact(credit, GROUP)
+        scale = 1.0 if name in ("outcome", "exact") else float(mean @ world.gradient) / size
+        bias = float(((mean / scale - world.gradient) ** 2).sum())
+        found[name] = (second - float(mean @ mean)) / (scale**2 * prompts) + bias, scale, math.sqrt(bias / size)
+    mean, second = world.exact(world.continued, GROUP)
+    for k in (1, 4, 16):
+        error = second + world.noise(world.continued, GROUP) / k - float(mean @ mean)
+        found[f"K = {k}"] = error / prompts, 1.0, 0.0
+    return found
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+def test_the_world_is_consistent(world: World) -> None:
+    """Probabilities sum to 1, scores to 0 on average, and outcome credit with exact values is unbiased."""
+    assert world.chances.sum(-1) == pytest.approx(1)
+    assert np.einsum("xn,xntd->xd", world.chances, world.scores) == pytest.approx(0)
+    for credit in (world.outcome, world.steps, world.continued):
+        assert world.exact(credit, GROUP)[0] == pytest.approx(world.gradient)
+
+
+def test_a_group_of_outcome_credit_has_the_error_of_the_u_statistic(world: World) -> None:
+    """Σ₁/G + Δ/(G(G−1)) + V_p, theory of the leave-one-out gradient."""
+    s = world.scores.sum(2)
+    r, chance = world.rollouts.reward, world.chances
+    value = chance @ r
+    fisher = np.einsum("xn,xnd,xnd->x", chance, s, s)
+    own = (world.gradients**2).sum(-1)
+    sigma1 = np.einsum("xn,xn,xnd,xnd->x", chance, (r - value[:, None]) ** 2, s, s) - own
+    delta = value * (1 - value) * fisher + own
+    between = own.mean() - float(world.gradient @ world.gradient)
+    expected = between + (sigma1 / GROUP + delta / (GROUP * (GROUP - 1))).mean()
+    assert truth(world, 1)["outcome"][0] == pytest.approx(expected)
+
+
+def test_estimates_meet_the_listed_errors(world: World) -> None:
+    """With 6,000 prompts every error, scale and bias is within a few per cent of the one by enumeration."""
+    vectors = base_vectors(world, 6000, np.random.default_rng(1))
+    total, same = vectors.sum(1), np.einsum("apd,bpd->ab", vectors, vectors)
+    within, n = same / 6000, 6000
+    across = (total @ total.T - same) / (n * (n - 1))
+    products = Products(within[None], across[None], np.ones((1, n)))
+    target = np.eye(len(BASE))[-1]
+    expected = truth(world, 40)
+    for source in sources(n):
+        found = credit_error._of_source(source, sources(n)[0], target, products, 40)
+        error, scale, bias = expected[source.name]
+        assert found.error[0] == pytest.approx(error, rel=0.05), source.name
+        assert found.scale[0] == pytest.approx(scale, rel=0.05), source.name
+        assert math.sqrt(max(found.bias[0], 0)) == pytest.approx(bias, abs=0.06), source.name
+
+
+def test_noise_of_the_values_is_not_in_the_error_of_exact_credit(world: World) -> None:
+    """Unbiased over draws of 12 prompts with four continuations in each half, which the plain square is not."""
+    rng = np.random.default_rng(2)
+    expected = truth(world, 1)["exact"][0]
+    draws = []
+    for _ in range(400):
+        vectors = base_vectors(world, 12, rng)
+        gram = np.einsum("apd,bqd->apbq", vectors, vectors)
+        products = Products.of(gram, resampling.point(12))
+        plain = credit_error.plain("", np.eye(len(BASE))[1], np.ones(12), True)
+        draws.append([products.variance(one)[0] for one in (sources(12)[1], plain)])
+    mean, error = np.mean(draws, 0), np.std(draws, 0) / 20
+    assert abs(mean[0] - expected) < 3 * error[0]
+    assert mean[1] > expected + 10 * error[1]
+
+
+def test_pair_products_of_resamples_are_those_of_loops() -> None:
+    rng = np.random.default_rng(3)
+    vectors = rng.normal(size=(3, 5, 4))
+    gram = np.einsum("apd,bqd->apbq", vectors, vectors)
+    weights = resampling.bootstrap(5, 7, 0)
+    found = Products.of(gram, weights)
+    for k, w in enumerate(weights):
+        for a in range(3):
+            for b in range(3):
+                assert found.across[k, a, b] == pytest.approx(resampling.pair_mean(gram[a, :, b], w[None])[0])
+                assert found.within[k, a, b] == pytest.approx(resampling.mean(np.diag(gram[a, :, b]), w[None])[0])
+
+
+def test_intervals_and_sentence_inputs(world: World) -> None:
+    found = {one.name: one for one in measured(world, 60, np.random.default_rng(4), 400)}
+    assert found["outcome"].mse.value == found["outcome"].saving.value == 1
+    assert found["outcome"].mse.low == found["outcome"].mse.high == 1
+    exact = found["exact"].mse
+    assert exact.low < exact.value < exact.high < 1
+    assert found["K = 4"].tokens.value == pytest.approx(5)
+    assert found["K = 4"].saving.value == pytest.approx(1 / (5 * found["K = 4"].mse.value))
+    assert found["twice"].scale.value == pytest.approx(2.5, rel=0.5)
+    assert [one.name for one in credit_error.pays([found["exact"], found["K = 16"]])] == ["exact"]
+    assert credit_error.prompts_to_tell(1.0, 0.1, 40) == math.inf
+    assert credit_error.prompts_to_tell(2.0, 0.1, 40) < credit_error.prompts_to_tell(1.1, 0.1, 40)
+
+
+def test_a_source_whose_gradient_is_noise_has_no_error(world: World) -> None:
+    """Its scale is not known; nothing is said rather than a huge number."""
+    rng = np.random.default_rng(5)
+    vectors = base_vectors(world, 30, rng)
+    vectors[5] = rng.normal(size=vectors[5].shape)
+    gram = np.einsum("apd,bqd->apbq", vectors, vectors)
+    noise = credit_error.measure(gram, sources(30), len(BASE) - 1, 200)[5]
+    assert math.isnan(noise.mse.value)
+    assert "not told from 0" in noise.mse.flag
+
+
+def test_bad_input() -> None:
+    with pytest.raises(UserError, match="too few"):
+        credit_error.measure(np.ones((1, 2, 1, 2)), (), 0)
+    with pytest.raises(UserError, match="use 1 or more"):
+        credit_error.continued("", (0, 1), 2, 4, 0, np.ones(3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prompts", [20, 40])
+def test_intervals_cover(world: World, prompts: int) -> None:
+    """Of 300 draws, intervals of exact and of purchased savings hold the true one in at least 88 %."""
+    rng = np.random.default_rng(6)
+    expected = truth(world, prompts)
+    inside = dict.fromkeys(expected, 0)
+    for _ in range(300):
+        for one in measured(world, prompts, rng, 400):
+            inside[one.name] += one.mse.low <= expected[one.name][0] / expected["outcome"][0] <= one.mse.high
+    assert all(inside[name] >= 264 for name in ("exact", "K = 1", "K = 4", "K = 16")), inside
