@@ -105,16 +105,16 @@ class World:
         return np.einsum("ngt,ngtd->nd", credit, self.scores[kinds[:, None], rows]) / rows.shape[1]
 
     def exact(self, credit: Credit, group: int) -> tuple[NDArray, float]:
-        """E ĝ_p (D,) and E‖ĝ_p‖² of one prompt's group, over all prompts and all groups; values are exact."""
+        """E[ĝ_p | x] (X, D), and E‖ĝ_p‖² over all prompts and all groups; values are exact."""
         rows = np.array(list(itertools.product(range(len(self.rollouts.reward)), repeat=group)))
-        mean, second = np.zeros(self.rollouts.decisions), 0.0
+        means, second = np.zeros(self.gradients.shape), 0.0
         for x in range(len(self.chances)):
             kinds = np.full(len(rows), x)
             given = self.of_groups(kinds, rows, credit(self.values[kinds], rows))
             chance = self.chances[x][rows].prod(-1)
-            mean += chance @ given / len(self.chances)
+            means[x] = chance @ given
             second += float(chance @ (given**2).sum(-1)) / len(self.chances)
-        return mean, second
+        return means, second
 
     def noise(self, credit: Credit, group: int) -> float:
         """E‖ĝ_p − E[ĝ_p | rollouts]‖² with one continuation per boundary, of a credit that is linear in the values."""

@@ -14,6 +14,7 @@ GROUPS = {
     "plan the next one": {
         "lint": "say what will go wrong with the settings of TRL or verl, before the run",
         "probe": "measure what a gradient is made of: rank, credit, sparsity",
+        "credit": "say whether finer credit would help, what it would save and cost",
         "plan": "choose the rollouts per prompt, from a probe or a run's rewards",
         "fit": "fit and forecast the reward curve of a run",
         "stability": "how long rollouts may be reused before training blows up",

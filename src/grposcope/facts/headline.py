@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from grposcope.facts import diagnosis, geometry, group_size, heldout, learning, timing
+from grposcope.facts import credit, diagnosis, geometry, group_size, heldout, learning, timing
 from grposcope.facts.diagnosis import Word
 from grposcope.facts.group_size import GroupSize
 from grposcope.facts.intervals import shown_interval
 from grposcope.facts.metrics import outline
 from grposcope.formatting import duration, listed, number, percent, span, visible
+from grposcope.runs.credit import EXACT, CreditRecord
 from grposcope.runs.probe import ProbeRecord
 from grposcope.runs.run import Run, labels
 
@@ -52,7 +53,7 @@ class Headline:
 def of_run(run: Run) -> Headline:
     """Headline of a run: its verdict; of a folder without steps, what its last probe measured."""
     if is_probe(run):
-        return of_probe(run.probes[-1])
+        return of_probe(run.probes[-1]) if run.probes else of_credit(run.credits[-1])
     judged = diagnosis.verdict(run, diagnosis.findings_of(run))
     learned = learning.of_run(run)
     bad = run.nonfinite.get("grad_norm", 0)
@@ -81,9 +82,21 @@ def of_probe(record: ProbeRecord) -> Headline:
     return Headline(_gradient(record), tuple(details), tuple(numbers))
 
 
+def of_credit(record: CreditRecord) -> Headline:
+    """Headline of a comparison of credit: its verdict, and what was drawn."""
+    numbers = []
+    for name, title in ((EXACT, "exact credit saves"), ("prefix", "merged prefixes save")):
+        one = record.source(name)
+        if one is not None and math.isfinite(one.saving.value):
+            numbers.append(KeyNumber(title, f"{number(one.saving.value)} ×", span(one.saving.low, one.saving.high)))
+    return Headline(credit.verdict(record).removesuffix("."), (credit.about(record),), tuple(numbers))
+
+
 def of_several(runs: Sequence[Run]) -> str:
     """Sentence about several runs: which ended highest; of several probes, their ranks."""
     if all(is_probe(run) for run in runs):
+        if not all(run.probes for run in runs):
+            return f"{len(runs)} measurements of models, without a run."
         ranks = [f"{number(record.rank('stable').value)} in {label}" for label, _, record in geometry.latest(runs)]
         return f"{len(runs)} probes, with stable ranks {listed(ranks)}."
     tasks = dict.fromkeys(str(task) for run in runs if (task := run.setting("task")) is not None)
@@ -111,8 +124,8 @@ def of_several(runs: Sequence[Run]) -> str:
 
 
 def is_probe(run: Run) -> bool:
-    """Whether the folder holds no run but what `grposcope probe` measured."""
-    return not run.steps and bool(run.probes)
+    """Whether the folder holds no run but what `grposcope probe` or `grposcope credit` measured."""
+    return not run.steps and bool(run.probes or run.credits)
 
 
 def _of_steps(run: Run, learned: learning.Learning) -> list[KeyNumber]:

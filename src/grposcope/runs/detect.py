@@ -16,7 +16,7 @@ import numpy as np
 
 from grposcope.errors import UserError
 from grposcope.files import unreadable
-from grposcope.runs import probe
+from grposcope.runs import credit, probe
 from grposcope.runs.formats import FORMATS, parquet
 from grposcope.runs.formats.log_file import LogFile, LogKind
 from grposcope.runs.hints import Hints
@@ -69,7 +69,7 @@ def _with_overflows(run: Run) -> Run:
 
 def is_run_folder(folder: Path) -> bool:
     """Whether a folder as a whole is a run or a probe: a record of our own, or what a trainer writes."""
-    if trl_output.find(folder) is not None or probe.recognises(folder) or (_has_config(folder) and _is_native(folder)):
+    if trl_output.find(folder) is not None or _measured(folder) or (_has_config(folder) and _is_native(folder)):
         return True
     return any(kind.folder is not None and kind.folder(folder) for kind in (*_of_trainers(), *FORMATS.values()))
 
@@ -77,16 +77,29 @@ def is_run_folder(folder: Path) -> bool:
 def is_logger_folder(folder: Path) -> bool:
     """Whether only a logger, such as W&B or TensorBoard, has made a folder a run; other logs may lie beside it."""
     trainers = (kind for kind in _of_trainers() if kind.folder is not None and kind.folder(folder))
-    ours = trl_output.find(folder) is not None or probe.recognises(folder) or _has_config(folder)
+    ours = trl_output.find(folder) is not None or _measured(folder) or _has_config(folder)
     return not ours and next(trainers, None) is None
 
 
-def _of_probe(folder: Path) -> Run:
-    """A probe by itself, as a run without steps; its config is what probe.json says in single values."""
-    record = probe.read(folder)
-    meta = Meta(folder, "grposcope probe", folder.resolve().name, "finished" if record.complete else "interrupted")
+def _measured(folder: Path) -> bool:
+    """Whether the folder holds what a probe or a comparison of credit measured."""
+    return probe.recognises(folder) or credit.recognises(folder)
+
+
+def _of_measured(folder: Path) -> Run:
+    """A probe or a comparison of credit by itself, as a run without steps; its config is what it says in single values.
+
+    A folder with both is one run.
+    """
+    probes = (probe.read(folder),) if probe.recognises(folder) else ()
+    credits = (credit.read(folder),) if credit.recognises(folder) else ()
+    engine, state = "grposcope probe" if probes else "grposcope credit", "finished"
+    if probes and not probes[0].complete:
+        state = "interrupted"
+    meta = Meta(folder, engine, folder.resolve().name, state)
+    config = probes[0].scalars() if probes else {}
     table = {"step": np.empty(0)}
-    return Run(meta, record.scalars(), table, no_groups(), no_evaluations(), probes=(record,))
+    return Run(meta, config, table, no_groups(), no_evaluations(), probes=probes, credits=credits)
 
 
 def _folder(folder: Path, hints: Hints) -> Run:
@@ -94,8 +107,8 @@ def _folder(folder: Path, hints: Hints) -> Run:
         return trl_output.read(output, hints)
     if _has_config(folder) and _is_native(folder):
         return reader.read(folder)
-    if probe.recognises(folder):
-        return _of_probe(folder)
+    if _measured(folder):
+        return _of_measured(folder)
     for kind in (*_of_trainers(), *FORMATS.values()):
         if kind.folder is not None and kind.folder(folder):
             return normalize(kind.read(LogFile(folder), hints), hints)

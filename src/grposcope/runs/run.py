@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.formatting import visible
+from grposcope.runs.credit import CreditRecord
 from grposcope.runs.not_finite import not_finite
 from grposcope.runs.probe import ProbeRecord
 
@@ -240,7 +241,7 @@ class Run:
               holds the last attempt of every step, and the segments hold all rows.
     unknown:  key -> what could not become a column: text, or values too sparse for one.
     window:   number of optimiser steps that each row is the mean over; spikes and variances are damped by it.
-    probes:   what `grposcope probe` measured of the run's models.
+    probes:   what `grposcope probe` measured of the run's models; credits: what `grposcope credit` did.
     reading:  how the log was understood; None for a record of our own.
     """
 
@@ -257,6 +258,7 @@ class Run:
     unknown: Mapping[str, Texts | Sparse] = field(default_factory=dict)
     window: int = 1
     probes: tuple[ProbeRecord, ...] = ()
+    credits: tuple[CreditRecord, ...] = ()
     reading: Reading | None = None
 
     @property

@@ -4,7 +4,7 @@ A source of credit gives every prompt p one gradient of its group, ĝ_p = (1/G) 
 are independent draws, so with E over prompts and rollouts, m = E ĝ_p and g the policy gradient,
 
     variance        tr Cov ĝ_p = E‖ĝ_p‖² − ‖m‖²,  the last from pairs of different prompts: the spread of g(x) is in it
-    scale           c = ⟨m, g⟩/‖g‖²,  what the learning rate can take back
+    scale           c = E⟨m(x), g(x)⟩ / E‖g(x)‖²,  what the learning rate can take back
     bias            ‖m/c − g‖², from pairs of different prompts, so that noise does not count as bias
     error           MSE(P) = tr Cov ĝ_p /(c² P) + ‖m/c − g‖²,  of ĝ/c from P prompts
     saving          MSE × tokens of outcome credit over MSE × tokens of the source
@@ -16,9 +16,10 @@ the continuations behind two of them, u and u′, of n each, the noise of the ha
     K continuations     E‖ĝ_p‖² = E⟨u, u′⟩ + (n/K) (E‖u‖²/2 + E‖u′‖²/2 − E⟨u, u′⟩)                for every K
 
 without the noise of the values in the first, and without drawing anew in the second: ĝ is linear in the values. g is
-measured by an independent sample of rollouts of the same prompts, with outcome credit, and the noise that a source
-shares with outcome credit on the same rollouts is taken out of its bias as a control variate. Resamples are of prompts
-and hold for all sources jointly. Method of this project; no publication.
+measured by an independent sample of rollouts of the same prompts, with outcome credit; both means of the scale are
+products with it, so that their noise is shared and cancels. The noise that a source shares with outcome credit on the
+same rollouts is taken out of its bias as a control variate. Resamples are of prompts and hold for all sources jointly.
+Method of this project; no publication.
 """
 
 from __future__ import annotations
@@ -89,6 +90,16 @@ class SourceError:
 
 
 @dataclass(frozen=True)
+class CreditComparison:
+    """All sources on the same prompts. floor: share of the error of outcome credit that prompts make by themselves,
+    tr Var g(x) ÷ tr Cov ĝ_p, which no credit can remove.
+    """
+
+    sources: tuple[SourceError, ...]
+    floor: Ranged
+
+
+@dataclass(frozen=True)
 class Products:
     """Inner products of base vectors: within prompts averaged, and over pairs of different prompts, (k, V, V) each.
 
@@ -124,13 +135,17 @@ class Products:
         """⟨E v, E u⟩ (k,) of two combinations, from pairs of prompts."""
         return np.asarray(np.einsum("a,kab,b->k", one, self.across, other))
 
+    def beside(self, one: NDArray, other: NDArray) -> NDArray:
+        """E⟨v, u⟩ (k,) of two combinations of the same prompt."""
+        return np.asarray(np.einsum("a,kab,b->k", one, self.within, other))
+
     def variance(self, source: GradientSource) -> NDArray:
         """tr Cov ĝ_p (k,): of prompts and rollouts together."""
         return np.einsum("ab,kab->k", source.second, self.within) - self.square(source.mean)
 
     def covariance(self, one: NDArray, other: NDArray) -> NDArray:
         """tr Cov(v, u) (k,) of two combinations of the base vectors."""
-        return np.einsum("a,kab,b->k", one, self.within, other) - self.product(one, other)
+        return self.beside(one, other) - self.product(one, other)
 
 
 def plain(name: str, base: NDArray, tokens: NDArray, unbiased: bool) -> GradientSource:
@@ -156,7 +171,7 @@ def continued(
 
 def measure(
     gram: NDArray, sources: Sequence[GradientSource], reference: int, replicates: int = 2000, seed: int = 0
-) -> tuple[SourceError, ...]:
+) -> CreditComparison:
     """Errors of all sources beside the first, which is outcome credit and unbiased.
 
     gram: inner products (V, P, V, P) of the base vectors. reference: the base vector of an independent sample of
@@ -170,7 +185,9 @@ def measure(
     target = np.eye(gram.shape[0])[reference]
     with np.errstate(divide="ignore", invalid="ignore"):
         found = [_of_source(source, sources[0], target, products, prompts) for source in sources]
-        return tuple(_beside(source, one, found[0]) for source, one in zip(sources, found, strict=True))
+        compared = tuple(_beside(source, one, found[0]) for source, one in zip(sources, found, strict=True))
+        between = products.beside(sources[0].mean, target) - products.square(target)
+        return CreditComparison(compared, _percentile(between / products.variance(sources[0])))
 
 
 def ratio(numerators: NDArray, denominators: NDArray, replicates: int = 2000, seed: int = 0) -> Ranged:
@@ -203,7 +220,7 @@ def prompts_to_tell(saving: float, log_error: float, prompts: int) -> float:
 
 @dataclass(frozen=True)
 class _Found:
-    """Over all resamples, (k,) each: the error, the scale, ‖bias‖² ÷ ‖g‖², and the tokens of a prompt."""
+    """Over all resamples, (k,) each: the error, the scale, ‖bias‖², and the tokens of a prompt."""
 
     error: NDArray
     scale: NDArray
@@ -214,8 +231,7 @@ class _Found:
 def _of_source(
     source: GradientSource, base: GradientSource, target: NDArray, products: Products, prompts: int
 ) -> _Found:
-    size = products.square(target)
-    scale = products.product(source.mean, target) / size
+    scale = products.beside(source.mean, target) / products.beside(base.mean, target)
     kept = np.ones_like(scale) if source.unbiased else scale
     control = base.mean - target  # mere noise, part of which the source shares
     apart = source.mean[None] / kept[:, None] - target
@@ -226,7 +242,7 @@ def _of_source(
     error = products.variance(source) / (kept**2 * prompts)
     if not source.unbiased:
         error = error + np.maximum(bias, 0.0)
-    return _Found(error, scale, bias / size, products.weights @ source.tokens / products.weights.sum(-1))
+    return _Found(error, scale, bias, products.weights @ source.tokens / products.weights.sum(-1))
 
 
 def _beside(source: GradientSource, found: _Found, base: _Found) -> SourceError:
@@ -244,7 +260,7 @@ def _beside(source: GradientSource, found: _Found, base: _Found) -> SourceError:
         mse=unknown if lost else _percentile(mse),
         saving=unknown if lost else _percentile(saving),
         scale=scale,
-        bias=unknown if lost else _root(_percentile(found.bias)),
+        bias=unknown if lost else _root(_percentile(found.bias / base.error)),
         unbiased=source.unbiased,
         log_error=float(logs.std()) if len(logs) and not lost else math.nan,
     )

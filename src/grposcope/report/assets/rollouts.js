@@ -6,7 +6,7 @@
     const { make, kindsOf, chosen, textOf, words, difference, highlight } = window.grposcope;
     const { SHADES, marked, clean, plain, shaded, largestOf, scale: scaleOf, key: makeKey } = window.grposcope.tokens(data);
     const state = { run: 0, step: Infinity, problem: 0, shade: "logp", wanted: data.runs[0].probe ? "credit" : "logp",
-      kind: "all", typed: "", beside: "", compared: [] };
+      kind: "all", typed: "", beside: "", compared: [], source: 0, other: 0 };
     const run = () => data.runs[state.run];
     const number = value => typeof value === "number" ? String(Number(value.toPrecision(4))) : value;
     const named = step => step.step === null ? "probe" : step.step.toLocaleString("en");
@@ -21,13 +21,15 @@
     const [problemBox, problemLabel] = select("problem ↑ ↓", i => move("problem", i));
     const [kindBox, kindLabel] = select("completions", i => { state.kind = Object.keys(kindsOf(run()))[i]; });
     const [besideBox, besideLabel] = select("beside step", (i, box) => { state.beside = box.value; });
+    const [sourceBox, sourceLabel] = select("credit", i => { state.source = i; });
+    const [otherBox, otherLabel] = select("beside credit", i => { state.other = i; });
     const field = make("input", { type: "search", placeholder: "words of prompt or completion" });
     field.addEventListener("input", () => { state.typed = field.value; draw(); });
     const move = (what, to) => { state[what] = to; state.compared = []; };
 
     const pick = make("div", { class: "pick" });
     const probed = data.runs.some(one => one.probe);
-    for (const [key, about] of Object.entries(SHADES).filter(([, about]) => probed || !about.probe)) {
+    for (const [key, about] of Object.entries(SHADES).filter(([, about]) => !about.compared && (probed || !about.probe))) {
       const input = make("input", { type: "radio", name: "shade", value: key });
       input.checked = key === state.shade;
       input.addEventListener("change", () => { state.wanted = key; draw(); });
@@ -62,7 +64,19 @@
       button.addEventListener("click", () => compare(one, title));
       const head = make("header", {}, make("b", { text: `reward ${number(one.reward)}` }), make("span", { text: about.filter(Boolean).join(" · ") }), button);
       return make("article", { class: best ? "answer best" : "answer", "aria-label": `Completion ${one.index + 1}, reward ${number(one.reward)}` },
-        head, one.components && componentsOf(one), shaded(one, state.shade, largestOf(problem, state.shade), problem.rollouts.length));
+        head, one.components && componentsOf(one), one.credits ? creditsOf(one, problem)
+          : shaded(one, state.shade, largestOf(problem, state.shade), problem.rollouts.length));
+    };
+
+    // Of a comparison of credit: the completion by the source chosen, and by the one beside it, each with its own scale.
+    const by = (one, index) => ({ ...one, given: one.credits[index] });
+    const creditsOf = (one, problem) => {
+      const places = state.other ? [state.source, state.other - 1] : [state.source];
+      return make("div", { class: "sources" }, ...places.map(index => {
+        const every = { rollouts: problem.rollouts.map(other => by(other, index)) };
+        const text = shaded(by(one, index), "given", largestOf(every, "given"), problem.rollouts.length);
+        return make("div", {}, places.length > 1 && make("p", { class: "note", text: run().credit[index] }), text);
+      }));
     };
 
     // One step's problem: where it is, its prompt, and the completions that are wanted.
@@ -121,8 +135,16 @@
       const shown = step.problems[state.problem], problem = shown.problem;
       options(stepBox, found.map(one => named(one.step)), state.step);
       options(problemBox, step.problems.map(one => `${one.number + 1}. ${clean(one.problem.problem.text)}`), state.problem);
+      const sources = run().credit || [];
+      sourceLabel.hidden = otherLabel.hidden = !sources.length;
+      if (sources.length) {
+        state.source = Math.min(state.source, sources.length - 1);
+        options(sourceBox, sources, state.source);
+        options(otherBox, ["none", ...sources], Math.min(state.other, sources.length));
+        for (const one of problem.rollouts) one.given = one.credits[state.source];
+      }
       const offered = name => problem.rollouts.some(one => one[name]);
-      state.shade = offered(state.wanted) ? state.wanted : offered("credit") ? "credit" : "logp";
+      state.shade = offered("given") ? "given" : offered(state.wanted) ? state.wanted : offered("credit") ? "credit" : "logp";
       for (const label of pick.children) {
         const input = label.firstChild;
         input.disabled = !offered(input.value);
@@ -143,7 +165,7 @@
     const viewer = make("div", { class: "block viewer", tabindex: "0", role: "group", "aria-roledescription": "rollout viewer",
       "aria-label": "Rollouts. Left and right arrow keys change the step, up and down the problem.", id: "viewer" },
     make("div", { class: "controls" }, data.runs.length > 1 && runLabel, stepLabel, problemLabel, kindLabel,
-      make("label", {}, make("span", { text: "search" }), field), besideLabel, shadeLabel, scale),
+      make("label", {}, make("span", { text: "search" }), field), besideLabel, sourceLabel, otherLabel, shadeLabel, scale),
     status, key, compared, panels, notes);
     viewer.addEventListener("keydown", event => {
       if (["SELECT", "INPUT"].includes(event.target.tagName) || event.ctrlKey || event.altKey || event.metaKey) return;

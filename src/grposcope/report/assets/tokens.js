@@ -6,6 +6,7 @@
     entropy: { name: "entropy", low: "certain", high: "open", unit: "nats" },
     weight: { name: "weight in the loss", low: "less likely", high: "more likely", unit: "", signed: true },
     credit: { name: "credit", low: "less likely", high: "more likely", unit: "", signed: true, probe: true },
+    given: { name: "credit", low: "less likely", high: "more likely", unit: "", signed: true, rises: true, compared: true },
     net: { name: "credit left after cancelling", low: "none", high: "much", unit: "", probe: true },
   };
   const CANCELLED = 0.9; // share of a token's credit that cancels, from which it is struck through
@@ -47,7 +48,7 @@
     };
     const paint = (span, amount, shade) => {
       const part = (0.62 * Math.abs(amount)).toFixed(3);
-      const tint = !SHADES[shade].signed ? "--shade" : amount < 0 ? "--plus" : "--minus";
+      const tint = !SHADES[shade].signed ? "--shade" : (amount < 0) !== Boolean(SHADES[shade].rises) ? "--plus" : "--minus";
       if (Number(part) > 0.004) span.style.background = `rgb(var(${tint}) / ${part})`;
     };
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from grposcope.report.elements import Section
 from grposcope.report.sections import (
+    credit,
     curves,
     dead_groups,
     diagnosis,
@@ -30,6 +31,7 @@ SECTIONS: tuple[Callable[[Sequence[Run]], Section | None], ...] = (
     geometry.section,
     curves.geometry,
     group_size.section,
+    credit.section,
     timing.section,
     rollouts.section,
     curves.other,

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from grposcope.errors import UserError
-from grposcope.facts import geometry
+from grposcope.facts import credit, geometry
 from grposcope.formatting import CONTROLS, UNSEEN, number, visible
 from grposcope.report.charts.thinning import rounded
 from grposcope.report.elements import Section
+from grposcope.runs.credit import CreditRecord
 from grposcope.runs.probe import ProbeRecord, ProbeRollout
 from grposcope.runs.run import Rollout, Run, labels
 
@@ -37,6 +38,11 @@ OF_PROBES = (
     "there successes and failures cancel."
 )
 
+OF_CREDIT = (
+    "Of a comparison of credit, tokens are shaded by the credit of the source that is chosen, and beside it by "
+    "another; each has a scale of its own."
+)
+
 
 def section(runs: Sequence[Run]) -> Section | None:
     """The steps of every run that fit into the page, then the rollouts of its last probe."""
@@ -44,7 +50,8 @@ def section(runs: Sequence[Run]) -> Section | None:
     numbers: dict[str, Any] = {}
     unread: list[str] = []
     probes = geometry.latest(runs)
-    budget = BUDGET // (len(runs) + len(probes))
+    credits = credit.latest(runs)
+    budget = BUDGET // (len(runs) + len(probes) + len(credits))
     for label, run in zip(labels(runs), runs, strict=True):
         steps, notes = _steps(run, budget)
         numbers[label] = {"recorded_steps": len(run.rollouts), "shown_steps": [step["step"] for step in steps]}
@@ -61,9 +68,16 @@ def section(runs: Sequence[Run]) -> Section | None:
         if steps:
             name = f"{label}, probe" if run.rollouts else label
             shown.append({"run": name, "steps": steps, "notes": [], "probe": True})
+    for label, run, record in credits:
+        one, notes = _of_credit(record, budget)
+        numbers[label]["shown_of_credit"] = sum(len(step["problems"]) for step in one.get("steps", ()))
+        unread += notes
+        if one:
+            shown.append(one | {"run": f"{label}, credit" if run.rollouts or run.probes else label})
     if not shown:
         return Section("rollouts", "Rollouts", text=unread, numbers=numbers) if unread else None
-    text = [HOW_TO, *unread, *([OF_PROBES] if any("probe" in one for one in shown) else [])]
+    text = [HOW_TO, *unread, *([OF_PROBES] if any(one.get("probe") for one in shown) else [])]
+    text += [OF_CREDIT] if any("credit" in one for one in shown) else []
     data = {"runs": shown, "unseen": UNSEEN, "controls": CONTROLS}
     return Section("rollouts", "Rollouts", text=text, numbers=numbers, widget="rollouts", data=data)
 
@@ -176,6 +190,29 @@ def _step_of_probe(probe: ProbeRecord, budget: int) -> tuple[list[dict[str, Any]
             break
         shown.append(problem)
     return [{"step": probe.step, "problems": shown, "left_out": len(problems) - len(shown)}], []
+
+
+def _of_credit(record: CreditRecord, budget: int) -> tuple[dict[str, Any], list[str]]:
+    """Rollouts of a comparison of credit as one step, with the names of its sources; notes on what was not read."""
+    try:
+        rows = record.read_rollouts()
+    except UserError as error:
+        return {}, [str(error)]
+    if not rows:
+        return {}, []
+    names = list(rows[0].credit)
+    problems: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row.problem not in problems and (len(problems) == PROBLEMS or budget < 0):
+            continue
+        empty = {"problem": cut(row.problem, NAME), "prompt": cut(row.prompt, PROMPT), "rollouts": []}
+        own = problems.setdefault(row.problem, empty)["rollouts"]
+        first = len(_first(row.tokens))
+        columns = [rounded(row.credit.get(name, ())[:first], 3) for name in names]
+        own.append(_answer(len(own), row.reward, False, row.completion, row.tokens) | {"credits": columns})
+        budget -= _size(own[-1])
+    step = {"step": record.step, "problems": list(problems.values()), "left_out": record.prompts - len(problems)}
+    return {"steps": [step], "notes": [], "credit": [visible(name, 60) for name in names]}, []
 
 
 def _problem_of_probe(rows: Sequence[ProbeRollout]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from grposcope.errors import UserError
 from grposcope.files import MEND, is_whole, json_number, json_object
-from grposcope.runs import probe
+from grposcope.runs import credit, probe
 from grposcope.runs.columns import flat
 from grposcope.runs.formats import jsonl
 from grposcope.runs.native import rollouts, schema
@@ -54,6 +54,7 @@ def read(folder: Path) -> Run:
         summary=None if summary is None else summary.content,
         window=config.window,
         probes=probe.of_run(folder),
+        credits=credit.of_run(folder),
     )
 
 

@@ -1,0 +1,288 @@
+"""What finer credit would save, and what it would cost, for a frozen policy on a task: every source on one batch.
+
+P prompts × G rollouts, further rollouts of the same prompts for the gradient itself, and continuations from the
+boundaries of the rollouts. Gradients of all sources are compared by `ustat.credit_error`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from grposcope.credit import boundaries
+from grposcope.credit.prefix import nodes
+from grposcope.credit.state import places
+from grposcope.errors import UserError
+from grposcope.formatting import visible
+from grposcope.geometry.weightings import first_rollouts
+from grposcope.objectives import advantages, recipes
+from grposcope.policies import Policy
+from grposcope.records import Rollouts
+from grposcope.runs.credit import BASE, CreditRecord, CreditRollout, SourceRecord
+from grposcope.tasks.base import Task
+from grposcope.training import credit_gradients
+from grposcope.training.continuations import Continuations, continue_from
+from grposcope.training.credit_sources import Credits, Values, assigned, shares_of_squares, wrong_signs
+from grposcope.training.resumable_rollouts import DrawnRollouts, draw
+from grposcope.training.rollouts import generator
+from grposcope.training.sampler import Sampling
+from grposcope.ustat import credit_error
+
+ORACLE = 128
+"""Continuations per boundary of a small model, which are taken for the truth."""
+
+KEPT = 12
+"""Prompts whose rollouts are kept with the credit of their tokens, as many as the viewer shows of a step."""
+
+
+@dataclass(frozen=True)
+class CreditBudget:
+    """How much to draw.
+
+    prompts, group: rollouts that are credited. reference: further rollouts of each prompt. drawn: continuations from
+    each boundary, 0 for none; oracle: whether they are many. counts: of the continuations that are priced.
+    """
+
+    prompts: int
+    group: int
+    reference: int
+    drawn: int
+    oracle: bool
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """What was measured, and some of the rollouts with the credit of each token."""
+
+    record: CreditRecord
+    rollouts: tuple[CreditRollout, ...]
+
+
+def measure(
+    policy: Policy,
+    task: Task,
+    budget: CreditBudget,
+    sampling: Sampling,
+    seed: int = 0,
+    step: int | None = None,
+    quiet: bool = False,
+) -> Frontier:
+    """Draw, credit, and compare every source; a progress bar goes to standard error unless `quiet`.
+
+    UserError: groups of one, no group with unequal rewards, fewer than three prompts.
+    """
+    _check(budget)
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "rollouts"):
+        shape = budget.prompts, budget.group + budget.reference
+        drawn = draw(policy, task, recipes.RLOO, sampling, shape, seed)
+    rollouts, reference = _split(drawn.rollouts, budget.group)
+    if bool(advantages.dead(rollouts.rewards).all()):
+        value = float(rollouts.rewards.flatten()[0])
+        raise UserError(
+            f"all {budget.prompts} groups of {budget.group} rollouts have equal rewards (the first {value:g}), so no "
+            "credit has a gradient; use more prompts, larger groups, or a task that the model solves sometimes"
+        )
+    found = assigned(rollouts, task.labels_steps, task.name)
+    values, at = None, ""
+    with _timed(seconds, "continuations"):
+        if budget.drawn:
+            values, at = _continued(policy, task, drawn, rollouts, reference, budget, sampling, seed, quiet)
+    if values is None:
+        why = "no continuations were drawn" if not budget.drawn else "no rollout has a step or a line break inside it"
+        found.skipped["exact"] = found.skipped["continuations"] = why
+    else:
+        found.add_continued(rollouts, values, budget.counts)
+    with _timed(seconds, "gradients"):
+        names, gram = _gram(policy, rollouts, reference, found, sampling.temperature, quiet)
+    lengths = rollouts.lengths.double().unflatten(0, rollouts.groups).sum(-1).cpu().numpy()
+    extra = np.zeros(budget.prompts) if values is None else _extra(values.continuations, rollouts)
+    sources = found.sources(names, lengths, extra, budget.drawn)
+    compared = credit_error.measure(gram, sources, names.index("reference"), seed=seed)
+    signs = {} if values is None else wrong_signs(found, values, rollouts)
+    record = CreditRecord(
+        model=policy.name, task=task.name, step=step, seed=seed, prompts=budget.prompts, group=budget.group,
+        temperature=sampling.temperature, solved=float(rollouts.rewards.mean()), tokens=float(lengths.mean()), at=at,
+        boundaries=0.0 if values is None else len(values.continuations.row) / len(rollouts.tokens),
+        continuations=0 if values is None else budget.drawn, oracle=budget.oracle and values is not None,
+        extra=float(extra.mean()), reference=budget.reference, recurrence=_recurrence(rollouts), floor=compared.floor,
+        sources=tuple(_source(one, found, signs, rollouts) for one in compared.sources), skipped=found.skipped,
+        seconds=seconds,
+    )  # fmt: skip
+    return Frontier(record, _kept(policy, drawn, rollouts, found))
+
+
+def _check(budget: CreditBudget) -> None:
+    if budget.group < 2:
+        raise UserError(f"a group of {budget.group} leaves nothing to compare with; use 2 rollouts per prompt or more")
+    if budget.prompts < 3:
+        raise UserError(f"{budget.prompts} prompts are too few to compare sources of credit; use 3 or more")
+    if budget.reference < 4:
+        raise UserError(f"{budget.reference} further rollouts of a prompt do not measure its gradient; use 4 or more")
+    if budget.drawn == 1:
+        raise UserError("one continuation per boundary cannot be told from its noise; use 2 or more")
+    if any(k < 1 for k in budget.counts):
+        raise UserError(f"{min(budget.counts)} continuations per boundary are none; use 1 or more")
+
+
+def _split(rollouts: Rollouts, group: int) -> tuple[Rollouts, Rollouts]:
+    """The first `group` rollouts of every prompt, and the others."""
+    rest = torch.arange(rollouts.groups[1], device=rollouts.mask.device).roll(-group)
+    prompts = torch.arange(rollouts.groups[0], device=rollouts.mask.device)
+    rows = (prompts[:, None] * rollouts.groups[1] + rest).reshape(-1)
+    turned = rollouts.rows(rows)
+    turned = Rollouts(**{**vars(turned), "rewards": rollouts.rewards[:, rest]})
+    return first_rollouts(rollouts, group), first_rollouts(turned, rollouts.groups[1] - group)
+
+
+def _continued(
+    policy: Policy,
+    task: Task,
+    drawn: DrawnRollouts,
+    rollouts: Rollouts,
+    reference: Rollouts,
+    budget: CreditBudget,
+    sampling: Sampling,
+    seed: int,
+    quiet: bool,
+) -> tuple[Values | None, str]:
+    """Continuations from the ends of steps, else of lines, a few prompts at a time; None where there are none."""
+    if task.labels_steps:
+        at, inside = "steps", boundaries.steps(rollouts)
+    else:
+        at, inside = "lines", boundaries.marked(rollouts, _line_breaks(policy))
+    inside = [[place for place in some if place < sampling.max_tokens] for some in inside]
+    if not any(inside):
+        return None, ""
+    stream = generator(seed, "continuations", device=policy.model.device)
+    parts: list[Continuations] = []
+    size = rollouts.groups[1]
+    for p in tqdm(range(budget.prompts), desc="continuations", unit="prompt", disable=quiet, dynamic_ncols=True):
+        own: list[Sequence[int]] = [[] for _ in inside]
+        own[p * size : (p + 1) * size] = inside[p * size : (p + 1) * size]
+        if any(own):
+            parts.append(continue_from(policy, task, drawn.problems, rollouts, own, budget.drawn, sampling, stream))
+    value = reference.rewards.double()
+    half = value.shape[1] // 2
+    starts = torch.stack((value[:, :half].mean(-1), value[:, half : 2 * half].mean(-1)))
+    return Values(_joined(parts), starts), at
+
+
+def _joined(parts: Sequence[Continuations]) -> Continuations:
+    """Continuations of several prompts as one."""
+    offsets = np.cumsum([0, *(len(part.rewards) for part in parts)])[:-1].tolist()
+    return Continuations(
+        row=torch.cat([part.row for part in parts]),
+        place=torch.cat([part.place for part in parts]),
+        which=torch.cat([part.which + offset for part, offset in zip(parts, offsets, strict=True)]),
+        rewards=torch.cat([part.rewards for part in parts]),
+        lengths=torch.cat([part.lengths for part in parts]),
+        texts=(),
+    )
+
+
+def _line_breaks(policy: Policy) -> Tensor:
+    """Which tokens of the vocabulary have a line break in their text, (V,)."""
+    size = len(policy.tokenizer)
+    return torch.tensor(["\n" in str(policy.tokenizer.decode([i])) for i in range(size)])
+
+
+def _extra(continuations: Continuations, rollouts: Rollouts) -> np.ndarray:
+    """Tokens of the continuations of each prompt (P,), those that boundaries share counted once."""
+    prompts, group = rollouts.groups
+    owner = torch.zeros(len(continuations.rewards), dtype=torch.long, device=continuations.row.device)
+    owner[continuations.which] = continuations.row // group
+    total = torch.zeros(prompts, dtype=torch.float64, device=owner.device)
+    return total.index_add(0, owner, continuations.lengths.sum(-1).double()).cpu().numpy()
+
+
+def _gram(
+    policy: Policy, rollouts: Rollouts, reference: Rollouts, found: Credits, temperature: float, quiet: bool
+) -> tuple[tuple[str, ...], np.ndarray]:
+    """Names of the base vectors, the reference last, and their inner products (V, P, V, P)."""
+    names = (*found.base, "reference")
+    sketch = credit_gradients.Sketch(credit_gradients.trainable(policy))
+    outcome = recipes.RLOO.token_advantages(reference, torch.float64)
+    with tqdm(total=2 * rollouts.groups[0], desc="gradients", unit="prompt", disable=quiet, dynamic_ncols=True) as bar:
+        vectors = credit_gradients.of_groups(
+            policy, rollouts, torch.stack(list(found.base.values())), temperature, sketch, bar.update
+        )
+        target = credit_gradients.of_groups(policy, reference, outcome[None], temperature, sketch, bar.update)
+    every = torch.cat((vectors, target)).flatten(0, 1)
+    gram = torch.zeros(len(every), len(every), dtype=torch.float64)
+    for piece in every.split(4096, 1):
+        gram += piece.double() @ piece.double().mT
+    return names, gram.reshape(len(names), -1, len(names), rollouts.groups[0]).numpy()
+
+
+def _recurrence(rollouts: Rollouts) -> dict[str, float]:
+    """Shares of the ends of steps whose text, and whose step alone, another rollout of the group has as well."""
+    if rollouts.step_ends is None:
+        return {}
+    ends = rollouts.step_ends & rollouts.mask
+    last = torch.arange(ends.shape[1], device=ends.device) == (rollouts.lengths - 1)[:, None]
+    inside = ends & ~last
+    if not bool(inside.any()):
+        return {}
+    group = rollouts.groups[1]
+    _, after = places(rollouts.tokens, ends, rollouts.mask, group)
+    return {"text": _met(nodes(rollouts.tokens, group), inside), "step": _met(after, inside)}
+
+
+def _met(numbers: Tensor, inside: Tensor) -> float:
+    """Share of the places `inside` whose number another row has as well."""
+    row = torch.arange(len(numbers), device=numbers.device)[:, None].expand_as(numbers)
+    pairs = torch.unique(torch.stack((numbers[inside], row[inside])), dim=1)
+    count = torch.bincount(pairs[0])
+    return float((count[numbers[inside]] > 1).double().mean())
+
+
+def _source(
+    error: credit_error.SourceError, found: Credits, signs: dict[str, credit_error.Ranged], rollouts: Rollouts
+) -> SourceRecord:
+    within, common = shares_of_squares(found.shown[error.name].to(rollouts.mask.device), rollouts)
+    return SourceRecord(
+        name=error.name, kind=found.kinds[error.name], purchasable=error.name in found.purchasable,
+        unbiased=error.unbiased, tokens=error.tokens, mse=error.mse, saving=error.saving, scale=error.scale,
+        bias=error.bias, wrong=signs.get(error.name, credit_error.Ranged(flag="not measured")), within=within,
+        common=common, log_error=error.log_error,
+    )  # fmt: skip
+
+
+def _kept(policy: Policy, drawn: DrawnRollouts, rollouts: Rollouts, found: Credits) -> tuple[CreditRollout, ...]:
+    """Rollouts of some prompts, live groups first, with every credit to three digits."""
+    prompts, group = rollouts.groups
+    dead = advantages.dead(rollouts.rewards).tolist()
+    every = drawn.rollouts.groups[1]
+    kept = []
+    for p in sorted(range(prompts), key=lambda p: dead[p])[:KEPT]:
+        for j in range(group):
+            row, mask = p * group + j, rollouts.mask[p * group + j]
+            columns = {
+                visible(name, 60): tuple(float(f"{value:.3g}") for value in given[row][mask].tolist())
+                for name, given in found.shown.items()
+                if not name.startswith(f"{BASE}:")
+            }
+            kept.append(
+                CreditRollout(
+                    drawn.problems[p].id, drawn.problems[p].prompt, drawn.texts[p * every + j],
+                    float(rollouts.rewards[p, j]),
+                    tuple(str(policy.tokenizer.decode([i])) for i in rollouts.tokens[row][mask].tolist()), columns,
+                )
+            )  # fmt: skip
+    return tuple(kept)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], part: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    seconds[part] = round(time.perf_counter() - began, 1)
