@@ -1,12 +1,13 @@
 """Make `tiny`, the model that ships with the package: supervised warm start on worked sums.
 
-    python -m grposcope.training.pretrain            (or: make tiny)
+    python -m grposcope.training.pretrain                             (or: make tiny)
+    python -m grposcope.training.pretrain --sums 8 --out models/eight  for sums of eight operations
 
 A Llama of 1.3 M parameters with one token per character imitates the worked solutions of a pupil
 who forgets the carry or the borrow more often than not, and of a still more careless one. It comes
 to answer about three held-out problems in ten, so that GRPO has something to improve and something
 to improve on: its likeliest answer to a sum with a carry is the wrong one. Same seed, same threads,
-same file.
+same file. For sums of another length the pupil makes as many errors per sum.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import random
 import re
 import string
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -37,6 +38,9 @@ from grposcope.training.evaluate import evaluate
 from grposcope.training.sampler import Sampling
 
 PAD, EOS = 0, 1
+
+OPERATIONS = 3
+"""Operations of the sums on which the model that ships is made."""
 
 
 @dataclass(frozen=True)
@@ -141,18 +145,30 @@ def batches(ids: Tensor, labels: Tensor, size: int, steps: int, rng: random.Rand
         yield ids[rows, :longest], labels[rows, :longest]
 
 
-def pretrain(seed: int, width: int = 160, layers: int = 4, lessons: Sequence[Lesson] = LESSONS) -> LlamaForCausalLM:
-    """A fresh model taken through the lessons in order."""
+def pretrain(
+    seed: int,
+    width: int = 160,
+    layers: int = 4,
+    lessons: Sequence[Lesson] = LESSONS,
+    sums: int = OPERATIONS,
+) -> LlamaForCausalLM:
+    """A fresh model taken through the lessons in order. sums: operations of a sum."""
     torch.manual_seed(seed)
     policy = model(len(tokenizer()), width, layers)
-    for lesson in lessons:
-        imitate(policy, lesson, seed)
+    for lesson in lessons_for(sums, lessons):
+        imitate(policy, lesson, seed, sums)
     return policy.eval()
 
 
-def imitate(policy: LlamaForCausalLM, lesson: Lesson, seed: int) -> None:
+def lessons_for(sums: int, lessons: Sequence[Lesson] = LESSONS) -> tuple[Lesson, ...]:
+    """The lessons with as many errors in sums of `sums` operations as they have in those of the model that ships."""
+    share = OPERATIONS / sums
+    return tuple(replace(one, slip=min(one.slip * share, 1.0), stray=min(one.stray * share, 1.0)) for one in lessons)
+
+
+def imitate(policy: LlamaForCausalLM, lesson: Lesson, seed: int, sums: int = OPERATIONS) -> None:
     """One lesson: cross-entropy on its worked solutions, four to a problem, with AdamW."""
-    ids, labels = worked([*Arithmetic().problems("train")] * 4, tokenizer(), lesson, seed)
+    ids, labels = worked([*Arithmetic(sums).problems("train")] * 4, tokenizer(), lesson, seed)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=lesson.rate, betas=(0.9, 0.95), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lesson.rate, total_steps=lesson.steps + 1, pct_start=0.1)
     drawn = batches(ids, labels, 128, lesson.steps, random.Random(seed))
@@ -167,9 +183,10 @@ def imitate(policy: LlamaForCausalLM, lesson: Lesson, seed: int) -> None:
         progress.set_postfix_str(f"loss {loss.item():.3f}", refresh=False)
 
 
-def accuracy(folder: Path, temperature: float) -> Estimate:
-    """Held-out pass@1 of a saved model on the default sums."""
-    task, sampling = Arithmetic(), Sampling(Arithmetic().max_tokens, temperature)
+def accuracy(folder: Path, temperature: float, sums: int = OPERATIONS) -> Estimate:
+    """Held-out pass@1 of a saved model on sums of `sums` operations."""
+    task = Arithmetic(sums)
+    sampling = Sampling(task.max_tokens, temperature)
     stream = torch.Generator().manual_seed(0)
     return evaluate(load(str(folder)), task, task.problems("heldout"), 1, sampling, stream)["pass@1"]
 
@@ -189,14 +206,17 @@ def main() -> None:
     flags.add_argument("--seed", type=int, default=0, help="seed (default: 0)")
     flags.add_argument("--width", type=int, default=160, help="hidden units, a multiple of 32 (default: 160)")
     flags.add_argument("--layers", type=int, default=4, help="layers (default: 4)")
+    flags.add_argument("--sums", type=int, default=OPERATIONS, help=f"operations of a sum (default: {OPERATIONS})")
     flags.add_argument("--threads", type=int, default=2, help="CPU threads, part of what fixes the result (default: 2)")
     given = flags.parse_args()
     torch.set_num_threads(given.threads)
     logging.disable_progress_bar()
-    policy = pretrain(given.seed, given.width, given.layers)
+    if given.sums != OPERATIONS and given.out == TINY:
+        flags.error("the model that ships does sums of 3 operations; give --out with another folder")
+    policy = pretrain(given.seed, given.width, given.layers, sums=given.sums)
     policy.save_pretrained(given.out)
     save_tokenizer(given.out)
-    sampled, greedy = accuracy(given.out, 1.0), accuracy(given.out, 0.0)
+    sampled, greedy = accuracy(given.out, 1.0, given.sums), accuracy(given.out, 0.0, given.sums)
     print(dumps({"model": str(given.out), "parameters": policy.num_parameters(), "pass@1": sampled, "greedy": greedy}))
 
 

@@ -1,0 +1,221 @@
+"""What would exact credit save, and which credit that can be bought pays, on sums of two, four and eight steps?
+
+Claim    The longer the sum, the more exact credit saves; credit from continuations that are thrown away costs more
+         tokens than it saves; some credit that costs nothing, or whose tokens are trained on, pays.
+Command  python experiments/credit_frozen.py --out runs/credit_frozen       about three hours on two cores; resumable
+         --only 8:0.5 does one cell, so that a queue can take it in pieces; --quick shows in minutes that it works
+Method   For n = 2, 4 and 8 operations a model of the kind of `tiny` is made by training/pretrain.py (seed 0; as many
+         errors per sum), and trained by RLOO on the same sums. Of its checkpoints, and the model before, those are
+         taken whose held-out pass@1 is nearest 0.2, 0.5 and 0.85. Each frozen policy: `--prompts` prompts × 8 rollouts,
+         128 continuations from the end of every step, 64 further rollouts of each prompt for the gradient; every source
+         that the task allows, on the same rollouts. Seeds: 0 for training, 1 for what is measured. A cell whose pass@1
+         is further than 0.1 from its level is measured and marked.
+Test     Over prompts, jointly for all sources (ustat/credit_error.py). Savings on the scale of the logarithm, with the
+         standard error of the bootstrap.
+Verdict  Written before the first run, each part by itself:
+         (1) exact credit saves in a cell if log saving > z se with z at 0.05/9 two-sided; does not if the upper 95% end
+             is below 1.1; else cannot tell, with the prompts it would take.
+         (2) it saves more in longer sums: the mean of log saving over levels, 8 operations less 2, is above 1.96 se;
+             does not if below −1.96 se or its upper 95% end is below log 1.1; else cannot tell.
+         (3) continuations lose if the upper 95% end of their best saving is below 1 in every cell; do not if its lower
+             end at z of 0.05/9 is above 1 in some cell; else cannot tell.
+         (4) a source pays if `credit_error.pays` names it in at least two thirds of the cells; placebos that do the
+             same mean that the gain was scale, which is then the verdict.
+         The order of the sources that can be bought, by mean log saving over cells, is the forecast for training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import numpy as np
+import torch
+from scipy import stats
+
+from grposcope import policies
+from grposcope.facts import credit as facts
+from grposcope.files import dumps, write_json
+from grposcope.report.charts import base
+from grposcope.report.charts import credit as charts
+from grposcope.runs import credit as records
+from grposcope.runs.credit import BASE, EXACT, CreditRecord
+from grposcope.tasks.arithmetic import Arithmetic
+from grposcope.training import credit_frontier, pretrain
+from grposcope.training.config import TrainConfig
+from grposcope.training.credit_frontier import CreditBudget
+from grposcope.training.loop import train
+from grposcope.training.sampler import Sampling
+from grposcope.ustat import credit_error
+
+LEVELS = (0.2, 0.5, 0.85)
+OPERATIONS = (2, 4, 8)
+NEAR = 0.1
+
+
+def start_of(operations: int, arguments: argparse.Namespace) -> Path:
+    """The folder of the model before training, made unless an earlier call did."""
+    folder = arguments.out / "models" / f"sums-{operations}"
+    if not (folder / "model.safetensors").is_file():
+        lessons = pretrain.LESSONS
+        if arguments.quick:
+            lessons = tuple(pretrain.Lesson(one.steps // 5, one.rate, one.slip, one.stray) for one in lessons)
+        width = 64 if arguments.quick else 160
+        made = pretrain.pretrain(0, width=width, lessons=lessons, sums=operations)
+        made.save_pretrained(folder)
+        pretrain.save_tokenizer(folder)
+    return folder
+
+
+def checkpoints_of(operations: int, arguments: argparse.Namespace) -> dict[str, float]:
+    """Held-out pass@1 of the model before training and of every checkpoint, by folder; trained unless done."""
+    start = start_of(operations, arguments)
+    run = arguments.out / "runs" / f"sums-{operations}"
+    if not (run / "summary.json").is_file():
+        train(TrainConfig(
+            model=str(start), task=Arithmetic(operations).name, recipe="rloo", out=str(run), seed=0,
+            steps=arguments.steps, prompts=32, group=8, checkpoint_every=arguments.every, keep_checkpoints=0,
+            eval_every=arguments.every, eval_problems=200, rollouts_every=0, threads=arguments.threads,
+        ))  # fmt: skip
+    found = {}
+    for line in (run / "evals.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        folder = run / "checkpoints" / f"step-{row['step']:06d}" / "model"
+        folder = start if row["step"] == 0 else folder
+        if folder.is_dir():
+            found[str(folder)] = float(row["pass@1"]["value"])
+    return found
+
+
+def cell(operations: int, level: float, arguments: argparse.Namespace) -> tuple[CreditRecord, float]:
+    """What was measured of the checkpoint nearest the level, and its held-out pass@1; measured unless done."""
+    place = arguments.out / "cells" / f"sums-{operations}-level-{level:g}"
+    about = place / "checkpoint.json"
+    if not records.recognises(place):
+        known = checkpoints_of(operations, arguments)
+        folder = min(known, key=lambda name: abs(known[name] - level))
+        task = Arithmetic(operations)
+        budget = CreditBudget(
+            arguments.prompts, 8, 8 if arguments.quick else 64, 16 if arguments.quick else 128, True, (1, 2, 4, 8, 16)
+        )
+        done = credit_frontier.measure(policies.load(folder), task, budget, Sampling(task.max_tokens), seed=1)
+        records.write(place, done.record, done.rollouts)
+        write_json(about, {"folder": folder, "pass@1": known[folder]})
+    return records.read(place), float(json.loads(about.read_text())["pass@1"])
+
+
+def verdicts(cells: dict[tuple[int, float], CreditRecord]) -> dict[str, Any]:
+    """The four verdicts of the docstring, and the order of the sources."""
+    reach = float(stats.norm.ppf(1 - 0.025 / len(cells)))
+    said: dict[str, Any] = {"exact": {}, "prompts": {}}
+    logs: dict[tuple[int, float], tuple[float, float]] = {}
+    for key, record in cells.items():
+        exact = record.source(EXACT)
+        if exact is None or not exact.saving.value > 0:
+            said["exact"][_name(key)] = "cannot tell"
+            continue
+        logs[key] = math.log(exact.saving.value), exact.log_error
+        gains = logs[key][0] > reach * logs[key][1]
+        said["exact"][_name(key)] = "saves" if gains else "does not" if exact.saving.high < 1.1 else "cannot tell"
+        said["prompts"][_name(key)] = credit_error.prompts_to_tell(exact.saving.value, exact.log_error, record.prompts)
+    said["longer"] = _longer(logs)
+    said["continuations"] = _continuations(cells, reach)
+    named = {key: _paying(record) for key, record in cells.items()}
+    counted = {name: sum(name in one for one in named.values()) for name in sorted(set().union(*named.values()))}
+    said["pays"] = [name for name, count in counted.items() if count >= 2 / 3 * len(cells)]
+    said["paying in"] = counted
+    said["order"] = _order(cells)
+    return said
+
+
+def _name(key: tuple[int, float]) -> str:
+    return f"{key[0]}:{key[1]:g}"
+
+
+def _longer(logs: dict[tuple[int, float], tuple[float, float]]) -> dict[str, Any]:
+    ends = [[value for (n, _), value in logs.items() if n == operations] for operations in (8, 2)]
+    if not all(ends):
+        return {"verdict": "cannot tell"}
+    means = [float(np.mean([value for value, _ in some])) for some in ends]
+    error = math.sqrt(sum(sum(se**2 for _, se in some) / len(some) ** 2 for some in ends))
+    apart = means[0] - means[1]
+    less = apart < -credit_error.Z * error or apart + credit_error.Z * error < math.log(1.1)
+    verdict = "saves more" if apart > credit_error.Z * error else "does not" if less else "cannot tell"
+    return {"verdict": verdict, "log ratio": apart, "se": error}
+
+
+def _continuations(cells: dict[tuple[int, float], CreditRecord], reach: float) -> str:
+    best = []
+    for record in cells.values():
+        known = [one for one in record.sources if one.kind == "ii" and math.isfinite(one.saving.value)]
+        if not known:
+            return "cannot tell"
+        best.append(max(known, key=lambda one: one.saving.value))
+    if all(one.saving.high < 1 for one in best):
+        return "lose"
+    return "do not" if any(math.log(one.saving.value) > reach * one.log_error for one in best) else "cannot tell"
+
+
+def _paying(record: CreditRecord) -> set[str]:
+    others = [one.error() for one in record.sources if one.name not in (BASE, EXACT)]
+    return {one.name for one in credit_error.pays(others)}
+
+
+def _order(cells: dict[tuple[int, float], CreditRecord]) -> list[tuple[str, float]]:
+    """Sources that can be bought and are known in every cell, by mean log saving."""
+    logs: dict[str, list[float]] = {}
+    for record in cells.values():
+        for one in record.sources:
+            if one.purchasable and one.saving.value > 0:
+                logs.setdefault(one.name, []).append(math.log(one.saving.value))
+    means = {name: float(np.mean(values)) for name, values in logs.items() if len(values) == len(cells)}
+    return sorted(means.items(), key=lambda item: -item[1])
+
+
+def main() -> None:
+    """Measure every cell, then write the verdicts, the frontiers and a picture of each."""
+    flags = argparse.ArgumentParser(
+        description="What exact credit would save, and what pays, on longer and longer sums."
+    )
+    flags.add_argument("--out", type=Path, required=True)
+    flags.add_argument("--prompts", type=int, default=160, help="prompts per cell (default: 160)")
+    flags.add_argument("--steps", type=int, default=240, help="optimiser steps of training (default: 240)")
+    flags.add_argument("--every", type=int, default=10, help="steps between checkpoints (default: 10)")
+    flags.add_argument("--threads", type=int, default=2)
+    flags.add_argument("--only", help="one cell, as OPERATIONS:LEVEL")
+    flags.add_argument("--quick", action="store_true", help="small models, 8 prompts, 16 continuations, 2 operations")
+    arguments = flags.parse_args()
+    torch.set_num_threads(arguments.threads)
+    keys = [(n, level) for n in OPERATIONS for level in LEVELS]
+    if arguments.quick:
+        keys, arguments.prompts, arguments.steps, arguments.every = [(2, 0.2), (2, 0.5)], 8, 10, 5
+    if arguments.only:
+        n, _, level = arguments.only.partition(":")
+        keys = [(int(n), float(level))]
+    cells, reached = {}, {}
+    for key in keys:
+        cells[key], reached[_name(key)] = cell(*key, arguments)
+        print(f"{_name(key)}, pass@1 {reached[_name(key)]:.2f}: {facts.verdict(cells[key])}", flush=True)
+        pictures = [one for one in (charts.savings(cells[key]), charts.frontier(cells[key])) if one is not None]
+        base.export(pictures, arguments.out / "pictures" / _name(key).replace(":", "-"), "png")
+    far = [name for name, value in reached.items() if abs(value - float(name.partition(":")[2])) > NEAR]
+    found = {"pass@1": reached, "far from their level": far, **verdicts(cells)}
+    frontier = {
+        _name(key): {
+            one.name: {"tokens": one.tokens.value, "error": one.mse, "saving": one.saving} for one in record.sources
+        }
+        for key, record in cells.items()
+    }
+    if not arguments.only:
+        write_json(arguments.out / "credit_frozen.json", {**found, "frontier": frontier})
+    print(dumps(found))
+
+
+if __name__ == "__main__":
+    main()
