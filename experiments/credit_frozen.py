@@ -164,7 +164,7 @@ def _continuations(cells: dict[tuple[int, float], CreditRecord], reach: float) -
 
 def _paying(record: CreditRecord) -> set[str]:
     others = [one.error() for one in record.sources if one.name not in (BASE, EXACT)]
-    return {one.name for one in credit_error.pays(others)}
+    return {one.name for one in credit_error.pays(others, record.prompts)}
 
 
 def _order(cells: dict[tuple[int, float], CreditRecord]) -> list[tuple[str, float]]:

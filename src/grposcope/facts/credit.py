@@ -127,7 +127,7 @@ def _exact(record: CreditRecord) -> str:
 
 def _paying(record: CreditRecord) -> str:
     bought = _bought(record)
-    names = {one.name for one in credit_error.pays([one.error() for one in bought])}
+    names = {one.name for one in credit_error.pays([one.error() for one in bought], record.prompts)}
     if paying := sorted((one for one in bought if one.name in names), key=lambda one: one.tokens.value):
         least = [one for one in paying if one.tokens.value <= paying[0].tokens.value * 1.001]
         best = max(least, key=lambda one: one.saving.value)

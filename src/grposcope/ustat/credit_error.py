@@ -37,13 +37,16 @@ from grposcope.ustat import resampling
 Z = 1.959963984540054
 """Quantile of the normal distribution for a 95 % interval."""
 
+DAMAGED = 0.02
+"""Share of the resamples without a positive error from which on nothing is said."""
+
 AT_ONCE = 100
 """Resamples whose pair products are held at a time."""
 
 
 @dataclass(frozen=True)
 class Ranged:
-    """A number with its 95 % interval over resampled prompts; NaN where nothing can be said. flag: why to doubt it."""
+    """A number with its 95 % interval over prompts; NaN where nothing can be said. flag: why not."""
 
     value: float = math.nan
     low: float = math.nan
@@ -185,7 +188,7 @@ def measure(
     target = np.eye(gram.shape[0])[reference]
     with np.errstate(divide="ignore", invalid="ignore"):
         found = [_of_source(source, sources[0], target, products, prompts) for source in sources]
-        compared = tuple(_beside(source, one, found[0]) for source, one in zip(sources, found, strict=True))
+        compared = tuple(_beside(source, one, found[0], prompts) for source, one in zip(sources, found, strict=True))
         between = products.beside(sources[0].mean, target) - products.square(target)
         return CreditComparison(compared, _percentile(between / products.variance(sources[0])))
 
@@ -198,14 +201,12 @@ def ratio(numerators: NDArray, denominators: NDArray, replicates: int = 2000, se
         return _percentile((weights @ numerators) / (weights @ denominators))
 
 
-def pays(sources: Sequence[SourceError], level: float = 0.05) -> tuple[SourceError, ...]:
+def pays(sources: Sequence[SourceError], prompts: int, level: float = 0.05) -> tuple[SourceError, ...]:
     """Sources whose saving is above 1, with a chance of at most `level` that any is named wrongly (Bonferroni)."""
-    from scipy.special import ndtri  # takes longer to load than everything else here
-
     known = [one for one in sources if math.isfinite(one.saving.value) and one.log_error > 0]
     if not known:
         return ()
-    reach = float(ndtri(1 - level / len(known)))
+    reach = _quantile(1 - level / len(known), prompts)
     return tuple(one for one in known if math.log(max(one.saving.value, 1e-300)) > reach * one.log_error)
 
 
@@ -245,30 +246,52 @@ def _of_source(
     return _Found(error, scale, bias, products.weights @ source.tokens / products.weights.sum(-1))
 
 
-def _beside(source: GradientSource, found: _Found, base: _Found) -> SourceError:
+def _beside(source: GradientSource, found: _Found, base: _Found, prompts: int) -> SourceError:
     """The errors of one source beside those of outcome credit."""
     tokens, mse = found.tokens / base.tokens, found.error / base.error
     saving = 1 / (tokens * mse)
-    logs = np.log(saving[1:][saving[1:] > 0])
     scale = _percentile(found.scale)
-    lost = not source.unbiased and not scale.low > 0
-    flag = "its gradient is not told from 0, so its scale is not known" if lost else ""
-    unknown = Ranged(flag=flag)
+    flag = ""
+    if not source.unbiased and not scale.low > 0:
+        flag = "its gradient is not told from 0, so its scale is not known"
+    elif not float((~(mse > 0) | ~np.isfinite(mse)).mean()) < DAMAGED:
+        flag = "too few prompts with unequal rewards"
+    lost, unknown = bool(flag), Ranged(flag=flag)
     return SourceError(
         name=source.name,
-        tokens=_percentile(tokens),
-        mse=unknown if lost else _percentile(mse),
-        saving=unknown if lost else _percentile(saving),
+        tokens=_of_logs(tokens, prompts)[0],
+        mse=unknown if lost else _of_logs(mse, prompts)[0],
+        saving=unknown if lost else _of_logs(saving, prompts)[0],
         scale=scale,
         bias=unknown if lost else _root(_percentile(found.bias / base.error)),
         unbiased=source.unbiased,
-        log_error=float(logs.std()) if len(logs) and not lost else math.nan,
+        log_error=math.nan if lost else _of_logs(saving, prompts)[1],
     )
 
 
 def _percentile(values: NDArray) -> Ranged:
     """The first value with the percentile interval of the others."""
     return Ranged(float(values[0]), *resampling.interval(values[1:]))
+
+
+def _of_logs(values: NDArray, prompts: int) -> tuple[Ranged, float]:
+    """The first value, its interval by Student's t of logarithms, and the standard error of its logarithm.
+
+    The error is that of the resamples × √(P/(P−1)), as they are of P prompts whose mean is known.
+    """
+    logs = np.log(values[1:][values[1:] > 0])
+    if not len(logs) or not values[0] > 0:
+        return Ranged(float(values[0])), math.nan
+    error = float(logs.std()) * math.sqrt(prompts / (prompts - 1))
+    reach = math.exp(_quantile(0.975, prompts) * error)
+    return Ranged(float(values[0]), float(values[0]) / reach, float(values[0]) * reach), error
+
+
+def _quantile(level: float, prompts: int) -> float:
+    """Quantile of Student's t for this many prompts."""
+    from scipy.special import stdtrit  # takes longer to load than everything else here
+
+    return float(stdtrit(prompts - 1, level))
 
 
 def _root(square: Ranged) -> Ranged:
