@@ -25,8 +25,8 @@ def main() -> None:
     import torch
 
     from grposcope import policies, tasks
-    from grposcope.credit.settings import Widths
     from grposcope.credit.trees import filling, generated
+    from grposcope.named import Widths
     from grposcope.records import Estimate
     from grposcope.training.sampler import Sampling, sample
     from grposcope.training.tree_sampler import Tree, sample_trees

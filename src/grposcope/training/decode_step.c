@@ -328,6 +328,20 @@ void decode_step(const Model *m, const Step *step, int threads) {
     }
 }
 
+/* Copy what has been written of some rows' keys and values from one place in the cache to another. */
+void copy_rows(const Model *m, int64_t written, int64_t count, const int64_t *from, const int64_t *to) {
+    int64_t size = m->size, steps = m->steps;
+    for (int64_t l = 0; l < m->layers; l++)
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t head = 0; head < m->kv_heads; head++) {
+                const Layer *w = m->layer + l;
+                int64_t here = (from[i] * m->kv_heads + head) * size * steps, there = (to[i] * m->kv_heads + head) * size * steps;
+                for (int64_t d = 0; d < size; d++)
+                    memcpy(w->keys + there + d * steps, w->keys + here + d * steps, written * sizeof(float));
+                memcpy(w->values + there, w->values + here, written * size * sizeof(float));
+            }
+}
+
 /* Of each part of the logits (vocabulary, blocks): the largest, and the sums of exp z and z exp z with z = logit - largest;
  * out (parts, 3, blocks). */
 void part_sums(const float *logits, int64_t vocabulary, int64_t blocks, int64_t part, float *out, int threads) {

@@ -30,6 +30,8 @@ class Decoder(Protocol):
 
     logits: Tensor
     """(B, V) logits that follow the prompt."""
+    light: bool
+    """Whether `keep` moves nothing for rows that it drops."""
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int): ...
 
@@ -76,6 +78,8 @@ def fits_llama_decoder(model: PreTrainedModel) -> bool:
 
 class CachedDecoder:
     """Any Hugging Face causal LM, through its own forward and cache."""
+
+    light = False
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int):
         start = model(

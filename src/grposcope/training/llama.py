@@ -39,6 +39,8 @@ class LlamaDecoder:
     row in each place, `found` (B,) the place of each row; both None while places are rows.
     """
 
+    light = False
+
     def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int):
         body: Any = model.model
         config, prompts = model.config, len(ids)

@@ -68,6 +68,7 @@ def library() -> ctypes.CDLL | None:
         logger.warning("sampling runs in torch, which is slower: %s cannot compile its step: %s", compiler, *reason)
         return None
     loaded.decode_step.argtypes, loaded.decode_step.restype = (_Pointer, _Pointer, ctypes.c_int), None
+    loaded.copy_rows.argtypes, loaded.copy_rows.restype = (_Pointer, _Whole, _Whole, _Pointer, _Pointer), None
     loaded.part_sums.argtypes, loaded.part_sums.restype = (_Pointer, *3 * [_Whole], _Pointer, ctypes.c_int), None
     loaded.scratch_floats.argtypes, loaded.scratch_floats.restype = (_Pointer, _Whole, _Whole), _Whole
     return loaded
@@ -106,7 +107,10 @@ class NativeDecoder(LlamaDecoder):
     """`LlamaDecoder` with its steps in C.
 
     A row keeps its place in the cache until the end; one that is repeated is copied to a place that is free.
+    Dropping rows costs nothing.
     """
+
+    light = True
 
     def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int):
         super().__init__(model, ids, mask, group, steps)
@@ -160,9 +164,9 @@ class NativeDecoder(LlamaDecoder):
         if bool(again.any()):
             free = torch.ones(len(self.own[0][0]), dtype=torch.bool).index_fill_(0, slots, False).nonzero()[:, 0]
             source, target = slots[again], free[: int(again.sum())]
-            for keys, values in self.own:
-                keys[target, :, :, : self.written] = keys[source, :, :, : self.written]
-                values[target, :, : self.written] = values[source, :, : self.written]
+            self.library.copy_rows(
+                ctypes.byref(self.struct), self.written, len(target), _address(source), _address(target)
+            )
             slots[again] = target
         self.slots, self.prompts, self.positions = slots, self.prompts[rows], self.positions[rows]
 

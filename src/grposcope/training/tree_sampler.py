@@ -86,7 +86,7 @@ def sample_trees(
                 array[live[new], : t + 1] = array[before[new], : t + 1]
             used[live] = True
             decode.keep(again)
-        elif count <= 0.75 * len(live):
+        elif count <= (0.95 if decode.light else 0.75) * len(live):
             keep = going.nonzero()[:, 0]
             decode.keep(keep)
             live, chosen, going, level, since = live[keep], chosen[keep], going[keep], level[keep], since[keep]
