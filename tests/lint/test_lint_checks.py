@@ -15,6 +15,8 @@ from grposcope.dynamics import refresh
 from grposcope.dynamics.stability import UpdateRule
 from grposcope.lint import Known, TrainerConfig, lint
 from grposcope.lint.checks import CHECKS
+from grposcope.lint.checks.derived import interval
+from grposcope.lint.checks.groups import larger_group
 from grposcope.lint.config import Dialect
 from grposcope.lint.dialects import DIALECTS, NEMO_RL, OWN, TRL, VERL
 from grposcope.lint.findings import LintFinding
@@ -108,6 +110,14 @@ def test_without_a_rate_dead_groups_are_not_checked() -> None:
     result = lint(config({"num_generations": 4}))
     assert "dead groups" in [one.check for one in result.unchecked]
     assert "dead groups" not in result.passed
+
+
+def test_a_larger_group_is_the_least_that_helps_and_at_most_sixteen_times_as_large() -> None:
+    for success in (0.03, 0.05, 0.2, 0.97):
+        enough = next(n for n in (4, 8, 16, 32) if success**n + (1 - success) ** n < 0.5)
+        assert larger_group(2, Known(success=success)) == enough
+    assert larger_group(2, Known(success=0.02)) is None  # 64 would do
+    assert larger_group(4, Known(success=0.02)) == 64
 
 
 def test_greedy_sampling() -> None:
@@ -210,6 +220,10 @@ def test_kl_penalties_of_verl() -> None:
     grades = {f.what: f.grade for f in found("KL penalty", {**GOOD_VERL, ACTOR + "kl_loss_coef": 0.01}, VERL)}
     assert grades == {"no KL penalty in spite of its coefficient": "warning"}
     assert not found("KL penalty", {**GOOD_VERL, ACTOR + "use_kl_loss": True, ACTOR + "kl_loss_coef": 0.01}, VERL)
+    none = {ACTOR + "use_kl_loss": False, ACTOR + "kl_loss_coef": 0.0, "algorithm.use_kl_in_reward": False}
+    assert not found("KL penalty", {**GOOD_VERL, **none}, VERL)
+    rloo = {**GOOD_VERL, "algorithm.adv_estimator": "rloo", ACTOR + "use_kl_loss": False, ACTOR + "kl_loss_coef": 0.01}
+    assert not found("KL penalty", {**rloo, "algorithm.use_kl_in_reward": True}, VERL)
     both = {**GOOD_VERL, ACTOR + "use_kl_loss": True, "algorithm.use_kl_in_reward": True}
     assert {f.what for f in found("KL penalty", both, VERL)} >= {"two KL penalties"}
     assert found("KL penalty", {**GOOD_VERL, ACTOR + "use_kl_loss": True, ACTOR + "kl_loss_coef": 0.0}, VERL)
@@ -230,6 +244,61 @@ def test_room_for_sequences() -> None:
     assert found("room for sequences", {**GOOD_VERL, ROLLOUT + "max_model_len": 1023}, VERL)
     assert not found("room for sequences", {**GOOD_VERL, ROLLOUT + "max_model_len": 1024}, VERL)
     assert found("room for sequences", {"max_completion_length": 512, "vllm_max_model_length": 256})
+    for prompt, fits in ((256, True), (257, False)):
+        given = {"max_completion_length": 256, "vllm_max_model_length": 512, "max_prompt_length": prompt}
+        assert bool(found("room for sequences", given)) is not fits
+
+
+def test_batches_of_trl_are_whole_groups_by_brute_force() -> None:
+    """TRL starts where each × steps × processes is a multiple of G: with the processes given, and for which it is."""
+    for each, steps, group in product((1, 2, 3, 4), (1, 2, 3), (2, 3, 4, 6, 32)):
+        given = {"per_device_train_batch_size": each, "steps_per_generation": steps, "num_generations": group}
+        for world in (1, 2, 3):
+            fails = [f.grade for f in found("batches of TRL", given, known=Known(world=world))]
+            assert fails == (["failing"] if each * steps * world % group else [])
+        least = next(world for world in range(1, 33) if each * steps * world % group == 0)
+        findings = found("batches of TRL", given)
+        assert [f.grade for f in findings] == ([] if least == 1 else ["note"] if least <= 8 else ["warning"])
+        assert all(f"a multiple of {least} processes" in f.why for f in findings)
+        whole = {"per_device_train_batch_size": each, "generation_batch_size": 12, "num_generations": group}
+        for world in (1, 2, 3):
+            wrong = [12 % group != 0, 12 % (each * world) != 0]
+            assert len(found("batches of TRL", whole, known=Known(world=world))) == sum(wrong)
+
+
+def test_evaluation_batches_of_trl_are_whole_groups_by_brute_force() -> None:
+    for each, group in product((1, 2, 3, 4, 6), (2, 3, 4)):
+        given = {"per_device_train_batch_size": 12, "num_generations": 12, "steps_per_generation": 1,
+                 "eval_strategy": "steps", "per_device_eval_batch_size": each,
+                 "num_generations_eval": group}  # fmt: skip
+        least = next(world for world in range(1, 9) if each * world % group == 0)
+        assert [f"a multiple of {least} processes" in f.why for f in found("batches of TRL", given)] == [True] * (
+            least > 1
+        )
+        for world in (1, 2, 3):
+            fails = [f.grade for f in found("batches of TRL", given, known=Known(world=world))]
+            assert fails == (["failing"] if each * world % group else [])
+
+
+def test_steps_on_one_batch() -> None:
+    """TRL: passes of a process on a batch × num_iterations by gradient_accumulation_steps; likewise the others."""
+    trl = {"per_device_train_batch_size": 2, "generation_batch_size": 48, "gradient_accumulation_steps": 3,
+           "num_iterations": 2}  # fmt: skip
+    assert [interval(config(trl), world) for world in (1, 2, 4)] == [16, 8, 4]
+    assert interval(config({"steps_per_generation": 6, "gradient_accumulation_steps": 2}), None) == 3
+    verl = {"data.train_batch_size": 1024, ACTOR + "ppo_mini_batch_size": 256, ACTOR + "ppo_epochs": 3}
+    assert interval(config(verl, VERL), None) == 12
+    nemo = {"grpo.num_prompts_per_step": 32, "grpo.num_generations_per_prompt": 16,
+            "policy.train_global_batch_size": 128}  # fmt: skip
+    assert interval(config(nemo, NEMO_RL), None) == 4
+
+
+def test_mini_batches_of_verl_are_shared_by_rollouts_not_prompts() -> None:
+    def refused(mini: int) -> bool:
+        given = {**GOOD_VERL, ACTOR + "ppo_mini_batch_size": mini, "trainer.nnodes": 2, "trainer.n_gpus_per_node": 8}
+        return any("data-parallel ranks" in f.why for f in found("batches of verl", given, VERL))
+
+    assert [refused(mini) for mini in (1, 2, 3, 4, 16)] == [bool(mini * 8 % 16) for mini in (1, 2, 3, 4, 16)]
 
 
 @pytest.mark.parametrize(
@@ -304,6 +373,7 @@ def test_a_misspelt_name() -> None:
     (finding,) = found("names", {"num_generation": 8})
     assert "num_generations" in finding.change
     assert not found("names", {"output_dir": "x", "num_generations": 8})
+    assert not found("names", {"a.num_generations": 8})  # of another program, or in a section of a file
 
 
 def test_grades_and_names_of_the_table() -> None:
