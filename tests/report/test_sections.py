@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from grposcope.facts.timing import REST
 from grposcope.report.page import document
 from grposcope.report.sections import curves, dead_groups, learning, rollouts, run_settings
 from grposcope.runs import Run, read
-from grposcope.runs.run import labels
+from grposcope.runs.run import Continued, labels
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +235,22 @@ def test_the_viewer_keeps_to_its_budget(tmp_path: Path, monkeypatch: pytest.Monk
     assert steps[-1]["step"] == 40
     assert len(json.dumps(steps)) < 20_000
     assert f"{len(steps)} of 40 recorded steps" in found.data["runs"][0]["notes"][0]
+
+
+def test_the_viewer_has_who_branched_from_whom_and_what_else_was_written(tmp_path: Path) -> None:
+    run = read(synthetic.make(tmp_path / "run", steps=10, rollouts_every=5, prompts=1, group=2))
+    step = min(run.rollouts)
+    first, second = run.rollouts[step][:2]
+    written = [Continued(2, "4+5", 1.0, 3), Continued(2, "4-5", 0.0, 3), Continued(1, "x" * 400, 0.5, 400)]
+    leaves = (replace(first, continuations=tuple(written)), replace(second, parent=0, shared=2))
+    found = rollouts.section([replace(run, rollouts={step: leaves})])
+    assert found is not None
+    one, other = found.data["runs"][0]["steps"][0]["problems"][0]["rollouts"]
+    assert "parent" not in one
+    assert (other["parent"], other["shared"], "continued" in other) == (0, 2, False)
+    assert [(at["place"], at["count"], at["mean"]) for at in one["continued"]] == [(1, 1, 0.5), (2, 2, 0.5)]
+    assert [example["text"] for example in one["continued"][1]["examples"]] == ["4+5", "4-5"]
+    assert one["continued"][0]["examples"][0]["cut"] == "cut here: the first 300 of 400 characters"
 
 
 def test_long_texts_are_cut_with_a_note(tmp_path: Path) -> None:

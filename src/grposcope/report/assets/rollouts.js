@@ -56,8 +56,18 @@
     };
     const componentsOf = one => make("dl", { class: "parts" }, ...Object.entries(one.components).flatMap(([name, value]) =>
       [make("dt", { text: name }), make("dd", { text: number(value) })]));
+    // Of a leaf of a tree, whence it branched; of a rollout that was continued from places inside it, what else was written.
+    const whence = one => one.parent === undefined ? "" : one.shared < one.count
+      ? `branched from completion ${one.parent + 1} after ${one.shared} token${one.shared === 1 ? "" : "s"}`
+      : `the branch of completion ${one.parent + 1}, which ended early, counted again`;
+    const continued = one => make("details", { class: "continued" },
+      make("summary", { text: `continued from ${one.continued.length} place${one.continued.length === 1 ? "" : "s"}` }),
+      ...one.continued.flatMap(({ place, count, mean, examples }) => [
+        make("p", { class: "note", text: `after ${place} token${place === 1 ? "" : "s"}: mean reward ${number(mean)} of ${count}` }),
+        make("ul", {}, ...examples.map(other => make("li", {}, make("span", { text: `reward ${other.reward}: ` }), plain(other)))),
+      ]));
     const answer = (one, best, problem, title) => {
-      const about = [`${one.count.toLocaleString("en")} token${one.count === 1 ? "" : "s"}`, one.truncated && "truncated"];
+      const about = [`${one.count.toLocaleString("en")} token${one.count === 1 ? "" : "s"}`, one.truncated && "truncated", whence(one)];
       if (!one.count) about.shift();
       const button = make("button", { type: "button", text: "compare", "aria-label": `compare ${title}`, "data-answer": title,
         "aria-pressed": String(state.compared.some(other => other.one === one)) });
@@ -65,7 +75,8 @@
       const head = make("header", {}, make("b", { text: `reward ${number(one.reward)}` }), make("span", { text: about.filter(Boolean).join(" · ") }), button);
       return make("article", { class: best ? "answer best" : "answer", "aria-label": `Completion ${one.index + 1}, reward ${number(one.reward)}` },
         head, one.components && componentsOf(one), one.credits ? creditsOf(one, problem)
-          : shaded(one, state.shade, largestOf(problem, state.shade), problem.rollouts.length));
+          : shaded(one, state.shade, largestOf(problem, state.shade), problem.rollouts.length),
+        one.continued && continued(one));
     };
 
     // Of a comparison of credit: the completion by the source chosen, and by the one beside it, each with its own scale.

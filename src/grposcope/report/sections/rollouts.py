@@ -19,13 +19,16 @@ from grposcope.report.charts.thinning import rounded
 from grposcope.report.elements import Section
 from grposcope.runs.credit import CreditRecord
 from grposcope.runs.probe import ProbeRecord, ProbeRollout
-from grposcope.runs.run import Rollout, Run, labels
+from grposcope.runs.run import Continued, Rollout, Run, labels
 
 BUDGET = 1_200_000
 """Characters of rollouts that a page may hold, all runs together."""
 
 TEXT, TOKENS, PROMPT, NAME, PROBLEMS = 4_000, 1_500, 4_000, 300, 12
 """Longest completion in characters and in tokens, longest prompt and name of a problem, and problems per step."""
+
+PLACES, EXAMPLES = 12, 4
+"""Places of a rollout that are shown with continuations, and continuations of each."""
 
 HOW_TO = (
     "What the policy wrote. Arrow keys: left and right change the step, up and down the problem. Components of the "
@@ -125,6 +128,7 @@ def _step(step: int, rollouts: Sequence[Rollout]) -> dict[str, Any]:
             _answer(rollout.rollout, rollout.reward, rollout.truncated, rollout.completion, rollout.tokens)
             | _columns(rollout)
             | _components(rollout)
+            | _branches(rollout)
         )
     left_out = len({rollout.problem for rollout in rollouts}) - len(problems)
     return {"step": step, "problems": list(problems.values()), "left_out": left_out}
@@ -168,6 +172,27 @@ def _components(rollout: Rollout) -> dict[str, Any]:
     """The recorded parts of the reward."""
     parts = zip(rollout.components, rounded(rollout.components.values(), 4), strict=True)
     return {"components": {visible(name, 60): value for name, value in parts}} if rollout.components else {}
+
+
+def _branches(rollout: Rollout) -> dict[str, Any]:
+    """The completion that a leaf of a tree branched from, and by place what else the policy wrote from there."""
+    found: dict[str, Any] = {}
+    if rollout.parent is not None:
+        found["parent"], found["shared"] = rollout.parent, rollout.shared
+    if rollout.continuations:
+        places: dict[int, list[Continued]] = {}
+        for one in rollout.continuations:
+            places.setdefault(one.place, []).append(one)
+        found["continued"] = [
+            {
+                "place": place,
+                "count": len(some),
+                "mean": rounded([sum(one.reward for one in some) / len(some)], 3)[0],
+                "examples": [{"reward": number(one.reward), **cut(one.text, NAME)} for one in some[:EXAMPLES]],
+            }
+            for place, some in sorted(places.items())[:PLACES]
+        ]
+    return found
 
 
 def _step_of_probe(probe: ProbeRecord, budget: int) -> tuple[list[dict[str, Any]], list[str]]:
