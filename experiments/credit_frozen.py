@@ -102,7 +102,13 @@ def cell(operations: int, level: float, arguments: argparse.Namespace) -> tuple[
         folder = min(known, key=lambda name: abs(known[name] - level))
         task = Arithmetic(operations)
         budget = CreditBudget(
-            arguments.prompts, 8, 8 if arguments.quick else 64, 16 if arguments.quick else 128, True, (1, 2, 4, 8, 16)
+            arguments.prompts,
+            8,
+            8 if arguments.quick else 64,
+            16 if arguments.quick else 128,
+            True,
+            (1, 2, 4, 8, 16),
+            ("2x2x2", "4x2", "2x4"),
         )
         done = credit_frontier.measure(policies.load(folder), task, budget, Sampling(task.max_tokens), seed=1)
         records.write(place, done.record, done.rollouts)

@@ -23,7 +23,7 @@ from grposcope.training.continuations import Continuations
 from grposcope.training.credit_frontier import CreditBudget, Frontier
 from grposcope.training.sampler import Sampling
 
-BUDGET = CreditBudget(prompts=16, group=6, reference=8, drawn=4, oracle=False, counts=(2,))
+BUDGET = CreditBudget(prompts=16, group=6, reference=8, drawn=4, oracle=False, counts=(2,), trees=("3x2", "5x5"))
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +117,11 @@ def test_all_sources_are_measured_on_one_batch(found: Frontier) -> None:
     paid = record.source("continuations:k=2")
     assert paid is not None
     assert paid.tokens.value == pytest.approx(1 + record.extra * 2 / 4 / record.tokens)
+    tree = record.source("tree:widths=3x2,at=step")
+    assert tree is not None
+    assert 0.5 < tree.tokens.value < 1  # beginnings are generated once
+    assert tree.within.value > 0
+    assert "wider than the group" in record.skipped["tree:widths=5x5,at=step"]
     assert all(math.isnan(one.wrong.value) for one in record.sources)  # too few continuations to be sure of a sign
 
 
@@ -136,7 +141,9 @@ def test_the_record_is_read_back_and_worded(found: Frontier, tmp_path: Path) -> 
     assert facts.rows(again) == facts.rows(found.record)
     rows = again.read_rollouts()
     assert len(rows) == 72
-    assert set(rows[0].credit) == {one.name for one in found.record.sources if not one.name.startswith("outcome:")}
+    assert set(rows[0].credit) == {
+        one.name for one in found.record.sources if not one.name.startswith(("outcome:", "tree:"))
+    }
     run = read(tmp_path)
     assert run.credits == (again,)
     (tmp_path / records.TOKENS).write_text('{"tokens": ["a"], "credit": {"x": []}}\n')

@@ -61,6 +61,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                       help="draw no more continuations than --continuations asks for")  # fmt: skip
     draw.add_argument("--continuations", default="2,4,8", metavar="TEXT",
                       help="numbers of continuations whose price is told, such as 2,4,8 (default: 2,4,8)")  # fmt: skip
+    draw.add_argument("--trees", default="2x2x2,4x2", metavar="TEXT",
+                      help="widths of trees that are drawn in place of the group, which their leaves make up, such as "
+                           "2x2x2,4x2; empty for none (default: 2x2x2,4x2)")  # fmt: skip
     machine = command.add_argument_group("machine")
     machine.add_argument("--out", metavar="TEXT", help="folder for credit.json and credit-tokens.jsonl, which may hold "
                          "a probe (default: credit/step-N of the run, else none)")  # fmt: skip
@@ -180,7 +183,20 @@ def _budget(arguments: argparse.Namespace, policy: Policy, counts: tuple[int, ..
             raise UserError(f"--{name} {chosen[name]} must be at least {least}")
     oracle = not arguments.no_oracle and (arguments.oracle is not None or policy.small)
     drawn = (arguments.oracle or ORACLE) if oracle else max(2, *counts)
-    return CreditBudget(**chosen, drawn=drawn, oracle=oracle, counts=counts)
+    return CreditBudget(**chosen, drawn=drawn, oracle=oracle, counts=counts, trees=_trees(arguments))
+
+
+def _trees(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The widths of the trees, which must make sense in themselves; whether they fit the group is said in the table."""
+    from grposcope.credit import chosen
+
+    wanted = tuple(part.strip() for part in arguments.trees.split(",") if part.strip())
+    for widths in wanted:
+        try:
+            chosen(f"tree:widths={widths}")
+        except UserError as error:
+            raise UserError(f"--trees {arguments.trees}: {error}") from None
+    return tuple(dict.fromkeys(wanted))
 
 
 def _folder(out: str | None, place: Path | None) -> Path | None:

@@ -30,6 +30,8 @@ from grposcope.tasks.base import Task
 from grposcope.training import credit_gradients
 from grposcope.training.continuations import Continuations, continue_from
 from grposcope.training.credit_sources import Credits, Values, assigned, shares_of_squares, wrong_signs
+from grposcope.training.credit_trees import drawn_trees
+from grposcope.training.extras import tokens_with
 from grposcope.training.resumable_rollouts import DrawnRollouts, draw
 from grposcope.training.rollouts import generator
 from grposcope.training.sampler import Sampling
@@ -48,6 +50,7 @@ class CreditBudget:
 
     prompts, group: rollouts that are credited. reference: further rollouts of each prompt. drawn: continuations from
     each boundary, 0 for none; oracle: whether they are many. counts: of the continuations that are priced.
+    trees: widths of trees, such as 2x2x2.
     """
 
     prompts: int
@@ -56,6 +59,7 @@ class CreditBudget:
     drawn: int
     oracle: bool
     counts: tuple[int, ...]
+    trees: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,8 @@ def measure(
         found.skipped["exact"] = found.skipped["continuations"] = why
     else:
         found.add_continued(rollouts, values, budget.counts)
+    with _timed(seconds, "trees"):
+        found.add_trees(*drawn_trees(policy, task, drawn.problems, budget.group, sampling, seed, budget.trees))
     with _timed(seconds, "gradients"):
         names, gram = _gram(policy, rollouts, reference, found, sampling.temperature, quiet)
     lengths = rollouts.lengths.double().unflatten(0, rollouts.groups).sum(-1).cpu().numpy()
@@ -158,7 +164,7 @@ def _continued(
     if task.labels_steps:
         at, inside = "steps", boundaries.steps(rollouts)
     else:
-        at, inside = "lines", boundaries.marked(rollouts, _line_breaks(policy))
+        at, inside = "lines", boundaries.marked(rollouts, tokens_with(policy, "\n"))
     inside = [[place for place in some if place < sampling.max_tokens] for some in inside]
     if not any(inside):
         return None, ""
@@ -189,12 +195,6 @@ def _joined(parts: Sequence[Continuations]) -> Continuations:
     )
 
 
-def _line_breaks(policy: Policy) -> Tensor:
-    """Which tokens of the vocabulary have a line break in their text, (V,)."""
-    size = len(policy.tokenizer)
-    return torch.tensor(["\n" in str(policy.tokenizer.decode([i])) for i in range(size)])
-
-
 def _extra(continuations: Continuations, rollouts: Rollouts) -> np.ndarray:
     """Tokens of the continuations of each prompt (P,), those that boundaries share counted once."""
     prompts, group = rollouts.groups
@@ -208,15 +208,22 @@ def _gram(
     policy: Policy, rollouts: Rollouts, reference: Rollouts, found: Credits, temperature: float, quiet: bool
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """Names of the base vectors, the reference last, and their inner products (V, P, V, P)."""
-    names = (*found.base, "reference")
+    names = (*found.base, *found.trees, "reference")
     sketch = credit_gradients.Sketch(credit_gradients.trainable(policy))
     outcome = recipes.RLOO.token_advantages(reference, torch.float64)
-    with tqdm(total=2 * rollouts.groups[0], desc="gradients", unit="prompt", disable=quiet, dynamic_ncols=True) as bar:
+    batches = 2 + len(found.trees)
+    with tqdm(
+        total=batches * rollouts.groups[0], desc="gradients", unit="prompt", disable=quiet, dynamic_ncols=True
+    ) as bar:
         vectors = credit_gradients.of_groups(
             policy, rollouts, torch.stack(list(found.base.values())), temperature, sketch, bar.update
         )
-        target = credit_gradients.of_groups(policy, reference, outcome[None], temperature, sketch, bar.update)
-    every = torch.cat((vectors, target)).flatten(0, 1)
+        others = [(one.rollouts, one.credit) for one in found.trees.values()] + [(reference, outcome)]
+        apart = [
+            credit_gradients.of_groups(policy, some, given[None], temperature, sketch, bar.update)
+            for some, given in others
+        ]
+    every = torch.cat((vectors, *apart)).flatten(0, 1)
     gram = torch.zeros(len(every), len(every), dtype=torch.float64)
     for piece in every.split(4096, 1):
         gram += piece.double() @ piece.double().mT
@@ -248,7 +255,9 @@ def _met(numbers: Tensor, inside: Tensor) -> float:
 def _source(
     error: credit_error.SourceError, found: Credits, signs: dict[str, credit_error.Ranged], rollouts: Rollouts
 ) -> SourceRecord:
-    within, common = shares_of_squares(found.shown[error.name].to(rollouts.mask.device), rollouts)
+    tree = found.trees.get(error.name)
+    given, own = (found.shown[error.name], rollouts) if tree is None else (tree.credit, tree.rollouts)
+    within, common = shares_of_squares(given.to(own.mask.device), own)
     return SourceRecord(
         name=error.name, kind=found.kinds[error.name], purchasable=error.name in found.purchasable,
         unbiased=error.unbiased, tokens=error.tokens, mse=error.mse, saving=error.saving, scale=error.scale,

@@ -66,7 +66,7 @@ def of_groups(
     credits: Float[Tensor, "V B T"],
     temperature: float = 1.0,
     sketch: Sketch | None = None,
-    progress: Callable[[], None] = lambda: None,
+    progress: Callable[[], object] = lambda: None,
 ) -> Float[Tensor, "V P K"]:
     """(1/G) Σ_i Σ_t A_{i,t} ∇log π of every prompt under each of V credits (V, B, T), as kept vectors.
 

@@ -6,7 +6,7 @@ taken for credit: see `ustat.credit_error`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,10 +19,11 @@ from grposcope import credit
 from grposcope.credit import placebo
 from grposcope.credit.continued import continued
 from grposcope.errors import UserError
-from grposcope.objectives import advantages, recipes
+from grposcope.objectives import Objective, advantages, recipes
 from grposcope.records import Rollouts
 from grposcope.runs.credit import BASE, EXACT
 from grposcope.training.continuations import Continuations
+from grposcope.training.credit_trees import TreeDraw
 from grposcope.ustat import credit_error
 from grposcope.ustat.credit_error import GradientSource, Ranged
 
@@ -50,7 +51,7 @@ class Credits:
     """Credits (B, T) of the base vectors by name, and the sources made of them.
 
     purchasable: names of sources that can be had in training. skipped: sources without credit, and why. shown: the
-    credit that stands for each source in pictures. kinds: class of each source.
+    credit that stands for each source in pictures. kinds: class of each source. trees: drawn in their place.
     """
 
     base: dict[str, Tensor] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class Credits:
     purchasable: set[str] = field(default_factory=set)
     skipped: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    trees: dict[str, TreeDraw] = field(default_factory=dict)
     each: int = 0
 
     def add(self, name: str, given: Tensor, kind: str, unbiased: bool, purchasable: bool = True) -> None:
@@ -90,8 +92,15 @@ class Credits:
         fake = placebo.permuted(self.shown[EXACT], rollouts.tokens, rollouts.mask)
         self.add(f"placebo:of={EXACT}", fake, "control", False, False)
 
+    def add_trees(self, drawn: Mapping[str, TreeDraw], skipped: Mapping[str, str]) -> None:
+        """Trees, which are rollouts of their own, and why others were not drawn."""
+        self.skipped.update(skipped)
+        for name, one in drawn.items():
+            self.trees[name] = one
+            self._note(name, "iii", True, True)
+
     def sources(self, names: tuple[str, ...], tokens: NDArray, extra: NDArray, drawn: int) -> list[GradientSource]:
-        """The sources in order, outcome credit first; names: of the base vectors, the reference last.
+        """The sources in order, outcome credit first; names: of the base vectors, those of trees among them.
 
         tokens (P,): of the rollouts. extra (P,): of the `drawn` continuations per boundary.
         """
@@ -106,6 +115,8 @@ class Credits:
                 found.append(credit_error.continued(name, halves, len(names), self.each, k, paid))
             else:
                 found.append(credit_error.plain(name, unit[names.index(name)], tokens, name in self.unbiased))
+        for name, one in self.trees.items():
+            found.append(credit_error.plain(name, unit[names.index(name)], one.tokens, True))
         return found
 
 
@@ -163,25 +174,24 @@ def assigned(rollouts: Rollouts, labels_steps: bool, task: str) -> Credits:
     for name, advantage in advantages.ALL.items():
         if name == "leave_one_out":
             continue
-        objective = replace(base, advantage=advantage.function)
-        _try(found, f"{BASE}:{name}", BASE, lambda o=objective: credit.per_token(BASE, o, rollouts, torch.float64))
+        _try(found, f"{BASE}:{name}", BASE, replace(base, advantage=advantage.function), rollouts)
     for name, source in credit.SOURCES.items():
         if name in (BASE, "continuations", "oracle", "tree"):
             continue
         if source.needs_steps and not labels_steps:
             found.skipped[name] = f"the task {task} does not label steps"
             continue
-        _try(found, name, name, lambda n=name: credit.per_token(n, base, rollouts, torch.float64))
+        _try(found, name, name, base, rollouts)
     if "prefix" in found.base:
         fake = placebo.permuted(found.base["prefix"], rollouts.tokens, rollouts.mask)
         found.add("placebo:of=prefix", fake, "control", False, False)
     return found
 
 
-def _try(found: Credits, name: str, kind: str, assign: Callable[[], Tensor]) -> None:
-    """Add a source, or why it has no credit here."""
+def _try(found: Credits, name: str, source: str, objective: Objective, rollouts: Rollouts) -> None:
+    """Add a source under an objective, or why it has no credit here."""
     try:
-        given = assign()
+        given = credit.per_token(source, objective, rollouts, torch.float64)
     except UserError as error:
         found.skipped[name] = str(error)
         return
@@ -190,7 +200,7 @@ def _try(found: Credits, name: str, kind: str, assign: Callable[[], Tensor]) -> 
     elif not bool(given.any()):
         found.skipped[name] = "all of its credit is 0 on these rollouts"
     else:
-        found.add(name, given, KINDS.get(kind, "i"), name in UNBIASED or name == f"{BASE}:none")
+        found.add(name, given, KINDS.get(source, "i"), name in UNBIASED or name == f"{BASE}:none")
 
 
 def _places(names: tuple[str, ...], pair: tuple[str, ...]) -> tuple[int, int]:

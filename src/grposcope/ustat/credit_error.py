@@ -296,7 +296,8 @@ def _quantile(level: float, prompts: int) -> float:
 
 def _root(square: Ranged) -> Ranged:
     """Roots of the numbers, 0 for those below 0."""
-    return Ranged(*(math.sqrt(max(v, 0.0)) if v == v else math.nan for v in (square.value, square.low, square.high)))
+    value, low, high = (math.sqrt(max(v, 0.0)) if v == v else math.nan for v in (square.value, square.low, square.high))
+    return Ranged(value, low, high)
 
 
 def _halves(halves: tuple[int, int], vectors: int) -> tuple[NDArray, NDArray, NDArray]:

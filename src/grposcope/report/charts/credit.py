@@ -10,7 +10,7 @@ from grposcope.facts.credit import shown
 from grposcope.formatting import number, visible
 from grposcope.report.charts import base
 from grposcope.report.charts.thinning import rounded
-from grposcope.report.elements import Figure
+from grposcope.report.elements import Columns, Figure
 from grposcope.runs.credit import BASE, CreditRecord, SourceRecord
 
 COLUMNS = ("source", "group", "tokens", "error", "low", "high", "shown", "saving")
@@ -26,7 +26,7 @@ def frontier(record: CreditRecord) -> Figure | None:
     rows = [_row(one) for one in known]
     tokens = [one.tokens.value for one in known]
     ends = [0.9 * min(tokens), 1.25 * max(tokens)]
-    data = {
+    data: dict[str, Columns] = {
         "sources": {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)},
         "even": {"tokens": rounded(ends), "error": rounded(1 / end for end in ends)},
     }
@@ -63,7 +63,7 @@ def savings(record: CreditRecord) -> Figure | None:
         low, high = (end if end > 0 and math.isfinite(end) else one.saving.value for end in _ends(one))
         numbers = rounded([one.saving.value, low, high])
         rows.append((visible(one.name, 60), _group(one), *numbers, shown(one.saving)))
-    data = {
+    data: dict[str, Columns] = {
         "savings": {name: [row[i] for row in rows] for i, name in enumerate(names)},
         "even": {"saving": [1.0]},
     }
