@@ -60,7 +60,7 @@ def verdict(record: CreditRecord) -> str:
 def sentences(record: CreditRecord) -> list[str]:
     """Everything that is said of a record, the verdict first."""
     said = [verdict(record)]
-    if math.isfinite(record.floor.value):
+    if math.isfinite(record.floor.high):
         said.append(
             f"{percent(max(record.floor.value, 0.0))} ({span(record.floor.low, record.floor.high, percent)}) of the "
             "error of outcome credit is how gradients differ between prompts, which no credit removes."
@@ -73,6 +73,11 @@ def sentences(record: CreditRecord) -> list[str]:
         )
     if disguised := [one.name for one in record.sources if _same_as_outcome(one)]:
         said.append(f"Outcome credit in disguise, constant on every rollout: {listed(disguised)}.")
+    doubts: dict[str, list[str]] = {}
+    for one in record.sources:
+        if one.mse.flag:
+            doubts.setdefault(one.mse.flag, []).append(visible(one.name))
+    said += [f"Cannot tell, {why}: {listed(names)}." for why, names in doubts.items()]
     said += [f"Skipped {visible(name)}: {visible(why)}." for name, why in record.skipped.items()]
     return said
 
@@ -90,9 +95,11 @@ def rows(record: CreditRecord) -> list[tuple[str, ...]]:
 
 
 def shown(value: Ranged, write: Callable[[float], str] = number) -> str:
-    """A number with its interval in brackets, or why there is none."""
+    """A number with its interval in brackets, where it has one; "–" where it was not measured."""
     if not math.isfinite(value.value):
-        return f"cannot tell ({value.flag})" if value.flag and value.flag != "not measured" else "–"
+        return "cannot tell" if value.flag and value.flag != "not measured" else "–"
+    if not math.isfinite(value.high - value.low):
+        return write(value.value)
     if value.high - value.low <= 1e-6 * max(1.0, abs(value.value)):
         return write(round(value.value, 6))
     return f"{write(value.value)} ({span(value.low, value.high, write)})"
