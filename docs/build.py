@@ -38,7 +38,8 @@ FORMULAS = {
     ),
     "Credit finer than a rollout": (
         "credit.steps", "credit.process", "credit.values", "credit.prefix", "credit.state", "credit.shaped",
-        "credit.boundaries", "credit.continued", "credit.trees", "credit.placebo",
+        "credit.boundaries", "credit.continued", "credit.trees", "credit.placebo", "credit.critic",
+        "credit.token_baseline", "credit.distillation",
     ),
 }  # fmt: skip
 """Heading of docs/formulas.md -> modules whose documentation holds the formulas."""

@@ -13,12 +13,16 @@ from grposcope.errors import UserError
 
 @dataclass(frozen=True)
 class Decimal:
-    """A setting that is a number strictly between two bounds. help: what it means."""
+    """A setting that is a number between two bounds, which it may be where `closed`. help: what it means.
 
-    default: float
+    default: None for a setting that may be left out.
+    """
+
+    default: float | None
     above: float
     below: float
     help: str
+    closed: bool = False
 
     def read(self, text: str) -> float:
         """The number; ValueError that says what it must be."""
@@ -26,8 +30,11 @@ class Decimal:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not self.above < value < self.below:
-            raise ValueError(f"a number above {self.above:g} and below {self.below:g}")
+        at_bound = self.closed and value in (self.above, self.below)
+        if math.isinf(value) or not (self.above < value < self.below or at_bound):
+            least, most = ("at least", "at most") if self.closed else ("above", "below")
+            upper = "" if self.below == math.inf else f" and {most} {self.below:g}"
+            raise ValueError(f"a number {least} {self.above:g}{upper}")
         return value
 
 
@@ -82,7 +89,7 @@ class Widths:
 
 @dataclass(frozen=True)
 class Text:
-    """A setting that is any text, such as a path. help: what it means."""
+    """A setting that is any text, such as a path; no text where it has to be given. help: what it means."""
 
     default: str
     help: str

@@ -70,6 +70,10 @@ class Rollouts:
                  where there is none. None where no continuations were drawn.
     levels       (B, T) int64, of rollouts that share their beginnings as the leaves of trees: how often the text before
                  the token has branched since the prompt. None for independent rollouts.
+    values       (B, T) a critic's estimate of the expected reward before each token
+    other_logp   (B, T) log-probability of each token under a teacher, or under the policy with feedback
+    collision    (B, T) Σ_v π_v² of the distribution it was sampled from. These three are there only where the credit
+                 needs them, and are 0 where masked.
     weights      (P,) float64, what each group counts for; None where all count 1 and have one size
 
     Groups of different sizes are padded to the largest: a row that was not drawn has the reward NaN and an empty mask.
@@ -88,6 +92,9 @@ class Rollouts:
     prefix_values: Tensor | None = None
     levels: Tensor | None = None
     weights: Tensor | None = None
+    values: Tensor | None = None
+    other_logp: Tensor | None = None
+    collision: Tensor | None = None
 
     @property
     def groups(self) -> tuple[int, int]:

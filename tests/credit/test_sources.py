@@ -79,10 +79,12 @@ def test_sources_that_use_the_advantage_follow_it_and_the_others_do_not() -> Non
         step_rewards=ends * LIVE.logp,
         prefix_values=LIVE.logp.exp(),
         levels=torch.zeros_like(LIVE.rollouts.tokens),
+        values=LIVE.ref,
+        other_logp=LIVE.ref,
+        collision=LIVE.old.exp(),
     )
-    group = LIVE.rollouts.groups[1]
+    asked = {"tree": f"tree:widths={LIVE.rollouts.groups[1]}", "teacher": "teacher:model=tiny"}
     doubled = replace(recipes.GRPO, advantage=lambda rewards: 2 * recipes.GRPO.advantage(rewards))
     for name, source in SOURCES.items():
-        text = f"{name}:widths={group}" if source.generates == "tree" else name
-        one, two = (per_token(text, objective, labelled) for objective in (recipes.GRPO, doubled))
+        one, two = (per_token(asked.get(name, name), objective, labelled) for objective in (recipes.GRPO, doubled))
         assert torch.equal(one, two) != source.uses_advantage

@@ -163,7 +163,7 @@ def grpo_with_kl(
 
 TWINS: dict[str, Twin] = {
     twin.__name__: twin for twin in (grpo, dr_grpo, rloo, dapo, gspo, cispo, reinforce, ppo, maxrl, batch_grpo)
-}
+} | {"ppo_critic": ppo}
 
 
 def finite_differences(

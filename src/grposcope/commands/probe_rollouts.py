@@ -6,6 +6,7 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,9 +118,32 @@ def rollouts(
         assert task is not None
         limit, origin = arguments.max_tokens or task.max_tokens, None
         drawn = _draw(arguments, source.model, policy, task, limit, folder, objective, say, ranks)
+    drawn = _supplied(arguments, source, policy, task, limit, drawn)
     if arguments.checkpointing:
         policies.recompute_activations(policy.model)
     return policy, limit, drawn, origin
+
+
+def _supplied(
+    arguments: argparse.Namespace,
+    source: ModelSource,
+    policy: Policy,
+    task: Task | None,
+    limit: int,
+    drawn: DrawnRollouts,
+) -> DrawnRollouts:
+    """The rollouts with what the credit needs of every token; the critic is that of the run."""
+    from grposcope.credit import chosen
+    from grposcope.training.setup import micro_batch
+    from grposcope.training.supplies import supply
+    from grposcope.training.supply import Surroundings
+
+    learned = Path(source.model).parent if source.run is not None else Path(source.model)
+    instruction = "" if task is None else task.instruction
+    size = micro_batch(policy, limit)
+    around = Surroundings(policy, arguments.temperature, size, instruction, arguments.remote_code, learned)
+    made = supply(chosen(arguments.credit), around)
+    return drawn if made is None else replace(drawn, rollouts=made(drawn.rollouts, drawn.problems))
 
 
 def _task(arguments: argparse.Namespace) -> Task:

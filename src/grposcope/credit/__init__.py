@@ -6,6 +6,7 @@ with them, `position:decay=0.9`, and so wherever credit is asked for by name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -14,9 +15,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from grposcope.credit import continued, placebo, prefix, process, shaped, state, steps, trees
+from grposcope.credit import (
+    continued,
+    critic,
+    distillation,
+    placebo,
+    prefix,
+    process,
+    shaped,
+    state,
+    steps,
+    token_baseline,
+    trees,
+)
 from grposcope.errors import UserError
-from grposcope.named import Choice, Decimal, Setting, Whole, Widths, nearest, read_settings
+from grposcope.named import Choice, Decimal, Setting, Text, Whole, Widths, nearest, read_settings
 from grposcope.objectives import Objective
 from grposcope.records import Rollouts
 
@@ -30,7 +43,8 @@ class CreditSource:
     where the advantage does. needs_group: whether it compares the rollouts of a group itself, so that G must be 2 or
     more. needs_steps: whether the rollouts must carry rewards of their steps, which only some tasks label. generates:
     what has to be generated for it other than independent rollouts: continuations of these (`Rollouts.prefix_values`),
-    or trees in their place (`Rollouts.levels`); empty for nothing. charged: whether those continuations count.
+    or trees in their place (`Rollouts.levels`); empty for nothing. charged: whether those continuations count. needs:
+    name of what a model must supply of every token (`training.supplies.SUPPLIES`); empty for nothing.
     warning: what to know before training with it; empty for none. settings: by name, those that `name:key=value` sets.
     """
 
@@ -41,6 +55,7 @@ class CreditSource:
     needs_steps: bool = False
     generates: Literal["", "continuations", "tree"] = ""
     charged: bool = True
+    needs: str = ""
     warning: str = ""
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
@@ -135,6 +150,47 @@ SOURCES: dict[str, CreditSource] = {
             "every": Whole(0, 0, "how many of those, 0 for 8 tokens, or for each step or line"),
         },
     ),
+    "token_baseline": CreditSource(
+        token_baseline.of_rollouts,
+        "the reward, less what the others earned, weighted by their score norms up to the token",
+        needs_group=True,
+        needs="collision",
+    ),
+    "value": CreditSource(
+        critic.of_rollouts,
+        "what a critic that learns beside the policy did not foresee (GAE)",
+        needs="values",
+        settings={
+            "lambda": Decimal(0.95, 0.0, 1.0, "λ of GAE; 1 for the reward less the value", closed=True),
+            "gamma": Decimal(1.0, 0.0, 1.0, "discount per token", closed=True),
+            "alpha": Decimal(None, 0.0, math.inf, "λ = 1 − 1/(α · length) in place of lambda (VAPO), biased"),
+            "critic_lambda": Decimal(1.0, 0.0, 1.0, "λ of the returns that the critic learns", closed=True),
+            "whiten": Choice(("no", "yes"), "subtract the batch's mean and divide by its σ, biased"),
+            "trunk": Choice(("own", "shared"), "layers below the value head: a copy that learns, or the policy's"),
+            "updates": Whole(4, 1, "steps of the critic per optimiser step, each on a part of the batch"),
+            "lr": Decimal(None, 0.0, math.inf, "learning rate of the critic"),
+            "warmup": Whole(0, 0, "optimiser steps in which the critic alone learns"),
+        },
+    ),
+    "teacher": CreditSource(
+        distillation.of_rollouts,
+        "log-probability under a teacher less the policy's own",
+        needs="teacher",
+        settings={
+            "model": Text("", "the teacher, a name or a folder"),
+            "gamma": Decimal(0.0, 0.0, 1.0, "weight of a later token's log-ratio per token", closed=True),
+            "outcome": Decimal(0.0, 0.0, math.inf, "weight of outcome credit that is added", closed=True),
+        },
+    ),
+    "feedback": CreditSource(
+        distillation.of_rollouts,
+        "the same with the policy itself as teacher, told the right answer",
+        needs="feedback",
+        settings={
+            "gamma": Decimal(0.0, 0.0, 1.0, "weight of a later token's log-ratio per token", closed=True),
+            "outcome": Decimal(0.0, 0.0, math.inf, "weight of outcome credit that is added", closed=True),
+        },
+    ),
 }
 """Name of a setting -> source of credit."""
 
@@ -159,6 +215,11 @@ def chosen(text: str) -> Chosen:
     values = read_settings("credit", text, name, given, source.settings)
     if source.generates == "continuations" and values.get("at") == "step":
         source = replace(source, needs_steps=True)
+    for key, setting in source.settings.items():
+        if isinstance(setting, Text) and not values[key]:
+            raise UserError(f"credit {text}: {name} needs {key}, {setting.help}; write {name}:{key}=…")
+    if values.get("outcome"):  # mixed with outcome credit
+        source = replace(source, uses_advantage=True)
     return Chosen(text, source, values)
 
 
@@ -179,8 +240,7 @@ def _placebo(text: str, given: str) -> Chosen:
         raise UserError(f"credit {text}: a placebo is one of another source; write {PLACEBO}:of=prefix")
     inner = chosen(of)
 
-    def assign(objective: Objective, rollouts: Rollouts) -> Tensor:
+    def assign(objective: Objective, rollouts: Rollouts, **settings: Any) -> Tensor:
         return placebo.permuted(inner.assign(objective, rollouts), rollouts.tokens, rollouts.mask)
 
-    source = replace(inner.source, assign=lambda o, r, **_: assign(o, r), help=PLACEBO_HELP, warning="", settings={})
-    return Chosen(text, source, inner.values)
+    return Chosen(text, replace(inner.source, assign=assign, help=PLACEBO_HELP, warning="", settings={}), inner.values)

@@ -22,6 +22,7 @@ KINDS: dict[str, Kind] = {
     "dapo": "dead groups replaced",
     "reinforce": "no group",
     "ppo": "no group",
+    "ppo_critic": "no group",
     "maxrl": "unknown",
 }
 """Recipe -> how its advantages compare the rollouts of a group. Weights by length and clipping are left out."""

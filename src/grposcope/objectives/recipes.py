@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from grposcope.objectives import advantages, ratios, reductions
 from grposcope.objectives.objective import Objective
@@ -78,6 +81,13 @@ PPO = Objective(
     reduction=reductions.token_mean,
 )
 
+PPO_CRITIC = replace(
+    PPO,
+    name="ppo_critic",
+    paper="Schulman et al. 2017, arXiv:1707.06347; clip, a critic with GAE, several epochs on a batch",
+    degenerate="any G. Equal rewards: contributes what the critic did not foresee. Empty mask: contributes 0.",
+)
+
 MAXRL = Objective(
     name="maxrl",
     paper="Tajwar et al. 2026, Maximum Likelihood Reinforcement Learning, arXiv:2602.02710",
@@ -94,4 +104,11 @@ BATCH_GRPO = Objective(
     reduction=reductions.token_mean,
 )
 
-ALL = {recipe.name: recipe for recipe in (GRPO, DR_GRPO, RLOO, DAPO, GSPO, CISPO, REINFORCE, PPO, MAXRL, BATCH_GRPO)}
+_EVERY = (GRPO, DR_GRPO, RLOO, DAPO, GSPO, CISPO, REINFORCE, PPO, PPO_CRITIC, MAXRL, BATCH_GRPO)
+
+ALL = {recipe.name: recipe for recipe in _EVERY}
+
+BESIDES: Mapping[str, Mapping[str, Any]] = {
+    PPO_CRITIC.name: {"credit": "value:lambda=0.95,gamma=1,whiten=yes", "interval": 4},
+}
+"""Settings of training that a recipe brings beside its objective: its credit, and steps on each batch of rollouts."""

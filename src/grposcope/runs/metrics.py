@@ -140,6 +140,21 @@ _GEOMETRY = (
 """Metrics of steps whose geometry was probed: the policy gradient of the recipe, without KL and entropy terms, on a few
 prompts that have one. Absent on other steps; NaN where the gradient is zero or the quantity is not defined."""
 
+_CRITIC = (
+    Metric("critic/explained_variance", "Variance of the reward that the critic explains", "share",
+           "1 − Var(r − V̂)/Var(r) over the tokens of a fresh batch, before the critic learns from it; 0 knows nothing, "
+           "below 0 adds noise", "up"),
+    Metric("critic/explained_by_group", "Variance that the others of the group explain", "share",
+           "the same with the mean reward of the other rollouts in place of V̂: what a critic has to beat", "up"),
+    Metric("critic/loss", "Critic's loss", "",
+           "mean over tokens of (V̂ − target)², V̂ as it was when the batch was drawn", "down"),
+    Metric("critic/grad_norm", "Critic's gradient norm", "",
+           "largest norm of the critic's gradient over its updates of the step, before clipping; not finite: the "
+           "update was not taken"),
+    Metric("seconds_critic", "Critic", "s", "time in which the critic learned, after the policy's update", "down"),
+)  # fmt: skip
+"""Metrics of runs whose credit has a critic."""
+
 _LOGGED = (
     Metric("reward_std_batch", "Reward spread of the batch", "",
            "standard deviation of all rewards of the batch (ddof 1): within and between groups together"),
@@ -210,7 +225,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 They have different definitions, so they must not be compared across runs or averaged with one another.
 """
 
-METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_TABLE, *_ALLOCATION, *_GEOMETRY)}
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_TABLE, *_CRITIC, *_ALLOCATION, *_GEOMETRY)}
 """Metrics of our own record by name, in the order of the record."""
 
 LOGGED: Mapping[str, Metric] = {metric.name: metric for metric in _LOGGED}

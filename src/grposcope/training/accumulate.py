@@ -23,7 +23,7 @@ from grposcope.policies import recomputes_activations
 from grposcope.records import Rollouts
 from grposcope.training import llama_pass
 from grposcope.training.llama_pass import ModelParameters, Pass, Prefix, Stretch
-from grposcope.training.logprobs import token_logprobs
+from grposcope.training.logprobs import token_collisions, token_logprobs
 
 logger = logging.getLogger("grposcope")
 
@@ -90,6 +90,17 @@ def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: flo
     return torch.cat([F.pad(part, (0, width - part.shape[1])) for part in parts])
 
 
+@torch.no_grad()
+def collisions(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
+    """Σ_v π_v² of every token's distribution, (B, T), 0 where masked: the chance that two draws are the same token."""
+    rows = torch.arange(len(rollouts.mask), device=rollouts.mask.device)
+    if llama_pass.fits(model):
+        return _by_hand(model, rollouts, rows, temperature, micro_batch, None)[1]
+    width = rollouts.mask.shape[1]
+    parts = [token_collisions(model, rollouts, part, temperature) for part in rows.split(micro_batch)]
+    return torch.cat([F.pad(part, (0, width - part.shape[1])) for part in parts])
+
+
 def _by_autograd(
     model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float, term: Term
 ) -> tuple[Tensor, Tensor]:
@@ -108,7 +119,7 @@ def _by_autograd(
 def _by_hand(
     model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float, micro_batch: int, term: Term | None
 ) -> tuple[Tensor, Tensor]:
-    """`accumulate` through `Pass`; without a term log π alone."""
+    """`accumulate` through `Pass`; without a term log π and, in place of entropies, Σ_v π_v²."""
     work = _Work(ModelParameters(model), rollouts, temperature, term)
     counts = (rows // rollouts.groups[1]).unique_consecutive(return_counts=True)[1].tolist()
     bundles = rows.split([sum(counts[run]) for run in _runs(counts, micro_batch)])
@@ -161,7 +172,10 @@ class _Work:
         return place
 
     def _head(self, rows: Tensor, place: Tensor, hidden: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """log π and entropies (b, T) of some rows; with a term their gradient is added to `gradient` of `hidden`."""
+        """log π and entropies (b, T) of some rows; with a term their gradient is added to `gradient` of `hidden`.
+
+        Without a term the second is Σ_v π_v².
+        """
         mask, weight = self.rollouts.mask[rows], self.weights.head
         tokens, place = self.rollouts.tokens[rows][mask][:, None], place[mask]
         read = hidden[place]
@@ -181,6 +195,7 @@ class _Work:
             logits /= total
             entropy[mask] = -torch.linalg.vecdot(logits, shifted)
         if self.term is None:
+            entropy[mask] = torch.linalg.vecdot(logits, logits) / total[:, 0].square()
             return logp, entropy
         factor = self.term.weigh(rows, logp)[mask][:, None].to(hidden.dtype) / self.temperature
         if shifted is not None and bonus is not None:

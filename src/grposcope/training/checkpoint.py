@@ -3,6 +3,7 @@
     checkpoints/step-000040/
         model/                  weights (safetensors), config and tokenizer: any tool can load them
         optimizer.safetensors   state of the optimiser, per parameter, and PyTorch's random states
+        critic.safetensors      weights and optimiser of the critic, where the credit has one
         state.json              format version, step, position in the data, sizes of the record, totals, random states,
                                 and the size and SHA-256 of every other file
 
@@ -26,15 +27,18 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from grposcope.errors import UserError
-from grposcope.files import atomic_folder, write_json
+from grposcope.files import atomic, atomic_folder, write_json
 from grposcope.policies import Policy
 from grposcope.policies.load import DTYPE
 from grposcope.runs.native import schema
 from grposcope.runs.native.schema import LINES, RunConfig
 from grposcope.training.config import TrainConfig
+from grposcope.training.critic import FILE as CRITIC
+from grposcope.training.critic import Critic
 from grposcope.training.optimizer import OPTIMIZERS
 from grposcope.training.result import Totals
 
@@ -65,7 +69,9 @@ class State:
     allocation: Mapping[str, Any] | None = None
 
 
-def save(run: Path, state: State, policy: Policy, optimizer: torch.optim.Optimizer) -> Path:
+def save(
+    run: Path, state: State, policy: Policy, optimizer: torch.optim.Optimizer, critic: Critic | None = None
+) -> Path:
     """Write the checkpoint of `state.step` under `run`; returns its folder. UserError where the disk refuses."""
     target = folder_of(run, state.step)
     try:
@@ -74,6 +80,8 @@ def save(run: Path, state: State, policy: Policy, optimizer: torch.optim.Optimiz
             policy.tokenizer.save_pretrained(folder / "model")
             tensors, numbers = _flat(optimizer.state_dict()["state"])
             save_file({**tensors, **_torch_states()}, folder / "optimizer.safetensors")
+            if critic is not None:
+                save_file(critic.state(), folder / CRITIC)
             files = {str(f.relative_to(folder)): _print_of(f) for f in sorted(folder.rglob("*")) if f.is_file()}
             content = {
                 "format": FORMAT,
@@ -91,9 +99,12 @@ def save(run: Path, state: State, policy: Policy, optimizer: torch.optim.Optimiz
     return target
 
 
-def save_model(run: Path, policy: Policy) -> None:
-    """Write the final model, `run`/model, so that it appears whole. UserError where the disk refuses."""
+def save_model(run: Path, policy: Policy, critic: Critic | None = None) -> None:
+    """Write the final model, `run`/model, so that it appears whole; the critic before it. UserError from the disk."""
     try:
+        if critic is not None:
+            with atomic(run / CRITIC) as file:
+                file.write(to_bytes(critic.state()))
         with atomic_folder(run / "model") as folder:
             policy.model.save_pretrained(folder)
             policy.tokenizer.save_pretrained(folder)
@@ -124,8 +135,8 @@ def read_state(folder: Path) -> State:
     return _read(folder)[0]
 
 
-def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> State:
-    """Put model, optimiser and random states back as they were; returns where the run was.
+def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, critic: Critic | None = None) -> State:
+    """Put model, optimiser, critic and random states back as they were; returns where the run was.
 
     Raises UserError for a checkpoint that is not whole.
     """
@@ -137,6 +148,7 @@ def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> S
         model = type(policy.model).from_pretrained(folder / "model", use_safetensors=True, **dtype)
         tensors = load_file(folder / "optimizer.safetensors")
         numbers, random_states = content["optimizer"], content["random"]
+        of_critic = None if critic is None else load_file(folder / CRITIC)
     except (OSError, KeyError, ValueError, SafetensorError) as error:
         raise _damaged(folder, error) from None
     policy.model.load_state_dict(model.state_dict())
@@ -144,6 +156,8 @@ def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> S
     optimizer.load_state_dict(
         {"state": _nested(of_optimizer, numbers), "param_groups": optimizer.state_dict()["param_groups"]}
     )
+    if critic is not None and of_critic is not None:
+        critic.restore(of_critic)
     _put_back(random_states, tensors)
     return state
 
@@ -190,11 +204,12 @@ def prune(run: Path, keep: int, best: int | None) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def check_space(run: Path, policy: Policy, optimizer: str, keep: int) -> None:
+def check_space(run: Path, policy: Policy, optimizer: str, keep: int, critic: Critic | None = None) -> None:
     """UserError if the checkpoints that a run has at once, and its final model, do not fit on the disk."""
     weights = sum(p.numel() * p.element_size() for p in policy.model.parameters())
     kept = max(keep, 1) + 2  # one more while it is written, and the best
-    needed = weights * ((1 + OPTIMIZERS[optimizer].states) * kept + 1)
+    of_critic = 3 * critic.bytes * (kept + 1) if critic is not None else 0  # AdamW keeps two numbers per weight
+    needed = weights * ((1 + OPTIMIZERS[optimizer].states) * kept + 1) + of_critic
     place = next(p for p in (run, *run.absolute().parents) if p.exists())
     free = shutil.disk_usage(place).free
     if needed > free:

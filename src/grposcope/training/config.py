@@ -55,9 +55,8 @@ class TrainConfig:
     steps: int = _option(320, "optimiser steps", group="batch", least=1)
     prompts: int = _option(32, "prompts per batch of rollouts (P)", group="batch", least=1)
     group: int = _option(8, "rollouts per prompt (G)", group="batch", least=1)
-    interval: int = _option(
-        1, "optimiser steps taken on each batch of rollouts (refresh interval N)", group="batch", least=1
-    )
+    interval: int = _option(None, "optimiser steps taken on each batch of rollouts, the refresh interval N (default: "
+                            "the recipe's, which is 1 but for ppo_critic)", group="batch", least=1)  # fmt: skip
     minibatches: int = _option(
         1, "parts a batch is split into, a part per step; divides the interval", group="batch", least=1
     )
@@ -85,7 +84,8 @@ class TrainConfig:
 
     advantage: str | None = _option(None, "what a rollout's reward is compared with (default: the recipe's)",
                                     group="objective", choices=advantages.ALL)  # fmt: skip
-    credit: str = _option("outcome", described, group="objective")
+    credit: str = _option(None, lambda: f"{described()} (default: the recipe's, which is outcome but for ppo_critic)",
+                          group="objective")  # fmt: skip
     kl: float | None = _option(None, "weight of the KL to the starting policy (default: the recipe's)",
                                group="objective", least=0)  # fmt: skip
     divergence: str = _option("k3", "estimator of that KL", group="objective", choices=divergences.ALL)
@@ -127,6 +127,13 @@ class TrainConfig:
     checkpointing: bool = _option(False, "recompute activations in the backward pass to save memory",
                                   group="machine")  # fmt: skip
     remote_code: bool = _option(False, "allow the model's own code from the hub to run", group="machine")
+
+    def __post_init__(self) -> None:
+        """Settings that were left to the recipe become the recipe's."""
+        brought = {"credit": "outcome", "interval": 1, **recipes.BESIDES.get(self.recipe, {})}
+        for name, value in brought.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
 
     def objective(self, max_tokens: int) -> Objective:
         """The recipe with this run's overrides, for completions of at most `max_tokens`."""
@@ -230,6 +237,11 @@ def _check_allocation(config: TrainConfig) -> None:
         raise UserError(
             f"credit {config.credit} generates more than a group of rollouts for each prompt, which {name} does not "
             "count; use another credit, or leave out allocate"
+        )
+    if credits.chosen(config.credit).source.needs and not chosen.plain:
+        raise UserError(
+            f"credit {config.credit} asks a model about every token of a batch, which {name} does not wait for; use "
+            "another credit, or leave out allocate"
         )
     if chosen.ragged and (config.credit != "outcome" or config.probe_every):
         what = f"credit {config.credit}" if config.credit != "outcome" else "probe_every"

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from grposcope.records import Rollouts
@@ -32,28 +33,65 @@ def token_logprobs(
     Returns (b, T) log-probabilities in float32, 0 where masked, and with `entropy` the entropy in
     nats of each token's distribution, (b, T), 0 where masked. T is cut to the longest of the rows.
     """
-    mask = rollouts.mask[rows]
-    longest = int(mask.sum(-1).max())
-    mask, tokens = mask[:, :longest], rollouts.tokens[rows, :longest]
-    shares = shares_rows(model)
-    packed = pack(rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens, mask,
-                  rows // rollouts.groups[1], ROW if shares else 0)  # fmt: skip
-    logits = model(
-        input_ids=packed.ids,
-        attention_mask=packed.attention(model.dtype) if shares else (packed.segment >= 0).long(),
-        position_ids=packed.position,
-        use_cache=False,
-        logits_to_keep=packed.ids.shape[1] - packed.prompt + 1,
-    ).logits
-    # logits of the completions' tokens alone, so that padding costs nothing at the size of the vocabulary
-    kept = (logits[packed.line, packed.column] / (temperature or 1.0)).float()
-    log_all = kept.log_softmax(-1)
+    mask, tokens, log_all = _distributions(model, rollouts, rows, temperature)
     picked = log_all.gather(-1, tokens[mask][:, None])[:, 0]
     logp = torch.zeros(mask.shape, dtype=picked.dtype, device=picked.device).masked_scatter(mask, picked)
     if not entropy:
         return logp, None
     nats = -(log_all.exp() * log_all).sum(-1)
     return logp, torch.zeros_like(logp).masked_scatter(mask, nats)
+
+
+def token_collisions(model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float = 1.0) -> Tensor:
+    """Σ_v π_v² of the distribution of each token of the given rows (b,), (b, T), 0 where masked, T as above."""
+    mask, _, log_all = _distributions(model, rollouts, rows, temperature)
+    found = (2 * log_all).exp().sum(-1)
+    return torch.zeros(mask.shape, dtype=found.dtype, device=found.device).masked_scatter(mask, found)
+
+
+def _distributions(
+    model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mask and tokens of the rows, cut to the longest (b, T), and log π of all tokens where not masked, (n, V)."""
+    mask, tokens, packed, shares = _packed(model, rollouts, rows)
+    logits = model(
+        **_inputs(model, packed, shares),
+        logits_to_keep=packed.ids.shape[1] - packed.prompt + 1,
+    ).logits
+    # logits of the completions' tokens alone, so that padding costs nothing at the size of the vocabulary
+    kept = (logits[packed.line, packed.column] / (temperature or 1.0)).float()
+    return mask, tokens, kept.log_softmax(-1)
+
+
+def hidden_states(model: PreTrainedModel, body: nn.Module, rollouts: Rollouts, rows: Tensor) -> Tensor:
+    """Last hidden states (n, C) of `body`, the layers of `model` or a copy of them, where each token is predicted.
+
+    n: the tokens of the rows (b,) that are not masked, in the order of `tokens[mask]`.
+    """
+    _, _, packed, shares = _packed(model, rollouts, rows)
+    states = body(**_inputs(model, packed, shares)).last_hidden_state
+    return states[packed.line, packed.prompt - 1 + packed.column]
+
+
+def _packed(model: PreTrainedModel, rollouts: Rollouts, rows: Tensor) -> tuple[Tensor, Tensor, Packed, bool]:
+    """Mask and tokens of the rows, cut to the longest (b, T), the rows packed, and whether several share a row."""
+    mask = rollouts.mask[rows]
+    longest = int(mask.sum(-1).max())
+    mask, tokens = mask[:, :longest], rollouts.tokens[rows, :longest]
+    shares = shares_rows(model)
+    packed = pack(rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens, mask,
+                  rows // rollouts.groups[1], ROW if shares else 0)  # fmt: skip
+    return mask, tokens, packed, shares
+
+
+def _inputs(model: PreTrainedModel, packed: Packed, shares: bool) -> dict[str, Any]:
+    """What a forward pass over packed rows takes."""
+    return {
+        "input_ids": packed.ids,
+        "attention_mask": packed.attention(model.dtype) if shares else (packed.segment >= 0).long(),
+        "position_ids": packed.position,
+        "use_cache": False,
+    }
 
 
 def shares_rows(model: PreTrainedModel) -> bool:

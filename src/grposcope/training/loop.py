@@ -30,6 +30,7 @@ from grposcope.training.accumulate import frozen_logprobs
 from grposcope.training.allocate import RolloutAllocation
 from grposcope.training.checkpoint import State
 from grposcope.training.config import TrainConfig, check
+from grposcope.training.critic import explained_variance
 from grposcope.training.evaluate import evaluate
 from grposcope.training.live_alarms import LiveAlarms
 from grposcope.training.loggers import MetricLogger, Progress
@@ -57,7 +58,7 @@ def train(config: TrainConfig) -> TrainResult:
     folder = Path(config.out or f"runs/{name}")
     setup = prepare(config)
     if config.checkpoint_every:
-        checkpoint.check_space(folder, setup.policy, config.optimizer, config.keep_checkpoints)
+        checkpoint.check_space(folder, setup.policy, config.optimizer, config.keep_checkpoints, setup.critic)
     allocation = RolloutAllocation(setup)
     with RunWriter.create(folder, describe(setup)) as record:
         return _Session(setup, record, State(), allocation).run()
@@ -72,7 +73,7 @@ def resume(folder: Path, given: Mapping[str, Any] | None = None) -> TrainResult:
     before = checkpoint.resumable(folder, given or {})
     setup = prepare(TrainConfig(**before.settings))
     newest = checkpoint.latest(folder)
-    state = State() if newest is None else checkpoint.restore(newest, setup.policy, setup.optimizer)
+    state = State() if newest is None else checkpoint.restore(newest, setup.policy, setup.optimizer, setup.critic)
     allocation = RolloutAllocation(setup, state.allocation)
     with RunWriter.reopen(folder, state.sizes, state.step, before) as record:
         for line in checkpoint.environment_changes(before, describe(setup)):
@@ -107,7 +108,7 @@ class _Session:
                 finally:
                     self.alarms.end()
             totals.seconds = time.perf_counter() - self.began
-            checkpoint.save_model(record.folder, self.setup.policy)
+            checkpoint.save_model(record.folder, self.setup.policy, self.setup.critic)
         except BaseException:
             with suppress(UserError):  # the disk that is full, perhaps, which is what ended the run
                 record.phase("failed", len(totals.rewards), config.steps)
@@ -138,8 +139,10 @@ class _Session:
                 lr = learning_rate(step - 1, self.setup.lr, config.schedule, config.warmup, config.steps)
                 geometry = self.probe(step, batch, lr) if _probe_due(config, step) else {}
                 started = time.perf_counter()
-                done = self.optimise(batch, terms, next(minibatches), lr)
-                self.log(_row(step, lr, batch, done, time.perf_counter() - started, fresh), {**spent, **geometry})
+                prompts = next(minibatches)
+                done = self.optimise(batch, terms, prompts, lr)
+                row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)
+                self.log(row, {**spent, **geometry, **self.train_critic(step, batch, prompts, fresh)})
                 self.stop_if_diverged(step, done)
                 if step == config.steps or (config.eval_every and step % config.eval_every == 0):
                     self.evaluate_heldout(step)
@@ -177,14 +180,19 @@ class _Session:
         return batch, allocated.metrics
 
     def terms(self, batch: Batch) -> TokenTerms:
-        """Credit, old and reference log-probabilities, which stay the same while the batch is used."""
+        """Credit, old and reference log-probabilities, which stay the same while the batch is used.
+
+        While only the critic learns, the credit is 0 everywhere.
+        """
         setup, rollouts, temperature = self.setup, batch.rollouts, self.config.temperature
         old = reference = None
         if self.config.interval > 1:
             old = frozen_logprobs(setup.policy.model, rollouts, temperature, setup.micro_batch)
         if setup.reference is not None:
             reference = frozen_logprobs(setup.reference, rollouts, temperature, setup.micro_batch)
-        return TokenTerms(per_token(self.config.credit, setup.objective, rollouts), old, reference)
+        credit = per_token(self.config.credit, setup.objective, rollouts)
+        waits = setup.critic is not None and len(self.totals.rewards) < setup.critic.settings["warmup"]
+        return TokenTerms(torch.zeros_like(credit) if waits else credit, old, reference)
 
     def minibatches(self, batch: Batch) -> Iterator[Tensor]:
         """The prompts of each optimiser step on a batch: all of them, or random equal parts in turn."""
@@ -248,6 +256,20 @@ class _Session:
             setup.micro_batch,
         )
 
+    def train_critic(self, step: int, batch: Batch, prompts: Tensor, fresh: bool) -> dict[str, float]:
+        """The critic's learning on the groups `prompts`, as metrics `critic/…`; none where there is no critic."""
+        critic, rollouts = self.setup.critic, batch.rollouts
+        if critic is None:
+            return {}
+        began = time.perf_counter()
+        some = rollouts if len(prompts) == self.config.prompts else rollouts.take(prompts)
+        learned = critic.learn(some, generator(self.config.seed, "critic", step))
+        metrics = {"critic/loss": learned.loss, "critic/grad_norm": learned.grad_norm}
+        if fresh:  # on later steps the critic has seen the batch
+            of_critic, of_group = explained_variance(rollouts)
+            metrics |= {"critic/explained_variance": of_critic, "critic/explained_by_group": of_group}
+        return metrics | {"seconds_critic": time.perf_counter() - began}
+
     def log(self, row: StepRow, more: Mapping[str, float]) -> None:
         """Record an optimiser step with `more` metrics, send it to the loggers and show it."""
         metrics = {**vars(row), **more}
@@ -299,7 +321,7 @@ class _Session:
         state = State(step, position, record.sizes(), totals, self.allocation.state())
         record.phase("checkpoint", step, self.config.steps)
         record.sync()
-        checkpoint.save(record.folder, state, setup.policy, setup.optimizer)
+        checkpoint.save(record.folder, state, setup.policy, setup.optimizer, setup.critic)
         checkpoint.prune(record.folder, self.config.keep_checkpoints, totals.best[0] if totals.best else None)
 
 

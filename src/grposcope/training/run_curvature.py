@@ -26,6 +26,7 @@ from grposcope.geometry.curvature import (
     largest_eigenpairs,
 )
 from grposcope.records import Estimate, Rollouts
+from grposcope.training import critic
 from grposcope.training.accumulate import frozen_logprobs
 from grposcope.training.config import TrainConfig
 from grposcope.training.logprobs import token_logprobs
@@ -45,6 +46,8 @@ def of_run(folder: Path, settings: Mapping[str, Any], batches: int = 8) -> tuple
     setup = prepare(TrainConfig(**{name: value for name, value in settings.items() if name in known}))
     model = setup.policy.model
     model.load_state_dict(policies.load(str(folder / "model"), model.dtype, str(model.device)).model.state_dict())
+    if setup.critic is not None:
+        critic.load(setup.critic, folder)
     half = max(batches // 2, 2)
     products = [fisher_product(model, drawn(setup, k), setup.config.temperature) for k in range(half)]
     start = torch.randn(setup.policy.parameters, generator=torch.Generator().manual_seed(0)).to(model.device)

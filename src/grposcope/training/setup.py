@@ -23,9 +23,12 @@ from grposcope.tasks.faults import ErrorPolicy
 from grposcope.training import extras, llama_pass
 from grposcope.training import optimizer as optimizers
 from grposcope.training.config import TrainConfig
+from grposcope.training.critic import Critic
 from grposcope.training.extras import Extras
 from grposcope.training.rollouts import Batch, collect, generator
 from grposcope.training.sampler import Sampling
+from grposcope.training.supplies import supply
+from grposcope.training.supply import Supply, Surroundings
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Setup:
     """The parts of a run, loaded and checked.
 
     reference: the starting policy, kept when the objective has a KL term. micro_batch: rollouts per
-    forward pass. lr: the peak learning rate.
+    forward pass. lr: the peak learning rate. supply: of what the credit needs beside the rollouts.
     """
 
     config: TrainConfig
@@ -48,6 +51,12 @@ class Setup:
     lr: float
     micro_batch: int
     extras: Extras
+    supply: Supply | None = None
+
+    @property
+    def critic(self) -> Critic | None:
+        """The critic, where the credit has one."""
+        return self.supply if isinstance(self.supply, Critic) else None
 
     @property
     def needs_steps(self) -> bool:
@@ -57,7 +66,7 @@ class Setup:
     def collect(self, seed: int, position: int) -> Batch:
         """A batch of graded rollouts as the settings ask for, on the training problems from `position` on.
 
-        Where the credit needs continuations, the rollouts have them.
+        Where the credit needs continuations, or more of every token, the rollouts have them.
         """
         policy_here: ErrorPolicy = self.config.reward_errors  # type: ignore[assignment]  # one of the choices
         batch = collect(
@@ -86,6 +95,10 @@ class Setup:
             self.config.reward_timeout,
             policy_here,
         )
+        if self.supply is not None:
+            rollouts = self.supply(batch.rollouts, batch.problems)
+            seconds = time.perf_counter() - began
+            return replace(batch, rollouts=rollouts, sample_seconds=batch.sample_seconds + seconds)
         if continuations is None:
             return batch
         return replace(
@@ -126,6 +139,8 @@ def prepare(config: TrainConfig) -> Setup:
     optimizer = optimizers.build(
         config.optimizer, policy.model.parameters(), lr, config.momentum, config.beta2, config.weight_decay
     )
+    size = config.micro_batch or micro_batch(policy, sampling.max_tokens)
+    around = Surroundings(policy, config.temperature, size, task.instruction, config.remote_code)
     return Setup(
         config=config,
         task=task,
@@ -137,8 +152,9 @@ def prepare(config: TrainConfig) -> Setup:
         sampling=sampling,
         optimizer=optimizer,
         lr=lr,
-        micro_batch=config.micro_batch or micro_batch(policy, sampling.max_tokens),
+        micro_batch=size,
         extras=extras.of(credit, task, policy),
+        supply=supply(credit, around),
     )
 
 

@@ -18,6 +18,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from grposcope import credit
 from grposcope.errors import UserError
 from grposcope.training.config import TrainConfig
 
@@ -132,6 +133,11 @@ def refuse_without_counterpart(config: TrainConfig) -> None:
     for name, why in absent.items():
         if getattr(config, name) != getattr(default, name):
             raise UserError(f"{name} has no counterpart in a run of TRL: {why}; leave it out, or use engine grposcope")
+    if credit.chosen(config.credit).source.needs:
+        raise UserError(
+            f"credit {config.credit} needs a further pass of a model over every batch, which TRL's trainer does not "
+            "make; use engine grposcope"
+        )
     if config.reward_errors == "drop":
         raise UserError(
             "reward_errors drop would leave groups of several sizes, which TRL's batches cannot have; use "

@@ -131,6 +131,11 @@ def credit(chosen: Chosen, advantage: str | None, step_rewards: Callable[..., An
             f"credit {name} needs {'trees' if source.generates == 'tree' else 'continuations'}, which TRL does not "
             "generate; use grposcope train with the engine grposcope, or another credit"
         )
+    if source.needs:
+        raise UserError(
+            f"credit {name} needs a further pass of a model over every batch, which TRL's trainer does not make; use "
+            "engine grposcope"
+        )
     if source.needs_steps and step_rewards is None:
         raise UserError(
             f"credit {name} needs the rewards of single steps; give step_rewards, a function that is called as a "

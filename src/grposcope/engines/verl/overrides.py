@@ -12,7 +12,7 @@ from typing import Any
 
 from grposcope.engines.verl.estimators import PREFIX
 from grposcope.errors import UserError
-from grposcope.objectives import Objective, advantages, divergences, ratios, reductions
+from grposcope.objectives import Objective, advantages, divergences, ratios, recipes, reductions
 from grposcope.objectives.surrogates import Cispo, Clip, Reinforce
 
 FAR = 1e9
@@ -32,8 +32,13 @@ _DIVERGENCES: dict[Any, str] = {divergences.k1: "k1", divergences.k2: "k2", dive
 def overrides(objective: Objective, limit: int) -> dict[str, Any]:
     """Settings of verl by their paths, for completions of at most `limit` tokens; `credit`, if any, is set by hand.
 
-    UserError where verl has no such loss, or the advantage is none of ours by name.
+    UserError where verl has no such loss, the advantage is none of ours by name, or the recipe has a critic.
     """
+    if objective.name in recipes.BESIDES:
+        raise UserError(
+            f"recipe {objective.name} has a critic, which verl trains itself: take recipe ppo, and then set "
+            "algorithm.adv_estimator=gae with algorithm.lam=0.95"
+        )
     told = {
         "algorithm.adv_estimator": PREFIX + _advantage(objective),
         **{ACTOR + name: value for name, value in _loss(objective).items()},

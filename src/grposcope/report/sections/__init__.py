@@ -28,6 +28,7 @@ SECTIONS: tuple[Callable[[Sequence[Run]], Section | None], ...] = (
     curves.policy,
     curves.completions,
     curves.update,
+    curves.critic,
     geometry.section,
     curves.geometry,
     group_size.section,

@@ -21,6 +21,7 @@ SPREAD = ("reward_std",)
 POLICY = ("entropy", "kl", "kl_old")
 COMPLETIONS = ("length", "truncated")
 UPDATE = ("grad_norm", "clip_low", "clip_high")
+CRITIC = ("critic/explained_variance", "critic/explained_by_group", "critic/loss", "critic/grad_norm", "seconds_critic")
 ELSEWHERE = ("step", "time", "reward", "dead_fraction", "seconds_sample", "seconds_grade", "seconds_update",
              "tokens_per_second", "tokens", "seconds_probe")  # fmt: skip
 """Metrics that other sections show."""
@@ -55,6 +56,7 @@ spread = _curves("spread", "Reward spread", SPREAD)
 policy = _curves("policy", "How the policy moves", POLICY)
 completions = _curves("completions", "Completions", COMPLETIONS)
 update = _curves("update", "The update", UPDATE)
+critic = _curves("critic", "The critic", CRITIC)
 
 
 def components(runs: Sequence[Run]) -> Section | None:
@@ -83,7 +85,7 @@ def geometry(runs: Sequence[Run]) -> Section | None:
 
 def other(runs: Sequence[Run]) -> Section | None:
     """Curves of every recorded metric that no other section shows; unknown ones folded by the prefix of their name."""
-    shown = {*ELSEWHERE, *SPREAD, *POLICY, *COMPLETIONS, *UPDATE}
+    shown = {*ELSEWHERE, *SPREAD, *POLICY, *COMPLETIONS, *UPDATE, *CRITIC}
     recorded = dict.fromkeys(name for run in runs for name in run.table)
     rest = [name for name in [*METRICS, *recorded] if name in recorded and name not in shown]
     rest = list(dict.fromkeys(name for name in rest if not name.startswith((GEOMETRY, *COMPONENT))))
