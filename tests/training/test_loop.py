@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from small_runs import config, rows, timeless, weights
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from grposcope.errors import UserError
 from grposcope.policies import Policy
-from grposcope.training import loop
+from grposcope.training import loop, native
 from grposcope.training.loop import train
 from grposcope.training.result import TrainResult
 
@@ -89,6 +91,25 @@ def test_refresh_interval_reuses_rollouts(run) -> None:
     assert steps[0]["kl_old"] == pytest.approx(0, abs=1e-6)
     assert steps[1]["kl_old"] > 1e-5
     assert {row["step"] for row in rows(outcome.folder, "groups")} == {1, 3}
+
+
+@pytest.mark.parametrize("interval", [1, 2])
+def test_a_rounded_sampler_is_the_policy_that_ratios_are_to(policy: Policy, tmp_path: Path, interval: int) -> None:
+    """The KL to the sampling policy of a fresh batch is that of rounding: seen in int8, next to none in float32."""
+    if native.library() is None or native.available("int8") != "int8":
+        pytest.skip("needs a C compiler and a processor with the instructions")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=policy.model.config.vocab_size)).eval()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(20)
+    small = config(replace(policy, model=model), tmp_path, steps=2, eval_every=0, eval_problems=0, interval=interval)
+    kl = {}
+    for precision in ("float32", "int8"):
+        out = str(tmp_path / precision)
+        kl[precision] = rows(train(replace(small, sampler_precision=precision, out=out)).folder)[0]["kl_old"]
+    assert abs(kl["float32"]) < 1e-7
+    assert 1e-6 < kl["int8"] < 0.05
 
 
 def test_kl_to_the_start_grows_from_zero(run) -> None:

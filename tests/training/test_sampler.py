@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from grposcope.errors import UserError
 from grposcope.policies import Policy
-from grposcope.training import decoding, sampler
+from grposcope.training import decoding, native, sampler
 from grposcope.training.sampler import Completions, Sampling, sample
 
 
@@ -82,12 +83,20 @@ def test_other_families_run_through_the_cached_decoder(make_policy) -> None:
     )
 
 
-@pytest.mark.parametrize("part", [1, 7, 4096])
-def test_frequencies_match_probabilities(policy: Policy, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+class NoDecoder:
+    """In place of the decoder in C, so that draws are those in torch."""
+
+
+@pytest.mark.parametrize("part", [None, 1, 7, 4096])
+def test_frequencies_match_probabilities(policy: Policy, part: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """χ² of 20,000 first tokens against the model's distribution, cells of at least 5 expected."""
     from scipy.stats import chisquare
 
-    monkeypatch.setattr(sampler, "PART", part)
+    if part is None:
+        policy = compiled_policy(policy, 700)
+    else:
+        monkeypatch.setattr(sampler, "PART", part)
+        monkeypatch.setattr(sampler, "NativeDecoder", NoDecoder)
     ids, mask = prompts(policy, False)
     n = 20_000
     out = sample(policy.model, ids[:1], mask[:1], n, Sampling(1), policy.eos, 0, torch.Generator().manual_seed(3))
@@ -115,6 +124,61 @@ def test_a_draw_inverts_the_cumulative_distribution(
     torch.testing.assert_close(shares.double(), expected, atol=3 / n, rtol=0)
     torch.testing.assert_close(logp, expected.log()[chosen].float())
     torch.testing.assert_close(entropy[0].double(), torch.special.entr(expected).sum(), atol=1e-6, rtol=1e-6)
+
+
+def compiled_policy(policy: Policy, vocabulary: int, precision: str = "float32") -> Policy:
+    """The policy with a random model that the decoder in C takes, whose logits are steep."""
+    if native.library() is None or native.available(precision) != precision:
+        pytest.skip("needs a C compiler and a processor with the instructions")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=vocabulary, num_key_value_heads=2, **sizes)).eval()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(8)
+        model.lm_head.weight[5::7] *= 9
+    assert native.fits(model)
+    return replace(policy, model=model)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
+@pytest.mark.parametrize(("vocabulary", "group"), [(61, 1), (256, 6), (700, 11)])
+def test_draws_in_c_are_those_in_torch(
+    policy: Policy, vocabulary: int, group: int, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same tokens by the same random numbers while rows leave, and as many numbers used."""
+    other, ends = compiled_policy(policy, vocabulary), torch.arange(0, vocabulary, 9)
+    monkeypatch.setattr(sampler, "TOGETHER", 5)
+    monkeypatch.setattr(sampler, "PART", 100)
+    ids, mask = prompts(policy, True)
+    streams = [torch.Generator().manual_seed(4) for _ in range(2)]
+    given = (other.model, ids, mask, group, Sampling(14, temperature), ends, policy.pad)
+    in_c = sample(*given, streams[0])
+    monkeypatch.setattr(sampler, "NativeDecoder", NoDecoder)
+    in_torch = sample(*given, streams[1])
+    assert torch.equal(in_c.tokens, in_torch.tokens)
+    torch.testing.assert_close(in_c.logp, in_torch.logp, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(in_c.entropy, in_torch.entropy, atol=1e-5, rtol=1e-5)
+    assert torch.equal(torch.rand(3, generator=streams[0]), torch.rand(3, generator=streams[1]))
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_rounded_weights_draw_by_the_probabilities_that_they_tell(policy: Policy, precision: str) -> None:
+    """χ² of 20,000 first tokens against the log-probabilities given with them, which are not the policy's."""
+    from scipy.stats import chisquare
+
+    policy = compiled_policy(policy, 61, precision)
+    ids, mask = prompts(policy, False)
+    n, sampling = 20_000, Sampling(1, precision=precision)
+    out = sample(policy.model, ids[:1], mask[:1], n, sampling, policy.eos, 0, torch.Generator().manual_seed(3))
+    told = {int(token): float(logp) for token, logp in zip(out.tokens[:, 0], out.logp[:, 0], strict=True)}
+    counts = torch.bincount(out.tokens[:, 0]).numpy()
+    tokens = sorted(told)
+    shares = torch.tensor([told[token] for token in tokens]).double().exp().numpy()
+    assert shares.sum() > 0.99
+    assert chisquare(counts[tokens], n * shares / shares.sum()).pvalue > 1e-3
+    exact = naive_logits(policy, ids[0].tolist(), [0]).log_softmax(-1)[0]
+    away = torch.tensor([told[token] - float(exact[token]) for token in tokens]).abs().max()
+    assert 1e-4 < away < 1
 
 
 def test_top_k_and_top_p_keep_the_likeliest(policy: Policy) -> None:

@@ -18,7 +18,7 @@ from grposcope.errors import UserError
 from grposcope.objectives import Objective, advantages, divergences, recipes
 from grposcope.objectives.surrogates import Cispo, Clip
 from grposcope.tasks import faults
-from grposcope.training import loggers
+from grposcope.training import loggers, native
 from grposcope.training.extras import check_group
 from grposcope.training.optimizer import OPTIMIZERS, SCHEDULES
 
@@ -70,6 +70,10 @@ class TrainConfig:
     temperature: float = _option(1.0, "sampling temperature", group="sampling", least=1e-3)
     top_p: float = _option(1.0, "keep the likeliest tokens up to this probability", group="sampling")
     top_k: int = _option(0, "keep this many likeliest tokens, 0 for all", group="sampling", least=0)
+    sampler_precision: str = _option(
+        "float32", "number format in which float32 weights sample on a CPU; rounded ones are faster, and the update's "
+        "ratios are then to the probabilities that they drew with", group="sampling", choices=native.PRECISIONS,
+    )  # fmt: skip
 
     optimizer: str = _option("adamw", "optimiser", group="optimiser", choices=OPTIMIZERS)
     lr: float | None = _option(None, "learning rate (default: 4e-4 below 10 M parameters, else 1e-6)",

@@ -47,14 +47,30 @@ class Decoder(Protocol):
         ...
 
 
-def decoder(model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int) -> Decoder:
-    """A decoder that has read the prompts (P, S), padded on the left, for `group` completions of ≤ `steps` tokens."""
-    kind: type[Decoder] = CachedDecoder
+def decoder(
+    model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int, precision: str = "float32"
+) -> Decoder:
+    """A decoder that has read the prompts (P, S), padded on the left, for `group` completions of ≤ `steps` tokens.
+
+    precision: that of the weights, one of `native.PRECISIONS`, where the decoder in C runs; others say once that they
+    do not take it.
+    """
     if fits_llama_decoder(model):
-        kind = native.NativeDecoder if native.fits(model) else LlamaDecoder
-    elif model.device.type == "cpu":
-        _say_slow(f"{type(model).__name__} in {str(model.dtype).removeprefix('torch.')}")
+        if native.fits(model):
+            return native.NativeDecoder(model, ids, mask, group, steps, native.available(precision))
+        kind: type[Decoder] = LlamaDecoder
+    else:
+        kind = CachedDecoder
+        if model.device.type == "cpu":
+            _say_slow(f"{type(model).__name__} in {str(model.dtype).removeprefix('torch.')}")
+    if precision != "float32":
+        _say_precision(precision, str(model.dtype).removeprefix("torch."))
     return kind(model, ids, mask, group, steps)
+
+
+@cache
+def _say_precision(asked: str, given: str) -> None:
+    logger.warning("sampling in %s, not in %s, which only the decoder in C takes", given, asked)
 
 
 @cache

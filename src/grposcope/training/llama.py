@@ -49,7 +49,7 @@ class LlamaDecoder:
         self.layers = [_fused(layer, config.hidden_size**0.5) for layer in body.layers]
         self.head: Tensor = model.lm_head.weight * (body.norm.weight * config.hidden_size**0.5)
         self.floor = config.hidden_size * config.rms_norm_eps
-        self.rotation = _rotation(body.rotary_emb, self.head, ids.shape[1] + steps + 1)
+        self.rotation = rotation(body.rotary_emb, self.head, ids.shape[1] + steps + 1)
         self.prompt: list[tuple[Tensor, Tensor]] = []
         last = self._read(ids, mask)
         self.logits = torch.mm(self.head, last).T.repeat_interleave(group, 0)
@@ -189,7 +189,7 @@ def _taken(x: Tensor, prompts: Tensor, heads: int) -> Tensor:
     return x if len(x) == len(prompts) * heads else x.unflatten(0, (-1, heads))[prompts].flatten(0, 1)
 
 
-def _rotation(rotary: Any, like: Tensor, positions: int) -> Tensor:
+def rotation(rotary: Any, like: Tensor, positions: int) -> Tensor:
     """Cosines, and sines with the sign that the rotated half takes, (2, head size, positions)."""
     cos, sin = (table[0].T for table in rotary(like, torch.arange(positions)[None]))
     half = len(sin) // 2
@@ -197,5 +197,5 @@ def _rotation(rotary: Any, like: Tensor, positions: int) -> Tensor:
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding of (heads, size, n) by the tables of `_rotation`, (size, n)."""
+    """Rotary position embedding of (heads, size, n) by the tables of `rotation`, (size, n)."""
     return torch.addcmul(x * cos, x.roll(x.shape[1] // 2, 1), sin)

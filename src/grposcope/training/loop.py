@@ -182,11 +182,14 @@ class _Session:
     def terms(self, batch: Batch) -> TokenTerms:
         """Credit, old and reference log-probabilities, which stay the same while the batch is used.
 
-        While only the critic learns, the credit is 0 everywhere.
+        While only the critic learns, the credit is 0 everywhere. A sampler with rounded weights is another policy than the
+        current one, so the old probabilities are its own.
         """
         setup, rollouts, temperature = self.setup, batch.rollouts, self.config.temperature
         old = reference = None
-        if self.config.interval > 1:
+        if self.config.sampler_precision != "float32":
+            old = rollouts.logp
+        elif self.config.interval > 1:
             old = frozen_logprobs(setup.policy.model, rollouts, temperature, setup.micro_batch)
         if setup.reference is not None:
             reference = frozen_logprobs(setup.reference, rollouts, temperature, setup.micro_batch)

@@ -1,7 +1,9 @@
-"""The decoder whose step is one call into C: compiled once for this machine by its own compiler, float32 throughout.
+"""The decoder whose steps and draws are one call into C: compiled once for this machine by its own compiler.
 
 Torch's operations on a handful of rows spend more time between than in the products, and these do not keep up with the
-memory; `decode_step.c` does a whole step in one go. Without a compiler, decoding runs in torch, a little slower.
+memory; `c/step.c` draws many tokens in one go. Without a compiler, decoding runs in torch, slower. Weights and the
+inputs of products are float32, or rounded to bfloat16 or int8 where the processor multiplies these (`c/products.h`);
+sums, norms, attention and draws are float32 throughout.
 """
 
 from __future__ import annotations
@@ -14,19 +16,27 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope.policies import smollm2
-from grposcope.training.llama import LlamaDecoder
+from grposcope.training.llama import rotation
 
 LANES = 16
-SOURCE = Path(__file__).parent / "decode_step.c"
+PART = 256
+"""Tokens of the vocabulary that a draw looks at together."""
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+"""Number formats of a product, by their number in C."""
+
+SOURCES = Path(__file__).parent / "c"
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC")
 
 logger = logging.getLogger("grposcope")
@@ -38,13 +48,13 @@ def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
 
 
 class _Layer(ctypes.Structure):
-    _fields_ = _fields(_Pointer, "qkv bias out gate_up down prompt_keys prompt_values keys values")
+    _fields_ = _fields(_Pointer, "qkv out gate up down bias prompt_keys prompt_values keys values")
 
 
 class _Model(ctypes.Structure):
     _fields_ = [
-        *_fields(_Whole, "layers hidden heads kv_heads size inner vocabulary width steps"),
-        *_fields(_Pointer, "embedding head cosines sines"),
+        *_fields(_Whole, "precision layers hidden heads kv_heads size inner vocabulary width steps"),
+        *_fields(_Pointer, "head embedding cosines sines"),
         ("floor", ctypes.c_float),
         *_fields(_Pointer, "layer scratch"),
     ]
@@ -52,6 +62,24 @@ class _Model(ctypes.Structure):
 
 class _Step(ctypes.Structure):
     _fields_ = [*_fields(_Whole, "rows written"), *_fields(_Pointer, "tokens positions slots prompts lengths logits")]
+
+
+class _Draw(ctypes.Structure):
+    _fields_ = [
+        *_fields(_Whole, "steps few"),
+        ("temperature", ctypes.c_float),
+        *_fields(_Pointer, "uniforms ends"),
+        ("ends_count", _Whole),
+        *_fields(_Pointer, "going tokens logp entropy sums"),
+    ]
+
+
+class Draws(NamedTuple):
+    """Tokens drawn one after the other, their log-probabilities and the entropies, each (n, B)."""
+
+    tokens: Tensor
+    logp: Tensor
+    entropy: Tensor
 
 
 @cache
@@ -67,22 +95,43 @@ def library() -> ctypes.CDLL | None:
         reason = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
         logger.warning("sampling runs in torch, which is slower: %s cannot compile its step: %s", compiler, *reason)
         return None
-    loaded.decode_step.argtypes, loaded.decode_step.restype = (_Pointer, _Pointer, ctypes.c_int), None
-    loaded.copy_rows.argtypes, loaded.copy_rows.restype = (_Pointer, _Whole, _Whole, _Pointer, _Pointer), None
-    loaded.part_sums.argtypes, loaded.part_sums.restype = (_Pointer, *3 * [_Whole], _Pointer, ctypes.c_int), None
-    loaded.scratch_floats.argtypes, loaded.scratch_floats.restype = (_Pointer, _Whole, _Whole), _Whole
+    for name, arguments, result in (
+        ("precisions", (), ctypes.c_int),
+        ("packed_bytes", (ctypes.c_int, _Whole, _Whole), _Whole),
+        ("pack", (ctypes.c_int, _Pointer, _Pointer, ctypes.c_float, _Whole, _Whole, _Pointer, ctypes.c_int), None),
+        ("scratch_floats", (_Pointer, *3 * [_Whole]), _Whole),
+        ("read_prompts", (*4 * [_Pointer], _Whole, _Pointer, ctypes.c_int), None),
+        ("copy_rows", (_Pointer, _Whole, _Whole, _Pointer, _Pointer), None),
+        ("decode_step", (_Pointer, _Pointer, ctypes.c_int), None),
+        ("generate", (_Pointer, _Pointer, _Pointer, ctypes.c_int), _Whole),
+    ):
+        function = getattr(loaded, name)
+        function.argtypes, function.restype = arguments, result
     return loaded
+
+
+@cache
+def available(precision: str) -> str:
+    """This precision of PRECISIONS where the processor multiplies it, else float32, which is said once."""
+    compiled = library()
+    if compiled is not None and compiled.precisions() >> PRECISIONS.index(precision) & 1:
+        return precision
+    if compiled is not None:
+        needs = {"bfloat16": "AVX512_BF16", "int8": "AVX512_VNNI"}[precision]
+        logger.warning("this processor, or the compiler, lacks %s: sampling in float32, not in %s", needs, precision)
+    return "float32"
 
 
 def _compiled(compiler: str) -> Path:
     """The shared library for this source, compiler and processor; safe when two processes make it at once."""
-    about = (SOURCE.read_text(), compiler, *FLAGS, platform.machine(), _processor())
+    text = [file.read_text() for file in sorted(SOURCES.iterdir())]
+    about = (*text, compiler, *FLAGS, platform.machine(), _processor())
     target = smollm2.cache() / f"decode-step-{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}.so"
     if not target.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             made = Path(scratch) / target.name
-            command = [compiler, *FLAGS, "-o", str(made), str(SOURCE), "-lm"]
+            command = [compiler, *FLAGS, "-o", str(made), str(SOURCES / "step.c"), "-lm"]
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
             made.replace(target)
     return target
@@ -103,8 +152,8 @@ def fits(model: PreTrainedModel) -> bool:
     return bool(size % LANES == 0) and library() is not None
 
 
-class NativeDecoder(LlamaDecoder):
-    """`LlamaDecoder` with its steps in C.
+class NativeDecoder:
+    """`LlamaDecoder` in C.
 
     A row keeps its place in the cache until the end; one that is repeated is copied to a place that is free.
     Dropping rows costs nothing.
@@ -112,79 +161,142 @@ class NativeDecoder(LlamaDecoder):
 
     light = True
 
-    def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int):
-        super().__init__(model, ids, mask, group, steps)
-        rows, kv = len(self.positions), self.heads
-        library_ = library()
-        assert library_ is not None
-        self.library, self.threads = library_, torch.get_num_threads()
-        room, width = _up(steps), _up(ids.shape[1])
-        self.slots = torch.arange(rows)
-        self.prompts = self.slots // group
-        lengths = mask.sum(-1)
-        self.own = [
-            (torch.empty(rows, kv, self.size, room), torch.empty(rows, kv, room, self.size)) for _ in self.layers
-        ]
-        self.prompt = [
-            (_to_the_left(k, lengths, width).mT.contiguous(), _to_the_left(v, lengths, width)) for k, v in self.prompt
-        ]
-        self.tables = self.rotation.mT.contiguous()
-        first = self.layers[0]
-        layers = (_Layer * len(self.layers))()
-        for to, w, prompt, own in zip(layers, self.layers, self.prompt, self.own, strict=True):
-            for name, tensor in zip((field[0] for field in _Layer._fields_), (*w, *prompt, *own), strict=True):
-                setattr(to, name, None if tensor is None else _address(tensor))
+    def __init__(
+        self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int, precision: str = "float32"
+    ):
+        body: Any = model.model
+        config, attention = model.config, body.layers[0].self_attn
+        compiled = library()
+        assert compiled is not None
+        self.library, self.threads, self.written = compiled, torch.get_num_threads(), 0
+        lengths, prompts = mask.sum(-1), len(ids)
+        rows, kv, size = prompts * group, config.num_key_value_heads, attention.head_dim
+        self.room, self.slots = rows, torch.arange(rows)
+        self.prompts, self.positions, self.lengths = self.slots // group, lengths.repeat_interleave(group), lengths
+        width, room = _up(ids.shape[1]), _up(steps)
+        head, embedding = model.lm_head.weight, body.embed_tokens.weight
+        tables = rotation(body.rotary_emb, head, ids.shape[1] + steps + 1).mT.contiguous()
+        self.kept = [ids, embedding, tables]  # what C reads
         self.struct = _Model(
-            layers=len(layers), hidden=first.down.shape[0], heads=first.out.shape[1] // self.size, kv_heads=kv,
-            size=self.size, inner=first.down.shape[1], vocabulary=len(self.head), width=width, steps=room,
-            embedding=_address(self.embedding), head=_address(self.head),
-            cosines=_address(self.tables[0]), sines=_address(self.tables[1]),
-            floor=self.floor, layer=ctypes.addressof(layers),
+            precision=PRECISIONS.index(precision), layers=len(body.layers), hidden=config.hidden_size,
+            heads=config.num_attention_heads, kv_heads=kv, size=size, inner=config.intermediate_size,
+            vocabulary=len(head), width=width, steps=room, embedding=_address(embedding),
+            cosines=_address(tables[0]), sines=_address(tables[1]), floor=config.hidden_size * config.rms_norm_eps,
         )  # fmt: skip
-        self.scratch = torch.empty(library_.scratch_floats(ctypes.byref(self.struct), rows, self.threads))
+        scale = config.hidden_size**0.5  # which norms leave out
+        self.struct.head = self._packed([(head, body.norm.weight, scale)])[0]
+        sizes = [n * kv * size * 4 for n in (*2 * [prompts * width], *2 * [rows * room])] * len(body.layers)
+        caches = iter(self._places(sizes))
+        layers = [_Layer(*self._weights(layer, scale), *(next(caches) for _ in range(4))) for layer in body.layers]
+        self.structs = (_Layer * len(layers))(*layers)
+        self.struct.layer = ctypes.addressof(self.structs)
+        tokens = int(lengths.sum())
+        self.scratch = torch.empty(compiled.scratch_floats(ctypes.byref(self.struct), rows, tokens, self.threads))
         self.struct.scratch = _address(self.scratch)
-        self.lengths, self.alive = lengths, layers
-        self.out = torch.empty(len(self.head), _up(rows))
+        self.out = torch.empty(len(head), _up(rows))
+        self.out[:, :rows] = self._read(ids, mask)[:, self.prompts]
+        self.logits = self.out[:, :rows].T
+
+    def _weights(self, layer: Any, scale: float) -> list[int | None]:
+        """Addresses of a layer's matrices, as `_Layer` begins with them, and of its bias."""
+        attention, mlp = layer.self_attn, layer.mlp
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        scales = (attention.scaling, 1.0, 1.0)
+        before, after = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
+        qkv, _, _, *others = self._packed(
+            [
+                *((p.weight, before, scale * s) for p, s in zip(projections, scales, strict=True)),
+                (attention.o_proj.weight, None, 1.0),
+                (mlp.gate_proj.weight, after, scale),
+                (mlp.up_proj.weight, after, scale),
+                (mlp.down_proj.weight, None, 1.0),
+            ]
+        )
+        if attention.q_proj.bias is None:
+            return [qkv, *others, None]
+        self.kept.append(torch.cat([p.bias * s for p, s in zip(projections, scales, strict=True)]))
+        return [qkv, *others, _address(self.kept[-1])]
+
+    def _packed(self, matrices: Sequence[tuple[Tensor, Tensor | None, float]]) -> list[int]:
+        """Where the matrices, times factors of their columns and a number, lie in the order in which C reads them.
+
+        They follow each other, so that some whose rows fill whole tiles are one matrix.
+        """
+        precision = self.struct.precision
+        places = self._places([self.library.packed_bytes(precision, *matrix.shape) for matrix, _, _ in matrices])
+        for (matrix, factors, scale), place in zip(matrices, places, strict=True):
+            by = None if factors is None else _address(factors)
+            self.library.pack(precision, _address(matrix), by, scale, *matrix.shape, place, self.threads)
+        return places
+
+    def _places(self, sizes: Sequence[int]) -> list[int]:
+        """Addresses of neighbouring pieces of fresh memory of these many bytes."""
+        room = torch.empty(sum(sizes), dtype=torch.uint8)
+        self.kept.append(room)
+        return [_address(room) + before for before in accumulate(sizes[:-1], initial=0)]
+
+    def _read(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Read the prompts (P, S), padded on the left; the logits that follow, (V, P)."""
+        prompts = len(ids)
+        tokens, prompt = ids[mask].long(), mask.nonzero()[:, 0]
+        positions = (mask.long().cumsum(-1) - 1)[mask]
+        numbers, last = torch.arange(prompts), self.lengths.cumsum(0) - 1
+        hidden, out = torch.empty(prompts, self.struct.hidden), torch.empty(self.struct.vocabulary, _up(prompts))
+        step = _Step(
+            len(tokens), 0, *map(_address, (tokens, positions)), None, *map(_address, (prompt, self.lengths, out))
+        )
+        given = (*map(_address, (last, numbers)), prompts, _address(hidden))
+        self.library.read_prompts(ctypes.byref(self.struct), ctypes.byref(step), *given, self.threads)
+        return out[:, :prompts]
 
     def step(self, tokens: Tensor) -> Tensor:
         rows = len(tokens)
         if self.out.shape[1] != _up(rows):
-            self.out = torch.empty(len(self.head), _up(rows))
-        arrays = tokens.contiguous(), self.positions, self.slots, self.prompts, self.lengths, self.out
-        step = _Step(rows, self.written, *map(_address, arrays))
-        self.library.decode_step(ctypes.byref(self.struct), ctypes.byref(step), self.threads)
-        self.written += 1
-        self.positions = self.positions + 1
+            self.out = torch.empty(len(self.out), _up(rows))
+        tokens = tokens.contiguous()
+        self.library.decode_step(ctypes.byref(self.struct), self._step(tokens), self.threads)
+        self._grow(1)
         return self.out[:, :rows].T
+
+    def generate(
+        self, steps: int, temperature: float, uniforms: Tensor, ends: Tensor, going: Tensor, few: int
+    ) -> Draws | None:
+        """Draw from the last logits, append, and so on, for at most `steps` tokens, the last of which is not appended.
+
+        It is over as soon as at most `few` rows go on. uniforms (steps, B): numbers in (0, 1] that choose the tokens;
+        ends: tokens that end a row, whose entry in `going` (B,) becomes False. None where logits are not finite.
+        """
+        rows, parts = len(going), -(-len(self.out) // PART)
+        drawn = Draws(torch.empty(steps, rows, dtype=torch.long), torch.empty(steps, rows), torch.empty(steps, rows))
+        sums = torch.empty(parts, 3, _up(rows))
+        given, results = (_address(uniforms), _address(ends), len(ends)), map(_address, (going, *drawn, sums))
+        draw = _Draw(steps, few, temperature, *given, *results)
+        step = self._step(drawn.tokens)
+        count = self.library.generate(ctypes.byref(self.struct), step, ctypes.byref(draw), self.threads)
+        if count < 0:
+            return None
+        self._grow(count - 1)
+        return Draws(*(part[:count] for part in drawn))
+
+    def _step(self, tokens: Tensor) -> Any:
+        arrays = tokens, self.positions, self.slots, self.prompts, self.lengths, self.out
+        return ctypes.byref(_Step(len(self.positions), self.written, *map(_address, arrays)))
+
+    def _grow(self, steps: int) -> None:
+        self.written += steps
+        self.positions = self.positions + steps
 
     def keep(self, rows: Tensor) -> None:
         slots = self.slots[rows]
         again = torch.zeros_like(rows, dtype=torch.bool)
         again[1:] = rows[1:] == rows[:-1]
         if bool(again.any()):
-            free = torch.ones(len(self.own[0][0]), dtype=torch.bool).index_fill_(0, slots, False).nonzero()[:, 0]
+            free = torch.ones(self.room, dtype=torch.bool).index_fill_(0, slots, False).nonzero()[:, 0]
             source, target = slots[again], free[: int(again.sum())]
-            self.library.copy_rows(
-                ctypes.byref(self.struct), self.written, len(target), _address(source), _address(target)
-            )
+            given = (self.written, len(target), _address(source), _address(target))
+            self.library.copy_rows(ctypes.byref(self.struct), *given)
             slots[again] = target
         self.slots, self.prompts, self.positions = slots, self.prompts[rows], self.positions[rows]
-
-
-def part_sums(logits: Tensor, part: int) -> Tensor | None:
-    """`sampler.part_sums` in C, (3, B, V / part); None unless the logits (B, V) lie as a step leaves them."""
-    rows, stride = len(logits), logits.stride(1)
-    laid_out = logits.stride(0) == 1 and stride % LANES == 0 and stride - LANES < rows <= stride
-    plain = logits.dtype == torch.float32 and logits.device.type == "cpu" and logits.data_ptr() % (4 * LANES) == 0
-    if not (plain and laid_out):
-        return None
-    compiled = library()
-    if compiled is None:
-        return None
-    vocabulary = logits.shape[1]
-    out = torch.empty(-(-vocabulary // part), 3, stride)
-    compiled.part_sums(logits.data_ptr(), vocabulary, stride // LANES, part, out.data_ptr(), torch.get_num_threads())
-    return out[..., :rows].permute(1, 2, 0)
 
 
 def _address(x: Tensor) -> int:
@@ -195,10 +307,3 @@ def _address(x: Tensor) -> int:
 def _up(n: int) -> int:
     """The next multiple of LANES, at least one."""
     return max(1, -(-n // LANES)) * LANES
-
-
-def _to_the_left(x: Tensor, lengths: Tensor, width: int) -> Tensor:
-    """Keys or values (P·H, S, size) of prompts padded on the left, shifted to the left in (P, H, width, size)."""
-    heads = x.unflatten(0, (len(lengths), -1))
-    times = (torch.arange(width) + x.shape[1] - lengths[:, None]).clamp(max=x.shape[1] - 1)  # (P, width)
-    return heads[torch.arange(len(heads))[:, None], :, times].transpose(1, 2).contiguous()

@@ -14,11 +14,19 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope.errors import UserError
-from grposcope.training import native
-from grposcope.training.decoding import decoder
+from grposcope.training.decoding import Decoder, decoder
+from grposcope.training.native import Draws, NativeDecoder
 
 PART = 4096
 """Tokens of the vocabulary that a draw looks at together."""
+
+TOGETHER = 32
+"""Tokens that are drawn before Python, and with it Ctrl-C, has a turn."""
+
+OVERFLOWED = (
+    "the model's logits are not finite, so no token can be drawn: its weights have overflowed; lower the learning "
+    "rate, or go back to an earlier checkpoint"
+)
 
 _LOG_0 = -128.0
 """A logarithm whose exponential is 0 in float32."""
@@ -30,13 +38,15 @@ class Sampling:
 
     max_tokens: the longest completion. temperature: 0 takes the likeliest token.
     top_k: keep the k likeliest tokens, 0 for all. top_p: keep the smallest set of tokens
-    whose probability reaches p, 1 for all.
+    whose probability reaches p, 1 for all. precision: number format of the weights, of `native.PRECISIONS`; the
+    log-probabilities are those that the rounded weights drew with.
     """
 
     max_tokens: int
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    precision: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -76,20 +86,22 @@ def sample(
     tokens = torch.full((rows, steps), pad, device=device)
     logp = torch.zeros(rows, steps, device=device)
     entropy = torch.zeros(rows, steps, device=device)
-    decode = decoder(model, prompt_ids, prompt_mask, group, steps)
-    logits, live = decode.logits, torch.arange(rows, device=device)
+    decode = decoder(model, prompt_ids, prompt_mask, group, steps, sampling.precision)
+    logits, live, t = decode.logits, torch.arange(rows, device=device), 0
     going = torch.ones(rows, dtype=torch.bool, device=device)  # of the live rows, those that have not ended
     longest = torch.full((rows,), steps, device=device) if limits is None else limits.repeat_interleave(group)
-    for t in range(steps):
-        chosen, logp[live, t], entropy[live, t] = draw(logits, sampling, generator)
-        tokens[live, t] = chosen
-        going &= torch.isin(chosen, eos, invert=True)
-        if limits is not None:
-            going &= longest[live] > t + 1
+    while True:
+        few = int(0.75 * len(live))  # then the others leave
+        together = min(int(longest[live][going].min()) - t, TOGETHER)
+        drawn = _drawn(decode, logits, sampling, eos, going, together, few, generator)
+        here = slice(t, t + len(drawn.tokens))
+        tokens[live, here], logp[live, here], entropy[live, here] = (part.T for part in drawn)
+        chosen, t = drawn.tokens[-1], here.stop
+        going &= longest[live] > t
         count = int(going.sum())
-        if count == 0 or t + 1 == steps:
+        if count == 0 or t == steps:
             break
-        if count <= 0.75 * len(live):
+        if count <= few:
             decode.keep(going.nonzero()[:, 0])
             live, chosen, going = live[going], chosen[going], going[going]
         logits = decode.step(chosen)
@@ -112,6 +124,34 @@ def finished(tokens: Tensor, logp: Tensor, entropy: Tensor, eos: Tensor, pad: in
     )
 
 
+def _drawn(
+    decode: Decoder,
+    logits: Tensor,
+    sampling: Sampling,
+    eos: Tensor,
+    going: Tensor,
+    steps: int,
+    few: int,
+    generator: torch.Generator,
+) -> Draws:
+    """One token for each row, or several in a row where the decoder can; `going` (B,) learns which have ended."""
+    whole = sampling.top_p == 1 and not 0 < sampling.top_k < logits.shape[-1]
+    if not (whole and isinstance(decode, NativeDecoder)):
+        chosen, logp, entropy = draw(logits, sampling, generator)
+        going &= torch.isin(chosen, eos, invert=True)
+        return Draws(chosen[None], logp[None], entropy[None])
+    before = generator.get_state()
+    # in (0, 1], so that the first token whose cumulative weight reaches the draw has itself a weight
+    uniforms = 1 - torch.rand(steps, len(logits), generator=generator)
+    drawn = decode.generate(steps, sampling.temperature, uniforms, eos, going, few)
+    if drawn is None:
+        raise UserError(OVERFLOWED)
+    if len(drawn.tokens) < steps or sampling.temperature == 0:  # numbers that were not used are for others
+        generator.set_state(before)
+        torch.rand(len(drawn.tokens) * (sampling.temperature > 0), len(logits), generator=generator)
+    return drawn
+
+
 def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     """One token per row of logits (B, V), its log-probability and the entropy of the distribution.
 
@@ -121,14 +161,10 @@ def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tupl
     scaled = logits.float()
     if sampling.temperature not in (0, 1):
         scaled = scaled / sampling.temperature
-    found = native.part_sums(scaled, PART)
-    largest, sums, products = part_sums(scaled) if found is None else found
+    largest, sums, products = _part_sums(scaled)
     peak = largest.amax(-1, keepdim=True)
     if not bool(peak.isfinite().all()):
-        raise UserError(
-            "the model's logits are not finite, so no token can be drawn: its weights have overflowed; lower the "
-            "learning rate, or go back to an earlier checkpoint"
-        )
+        raise UserError(OVERFLOWED)
     lower = (largest - peak).clamp(min=_LOG_0)
     shares = lower.exp()
     total = (sums * shares).sum(-1)
@@ -147,7 +183,7 @@ def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tupl
     return chosen, logp, log_total - expected / total
 
 
-def part_sums(logits: Tensor) -> Tensor:
+def _part_sums(logits: Tensor) -> Tensor:
     """Of each part of the logits (B, V): the largest, and Σ exp z and Σ z exp z with z = logit - the largest.
 
     Returns (3, B, V / PART).

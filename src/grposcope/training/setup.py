@@ -123,7 +123,9 @@ def prepare(config: TrainConfig) -> Setup:
     train_set, heldout = task.problems("train"), task.problems("heldout")
     policy = policies.load(config.model, getattr(torch, config.dtype), _device(config), config.remote_code)
     evaluated = config.eval_problems if config.eval_problems is not None else 200 if policy.small else 8
-    sampling = Sampling(config.max_tokens or task.max_tokens, config.temperature, config.top_k, config.top_p)
+    sampling = Sampling(
+        config.max_tokens or task.max_tokens, config.temperature, config.top_k, config.top_p, config.sampler_precision
+    )
     if sampling.max_tokens >= policy.context:
         raise UserError(
             f"completions of {sampling.max_tokens} tokens leave no room for a prompt in the {policy.context} tokens of "

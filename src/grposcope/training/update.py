@@ -42,7 +42,8 @@ class Update:
 class TokenTerms:
     """Constants of a batch while it is trained on, all (B, T): credit, old and reference log-probabilities.
 
-    old is None where the batch is used for one step only: the policy that sampled is the current one.
+    old is None where the batch is used for one step only and was sampled with the weights as they are: the policy that
+    sampled is the current one.
     reference is None without a KL term.
     """
 
