@@ -182,8 +182,8 @@ class _Session:
     def terms(self, batch: Batch) -> TokenTerms:
         """Credit, old and reference log-probabilities, which stay the same while the batch is used.
 
-        While only the critic learns, the credit is 0 everywhere. A sampler with rounded weights is another policy than the
-        current one, so the old probabilities are its own.
+        While only the critic learns, the credit is 0 everywhere. A sampler with rounded weights is another policy than
+        the current one, so the old probabilities are its own.
         """
         setup, rollouts, temperature = self.setup, batch.rollouts, self.config.temperature
         old = reference = None
