@@ -50,11 +50,14 @@ def main() -> None:
     ratios: dict[str, list[float]] = {"ends": [], "no ends": []}
     counts: dict[str, list[float]] = {"ends": [], "no ends": []}
     saved: list[float] = []
+    cases = {"ends": policy.eos, "no ends": never}
+    if arguments.case:
+        cases = {arguments.case: cases[arguments.case]}
     for number in range(-1, arguments.rounds):
         start = (number + 1) * grown
         chosen = [problems[(start + i) % len(problems)].prompt for i in range(grown)]
         ids, mask = policies.encode(policy, chosen, task.instruction, most)
-        for name, eos in (("ends", policy.eos), ("no ends", never)):
+        for name, eos in cases.items():
             few, few_mask = ids[: arguments.prompts], mask[: arguments.prompts]
             stream = torch.Generator().manual_seed(number + 7)
             took: dict[str, tuple[float, float]] = {}
@@ -77,15 +80,16 @@ def main() -> None:
             if name == "ends":
                 saved.append(took["tree"][1] / grown / (took["plain"][1] / arguments.prompts))
     result: dict[str, Any] = {"arguments": vars(arguments), "group": group, "prompts of trees": grown}
-    for name in ratios:
+    for name in cases:
         cost, count = Estimate.mean(ratios[name]), Estimate.mean(counts[name])
         low, high = (math.exp(x) for x in cost.interval())
         print(f"{name}: {math.exp(cost.value):.3f} × the seconds per generated token ({low:.3f} to {high:.3f}), "
               f"{count.value:.4f} ± {count.se:.4f} of the tokens promised (n = {cost.n} rounds)")  # fmt: skip
         result[name] = {"seconds per token": [math.exp(cost.value), low, high], "of promise": [count.value, count.se]}
-    few_tokens = Estimate.mean(saved)
-    print(f"tokens of a tree over those of as many rollouts: {few_tokens.value:.3f} ± {few_tokens.se:.3f}")
-    result["tokens"] = [few_tokens.value, few_tokens.se]
+    if saved:
+        few_tokens = Estimate.mean(saved)
+        print(f"tokens of a tree over those of as many rollouts: {few_tokens.value:.3f} ± {few_tokens.se:.3f}")
+        result["tokens"] = [few_tokens.value, few_tokens.se]
     print(json.dumps(result))
 
 
@@ -101,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--even", action="store_true")
+    parser.add_argument("--case", choices=("ends", "no ends"), help="one of the two pairs alone")
     return parser
 
 
