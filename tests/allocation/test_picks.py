@@ -10,7 +10,7 @@ import pytest
 
 from grposcope.allocation import ALLOCATORS, chosen, picks
 from grposcope.allocation.beta import Rates
-from grposcope.allocation.norms import DEFAULT
+from grposcope.allocation.norms import Norms
 from grposcope.errors import UserError
 
 P = np.array([0.05, 0.3, 0.5, 0.9])
@@ -44,7 +44,7 @@ def expectation(starts: int, **settings: object) -> np.ndarray:
     return total / starts
 
 
-GIVEN = {"budget": 24, "sizes": np.array([2, 3, 4, 6, 8]), "norms": DEFAULT, "floor": 0.2}
+GIVEN = {"budget": 24, "sizes": np.array([2, 3, 4, 6, 8]), "norms": Norms(separation=1.0), "floor": 0.2}
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -49,3 +49,18 @@ class Rates:
 def log_chance(successes: Floats, rollouts: Floats, a: Floats, b: Floats) -> Floats:
     """log probability of so many successes in one given order, p ~ Beta(a, b); all arrays broadcast."""
     return np.asarray(betaln(a + successes, b + rollouts - successes) - betaln(a, b))
+
+
+def spread_over(successes: Floats, rollouts: Floats) -> tuple[float, float]:
+    """Parameters of the Beta distribution of success rates over problems, from groups (P,) of two rollouts or more.
+
+    Its first two moments are those that single rollouts and pairs of them give without bias; a + b is held within
+    0.1 … 1000, where all problems are either always or never solved, or all alike.
+    """
+    first = float((successes / rollouts).mean())
+    pairs = rollouts * (rollouts - 1)
+    second = float((successes * (successes - 1) / pairs).mean())
+    spread = second - first**2
+    weight = float(np.clip((first - second) / spread, 0.1, 1e3)) if spread > 0 else 1e3
+    mean = float(np.clip(first, 1e-3, 1 - 1e-3))
+    return weight * mean, weight * (1 - mean)

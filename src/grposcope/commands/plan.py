@@ -121,7 +121,7 @@ def _groups(text: str) -> tuple[int, ...]:
 
 
 def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from grposcope.facts import group_size, recipe_size
+    from grposcope.facts import allocation, group_size, recipe_size
     from grposcope.runs import probe as probes
 
     subject, about = _about(folder)
@@ -162,7 +162,9 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
         document["allocation"] = {"recipe": recipe if own else "rloo", **asdict(batch)}
         parts += [_batch(facts, document["allocation"]["recipe"], batch, budget, errors)]
         group = batch.group
-    parts.append(facts.dead_sentence(group))
+    saving = allocation.of_probe(facts.moments, facts.rewards, seed=arguments.seed)
+    document["saving"] = asdict(saving)
+    parts += [facts.dead_sentence(group), saving.sentence()]
     if arguments.layers:
         document["layers"] = layers = group_size.by_layer(probe, *costs, *resampled)
         parts.append(_layers(layers))
@@ -286,11 +288,11 @@ def _span(low: float, high: float) -> str:
 def _from_run(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     import numpy as np
 
-    from grposcope.facts import group_size
+    from grposcope.facts import allocation, group_size
 
     run = logs.read(arguments.path, arguments)
     place = run.meta.source
-    logged, steps = _last_groups(run, arguments.last)
+    logged, problems, steps = _last_groups(run, arguments.last)
     if not any(len(set(group)) > 1 for group in logged):
         raise UserError(
             f"{place}: all rewards are equal within every group of steps {steps[0]} to {steps[1]}, so there is no "
@@ -300,11 +302,12 @@ def _from_run(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     for row, group in zip(rewards, logged, strict=True):
         row[: len(group)] = group
     facts = group_size.of_rewards(rewards, steps, arguments.groups)
+    saving = allocation.of_rewards(rewards, problems, seed=arguments.seed)
     document = {
         "kind": "run", "groups": facts.groups, "steps": facts.steps, "curve": facts.curve, "plan": None,
-        "cannot_tell": facts.unknown,
+        "cannot_tell": facts.unknown, "saving": asdict(saving),
     }  # fmt: skip
-    return f"{_rewards_alone(facts)}\n{_how_to_probe(place)}", document
+    return f"{_rewards_alone(facts)}\n{_how_to_probe(place)}\n\n{saving.sentence()}", document
 
 
 def _how_to_probe(place: Path) -> str:
@@ -317,8 +320,8 @@ def _how_to_probe(place: Path) -> str:
     return f"  grposcope probe --model {place}\n  grposcope plan {place}"
 
 
-def _last_groups(run: Run, last: int) -> tuple[list[list[float]], tuple[int, int]]:
-    """Rewards of the groups of the last steps of a run, and the first and last of these steps."""
+def _last_groups(run: Run, last: int) -> tuple[list[list[float]], list[int], tuple[int, int]]:
+    """Rewards and problems of the groups of the last steps of a run, and the first and last of these steps."""
     import numpy as np
 
     from grposcope.runs.trainers import how_to_log
@@ -337,7 +340,8 @@ def _last_groups(run: Run, last: int) -> tuple[list[list[float]], tuple[int, int
         raise UserError(
             f"{run.meta.source}: a reward of step {groups.step[bad]} is not finite; grade it again or remove the group"
         )
-    return [part.tolist() for part in rewards], (int(groups.step[kept].min()), end)
+    steps = int(groups.step[kept].min()), end
+    return [part.tolist() for part in rewards], groups.problem[kept].tolist(), steps
 
 
 def _rewards_alone(facts: SizesFromRewards) -> str:

@@ -76,6 +76,8 @@ _ALLOCATION = (
     Metric("allocation/effective_prompts", "Effective prompts", "prompts",
            "(Σw)²/Σw² over live groups of weight w: as many equal weights are as noisy"),
     Metric("allocation/reward", "Reward weighted back", "", "mean reward over all problems, from those drawn"),
+    Metric("allocation/tokens", "Tokens generated", "tokens", "those of the batch and those that were not trained on"),
+    Metric("allocation/seconds", "Allocating", "s", "time to forecast, choose and put batches together", "down"),
     Metric("allocation/saving_predicted", "Rollouts saved, predicted", "share",
            "against uniform draws of the best single group size"),
 )  # fmt: skip

@@ -7,6 +7,7 @@ they pick, and lets the forecast learn from it afterwards, so that no batch's re
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,6 +86,7 @@ class RolloutAllocation:
 
     def draw(self, position: int) -> Allocated:
         """The batch that begins at `position` of the data."""
+        began = time.perf_counter()
         if self.chosen.name == "two-stage":
             batch, promised, saving = self._two_stages(position), math.nan, math.nan
         elif self.chosen.plain:
@@ -97,7 +99,10 @@ class RolloutAllocation:
         notes = self._learned(batch, math.isnan(promised))
         if self.chosen.plain and notes:
             promised = float(np.mean([note.pop("live") for note in notes]))
-        return Allocated(batch, {} if self.chosen.text == "uniform" else _metrics(batch, promised, saving), notes)
+        if self.chosen.text == "uniform":
+            return Allocated(batch, {}, notes)
+        own = time.perf_counter() - began - batch.sample_seconds - batch.grade_seconds
+        return Allocated(batch, {**_metrics(batch, promised, saving), "allocation/seconds": max(own, 0.0)}, notes)
 
     def _pool(self, position: int) -> Ints:
         """The problems to choose from, in the order of the data; a random order of all where that is asked for."""
@@ -276,6 +281,7 @@ def _metrics(batch: Batch, promised: float, saving: float) -> dict[str, float]:
         "live": float(live.double().mean()),
         "effective_prompts": effective,
         "reward": float(weighted),
+        "tokens": float(batch.tokens),
     }
     given = {"live_promised": promised, "saving_predicted": saving}
     return {f"allocation/{name}": value for name, value in {**found, **given}.items() if not math.isnan(value)}

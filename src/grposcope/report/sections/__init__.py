@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from grposcope.report.elements import Section
 from grposcope.report.sections import (
+    allocation,
     credit,
     curves,
     dead_groups,
@@ -24,6 +25,7 @@ SECTIONS: tuple[Callable[[Sequence[Run]], Section | None], ...] = (
     curves.components,
     dynamics.section,
     dead_groups.section,
+    allocation.section,
     curves.spread,
     curves.policy,
     curves.completions,
