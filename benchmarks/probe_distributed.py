@@ -126,11 +126,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--rows", type=int, default=8)
-    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--length", type=int, default=128, help="tokens of a row, of which 32 are the prompt")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2, help="of the one process")
     parser.add_argument("--memory", action="store_true")
     given = parser.parse_args()
+    if given.length <= 32:
+        parser.error("--length counts the prompt of 32 tokens: give more than 32")
     if "WORLD_SIZE" in os.environ:
         logging.set_verbosity_error()
         logging.disable_progress_bar()

@@ -20,13 +20,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from grposcope.engines import distributed
+from grposcope.engines.processes import Processes
 from grposcope.errors import UserError
 from grposcope.geometry import background, checkpointing, layers, probe
 from grposcope.geometry.probe import Probe
 from grposcope.objectives import recipes
 from grposcope.records import Rollouts
 
-PROMPTS, GROUP = 3, 4
+PROMPTS, GROUP = 3, 5  # of which the ranks have uneven shares
 SETTINGS: dict[str, Any] = {
     "controls": True, "sweep": (2,), "also": [recipes.RLOO], "learning_rate": 1e-3, "leading": 2,
 }  # fmt: skip
@@ -87,9 +88,17 @@ def equal(family: str, wrap: Callable[[str], Any], tier: str, large: int) -> dic
     own, groups = share(rollouts)
     wanted = probe.probe(build(family), rollouts, recipes.GRPO, tier=tier, **SETTINGS)
     background.LARGE = large
-    model = wrap(family)
+    model, split, parts = wrap(family), Processes.split, []
+
+    def counted(self: Processes, *given: Any) -> Any:
+        parts.append(split(self, *given))
+        return parts[-1]
+
+    Processes.split = counted  # type: ignore[method-assign]
     got = distributed.probe(model, own, recipes.GRPO, groups=groups, pad=2, tier=tier, **SETTINGS)
+    Processes.split = split  # type: ignore[method-assign]
     background.LARGE = 2**24
+    assert any(parts) == (large == 16), "which matrices are measured by rows"
     assert all(p.grad is None for p in model.parameters())
     return differences(got, wanted)
 

@@ -215,3 +215,10 @@ def test_other_shapes_are_not_taken_for_llama(settings: dict[str, Any]) -> None:
     model = AutoModelForCausalLM.from_config(LlamaConfig(num_key_value_heads=2, **SIZES, **settings))
     assert not llama_pass.fits(model)
     assert not llama_pass.fits(made("llama-tied").to(torch.bfloat16))
+    mixed = made("llama-tied", torch.float32)
+    mixed.model.norm.to(torch.float64)
+    assert not llama_pass.fits(mixed)
+    windowed = Qwen2Config(
+        num_key_value_heads=2, use_sliding_window=True, sliding_window=2, max_window_layers=0, **SIZES
+    )
+    assert not llama_pass.fits(AutoModelForCausalLM.from_config(windowed))
