@@ -104,6 +104,25 @@ def atomic_folder(path: Path, shared: bool = False) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+@contextmanager
+def alone(folder: Path, what: str) -> Iterator[None]:
+    """Hold a folder; UserError where another process does. The system lets go of it when a process dies.
+
+    what: goes on there, for the message, such as "sweep".
+    """
+    import fcntl  # POSIX only, as everything that runs a model here
+
+    place = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"another {what} is running in {folder}; wait for it, or choose another folder") from None
+        yield
+    finally:
+        os.close(place)
+
+
 def _sync(path: Path) -> None:
     number = os.open(path, os.O_RDONLY)
     try:

@@ -22,6 +22,7 @@ GROUPS = {
     },
     "train": {
         "train": "train a model with GRPO or a relative from verifiable rewards",
+        "evaluate": "pass@k of models on tasks with intervals, compared on the same problems",
         "sweep": "train over a grid of settings and seeds, and compare the cells",
     },
 }

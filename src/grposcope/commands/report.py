@@ -32,7 +32,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     what = command.add_argument_group("what")
     what.add_argument("runs", nargs="+", metavar="RUN",
-                      help="folder or log of a run, of any supported trainer; or one folder of runs")  # fmt: skip
+                      help="folder or log of a run, of any supported trainer; one folder of runs; or one of an "
+                           "evaluation")  # fmt: skip
     out = command.add_argument_group("output")
     out.add_argument(
         "--out",
@@ -47,14 +48,22 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the runs, write what was asked for, and say where it is."""
-    from grposcope.formatting import visible
     from grposcope.report import page
+    from grposcope.runs import evaluation
 
+    if len(arguments.runs) == 1 and evaluation.recognises(Path(arguments.runs[0])):
+        return _write(_evaluation(Path(arguments.runs[0])), arguments)
     if len(arguments.runs) == 1 and (several := _several(Path(arguments.runs[0]))):
         return _overview(several, arguments)
     runs = [logs.read(path, arguments) for path in arguments.runs]
-    content = page.document(runs)
-    said: dict[str, Any] = {"runs": [str(run.meta.source) for run in runs], "headline": content.top.title}
+    return _write(page.document(runs), arguments, [str(run.meta.source) for run in runs])
+
+
+def _write(content: Document, arguments: argparse.Namespace, sources: Sequence[str] = ()) -> int:
+    """Write the page or what else was asked for, and say where it is. sources: of the runs, by default as named."""
+    from grposcope.formatting import visible
+
+    said: dict[str, Any] = {"runs": list(sources) or arguments.runs, "headline": content.top.title}
     say(arguments, visible(content.top.title, 1000))
     for text in content.top.text:
         say(arguments, visible(text, 1000))
@@ -71,6 +80,16 @@ def run(arguments: argparse.Namespace) -> int:
         say(arguments, f"page: {path} ({size / 1e6:.1f} MB); open it in a browser")
     finish(arguments, said)
     return 0
+
+
+def _evaluation(folder: Path) -> Document:
+    """The page of what `grposcope evaluate` wrote."""
+    from grposcope.facts import evaluation as facts
+    from grposcope.report import evaluation as page
+    from grposcope.runs import evaluation
+
+    record = evaluation.read(folder)
+    return page.document(record, facts.of_record(record))
 
 
 def _several(folder: Path) -> Path | None:

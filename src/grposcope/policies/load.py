@@ -74,8 +74,7 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
             base, name=name, model=with_adapters.to(device).eval(), tokenizer=tokenizer, eos=base.eos.to(device)
         )
     source = {"tiny": lambda: TINY, "smollm2": smollm2.folder}.get(name, lambda: name)()
-    if _looks_like_path(name) and not (Path(name) / "config.json").is_file():
-        raise UserError(f"no model in {name}: a model folder holds config.json; check the path")
+    check(name)
     try:
         if not Path(source).is_dir():
             _check_hub(name)
@@ -95,6 +94,13 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
         raise UserError(f"model {name!r} names no end-of-text token; set eos_token_id in its config.json")
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos[0]
     return Policy(name, model, tokenizer, torch.tensor(eos, device=device), pad)
+
+
+def check(name: str) -> None:
+    """UserError where `name` is a path without a model, which is seen without loading anything."""
+    here = any((Path(name) / file).is_file() for file in ("config.json", adapters.CONFIG))
+    if _looks_like_path(name) and not here:
+        raise UserError(f"no model in {name}: a model folder holds config.json; check the path")
 
 
 def encode(policy: Policy, prompts: Sequence[str], instruction: str = "", room: int = 0) -> tuple[Tensor, Tensor]:

@@ -6,20 +6,17 @@ programs; OUT/CELL/seed-N.log what a run printed. One driver at a time works in 
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from grposcope.errors import UserError
-from grposcope.files import write_json
+from grposcope.files import alone, write_json
 from grposcope.formatting import duration
 from grposcope.runs.native import schema
 from grposcope.sweeps.plan import PlannedRun, SweepPlan
@@ -76,7 +73,7 @@ def sweep(plan: SweepPlan, launcher: Launcher, say: Say = lambda line: None) -> 
     run there has other settings than the plan; KeyboardInterrupt once all runs have left with a checkpoint.
     """
     plan.out.mkdir(parents=True, exist_ok=True)
-    with _alone(plan.out):
+    with alone(plan.out, "sweep"):
         for run in plan.runs:
             check_same(run)
         states = [RunState(run, "finished" if finished(run.folder) else "waiting") for run in plan.runs]
@@ -199,17 +196,3 @@ def _death(code: int, log: Path) -> str:
     except OSError:
         lines = []
     return f"{lines[-1].strip()[:300]} (status {code})" if lines else f"status {code}"
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Hold the folder of a sweep; UserError where another driver does. The system lets go of it when a driver dies."""
-    place = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"another sweep is running in {out}; wait for it, or choose another folder") from None
-        yield
-    finally:
-        os.close(place)

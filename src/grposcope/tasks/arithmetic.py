@@ -121,8 +121,11 @@ class Arithmetic(Task):
 
     def reward(self, problem: Problem, completion: str) -> float:
         """1 if the last integer written is the answer, else 0."""
-        numbers = _INTEGER.findall(completion.rsplit("=", 1)[-1])
-        return float(bool(numbers) and numbers[-1] == problem.answer)
+        return float(self.answer_in(problem, completion) == problem.answer)
+
+    def answer_in(self, problem: Problem, completion: str) -> str:
+        """The last integer behind the last equals sign."""
+        return next(reversed(_INTEGER.findall(completion.rsplit("=", 1)[-1])), "")
 
     def difficulty(self, problem: Problem) -> float:
         """Operations of the expression, counted twice where the result has other tens than what it is made from."""

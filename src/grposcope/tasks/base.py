@@ -97,6 +97,14 @@ class Task:
         """Rewards of a batch; override where grading is cheaper in bulk."""
         return [self.reward(p, c) for p, c in zip(problems, completions, strict=True)]
 
+    def answer_in(self, problem: Problem, completion: str) -> str | None:
+        """What of a completion is graded as its answer; "" where the grader can read none, None where nobody knows.
+
+        A completion without an answer that can be read earns no reward, and evaluations count it apart. Override this
+        where the verifier can tell.
+        """
+        return None
+
     def steps(self, problem: Problem, completion: str) -> list[Step]:
         """The verified steps of one completion, in order; only when `labels_steps`."""
         raise NotImplementedError

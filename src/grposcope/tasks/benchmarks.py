@@ -108,6 +108,10 @@ class Benchmark(Task):
         """1 if math-verify finds the answers equal, else 0."""
         return float(grading.equal(problem.answer, completion))
 
+    def answer_in(self, problem: Problem, completion: str) -> str:
+        """What math-verify reads as the answer."""
+        return grading.answer_in(problem.answer, completion)
+
 
 def read(path: Path) -> tuple[tuple[Problem, ...], Counter[str]]:
     """The problems of a file, in its order, and the rows left out by reason."""

@@ -64,6 +64,10 @@ class Custom(Task):
         """Reward of one completion."""
         return float(self.rewards([problem], [completion])[0])
 
+    def answer_in(self, problem: Problem, completion: str) -> str | None:
+        """What math-verify reads as the answer; None with a reward function, which does not say."""
+        return grading.answer_in(problem.answer, completion) if self.function is None else None
+
     def rewards(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
         """Rewards of the batch from the reward function; without one, 1 where the answer is right, else 0."""
         if self.function is None:

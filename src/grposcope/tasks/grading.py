@@ -61,6 +61,18 @@ def equal(answer: str, completion: str) -> bool:
     return bool(verify(gold, _parsed(_clean(text)), float_rounding=decimals, timeout_seconds=_limit(SECONDS)))
 
 
+def answer_in(answer: str, completion: str) -> str:
+    """What of a completion `equal` compares with the reference answer; "" where it can read no answer there."""
+    given = marked(completion, line=True)
+    if not _gold(_clean(answer))[0]:  # compared as text
+        return given or _stated(completion)
+    text = (given or completion)[-LONGEST:]
+    if runaway(text):
+        return given if given and _plain(given) == _plain(answer) else ""
+    parsed = _parsed(_clean(text))
+    return (given or str(parsed[-1])) if parsed else ""
+
+
 def marked(completion: str, line: bool = False) -> str | None:
     """The text that the completion marks as its answer, by whichever mark comes last, or None.
 

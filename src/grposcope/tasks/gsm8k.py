@@ -55,6 +55,10 @@ class GSM8K(Task):
         """1 if math-verify finds the answers equal, else 0."""
         return float(grading.equal(problem.answer, completion))
 
+    def answer_in(self, problem: Problem, completion: str) -> str:
+        """What math-verify reads as the answer."""
+        return grading.answer_in(problem.answer, completion)
+
 
 def _from_file(path: Path) -> tuple[Problem, ...]:
     rows = read_rows(path, required=("question", "answer"))

@@ -120,16 +120,26 @@ class ReasoningGym(Task):
 
     def reward(self, problem: Problem, completion: str) -> float:
         """The score of the extracted answer; 0 for text that its scorer cannot read or must not evaluate."""
-        answer = extracted(completion, lines=problem.answer.count("\n") + 1)
-        readable = _EVALUATED.get(self.task)
-        if readable and (runaway(answer) or not readable(answer)):
-            return 0.0
-        try:
-            with time_limit():
-                score = float(self._dataset.score_answer(answer, dict(problem.fields)))
-        except Exception:  # out of time, or text not of the form expected: many scorers raise on it
+        score = self._score(problem, completion)
+        if score is None:
             return 0.0
         return score if self.graded else float(score >= 1.0)
+
+    def answer_in(self, problem: Problem, completion: str) -> str:
+        """The extracted answer; "" for text that its scorer cannot read or must not evaluate."""
+        return "" if self._score(problem, completion) is None else _answer(problem, completion)
+
+    def _score(self, problem: Problem, completion: str) -> float | None:
+        """The score of the extracted answer; None for text that its scorer cannot read or must not evaluate."""
+        answer = _answer(problem, completion)
+        readable = _EVALUATED.get(self.task)
+        if readable and (runaway(answer) or not readable(answer)):
+            return None
+        try:
+            with time_limit():
+                return float(self._dataset.score_answer(answer, dict(problem.fields)))
+        except Exception:  # out of time, or text not of the form expected: many scorers raise on it
+            return None
 
 
 def _value(text: str) -> Any:
@@ -147,6 +157,10 @@ def extracted(completion: str, lines: int = 1) -> str:
         return text
     written = [line.rstrip() for line in completion[-TAIL:].splitlines() if line.strip()]
     return "\n".join(written[-lines:]).strip()
+
+
+def _answer(problem: Problem, completion: str) -> str:
+    return extracted(completion, lines=problem.answer.count("\n") + 1)
 
 
 def _problem(item: Mapping[str, Any], identity: str) -> Problem:

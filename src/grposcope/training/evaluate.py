@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import comb
 
 import torch
 
@@ -13,17 +12,10 @@ from grposcope.tasks import faults
 from grposcope.tasks.base import Problem, Task
 from grposcope.tasks.faults import ErrorPolicy
 from grposcope.training.sampler import Sampling, sample
+from grposcope.ustat.pass_at_k import pass_at_k
 
 CHUNK = 256
 """Completions sampled at once."""
-
-
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Chance that at least one of k completions drawn without replacement from n is right.
-
-    1 − C(n−c, k)/C(n, k), unbiased for 1 − (1−p)^k (arXiv:2107.03374). Needs k ≤ n.
-    """
-    return 1.0 - comb(n - correct, k) / comb(n, k)
 
 
 def evaluate(

@@ -73,13 +73,15 @@ def sample(
     sampling: Sampling,
     eos: Tensor,
     pad: int,
-    generator: torch.Generator,
+    generator: torch.Generator | Tensor,
     limits: Tensor | None = None,
 ) -> Completions:
     """Draw `group` completions for each prompt (P, S) padded on the left; rows are prompt-major.
 
-    eos: token ids that end a completion, (E,). limits (P,): the longest completion of each prompt, where that is not
-    `sampling.max_tokens` for all. The result is a function of the weights, the prompts and the generator's state alone.
+    eos: token ids that end a completion, (E,). generator: the source of random numbers, or the numbers themselves,
+    uniform in [0, 1), (B, max_tokens) on the model's device: then a row does not depend on the others, but for rounding
+    in its logits. limits (P,): the longest completion of each prompt, where that is not `sampling.max_tokens` for all.
+    The result is a function of the weights, the prompts and these numbers alone.
     """
     rows, steps = len(prompt_ids) * group, sampling.max_tokens
     device = prompt_ids.device
@@ -93,7 +95,8 @@ def sample(
     while True:
         few = int(0.75 * len(live))  # then the others leave
         together = min(int(longest[live][going].min()) - t, TOGETHER)
-        drawn = _drawn(decode, logits, sampling, eos, going, together, few, generator)
+        numbers = generator[live, t : t + together] if isinstance(generator, Tensor) else generator
+        drawn = _drawn(decode, logits, sampling, eos, going, together, few, numbers)
         here = slice(t, t + len(drawn.tokens))
         tokens[live, here], logp[live, here], entropy[live, here] = (part.T for part in drawn)
         chosen, t = drawn.tokens[-1], here.stop
@@ -132,28 +135,39 @@ def _drawn(
     going: Tensor,
     steps: int,
     few: int,
-    generator: torch.Generator,
+    generator: torch.Generator | Tensor,
 ) -> Draws:
-    """One token for each row, or several in a row where the decoder can; `going` (B,) learns which have ended."""
+    """One token for each row, or several in a row where the decoder can; `going` (B,) learns which have ended.
+
+    generator: the source of random numbers, or the numbers themselves, uniform in [0, 1), (B, steps).
+    """
     whole = sampling.top_p == 1 and not 0 < sampling.top_k < logits.shape[-1]
     if not (whole and isinstance(decode, NativeDecoder)):
-        chosen, logp, entropy = draw(logits, sampling, generator)
+        numbers = generator[:, :1] if isinstance(generator, Tensor) else generator
+        chosen, logp, entropy = draw(logits, sampling, numbers)
         going &= torch.isin(chosen, eos, invert=True)
         return Draws(chosen[None], logp[None], entropy[None])
-    before = generator.get_state()
+    before = None if isinstance(generator, Tensor) else generator.get_state()
     # in (0, 1], so that the first token whose cumulative weight reaches the draw has itself a weight
-    uniforms = 1 - torch.rand(steps, len(logits), generator=generator)
+    if isinstance(generator, Tensor):
+        uniforms = 1 - generator.T.contiguous()
+    else:
+        uniforms = 1 - torch.rand(steps, len(logits), generator=generator)
     drawn = decode.generate(steps, sampling.temperature, uniforms, eos, going, few)
     if drawn is None:
         raise UserError(OVERFLOWED)
+    if isinstance(generator, Tensor) or before is None:
+        return drawn
     if len(drawn.tokens) < steps or sampling.temperature == 0:  # numbers that were not used are for others
         generator.set_state(before)
         torch.rand(len(drawn.tokens) * (sampling.temperature > 0), len(logits), generator=generator)
     return drawn
 
 
-def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator | Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """One token per row of logits (B, V), its log-probability and the entropy of the distribution.
+
+    generator: the source of random numbers, or the numbers themselves, uniform in [0, 1), (B, 1).
 
     The vocabulary is gone through once, in parts that fit the processor's cache. With z = logit - the row's largest and
     Z = Σ exp z, log p = z - log Z, and the entropy is log Z - Σ z exp z / Z.
@@ -172,8 +186,11 @@ def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tupl
     if sampling.temperature == 0:
         chosen = logits.argmax(-1)
     else:
+        numbers = generator
+        if not isinstance(numbers, Tensor):
+            numbers = torch.rand(len(logits), 1, generator=numbers, device=logits.device)
         # in (0, 1], so that the first token whose cumulative weight reaches the draw has itself a weight
-        uniform = 1 - torch.rand(len(logits), 1, generator=generator, device=logits.device)
+        uniform = 1 - numbers
         if 0 < sampling.top_k < logits.shape[-1] or sampling.top_p < 1:
             chosen = _reached(_cut_tail((scaled - peak).exp(), sampling), uniform)
         else:

@@ -90,7 +90,9 @@ def difference(first: Array, second: Array) -> CrossedMean:
     centre, se = mean.value, mean.se
     if mean.trainings == 1 and _told(np.abs(each)) < FEW:
         centre = float(each.sum()) / (mean.problems + 2)
-        se = math.sqrt(max((float(np.square(each).sum()) + 1) / (mean.problems + 2) - centre**2, 0) / (mean.problems + 2))
+        se = math.sqrt(
+            max((float(np.square(each).sum()) + 1) / (mean.problems + 2) - centre**2, 0) / (mean.problems + 2)
+        )
     if mean.trainings == 1 and len(apart) < FEW:
         p = sign_changes(apart)
     else:

@@ -5,8 +5,8 @@ subsets of k completions that hold a right one,
 
     1 − q,   q = C(n − c, k) / C(n, k)                      (arXiv:2107.03374)
 
-a U-statistic of order k. Its variance for a given problem is E q² − (1 − p)^2k, and (1 − p)^2k has the unbiased estimate
-C(n − c, 2k) / C(n, 2k) as soon as n ≥ 2k, so
+a U-statistic of order k. Its variance for a given problem is E q² − (1 − p)^2k, and (1 − p)^2k has the unbiased
+estimate C(n − c, 2k) / C(n, 2k) as soon as n ≥ 2k, so
 
     q² − C(n − c, 2k) / C(n, 2k)
 

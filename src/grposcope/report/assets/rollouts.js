@@ -9,6 +9,7 @@
       kind: "all", typed: "", beside: "", compared: [], source: 0, other: 0 };
     const run = () => data.runs[state.run];
     const number = value => typeof value === "number" ? String(Number(value.toPrecision(4))) : value;
+    const word = data.word || "step", Word = word[0].toUpperCase() + word.slice(1);
     const named = step => step.step === null ? "probe" : step.step.toLocaleString("en");
 
     const select = (label, onChange) => {
@@ -17,10 +18,10 @@
       return [box, make("label", {}, make("span", { text: label }), box)];
     };
     const [runBox, runLabel] = select("run", i => { state.run = i; state.problem = 0; state.kind = "all"; state.beside = ""; state.compared = []; });
-    const [stepBox, stepLabel] = select("step ← →", i => move("step", i));
+    const [stepBox, stepLabel] = select(`${word} ← →`, i => move("step", i));
     const [problemBox, problemLabel] = select("problem ↑ ↓", i => move("problem", i));
     const [kindBox, kindLabel] = select("completions", i => { state.kind = Object.keys(kindsOf(run()))[i]; });
-    const [besideBox, besideLabel] = select("beside step", (i, box) => { state.beside = box.value; });
+    const [besideBox, besideLabel] = select(`beside ${word}`, (i, box) => { state.beside = box.value; });
     const [sourceBox, sourceLabel] = select("credit", i => { state.source = i; });
     const [otherBox, otherLabel] = select("beside credit", i => { state.other = i; });
     const field = make("input", { type: "search", placeholder: "words of prompt or completion" });
@@ -94,12 +95,12 @@
     const panel = ({ step, place, problems }, shown, live) => {
       const { problem, number: which, chosen: wanted } = shown;
       const rewards = problem.rollouts.map(one => Number(one.reward)), best = Math.max(...rewards), uneven = Math.min(...rewards) < best;
-      const when = step.step === null ? "Probe" : `Step ${named(step)}, ${place + 1} of ${run().steps.length} shown`;
+      const when = step.step === null ? "Probe" : `${Word} ${named(step)}, ${place + 1} of ${run().steps.length} shown`;
       const left = wanted.length < problem.rollouts.length ? `${wanted.length} of ${problem.rollouts.length}` : `${problem.rollouts.length}`;
       const mean = Number((rewards.reduce((a, b) => a + b, 0) / rewards.length).toPrecision(3));
       const text = `${when}; problem ${which + 1} of ${step.problems.length}; ${left} completions, mean reward ${mean}`;
       const where = make("p", { class: "where", text, ...(live && { role: "status", "aria-live": "polite" }) });
-      const title = one => `completion ${one.index + 1}${state.beside ? ` of step ${named(step)}` : ""}`;
+      const title = one => `completion ${one.index + 1}${state.beside ? ` of ${word} ${named(step)}` : ""}`;
       return make("div", { class: "panel" }, where, make("div", { class: "prompt" }, plain(problem.prompt)),
         make("div", { class: "answers" }, ...wanted.map(one => answer(one, uneven && Number(one.reward) === best, problem, title(one)))));
     };
@@ -132,7 +133,7 @@
       const found = chosen(run(), kind, state.typed);
       const narrowed = state.kind !== "all" || words(state.typed).length > 0;
       const count = found.reduce((sum, step) => sum + step.problems.reduce((part, one) => part + one.chosen.length, 0), 0);
-      status.textContent = !narrowed ? "" : count ? `${count} completion${count > 1 ? "s" : ""} at ${found.length} step${found.length > 1 ? "s" : ""}` : "No completion is like that.";
+      status.textContent = !narrowed ? "" : count ? `${count} completion${count > 1 ? "s" : ""} at ${found.length} ${word}${found.length > 1 ? "s" : ""}` : "No completion is like that.";
       options(runBox, data.runs.map(one => one.run), state.run);
       options(kindBox, Object.values(kinds).map(one => one.title), Math.max(0, Object.keys(kinds).indexOf(state.kind)));
       options(besideBox, [["", "none"], ...run().steps.map(step => [String(step.step), named(step)])], 0);
@@ -168,13 +169,13 @@
       showDifference();
       highlight(panels.querySelectorAll(".text"), words(state.typed));
       key.hidden = !problem.rollouts.some(one => one.sharers);
-      const left = step.step.left_out ? [`${step.step.left_out} further problems of this ${step.step.step === null ? "probe" : "step"} are in the record.`] : [];
+      const left = step.step.left_out ? [`${step.step.left_out} further problems of this ${step.step.step === null ? "probe" : word} are in the record.`] : [];
       if (problem.dead) left.unshift("All rewards of this group are equal: no token of it has credit.");
       notes.textContent = [...run().notes, ...left].join(" ");
     };
 
     const viewer = make("div", { class: "block viewer", tabindex: "0", role: "group", "aria-roledescription": "rollout viewer",
-      "aria-label": "Rollouts. Left and right arrow keys change the step, up and down the problem.", id: "viewer" },
+      "aria-label": `Rollouts. Left and right arrow keys change the ${word}, up and down the problem.`, id: "viewer" },
     make("div", { class: "controls" }, data.runs.length > 1 && runLabel, stepLabel, problemLabel, kindLabel,
       make("label", {}, make("span", { text: "search" }), field), besideLabel, sourceLabel, otherLabel, shadeLabel, scale),
     status, key, compared, panels, notes);
