@@ -36,6 +36,7 @@ FORMULAS = {
     "Where the reward is going (arXiv:2606.30789)": (
         "dynamics.oscillator", "dynamics.refresh", "dynamics.noise", "dynamics.stability",
     ),
+    "How good a model is (arXiv:2107.03374)": ("ustat.pass_at_k", "ustat.crossed"),
     "Credit finer than a rollout": (
         "credit.steps", "credit.process", "credit.values", "credit.prefix", "credit.state", "credit.shaped",
         "credit.boundaries", "credit.continued", "credit.trees", "credit.placebo", "credit.critic",

@@ -247,8 +247,12 @@ def _too_small(scores: Sequence[ArmScore], differences: Sequence[ArmDifference],
             said.append(f"{task}: {problems} problem{'' if problems == 1 else 's'} cannot tell models apart.")
         elif least > LITTLE:
             about = "" if seen else ", if what they get right were unrelated"
+            seeds = [one.mean for one in differences if one.task == task and one.k == k and one.mean.trainings > 1]
+            few = f"{problems} problems"
+            if any(mean.se_trainings > mean.se_problems for mean in seeds):
+                few += f" and {min(mean.trainings for mean in seeds)} trainings, whose seeds make most of the noise,"
             said.append(
-                f"{task}: {problems} problems tell little: models that differ by less than {points(least)} points of "
+                f"{task}: {few} tell little: models that differ by less than {points(least)} points of "
                 f"pass@{k} would be told apart in fewer than 4 of 5 such evaluations{about}."
             )
     return said

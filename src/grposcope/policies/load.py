@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from grposcope.errors import UserError
 from grposcope.policies import adapters, smollm2
 
 TINY = Path(__file__).parent / "tiny"
+
+SHIPPED: Mapping[str, Callable[[], Path]] = {"tiny": lambda: TINY, "smollm2": smollm2.folder}
+"""Models that need no hub -> what makes their folder."""
 
 DTYPE = "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
 """Name under which transformers takes the number format of the weights."""
@@ -73,21 +76,15 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
         return replace(
             base, name=name, model=with_adapters.to(device).eval(), tokenizer=tokenizer, eos=base.eos.to(device)
         )
-    source = {"tiny": lambda: TINY, "smollm2": smollm2.folder}.get(name, lambda: name)()
     check(name)
+    source = SHIPPED[name]() if name in SHIPPED else name
     try:
-        if not Path(source).is_dir():
-            _check_hub(name)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=remote_code)
         model: Any = AutoModelForCausalLM.from_pretrained(
             source, trust_remote_code=remote_code, use_safetensors=True, **{DTYPE: dtype}
         )
     except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"cannot load model {name!r}: {reason} - use tiny, smollm2, a folder, or a hub name such as "
-            "Qwen/Qwen2.5-0.5B-Instruct (needs a network)"
-        ) from error
+        raise _cannot_load(name, error) from error
     model.to(device).eval()
     eos = _end_tokens(model, tokenizer)
     if not eos:
@@ -97,10 +94,15 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
 
 
 def check(name: str) -> None:
-    """UserError where `name` is a path without a model, which is seen without loading anything."""
+    """UserError where `name` is a path without a model, or no model of the hub, as is seen without loading it."""
     here = any((Path(name) / file).is_file() for file in ("config.json", adapters.CONFIG))
     if _looks_like_path(name) and not here:
         raise UserError(f"no model in {name}: a model folder holds config.json; check the path")
+    if not here and name not in SHIPPED:
+        try:
+            _check_hub(name)
+        except (OSError, ValueError) as error:
+            raise _cannot_load(name, error) from error
 
 
 def encode(policy: Policy, prompts: Sequence[str], instruction: str = "", room: int = 0) -> tuple[Tensor, Tensor]:
@@ -159,7 +161,16 @@ def recomputes_activations(model: nn.Module) -> bool:
 
 
 def _looks_like_path(name: str) -> bool:
-    return name.startswith((".", "/", "~")) or Path(name).is_dir()
+    """Whether a name cannot be one of the hub, which has one slash at most."""
+    return name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith("/") or Path(name).is_dir()
+
+
+def _cannot_load(name: str, error: Exception) -> UserError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return UserError(
+        f"cannot load model {name!r}: {reason} - use tiny, smollm2, a folder, or a hub name such as "
+        "Qwen/Qwen2.5-0.5B-Instruct (needs a network)"
+    )
 
 
 def _check_hub(name: str) -> None:

@@ -270,10 +270,9 @@ def _short(value: Any) -> str:
 
 
 def _line(problem: EvaluatedProblem) -> dict[str, Any]:
-    """A row as JSON, without what is empty."""
-    completions = [
-        {k: v for k, v in vars(one).items() if v not in (None, "") or k == "text"} for one in problem.completions
-    ]
+    """A row as JSON, without what is not known."""
+    completions = [{k: v for k, v in vars(one).items() if v is not None and (k, v) != ("reason", "")}
+                   for one in problem.completions]  # fmt: skip
     return {**vars(problem), "completions": completions}
 
 

@@ -3,9 +3,10 @@
 base           Task, Problem, Step, grade, the split by a hash, reading of options and of JSON lines
 arithmetic     chains of sums in which every written step can be verified
 gsm8k          grade-school word problems
-benchmarks     maths benchmarks from a file, for evaluation
+benchmarks     maths benchmarks from a file or the hub, for evaluation
 reasoning_gym  any task of the reasoning-gym package
 custom         problems from a file of your own and a reward function of your own
+hub            rows of data sets of the Hugging Face hub
 grading        maths answers compared by math-verify
 limits         stopping a grader that runs away
 
@@ -14,6 +15,7 @@ A task is named by `name` or `name:argument`:
     arithmetic                              or arithmetic:steps=3,largest=9,ops=+-,limit=99,size=5000
     gsm8k                                   from the hub, or gsm8k:PATH
     benchmarks:PATH                         for evaluation; benchmarks:PATH,train=true to train on it
+    benchmarks:OWNER/NAME                   the same from the hub, with config=… and split=… behind it
     reasoning_gym:NAME                      or reasoning_gym:NAME,size=1000,seed=0,graded=true,key=value
     jsonl:PATH                              with a reward function module:function, or graded by each line's `answer`
 """

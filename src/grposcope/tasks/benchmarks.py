@@ -1,29 +1,31 @@
-r"""Maths benchmarks in files of JSON lines, whose field names differ.
+r"""Maths benchmarks in files of JSON lines or data sets of the Hugging Face hub, whose field names differ.
 
 The format is recognised by the fields of the first line: SVAMP, ASDiv, MAWPS,
 OlympiadBench (answers without proofs), Minerva, AMC, AIME, College Math, MATH and MATH-500 are known. Rows that cannot
 be graded are left out and counted in `Benchmark.left_out`, by reason.
 
 A benchmark is there to evaluate: the whole file is held out and there is no training split.
-`benchmarks:PATH,train=true` splits it by a hash instead, 90 % for training, the rest held out.
+`benchmarks:PATH,train=true` splits it by a hash instead, 90 % for training, the rest held out. What is no file but has
+the form OWNER/NAME is a data set of the hub, `benchmarks:OWNER/NAME,config=main,split=test`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grposcope.errors import UserError
-from grposcope.tasks import grading
+from grposcope.tasks import grading, hub
 from grposcope.tasks.base import Problem, Split, Task, as_text, needed, read_rows, split_by_hash
 
 _UNIT = re.compile(r"\s+\([^()]*\)$")
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _MOST_WORDS = 5
+_OF_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(?<!\.jsonl)(?<!\.json)(?<!\.gz)")
 
 
 @dataclass(frozen=True)
@@ -84,15 +86,23 @@ class Benchmark(Task):
 
     @classmethod
     def parse(cls, argument: str, reward: str | None = None) -> Benchmark:
-        """The benchmark of a file, `PATH` or `PATH,train=true`."""
-        path = needed(argument, cls.form)
-        return cls(path.removesuffix(",train=true"), train=path.endswith(",train=true"))
+        """The benchmark of a file or of the hub, with `,train=true` and, on the hub, `,config=…,split=…` behind it."""
+        path, given = needed(argument, cls.form), {}
+        while match := re.fullmatch(r"(.*),(train=true|config=[^,=]+|split=[^,=]+)", path):
+            path, (key, _, value) = match[1], match[2].partition("=")
+            given[key] = value
+        return cls(path, "train" in given, given.get("config"), given.get("split"))
 
-    def __init__(self, path: str, train: bool = False):
+    def __init__(self, path: str, train: bool = False, config: str | None = None, split: str | None = None):
         grading.engine()
         self.path, self.train = Path(path).expanduser(), train
         self.name = f"benchmarks:{self.path.name.split('.')[0]}"
-        self._problems, self.left_out = read(self.path)
+        if self.path.exists() or not _OF_HUB.fullmatch(path):
+            self._problems, self.left_out = read(self.path)
+        else:
+            remedy = "or read a file of JSON lines: benchmarks:PATH"
+            rows = hub.rows(f"benchmarks:{path}", path, config, split, remedy)
+            self._problems, self.left_out = of_rows(list(enumerate(rows, 1)), path)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """All problems as held-out ones; with `train`, their part of the split by a hash."""
@@ -116,28 +126,34 @@ class Benchmark(Task):
 def read(path: Path) -> tuple[tuple[Problem, ...], Counter[str]]:
     """The problems of a file, in its order, and the rows left out by reason."""
     _, head = next(iter(read_rows(path)))
-    row_format = _recognise(head, path)
+    return of_rows(read_rows(path, required=_recognise(head, str(path)).needed), str(path))
+
+
+def of_rows(rows: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> tuple[tuple[Problem, ...], Counter[str]]:
+    """The problems of numbered rows, in their order, and the rows left out by reason. source: where they are from."""
     problems, left_out = [], Counter[str]()
-    for number, row in read_rows(path, required=row_format.needed):
+    row_format = None
+    for number, row in rows:
+        row_format = row_format or _recognise(row, source)
         prompt = _joined([as_text(row.get(field)) for field in row_format.prompt])
         answer = row_format.read(as_text(row[row_format.answer])).strip()
         reason = _unusable(prompt, answer)
         if reason:
             left_out[reason] += 1
         else:
-            problems.append(Problem(f"{path.name.split('.')[0]}-{number}", prompt, answer, row))
+            problems.append(Problem(f"{Path(source).name.split('.')[0]}-{number}", prompt, answer, row))
     if not problems:
-        raise UserError(f"{path}: none of its {left_out.total()} rows can be graded ({', '.join(left_out)})")
+        raise UserError(f"{source}: none of its {left_out.total()} rows can be graded ({', '.join(left_out)})")
     return tuple(problems), left_out
 
 
-def _recognise(row: Mapping[str, Any], path: Path) -> RowFormat:
+def _recognise(row: Mapping[str, Any], source: str) -> RowFormat:
     for row_format in ROW_FORMATS.values():
         if all(field in row for field in row_format.needed):
             return row_format
     raise UserError(
-        f"{path}: the fields {', '.join(row)} fit no benchmark known here; rename them to prompt and answer, "
-        f"then use jsonl:{path}"
+        f"{source}: the fields {', '.join(row)} fit no benchmark known here; rename them to prompt and answer, "
+        f"then use jsonl:{source}"
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.errors import UserError
-from grposcope.tasks import grading
+from grposcope.tasks import grading, hub
 from grposcope.tasks.base import Problem, Split, Task, read_rows, split_by_hash
 
 _HUB = ("openai/gsm8k", "main")
@@ -81,16 +81,5 @@ def _problems(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str) -> tup
 
 
 def _from_hub(split: str) -> Iterable[Mapping[str, Any]]:
-    """The rows of a split, downloaded (or taken from the cache) by the `datasets` package."""
-    remedy = "or read a folder with train.jsonl and test.jsonl: gsm8k:PATH"
-    try:
-        import datasets
-    except ImportError:
-        raise UserError(
-            f"gsm8k from the hub needs the datasets package; pip install 'grposcope[hub]', {remedy}"
-        ) from None
-    try:
-        return datasets.load_dataset(*_HUB, split=split)
-    except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise UserError(f"gsm8k could not be loaded from the hub ({reason}); check the connection, {remedy}") from error
+    """The rows of a split of the hub's GSM8K."""
+    return hub.rows("gsm8k", *_HUB, split, "or read a folder with train.jsonl and test.jsonl: gsm8k:PATH")

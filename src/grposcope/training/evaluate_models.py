@@ -101,6 +101,11 @@ def draw(
                 continue
             policy = load(model)
             writer.check_model(model, digest(policy))
+            for name, left in missing.items():  # a prompt that does not fit is told before hours of work
+                if left:
+                    one = tasks[name]
+                    prompts = [one.problems[i].prompt for i in left]
+                    encode(policy, prompts, one.task.instruction, one.found.max_tokens)
             for name, left in missing.items():
                 for evaluated in _evaluated(policy, model, name, tasks[name], left, plan, batch, reward_timeout):
                     writer.add(evaluated)
@@ -129,8 +134,6 @@ def _evaluated(
 ) -> Iterator[list[EvaluatedProblem]]:
     """The problems `left` of a task, some at a time."""
     task, sampling = one.task, Sampling(one.found.max_tokens, plan.temperature)
-    if left:  # a prompt that does not fit is told before hours of work
-        encode(policy, [one.problems[i].prompt for i in left], task.instruction, sampling.max_tokens)
     size = max(1, batch // plan.samples)
     for start in range(0, len(left), size):
         part = left[start : start + size]

@@ -1,4 +1,4 @@
-"""Means over problems, and over trainings × problems, and what they can tell: intervals, tests, detectable differences.
+"""Means over problems, and over trainings × problems: intervals, tests, and the differences that they would find.
 
 Scores y[s, i] in [0, 1] of the models s of one arm (trainings that differ in their seed) on the same problems i. Both
 trainings and problems are drawn from more of their kind, crossed: y = μ + a_s + b_i + e_si. With the mean squares
@@ -154,7 +154,7 @@ def _summed(parts: list[tuple[float, int]]) -> tuple[float, float]:
     """The sum of variances (or of what is taken off) and its degrees of freedom, by Satterthwaite."""
     total = sum(part for part, _ in parts)
     squares = sum(part**2 / freedom for part, freedom in parts)
-    return total, total**2 / squares if squares else 1.0
+    return total, total**2 / squares if squares else float(max((freedom for _, freedom in parts), default=1))
 
 
 def _wilson(share: float, trials: float, t: float) -> tuple[float, float]:
