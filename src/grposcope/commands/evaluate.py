@@ -151,7 +151,7 @@ def _models(arguments: argparse.Namespace) -> tuple[list[NamedModel], dict[str, 
     from grposcope import policies
     from grposcope.commands import probe_model
 
-    arms = {name: (name,) for name in arguments.models}
+    arms: dict[str, tuple[str, ...]] = {name: (name,) for name in arguments.models}
     if len(arms) < len(arguments.models):
         raise UserError("a model is given twice; a comparison with itself tells nothing")
     for text in arguments.arm:

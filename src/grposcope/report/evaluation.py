@@ -64,7 +64,7 @@ def _chart(facts: EvaluationFacts, k: int) -> Figure | None:
     kept = [score for score in facts.scores if score.passes[k].low == score.passes[k].low]
     if not kept:
         return None
-    data = {
+    data: dict[str, list[Any]] = {
         "task": [visible(score.task, 60) for score in kept],
         "model": [score.arm for score in kept],
         "value": [score.passes[k].value for score in kept],
