@@ -147,16 +147,16 @@ def _drawn(
         chosen, logp, entropy = draw(logits, sampling, numbers)
         going &= torch.isin(chosen, eos, invert=True)
         return Draws(chosen[None], logp[None], entropy[None])
-    before = None if isinstance(generator, Tensor) else generator.get_state()
-    # in (0, 1], so that the first token whose cumulative weight reaches the draw has itself a weight
+    before = torch.empty(0) if isinstance(generator, Tensor) else generator.get_state()
     if isinstance(generator, Tensor):
-        uniforms = 1 - generator.T.contiguous()
+        numbers = generator.T.contiguous()
     else:
-        uniforms = 1 - torch.rand(steps, len(logits), generator=generator)
-    drawn = decode.generate(steps, sampling.temperature, uniforms, eos, going, few)
+        numbers = torch.rand(steps, len(logits), generator=generator)
+    # in (0, 1], so that the first token whose cumulative weight reaches the draw has itself a weight
+    drawn = decode.generate(steps, sampling.temperature, 1 - numbers, eos, going, few)
     if drawn is None:
         raise UserError(OVERFLOWED)
-    if isinstance(generator, Tensor) or before is None:
+    if isinstance(generator, Tensor):
         return drawn
     if len(drawn.tokens) < steps or sampling.temperature == 0:  # numbers that were not used are for others
         generator.set_state(before)
