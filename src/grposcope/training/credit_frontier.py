@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from grposcope.records import Rollouts
 from grposcope.runs.credit import BASE, CreditRecord, CreditRollout, SourceRecord
 from grposcope.tasks.base import Task
 from grposcope.training import credit_gradients
+from grposcope.training.accumulate import collisions
 from grposcope.training.continuations import Continuations, continue_from
 from grposcope.training.credit_sources import Credits, Values, assigned, shares_of_squares, wrong_signs
 from grposcope.training.credit_trees import drawn_trees
@@ -35,6 +36,7 @@ from grposcope.training.extras import tokens_with
 from grposcope.training.resumable_rollouts import DrawnRollouts, draw
 from grposcope.training.rollouts import generator
 from grposcope.training.sampler import Sampling
+from grposcope.training.setup import micro_batch
 from grposcope.ustat import credit_error
 
 ORACLE = 128
@@ -95,7 +97,8 @@ def measure(
             f"all {budget.prompts} groups of {budget.group} rollouts have equal rewards (the first {value:g}), so no "
             "credit has a gradient; use more prompts, larger groups, or a task that the model solves sometimes"
         )
-    found = assigned(rollouts, task.labels_steps, task.name)
+    squares = collisions(policy.model, rollouts, sampling.temperature, micro_batch(policy, sampling.max_tokens))
+    found = assigned(replace(rollouts, collision=squares), task.labels_steps, task.name)
     values, at = None, ""
     with _timed(seconds, "continuations"):
         if budget.drawn:

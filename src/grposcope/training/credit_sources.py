@@ -27,12 +27,13 @@ from grposcope.training.credit_trees import TreeDraw
 from grposcope.ustat import credit_error
 from grposcope.ustat.credit_error import GradientSource, Ranged
 
-UNBIASED = ("prefix", "continuations", "tree")
+UNBIASED = ("prefix", "token_baseline", "continuations", "tree")
 """Sources of `credit.SOURCES` whose expectation is the gradient of the outcome reward by construction."""
 
 KINDS = {
-    **dict.fromkeys(("outcome", "prefix", "state", "position", "entropy", "otb"), "i"),
-    "continuations": "ii", "tree": "iii", "value": "iv", "steps": "v", "process": "v", "teacher": "vi",
+    **dict.fromkeys(("outcome", "prefix", "state", "position", "entropy", "token_baseline"), "i"),
+    "continuations": "ii", "tree": "iii", "value": "iv", "steps": "v", "process": "v",
+    "teacher": "vi", "feedback": "vi",
 }  # fmt: skip
 """Source -> its class: rollouts alone, continuations, trees, value head, verifier of steps, log-probabilities."""
 
