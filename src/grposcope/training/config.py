@@ -72,7 +72,8 @@ class TrainConfig:
     top_k: int = _option(0, "keep this many likeliest tokens, 0 for all", group="sampling", least=0)
     sampler_precision: str = _option(
         "float32", "number format in which float32 weights sample on a CPU; rounded ones are faster, and the update's "
-        "ratios are then to the probabilities that they drew with", group="sampling", choices=native.PRECISIONS,
+        "ratios are then to the probabilities that they drew with; int8 is so far off that clips reach some",
+        group="sampling", choices=native.PRECISIONS,
     )  # fmt: skip
 
     optimizer: str = _option("adamw", "optimiser", group="optimiser", choices=OPTIMIZERS)
