@@ -9,6 +9,8 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,25 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
+def shares() -> list[slice]:
+    """The rows of each rank: uneven, with a group cut in two, and the last rows on the first rank."""
+    size, count = dist.get_world_size(), PROMPTS * GROUP
+    ends = [0, *(count * rank // size + 1 for rank in range(1, size)), count]
+    return [slice(*pair) for pair in pairwise(ends)][::-1]
+
+
 def share(rollouts: Rollouts) -> tuple[Rollouts, torch.Tensor]:
-    """Rows of this rank, uneven and with a group cut in two, and the number of the prompt of each."""
-    rank, size, count = dist.get_rank(), dist.get_world_size(), PROMPTS * GROUP
-    ends = [0, *(count * (r + 1) // (size + 1) for r in range(1, size)), count]
-    mine = slice(ends[rank], ends[rank + 1])
+    """Rows of this rank, and the number of the prompt of each."""
+    mine = shares()[dist.get_rank()]
     return rollouts.rows(mine), torch.arange(PROMPTS).repeat_interleave(GROUP)[mine]
+
+
+def in_order(rollouts: Rollouts) -> Rollouts:
+    """All rows by group, and within a group by rank."""
+    rows = [row for part in shares() for row in range(part.start, part.stop)]
+    rows.sort(key=lambda row: row // GROUP)
+    sorted_rows = rollouts.rows(torch.tensor(rows))
+    return replace(sorted_rows, rewards=sorted_rows.rewards.reshape(PROMPTS, GROUP))
 
 
 def sharded(family: str) -> Any:
@@ -86,7 +101,7 @@ def equal(family: str, wrap: Callable[[str], Any], tier: str, large: int) -> dic
     """The differences between the probe of all ranks and that of one process."""
     rollouts = batch(PROMPTS, GROUP)
     own, groups = share(rollouts)
-    wanted = probe.probe(build(family), rollouts, recipes.GRPO, tier=tier, **SETTINGS)
+    wanted = probe.probe(build(family), in_order(rollouts), recipes.GRPO, tier=tier, **SETTINGS)
     background.LARGE = large
     model, split, parts = wrap(family), Processes.split, []
 
