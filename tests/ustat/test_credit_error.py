@@ -142,6 +142,16 @@ def test_noise_of_the_values_is_not_in_the_error_of_exact_credit(world: World) -
     assert mean[1] > expected + 10 * error[1]
 
 
+def test_all_continuations_have_the_error_of_the_mean_of_both_halves(world: World) -> None:
+    """With K as many as were drawn, the price is that of the plain gradient, to rounding."""
+    vectors = base_vectors(world, 12, np.random.default_rng(7))
+    products = Products.of(np.einsum("apd,bqd->apbq", vectors, vectors), resampling.bootstrap(12, 5, 0))
+    count, one = len(BASE), np.ones(12)
+    mean = (np.eye(count)[3] + np.eye(count)[4]) / 2
+    drawn = credit_error.continued("", (3, 4), count, EACH, 2 * EACH, one)
+    assert products.variance(drawn) == pytest.approx(products.variance(credit_error.plain("", mean, one, True)))
+
+
 def test_pair_products_of_resamples_are_those_of_loops() -> None:
     rng = np.random.default_rng(3)
     vectors = rng.normal(size=(3, 5, 4))
