@@ -107,8 +107,13 @@ def test_all_sources_are_measured_on_one_batch(found: Frontier) -> None:
     record = found.record
     names = [one.name for one in record.sources]
     assert names[0] == records.BASE
-    assert {"outcome:standardized", "steps", "process", "prefix", "state", "position", "entropy", "token_baseline",
-            "exact", "continuations:k=2", "placebo:of=prefix", "placebo:of=exact"} <= set(names)  # fmt: skip
+    assert {"token_baseline", "feedback"} <= set(names)
+    assert {name: why for name, why in record.skipped.items() if "tree" not in name} == {
+        "value": "needs a critic that has learned beside the policy, and there is none here",
+        "teacher": "needs a teacher beside the policy, and there is none here",
+    }
+    assert {"outcome:standardized", "steps", "process", "prefix", "state", "position", "entropy", "exact",
+            "continuations:k=2", "placebo:of=prefix", "placebo:of=exact"} <= set(names)  # fmt: skip
     assert (record.prompts, record.group, record.continuations, record.at) == (16, 6, 4, "steps")
     centered = record.source("outcome:centered")
     assert centered is not None

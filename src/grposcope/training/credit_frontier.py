@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from grposcope import credit
 from grposcope.credit import boundaries
 from grposcope.credit.prefix import nodes
 from grposcope.credit.state import places
@@ -26,9 +27,8 @@ from grposcope.objectives import advantages, recipes
 from grposcope.policies import Policy
 from grposcope.records import Rollouts
 from grposcope.runs.credit import BASE, CreditRecord, CreditRollout, SourceRecord
-from grposcope.tasks.base import Task
+from grposcope.tasks.base import Problem, Task
 from grposcope.training import credit_gradients
-from grposcope.training.accumulate import collisions
 from grposcope.training.continuations import Continuations, continue_from
 from grposcope.training.credit_sources import Credits, Values, assigned, shares_of_squares, wrong_signs
 from grposcope.training.credit_trees import drawn_trees
@@ -36,7 +36,8 @@ from grposcope.training.extras import tokens_with
 from grposcope.training.resumable_rollouts import DrawnRollouts, draw
 from grposcope.training.rollouts import generator
 from grposcope.training.sampler import Sampling
-from grposcope.training.setup import micro_batch
+from grposcope.training.supplies import supply
+from grposcope.training.supply import Surroundings
 from grposcope.ustat import credit_error
 
 ORACLE = 128
@@ -97,8 +98,12 @@ def measure(
             f"all {budget.prompts} groups of {budget.group} rollouts have equal rewards (the first {value:g}), so no "
             "credit has a gradient; use more prompts, larger groups, or a task that the model solves sometimes"
         )
-    squares = collisions(policy.model, rollouts, sampling.temperature, micro_batch(policy, sampling.max_tokens))
-    found = assigned(replace(rollouts, collision=squares), task.labels_steps, task.name)
+    found = assigned(
+        rollouts,
+        task.labels_steps,
+        task.name,
+        lambda name: _supplied(policy, task, drawn.problems, rollouts, sampling.temperature, name),
+    )
     values, at = None, ""
     with _timed(seconds, "continuations"):
         if budget.drawn:
@@ -140,6 +145,18 @@ def _check(budget: CreditBudget) -> None:
         raise UserError("one continuation per boundary cannot be told from its noise; use 2 or more")
     if any(k < 1 for k in budget.counts):
         raise UserError(f"{min(budget.counts)} continuations per boundary are none; use 1 or more")
+
+
+def _supplied(
+    policy: Policy, task: Task, problems: Sequence[Problem], rollouts: Rollouts, temperature: float, name: str
+) -> Rollouts:
+    """The rollouts with what a source needs of the policy; UserError for sources that need another model."""
+    chosen = credit.chosen(name)
+    if chosen.source.needs in ("values", "teacher"):
+        what = "a critic that has learned" if chosen.source.needs == "values" else "a teacher"
+        raise UserError(f"needs {what} beside the policy, and there is none here")
+    given = supply(chosen, Surroundings(policy, temperature, rollouts.groups[1], task.instruction))
+    return rollouts if given is None else given(rollouts, problems)
 
 
 def _split(rollouts: Rollouts, group: int) -> tuple[Rollouts, Rollouts]:

@@ -6,7 +6,7 @@ taken for credit: see `ustat.credit_error`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,8 +32,8 @@ UNBIASED = ("prefix", "token_baseline", "continuations", "tree")
 
 KINDS = {
     **dict.fromkeys(("outcome", "prefix", "state", "position", "entropy", "token_baseline"), "i"),
-    "continuations": "ii", "tree": "iii", "value": "iv", "steps": "v", "process": "v",
-    "teacher": "vi", "feedback": "vi",
+    "continuations": "ii", "tree": "iii", "value": "iv", "steps": "v", "process": "v", "teacher": "vi",
+    "feedback": "vi",
 }  # fmt: skip
 """Source -> its class: rollouts alone, continuations, trees, value head, verifier of steps, log-probabilities."""
 
@@ -167,8 +167,16 @@ def segments(table: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Tensor:
     return ends.long().cumsum(-1) - ends.long()
 
 
-def assigned(rollouts: Rollouts, labels_steps: bool, task: str) -> Credits:
-    """Credit of every source that needs no more than the rollouts, outcome credit first, and why others have none."""
+def assigned(
+    rollouts: Rollouts,
+    labels_steps: bool,
+    task: str,
+    supplied: Callable[[str], Rollouts] | None = None,
+) -> Credits:
+    """Credit of every source that needs no other rollouts, outcome credit first, and why others have none.
+
+    supplied: the rollouts with what a source of this name needs of a model; UserError where there is nothing to give.
+    """
     found = Credits()
     base = recipes.RLOO
     found.add(BASE, credit.per_token(BASE, base, rollouts, torch.float64), "i", True)
@@ -182,7 +190,12 @@ def assigned(rollouts: Rollouts, labels_steps: bool, task: str) -> Credits:
         if source.needs_steps and not labels_steps:
             found.skipped[name] = f"the task {task} does not label steps"
             continue
-        _try(found, name, name, base, rollouts)
+        try:
+            fed = supplied(name) if source.needs and supplied is not None else rollouts
+        except UserError as error:
+            found.skipped[name] = str(error)
+            continue
+        _try(found, name, name, base, fed)
     if "prefix" in found.base:
         fake = placebo.permuted(found.base["prefix"], rollouts.tokens, rollouts.mask)
         found.add("placebo:of=prefix", fake, "control", False, False)
