@@ -151,11 +151,11 @@ def _supplied(
     policy: Policy, task: Task, problems: Sequence[Problem], rollouts: Rollouts, temperature: float, name: str
 ) -> Rollouts:
     """The rollouts with what a source needs of the policy; UserError for sources that need another model."""
-    chosen = credit.chosen(name)
-    if chosen.source.needs in ("values", "teacher"):
-        what = "a critic that has learned" if chosen.source.needs == "values" else "a teacher"
+    needs = credit.SOURCES[name].needs
+    if needs in ("values", "teacher"):
+        what = "a critic that has learned" if needs == "values" else "a teacher"
         raise UserError(f"needs {what} beside the policy, and there is none here")
-    given = supply(chosen, Surroundings(policy, temperature, rollouts.groups[1], task.instruction))
+    given = supply(credit.chosen(name), Surroundings(policy, temperature, rollouts.groups[1], task.instruction))
     return rollouts if given is None else given(rollouts, problems)
 
 
