@@ -129,15 +129,32 @@ def test_a_verifier_that_always_fails_ends_the_evaluation(tmp_path: Path, tiny: 
         evaluated(tmp_path / "a", tiny, task)
 
 
+class Picky(Arithmetic):
+    """A verifier that can read no answer in completions that end with an even digit."""
+
+    def reward(self, problem, completion):
+        return super().reward(problem, completion) if self.answer_in(problem, completion) else 0.0
+
+    def answer_in(self, problem, completion):
+        return "" if completion[-1:] in "02468" else super().answer_in(problem, completion)
+
+
 def test_answers_that_cannot_be_read_are_told_from_wrong_ones(tmp_path: Path, tiny: Policy) -> None:
-    plan = replace(PLAN, max_tokens=3, samples=8)
-    rows = evaluated(tmp_path / "a", tiny, Arithmetic(), plan)
-    verdicts = [(one.verdict, one.answer) for row in rows for one in row.completions]
-    assert {verdict for verdict, _ in verdicts} <= {"right", "wrong", "unread"}
-    for row in rows:
-        for one in row.completions:
-            shown = one.text.rsplit("=", 1)[-1]
-            assert (one.verdict == "unread") == (not any(c.isdigit() for c in shown)) or one.verdict == "right"
+    rows = evaluated(tmp_path / "a", tiny, Picky())
+    every = [one for row in rows for one in row.completions]
+    assert {one.verdict for one in every} == {"right", "wrong", "unread"}
+    assert all((one.verdict == "unread") == (one.text[-1:] in "02468") for one in every)
+    assert all(one.answer == "" for one in every if one.verdict == "unread")
+
+
+def test_problems_do_not_share_random_numbers(tmp_path: Path, tiny: Policy) -> None:
+    class Twice(Arithmetic):
+        def problems(self, split):
+            return (super().problems(split)[1],) * 2
+
+    first, second = evaluated(tmp_path / "a", tiny, Twice(), replace(PLAN, samples=20))
+    assert first.prompt == second.prompt
+    assert [one.text for one in first.completions] != [one.text for one in second.completions]
 
 
 @pytest.mark.parametrize(("split", "expected"), [("heldout", 1), ("train", 19), ("all", 20)])
