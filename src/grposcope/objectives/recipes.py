@@ -112,3 +112,6 @@ BESIDES: Mapping[str, Mapping[str, Any]] = {
     PPO_CRITIC.name: {"credit": "value:lambda=0.95,gamma=1,whiten=yes", "interval": 4},
 }
 """Settings of training that a recipe brings beside its objective: its credit, and steps on each batch of rollouts."""
+
+RATES: Mapping[str, float] = {PPO_CRITIC.name: 0.25}
+"""Share of the usual learning rate that a recipe has by default: four steps on a batch at all of it drift too far."""

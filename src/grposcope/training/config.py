@@ -77,8 +77,8 @@ class TrainConfig:
     )  # fmt: skip
 
     optimizer: str = _option("adamw", "optimiser", group="optimiser", choices=OPTIMIZERS)
-    lr: float | None = _option(None, "learning rate (default: 4e-4 below 10 M parameters, else 1e-6)",
-                               group="optimiser", least=0)  # fmt: skip
+    lr: float | None = _option(None, "learning rate (default: 4e-4 below 10 M parameters, else 1e-6; of ppo_critic a "
+                               "quarter)", group="optimiser", least=0)  # fmt: skip
     momentum: float = _option(0.9, "momentum of SGD, β₁ of Adam and AdamW", group="optimiser")
     beta2: float = _option(0.999, "β₂ of Adam and AdamW", group="optimiser")
     weight_decay: float = _option(0.0, "weight decay", group="optimiser", least=0)

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from grposcope import allocation, policies, tasks
 from grposcope.credit import chosen
 from grposcope.errors import UserError
-from grposcope.objectives import Objective
+from grposcope.objectives import Objective, recipes
 from grposcope.policies import Policy
 from grposcope.runs.environment import environment
 from grposcope.runs.native.schema import ModelInfo, RunConfig
@@ -137,7 +137,7 @@ def prepare(config: TrainConfig) -> Setup:
     reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
     if config.checkpointing:
         policies.recompute_activations(policy.model)
-    lr = policy.learning_rate if config.lr is None else config.lr
+    lr = policy.learning_rate * recipes.RATES.get(config.recipe, 1.0) if config.lr is None else config.lr
     optimizer = optimizers.build(
         config.optimizer, policy.model.parameters(), lr, config.momentum, config.beta2, config.weight_decay
     )
