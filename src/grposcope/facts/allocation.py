@@ -112,7 +112,7 @@ def of_rewards(rewards: Floats, problems: Sequence[int], replicates: int = 100, 
     k, n, reason = _counts(rewards)
     if reason:
         return Saving(prompts=int(owner.max()) + 1 if len(owner) else 0, reason=reason)
-    successes, rollouts = np.bincount(owner, k), np.bincount(owner, n)
+    successes, rollouts = (np.bincount(owner, part).astype(np.float64) for part in (k, n))
     every = np.arange(len(successes))
     point = _savings(_posterior(successes, rollouts), DEFAULT, seed)
     rng = np.random.default_rng(seed)

@@ -24,9 +24,10 @@ from torch import Tensor
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from grposcope import credit as credits
+from grposcope.allocation import ChosenAllocator
 from grposcope.credit import Chosen
 from grposcope.engines import distributed
-from grposcope.engines.trl import guard, probing, scored, settings
+from grposcope.engines.trl import draws, guard, probing, scored, settings
 from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.scored import Scored
 from grposcope.engines.trl.together import anywhere, say
@@ -64,13 +65,16 @@ class GRPOscopeMixin(_Behind):
         credit: str = "outcome",
         advantage: str | None = None,
         step_rewards: Callable[..., Any] | None = None,
+        allocate: str = "uniform",
         **more: Any,
     ) -> None:
         if probe_every < 0 or probe_prompts < 1:
             raise UserError(f"probe_every {probe_every} must be 0 or more, and probe_prompts {probe_prompts} 1 or more")
         behind = type(self).__mro__[type(self).__mro__.index(GRPOscopeMixin) + 1]
         guard.methods(behind)
+        asked = draws.allocator(allocate)
         super().__init__(*given, **more)
+        self._scope_draws = None if asked is None else _draws(self, asked)
         self._scope_probes = probing.Asked(probe_every, probe_prompts)
         self._scope_credit, self._scope_advantage, self._scope_steps = credits.chosen(credit), advantage, step_rewards
         self._scope_batch: Scored | None = None
@@ -113,8 +117,28 @@ class GRPOscopeMixin(_Behind):
         step = self.state.global_step + 1
         due = step != self._scope_probed and self._scope_probes.due(step, probing.interval(self.args))
         model: Any = self.model
-        if not model.training or batch is None or not (due or self._replaces):
+        if not model.training or batch is None or not (due or self._replaces or self._scope_draws):
             return out
+        weights = _learned(self, batch) if self._scope_draws is not None else None
+        if due or self._replaces:
+            self._assigned_or_probed(out, batch, due)
+        if weights is not None:  # behind a probe, which measures the batch as it was drawn
+            rows = weights.repeat_interleave(len(out["advantages"]) // len(weights)).to(out["advantages"])
+            out["advantages"] = out["advantages"] * (rows if out["advantages"].dim() == 1 else rows[:, None])
+        return out
+
+    def train(self, resume_from_checkpoint: Any = None, *more: Any, **given: Any) -> Any:
+        """TRL's; UserError for resuming a run whose draws follow a history, which TRL's checkpoints do not keep."""
+        if resume_from_checkpoint and self._scope_draws is not None:
+            raise UserError("allocate: TRL's checkpoints keep no history of success rates; train anew, or leave it out")
+        return super().train(resume_from_checkpoint, *more, **given)
+
+    def _get_train_sampler(self, *given: Any, **more: Any) -> Any:
+        """TRL's, or draws by success rates."""
+        return super()._get_train_sampler(*given, **more) if self._scope_draws is None else self._scope_draws
+
+    def _assigned_or_probed(self, out: dict[str, Any], batch: Scored, due: bool) -> None:
+        """Put our advantages into a batch where they are asked for, and probe it where that is due."""
         assert self._scope_objective is not None
         every = _rollouts(self, out, batch)
         if self._replaces:
@@ -124,9 +148,8 @@ class GRPOscopeMixin(_Behind):
         else:
             given = self.accelerator.gather(out["advantages"])
         if due:
-            self._scope_probed = step
+            self._scope_probed = step = self.state.global_step + 1
             _probe(self, step, every, given, "pixel_values" in out)
-        return out
 
 
 class GRPOscopeTrainer(GRPOscopeMixin, GRPOTrainer):
@@ -146,6 +169,25 @@ def assigned(chosen: Chosen, objective: Objective, every: Rollouts) -> Tensor:
         values = objective.advantage(some.rewards).reshape(-1) if outcome else chosen.assign(objective, some)
         given[rows_of_groups(good, every.groups[1])] = values.float()
     return given
+
+
+def _draws(trainer: Any, asked: ChosenAllocator) -> draws.PromptDraws:
+    """The sampler of a trainer; UserError where it runs in several processes."""
+    if trainer.accelerator.num_processes > 1:
+        raise UserError("allocate works in one process; leave it out under torchrun, or use grposcope train")
+    args, group = trainer.args, trainer.num_generations
+    repeats = trainer.num_iterations * args.steps_per_generation
+    prompts = args.generation_batch_size // group
+    return draws.PromptDraws(asked, trainer.train_dataset, prompts, group, repeats, args.seed)
+
+
+def _learned(trainer: Any, batch: Scored) -> Tensor:
+    """The weights (P,) of a batch's prompts; the forecast learns from its rewards, and metrics are logged."""
+    rewards = batch.total(trainer.reward_weights, trainer.num_generations)
+    weights, metrics = trainer._scope_draws.learn(batch.examples[0]["prompt"], rewards.numpy(force=True))
+    for name, value in metrics.items():
+        trainer._metrics["train"][name].append(value)
+    return torch.tensor(weights)
 
 
 def _check(trainer: Any) -> None:
