@@ -19,6 +19,7 @@ from sweeping import BASE, gone, killed_at, phase, small
 
 from grposcope.cli import main
 from grposcope.errors import UserError
+from grposcope.files import alone
 from grposcope.runs import read
 from grposcope.sweeps import drive
 from grposcope.sweeps.processes import LocalProcesses
@@ -98,7 +99,7 @@ def test_a_folder_without_a_record_is_begun_again(tmp_path: Path, finishing: set
 
 def test_two_drivers_do_not_share_a_folder(tmp_path: Path, finishing: set[Path]) -> None:
     plan = small(tmp_path)
-    with drive._alone(plan.out), pytest.raises(UserError, match="another sweep is running in"):
+    with alone(plan.out, "sweep"), pytest.raises(UserError, match="another sweep is running in"):
         drive.sweep(plan, Scripted({}))
 
 
