@@ -22,8 +22,8 @@ the arm itself (paired interval), the gain is not one of credit. The prediction 
 ranking of the arms by gradient error × tokens, is compared by Spearman's rank correlation, interval by bootstrap over
 seeds; it has to be written to a file before the first run here and is read with `--frontier`.
 
-    python experiments/credit_training.py --out FOLDER --stage tune        about TUNE_HOURS core hours; resumable
-    python experiments/credit_training.py --out FOLDER --stage train       about TRAIN_HOURS core hours; resumable
+    python experiments/credit_training.py --out FOLDER --stage tune        48 runs; resumable
+    python experiments/credit_training.py --out FOLDER --stage train       64 runs; resumable
     python experiments/credit_training.py --out FOLDER --stage report      tables, verdict and JSON, no training
          --arms NAME …, --seeds N …, --minutes M      some of the runs, and start none after M minutes
 """
