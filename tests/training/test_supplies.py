@@ -123,7 +123,7 @@ def test_a_probe_asks_for_the_same(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_trl_does_not_make_further_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("trl")
+    pytest.importorskip("trl", minversion="1.16")
     for words in (["--recipe", "ppo_critic"], ["--credit", "token_baseline"]):
         assert cli.main(["train", "--engine", "trl", "--out", str(tmp_path / "run"), *words]) == 2
         assert "which TRL's trainer does not make; use engine grposcope" in capsys.readouterr().err
