@@ -156,6 +156,22 @@ def json_object(line: bytes | str, where: str, remedy: str = MEND) -> dict[str, 
     return row
 
 
+def versioned_json(path: Path, newest: int, writer: str, remedy: str) -> dict[str, Any]:
+    """The object in a file that says its `format`; UserError for what `writer` has not written, or a newer one has."""
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not valid JSON ({error}); {remedy}") from None
+    version = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(version, int):
+        raise UserError(f"{path}: not written by {writer}; give another folder")
+    if version > newest:
+        raise UserError(f"{path} is of format {version}, and this grposcope reads up to {newest}; upgrade grposcope")
+    return content
+
+
 def json_lines(path: Path, remedy: str = MEND, growing: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number from 1, object) of every line that is not blank, read as it is asked for; gzip is recognised.
 

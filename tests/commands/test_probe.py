@@ -152,7 +152,7 @@ def test_models_that_a_run_does_not_have(run: Path, tmp_path: Path) -> None:
         (["--temperature", "0"], "above 0"),
         (["--model", "./nowhere"], "no model in ./nowhere"),
         (["--task", "arithmetik"], "did you mean arithmetic"),
-        (["--device", "cuda:9"], "use --device cpu"),
+        (["--device", "cuda:9"], "use device cpu"),
         (
             ["--task", "arithmetic:steps=9,largest=99,limit=9999", "--max-tokens", "2", *SMALL],
             "cannot tell: 4 groups of 4",

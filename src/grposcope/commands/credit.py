@@ -96,11 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = _folder(arguments.out, place)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    device = arguments.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"--device {device}: this PyTorch sees no CUDA device; use --device cpu")
+    device = policies.device(arguments.device)
     policy = policies.load(source.model, getattr(torch, arguments.dtype), device, arguments.remote_code)
     budget = _budget(arguments, policy, counts)
     sampling = Sampling(arguments.max_tokens or task.max_tokens, arguments.temperature)

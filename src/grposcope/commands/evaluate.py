@@ -229,11 +229,7 @@ def _draw(
     logging.disable_progress_bar()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    device = arguments.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"--device {device}: this PyTorch sees no CUDA device; use --device cpu")
+    device = policies.device(arguments.device)
 
     def load(model: str) -> Policy:
         return policies.load(sources[model], getattr(torch, plan.dtype), device, arguments.remote_code)

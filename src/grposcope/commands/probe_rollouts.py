@@ -90,11 +90,7 @@ def rollouts(
     from grposcope import policies
     from grposcope.credit import chosen
 
-    device = arguments.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"--device {device}: this PyTorch sees no CUDA device; use --device cpu")
+    device = policies.device(arguments.device)
     if chosen(arguments.credit).source.generates == "tree":
         raise UserError(
             f"--credit {arguments.credit}: a probe takes the rollouts of a group as independent, which the leaves of a "

@@ -93,6 +93,15 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
     return Policy(name, model, tokenizer, torch.tensor(eos, device=device), pad)
 
 
+def device(name: str) -> str:
+    """The device that `cpu`, `cuda…` or `auto` names; UserError for a CUDA device that this PyTorch does not see."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device {name}: this PyTorch sees no CUDA device; use device cpu")
+    return name
+
+
 def check(name: str) -> None:
     """UserError where `name` is a path without a model, or no model of the hub, as is seen without loading it."""
     here = any((Path(name) / file).is_file() for file in ("config.json", adapters.CONFIG))

@@ -6,7 +6,6 @@ credit-tokens.jsonl   a line per rollout of some prompts, with the credit of its
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.errors import UserError
-from grposcope.files import atomic, dumps, json_lines, json_number, typed, unreadable, write_json
+from grposcope.files import atomic, dumps, json_lines, json_number, typed, versioned_json, write_json
 from grposcope.ustat.credit_error import Ranged, SourceError
 
 FORMAT = 1
@@ -141,18 +140,7 @@ def of_run(run: Path) -> tuple[CreditRecord, ...]:
 
 def read(folder: Path) -> CreditRecord:
     """The record in `folder`; UserError for a broken one and for one of a newer format."""
-    path = folder / RECORD
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise unreadable(path, error) from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not valid JSON ({error}); {REMEDY}") from None
-    version = content.get("format") if isinstance(content, dict) else None
-    if not isinstance(version, int):
-        raise UserError(f"{path}: not written by grposcope credit; give another folder")
-    if version > FORMAT:
-        raise UserError(f"{path} is of format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope")
+    content = versioned_json(folder / RECORD, FORMAT, "grposcope credit", REMEDY)
     record = replace(typed(CreditRecord, content), folder=folder)
     named = re.fullmatch(r"step-(\d+)", folder.name)
     return replace(record, step=int(named[1])) if record.step is None and named else record

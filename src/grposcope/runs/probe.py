@@ -18,7 +18,6 @@ belong to the run.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shutil
@@ -32,7 +31,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.errors import UserError
-from grposcope.files import atomic, dumps, json_key, json_lines, json_number, typed, unreadable, write_json
+from grposcope.files import (
+    atomic,
+    dumps,
+    json_key,
+    json_lines,
+    json_number,
+    typed,
+    versioned_json,
+    write_json,
+)
 from grposcope.records import Estimate
 from grposcope.runs.rollout_source import NOT_MEASURED, RolloutSource
 
@@ -257,18 +265,7 @@ def of_run(run: Path) -> tuple[ProbeRecord, ...]:
 
 def read(folder: Path) -> ProbeRecord:
     """The record in `folder`; UserError for a broken one and for one of a newer format."""
-    path = folder / RECORD
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise unreadable(path, error) from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not valid JSON ({error}); {REMEDY}") from None
-    version = content.get("format") if isinstance(content, dict) else None
-    if not isinstance(version, int):
-        raise UserError(f"{path}: not written by grposcope probe; give another folder")
-    if version > FORMAT:
-        raise UserError(f"{path} is of format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope")
+    content = versioned_json(folder / RECORD, FORMAT, "grposcope probe", REMEDY)
     record = replace(typed(ProbeRecord, content), folder=folder)
     named = re.fullmatch(r"step-(\d+)", folder.name)
     return replace(record, step=int(named[1])) if record.step is None and named else record

@@ -121,7 +121,9 @@ def prepare(config: TrainConfig) -> Setup:
             f"credit {config.credit} needs a task that labels steps, such as arithmetic; {task.name} does not"
         )
     train_set, heldout = task.problems("train"), task.problems("heldout")
-    policy = policies.load(config.model, getattr(torch, config.dtype), _device(config), config.remote_code)
+    policy = policies.load(
+        config.model, getattr(torch, config.dtype), policies.device(config.device), config.remote_code
+    )
     evaluated = config.eval_problems if config.eval_problems is not None else 200 if policy.small else 8
     sampling = Sampling(
         config.max_tokens or task.max_tokens, config.temperature, config.top_k, config.top_p, config.sampler_precision
@@ -175,14 +177,6 @@ def describe(setup: Setup) -> RunConfig:
         environment={**environment(), "device": str(model.device), "threads": torch.get_num_threads()},
         started=datetime.now().astimezone().isoformat(timespec="seconds"),
     )
-
-
-def _device(config: TrainConfig) -> str:
-    if config.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError("device cuda: this PyTorch sees no CUDA device; use device cpu")
-    return config.device
 
 
 def micro_batch(policy: Policy, max_tokens: int) -> int:
