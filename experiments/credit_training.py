@@ -65,7 +65,7 @@ RATES = (2e-4, 4e-4, 8e-4)
 TUNING_SEEDS, SEEDS = (100, 101), tuple(range(8))
 SETTINGS = TrainConfig(
     model="tiny", task="arithmetic", recipe="rloo", prompts=16, group=8, schedule="constant", warmup=5,
-    eval_every=5, eval_problems=200, eval_samples=8, checkpoint_every=1000, keep_checkpoints=1, rollouts_every=0,
+    eval_every=10, eval_problems=200, eval_samples=8, checkpoint_every=1000, keep_checkpoints=1, rollouts_every=0,
     threads=1,
 )  # fmt: skip
 
