@@ -74,7 +74,7 @@ def run(arm: str, rate: float, seed: int, budget: int, folder: Path, settings: T
     """The curve of one run up to the budget, trained or gone on with until it has it."""
     from grposcope.training import loop
 
-    path = folder.with_suffix(".json")
+    path = outcome_of(folder)
     if path.exists():
         return json.loads(path.read_text())
     config = replace(settings, credit=ARMS[arm], lr=rate, seed=seed, out=str(folder))
@@ -87,6 +87,11 @@ def run(arm: str, rate: float, seed: int, budget: int, folder: Path, settings: T
     result = curve_of(folder, budget) | {"arm": arm, "rate": rate, "seed": seed}
     write_json(path, result)
     return result
+
+
+def outcome_of(folder: Path) -> Path:
+    """Where the result of the run in that folder is; a rate in its name has a point, which is no suffix."""
+    return folder.parent / f"{folder.name}.json"
 
 
 def curve_of(folder: Path, budget: int) -> dict:
@@ -236,8 +241,7 @@ def main() -> None:
     def result(arm: str, rate: float, seed: int) -> dict | None:
         folder = given.out / f"{arm}-{rate:g}-{seed}"
         if given.stage == "report" or time.monotonic() - began > 60 * given.minutes:
-            path = folder.with_suffix(".json")
-            return json.loads(path.read_text()) if path.exists() else None
+            return _there(given.out, arm, rate, seed)
         return run(arm, rate, seed, given.budget, folder, settings)
 
     best = {}
@@ -264,7 +268,7 @@ def main() -> None:
 
 def _there(out: Path, arm: str, rate: float, seed: int) -> dict | None:
     """The result of a run that has ended, or None."""
-    path = out / f"{arm}-{rate:g}-{seed}.json"
+    path = outcome_of(out / f"{arm}-{rate:g}-{seed}")
     return json.loads(path.read_text()) if path.exists() else None
 
 
