@@ -1,52 +1,66 @@
 """Experiment: does allocating rollouts by success rates save tokens against the best fixed group size?
 
-`tiny` on arithmetic, recipe rloo, a budget of 256 rollouts a batch, AdamW at a constant learning rate after 10
-steps of warm-up, temperature 1. Two tasks: `fresh`, 40,000 training problems of which none is needed twice, and
-`finite`, 200 problems that are seen again and again. Held-out pass@1 of 200 problems × 4 completions every 10
+`tiny` on arithmetic, recipe rloo, a budget of 128 rollouts a batch, AdamW at a constant learning rate after 20
+steps of warm-up, temperature 1. Two tasks: `fresh`, 20,000 training problems of which hardly one is seen twice, and
+`finite`, 200 problems that are seen again and again. Held-out pass@1 of 200 problems × 2 completions every 10
 steps. The cost is counted in generated tokens, those of rollouts that were not trained on included.
 
     fixed-4, fixed-8, fixed-16    uniform draws, G = 4, 8, 16
-    resample                      G = 8, dead groups replaced (DAPO)
-    filter                        G = 8, problems forecast to be dead skipped
-    two-stage, pooled             two rollouts for many, the rest where they differ; screening trained on or not
-    optimal                       q and G by forecast, weights 1/q        one     the same with one G for all
-    unweighted                    the same without weights: another objective
+    optimal                       q and G by forecast, weights 1/q
+    filter, resample              problems forecast to be dead skipped; dead groups replaced (DAPO)
+    two-stage                     two rollouts for many, the rest where they differ
+    pooled, one, unweighted       exploratory and on request: the screening trained on, one G for all, no weights
 
-Seeds 100, 101 tune the learning rate of each cell among 2e-4, 4e-4 and 8e-4, and the G of the fixed one, by the
-mean area under the held-out curve; seeds 0 … 7 are the result, at the tuned rates, paired by seed.
+Every run goes on to BUDGET tokens, and further, up to MOST, until its smoothed curve has crossed 0.8. Areas, accuracy
+by difficulty and the models that are kept are those at BUDGET, the same for all cells.
+
+Tuning, on seed 100: the learning rate of fixed-4, fixed-8, fixed-16 and optimal among 2e-4, 4e-4 and 6e-4, by the area
+under the held-out curve up to TUNED_TO tokens. (Three runs came before: at 8e-4 fixed-4 and optimal fell to 0.1 within
+40 steps and were stopped, at 4e-4 fixed-4 came to 0.79 by 340,000 tokens, which set BUDGET.) Filter, resample and
+two-stage have the rate and the G of the fixed cell that is best there: what differs is which groups a batch holds.
+Seeds 0 … 7 are the result, paired. Runs go seed by seed, first the five cells fixed-4, fixed-8, fixed-16, optimal and
+filter, then two-stage and resample, so that whenever they end the cells have the same seeds. Then `finite`, with
+fixed-4, fixed-8, optimal and filter, at the rates of `fresh`. Fixed-16 is not extended beyond BUDGET.
 
 The rule, written before the first run. Tokens to 0.8: the first crossing of 0.8 by the held-out curve, smoothed
-over three evaluations, linear in between; a run that does not reach 0.8 counts with all its tokens, a lower limit.
-The saving of a cell is 1 − exp(mean over seeds of the log of the ratio of its tokens to those of the best fixed G),
-with a t interval over 8 pairs. For `optimal` on each task
+over three evaluations, linear in between. The best fixed G is the one with the fewest (geometric mean over the
+result's seeds): chosen after the fact, which favours it. The saving of a cell is 1 − exp(mean over seeds of the log of
+the ratio of its tokens to those of the best fixed G), with a t interval over the pairs. For `optimal`, and for each of
+the others with the interval's level corrected for their number (Bonferroni), on each task
 
-    saves         the saving is ≥ 20 % and its 95 % interval is above 0
-    saves little  the upper end of its 95 % interval is below 10 %
-    cannot tell   otherwise, and where a seed of the best fixed G does not reach 0.8
+    saves         the saving is ≥ 20 %, its 95 % interval is above 0, and all 8 pairs are there
+    saves little  the upper end of its 95 % interval is below 10 %, and all 8 pairs are there
+    cannot tell   otherwise, and where a run of the two cells does not reach 0.8 within MOST
 
-Beside it: area under the curve, live groups per 1,000 generated tokens, the saving that the allocator predicted
-(mean of `allocation/saving_predicted` until 0.8) against the measured one, held-out accuracy by the task's
-difficulty at the end, and the forecast's Brier skill and calibration. The forecast counts as useful if the interval
-of its skill is above 0 over the base rate and over difficulty alone. All other cells and comparisons are
-exploratory.
+With fewer than 8 pairs the figures are "seen". Beside it: area under the curve, live groups per 1,000 generated
+tokens, the saving that the allocator predicted (mean of `allocation/saving_predicted` until 0.8) against the measured
+one, held-out accuracy by the task's difficulty, what a fixed G leaves on the table, and the forecast's Brier skill and
+calibration. The forecast counts as useful if the interval of its skill is above 0 over the base rate and over
+difficulty alone. All other cells and comparisons are exploratory.
+
+An earlier form of this file, with batches of 256 and ten cells tuned at three rates each, was never run; its
+computing time was not to be had.
 
     python experiments/allocation.py --out FOLDER --hours 2          until two hours have passed; again goes on
-    python experiments/allocation.py --out FOLDER --part 1/2         every second run, for two processes
-    python experiments/allocation.py --out FOLDER --smoke            three runs of 6 steps, and the time that all take
+    python experiments/allocation.py --out FOLDER --smoke            three runs of 6 steps
     python experiments/allocation.py --out FOLDER --report           the tables of what is there
+
+Several processes may work on one folder: each takes the next run that no other has taken.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
+import os
 import shutil
 import time
-import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 import torch
@@ -54,42 +68,50 @@ from scipy import stats
 
 from grposcope import policies, tasks
 from grposcope.allocation import scores
+from grposcope.files import write_json
 from grposcope.runs import read
 from grposcope.runs.native import forecasts
 from grposcope.training import loop
 from grposcope.training.config import TrainConfig
+from grposcope.training.result import TrainResult
 from grposcope.training.rollouts import Rules, draw, generator
 from grposcope.training.sampler import Sampling
 
-TASKS = {"fresh": "arithmetic:size=40000", "finite": "arithmetic:size=200"}
+TASKS = {"fresh": "arithmetic:size=20000", "finite": "arithmetic:size=200"}
 CELLS = {
     "fixed-4": ("uniform:forecast=yes", 4),
     "fixed-8": ("uniform:forecast=yes", 8),
     "fixed-16": ("uniform:forecast=yes", 16),
-    "resample": ("resample", 8),
-    "filter": ("filter", 8),
-    "two-stage": ("two-stage", 8),
-    "pooled": ("two-stage:pooled=yes", 8),
     "optimal": ("optimal", 8),
+    "filter": ("filter", None),
+    "two-stage": ("two-stage", None),
+    "resample": ("resample", None),
+    "pooled": ("two-stage:pooled=yes", None),
     "one": ("optimal:sizes=one", 8),
     "unweighted": ("optimal:weights=none", 8),
 }
-RATES, TUNING, SEEDS, BUDGET, GOAL = (2e-4, 4e-4, 8e-4), (100, 101), tuple(range(8)), 256, 0.8
-STEPS, EVERY = 200, 10
-AREA_TO = 700_000
-"""Tokens over which the area under the curve is taken; a run of 200 steps generates about 750,000."""
+"""Name -> allocator and G, None for that of the best fixed cell."""
+
+FIXED, TUNED = ("fixed-4", "fixed-8", "fixed-16"), ("fixed-4", "fixed-8", "fixed-16", "optimal")
+FIRST, SECOND = (*TUNED, "filter"), ("two-stage", "resample")
+ON_FINITE = ("fixed-4", "fixed-8", "optimal", "filter")
+RATES, TUNING_SEED, SEEDS, ROLLOUTS, GOAL = (2e-4, 4e-4, 6e-4), 100, tuple(range(8)), 128, 0.8
+TUNED_TO, BUDGET, MOST, EVERY = 190_000, 400_000, 800_000, 10
+"""Tokens of a tuning run, of a run, and of one that has not crossed GOAL; steps between evaluations."""
+
 SETTINGS = TrainConfig(
-    model="tiny", recipe="rloo", schedule="constant", warmup=10, eval_every=EVERY, eval_problems=200, eval_samples=4,
-    checkpoint_every=0, rollouts_every=0, threads=1, steps=STEPS,
+    model="tiny", recipe="rloo", schedule="constant", warmup=20, eval_every=EVERY, eval_problems=200, eval_samples=2,
+    checkpoint_every=100_000, keep_checkpoints=1, rollouts_every=0, threads=1,
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Key:
-    """One run: task, cell, learning rate and seed."""
+    """One run: task, cell, group size, learning rate and seed."""
 
     task: str
     cell: str
+    group: int
     rate: float
     seed: int
 
@@ -97,22 +119,71 @@ class Key:
         """Where its record is."""
         return out / self.task / f"{self.cell}-{self.rate:g}" / str(self.seed)
 
+    def beside(self, out: Path, ending: str) -> Path:
+        """A file beside the record; the name of its folder ends with a rate, whose point begins no suffix."""
+        return self.folder(out).parent / f"{self.seed}.{ending}"
 
-def train(key: Key, out: Path, steps: int = STEPS) -> float:
-    """One run, unless it is there already; seconds that it took. A run that was stopped is done again."""
-    folder, (allocate, group) = key.folder(out), CELLS[key.cell]
-    if (folder / "difficulty.json").exists():
-        return 0.0
-    shutil.rmtree(folder, ignore_errors=True)
-    began = time.perf_counter()
-    config = replace(
-        SETTINGS, task=TASKS[key.task], allocate=allocate, group=group, prompts=BUDGET // group, lr=key.rate,
-        seed=key.seed, out=str(folder), steps=steps,
+    @property
+    def tokens(self) -> int:
+        """Tokens that the run generates at least."""
+        return TUNED_TO if self.seed == TUNING_SEED else BUDGET
+
+
+def train(key: Key, out: Path) -> None:
+    """One run to its end. One that was stopped goes on from where it was last extended."""
+    folder = key.folder(out)
+    if not (folder / "summary.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        _unless_ended(loop.train(replace(config_of(key, out), steps=2 * EVERY)))
+    while (spent := generated(folder))[-1] < key.tokens:
+        more = math.ceil((key.tokens - spent[-1]) / (spent[-1] / (len(spent) - 1)) / EVERY) * EVERY
+        _unless_ended(loop.resume(folder, {"steps": len(spent) - 1 + more}))
+    kept = folder / "at_budget"
+    if not kept.exists():
+        (folder / "at_budget.new").mkdir(exist_ok=True)
+        shutil.copytree(folder / "model", folder / "at_budget.new", dirs_exist_ok=True)
+        found = {"difficulty": by_difficulty(folder, key.task, key.seed), "model_tokens": int(spent[-1])}
+        write_json(folder / "at_budget.new" / "difficulty.json", found)
+        (folder / "at_budget.new").rename(kept)
+    if key.seed != TUNING_SEED and key.cell != "fixed-16":
+        while generated(folder)[-1] < MOST and not crossing(folder)[1]:
+            _unless_ended(loop.resume(folder, {"steps": len(generated(folder)) - 1 + 3 * EVERY}))
+    difficulty = json.loads((kept / "difficulty.json").read_text())
+    for other in ("model", "checkpoints"):
+        shutil.rmtree(folder / other, ignore_errors=True)
+    kept.rename(folder / "model")  # that at the budget
+    write_json(key.beside(out, "json"), {**measured(folder), **difficulty})
+
+
+def _unless_ended(done: TrainResult) -> None:
+    """Leave where a signal ended the run early; it can be gone on with."""
+    if done.interrupted or done.terminated:
+        raise SystemExit(f"{done.folder} was ended by a signal; start again to go on")
+
+
+def config_of(key: Key, out: Path) -> TrainConfig:
+    """The settings of a run, but for its length."""
+    return replace(
+        SETTINGS, task=TASKS[key.task], allocate=CELLS[key.cell][0], group=key.group, prompts=ROLLOUTS // key.group,
+        lr=key.rate, seed=key.seed, out=str(key.folder(out)),
     )  # fmt: skip
-    loop.train(config)
-    (folder / "difficulty.json").write_text(json.dumps(by_difficulty(folder, key.task, key.seed)))
-    shutil.rmtree(folder / "model")
-    return time.perf_counter() - began
+
+
+def generated(folder: Path) -> np.ndarray:
+    """Generated tokens after 0, 1, … steps."""
+    return np.concatenate([[0.0], np.cumsum(read(folder).table["allocation/tokens"])])
+
+
+def crossing(folder: Path) -> tuple[float, bool]:
+    """Tokens to GOAL by the smoothed curve and True; all tokens and False where it is not reached."""
+    curve, spent = read(folder).evaluations.of("pass@1"), generated(folder)
+    at = spent[curve.step.astype(int)]
+    smooth = np.convolve(curve.value, np.ones(3) / 3, "valid")  # of the evaluations 1 … n − 2
+    above = np.flatnonzero(smooth >= GOAL)
+    if not len(above) or above[0] == 0:
+        return float(spent[-1]), False
+    i = above[0]
+    return float(np.interp(GOAL, smooth[i - 1 : i + 1], at[i : i + 2])), True
 
 
 def by_difficulty(folder: Path, task_name: str, seed: int) -> dict[str, list[float]]:
@@ -127,152 +198,204 @@ def by_difficulty(folder: Path, task_name: str, seed: int) -> dict[str, list[flo
     return {level: [float(np.mean(values)), float(len(values))] for level, values in sorted(found.items())}
 
 
-def tuned(out: Path, task: str) -> dict[str, float] | None:
-    """The learning rate of each cell by the tuning runs, None while some are missing."""
-    best = {}
-    for cell in CELLS:
-        areas = {}
+def result(key: Key, out: Path) -> dict | None:
+    """What a finished run measured; None while it is not finished."""
+    path = key.beside(out, "json")
+    if not path.exists():
+        return None
+    return {name: float(v) if isinstance(v, str) else v for name, v in json.loads(path.read_text()).items()}
+
+
+def tuning(cell: str, rate: float) -> Key:
+    """A tuning run, on `fresh`."""
+    return Key("fresh", cell, CELLS[cell][1] or 0, rate, TUNING_SEED)
+
+
+def tuned(out: Path) -> dict[str, float] | None:
+    """The learning rate of each cell by the tuning runs, "best" that of the best fixed one; None while some miss."""
+    areas: dict[str, dict[float, float]] = {}
+    for cell in TUNED:
         for rate in RATES:
-            keys = [Key(task, cell, rate, seed) for seed in TUNING]
-            if not all((key.folder(out) / "difficulty.json").exists() for key in keys):
+            found = result(tuning(cell, rate), out)
+            if found is None:
                 return None
-            areas[rate] = float(np.mean([measured(key, out)["area"] for key in keys]))
-        best[cell] = max(areas, key=areas.__getitem__)
-    return best
+            areas.setdefault(cell, {})[rate] = found["area"]
+    best = best_tuned(areas)
+    rates = {cell: max(of, key=of.__getitem__) for cell, of in areas.items()}
+    return {cell: rates.get(cell, rates["optimal" if cell in ("one", "unweighted") else best]) for cell in CELLS} | {
+        "G": CELLS[best][1] or 0
+    }
 
 
-def best_fixed(out: Path, task: str, rates: dict[str, float]) -> str:
-    """The fixed group size with the greatest area in the tuning runs."""
-    fixed = [cell for cell in CELLS if cell.startswith("fixed")]
-    areas = {c: np.mean([measured(Key(task, c, rates[c], s), out)["area"] for s in TUNING]) for c in fixed}
-    return max(areas, key=areas.__getitem__)
+def best_tuned(areas: dict[str, dict[float, float]]) -> str:
+    """The fixed cell with the greatest area of a tuning run."""
+    return max(FIXED, key=lambda cell: max(areas[cell].values()))
 
 
-def measured(key: Key, out: Path) -> dict[str, float]:
+def keys_of(out: Path, task: str, cells: tuple[str, ...], rates: dict[str, float]) -> list[Key]:
+    """The runs of cells, seed by seed."""
+    return [Key(task, c, CELLS[c][1] or int(rates["G"]), rates[c], s) for s in SEEDS for c in cells]
+
+
+def plan(out: Path, extra: tuple[str, ...]) -> Iterator[Key]:
+    """The runs to do, in order: those that tune, then, once these are there, the result."""
+    yield from (tuning(cell, rate) for rate in RATES for cell in TUNED)
+    if (rates := tuned(out)) is not None:
+        for cells in (FIRST, SECOND):
+            yield from keys_of(out, "fresh", cells, rates)
+        yield from keys_of(out, "finite", ON_FINITE, rates)
+        yield from keys_of(out, "fresh", extra, rates)
+
+
+def taken(key: Key, out: Path) -> bool:
+    """Whether a living process works on the run; else this one takes it."""
+    path = key.beside(out, "taken")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(2):
+        try:
+            with path.open("x") as file:
+                file.write(str(os.getpid()))
+            return False
+        except FileExistsError:
+            try:
+                os.kill(int(path.read_text() or 0), 0)
+            except (ProcessLookupError, ValueError):
+                path.unlink(missing_ok=True)
+            else:
+                return True
+    return True
+
+
+def measured(folder: Path) -> dict[str, float]:
     """Tokens to GOAL (all of them where it is not reached), area under the curve, live groups, predicted saving."""
-    run = read(key.folder(out))
-    table = run.table
-    spent = np.cumsum(table["allocation/tokens"])  # every cell has an allocator that says so
-    curve = run.evaluations.of("pass@1")
-    at = np.concatenate([[0.0], spent])[curve.step]
-    smooth = np.convolve(np.pad(curve.value, 1, mode="edge"), np.ones(3) / 3, "valid")
-    above = np.flatnonzero(smooth >= GOAL)
-    reached = bool(len(above)) and above[0] > 0
-    tokens = float(at[-1])
-    if reached:
-        i = above[0]
-        tokens = float(np.interp(GOAL, smooth[i - 1 : i + 1], at[i - 1 : i + 1]))
+    run, spent = read(folder), generated(folder)[1:]
+    table, curve = run.table, run.evaluations.of("pass@1")
+    tokens, reached = crossing(folder)
     until = spent <= tokens
-    live = (table["allocation/live"] * table["allocation/groups"])[until].sum() / max(spent[until].max(initial=1), 1)
+    live = (table["allocation/live"] * table["allocation/groups"])[until].sum() / spent[until].max()
     saving = table.get("allocation/saving_predicted")
-    step_seconds = table["seconds_sample"] + table["seconds_update"]
+    at = np.concatenate([[0.0], spent])[curve.step.astype(int)]
+    step_seconds = table["seconds_sample"] + table["seconds_grade"] + table["seconds_update"]
     return {
         "tokens": tokens,
         "reached": float(reached),
-        "area": area(at, curve.value),
+        "area": area(at, curve.value, TUNED_TO),
+        "area_budget": area(at, curve.value, BUDGET),
+        "final": float(np.interp(BUDGET, at, curve.value)),
         "live": float(1000 * live),
         "predicted": math.nan if saving is None else float(np.nanmean(saving[until])),
-        "final": float(curve.value[-3:].mean()),
         "overhead": float(np.sum(table["allocation/seconds"]) / np.sum(step_seconds)),
-    }  # fmt: skip
+        "seconds": float(np.sum(step_seconds)),
+    }
 
 
-def area(tokens: np.ndarray, accuracy: np.ndarray) -> float:
-    """Mean held-out accuracy over the first AREA_TO tokens, linear between evaluations; the last one is held."""
-    grid = np.linspace(0, AREA_TO, 701)
-    return float(np.trapezoid(np.interp(grid, tokens, accuracy), grid) / AREA_TO)
+def area(tokens: np.ndarray, accuracy: np.ndarray, budget: float) -> float:
+    """Mean held-out accuracy over the first `budget` tokens, linear between evaluations."""
+    grid = np.linspace(0, budget, 801)
+    return float(np.trapezoid(np.interp(grid, tokens, accuracy), grid) / budget)
 
 
-def plan(out: Path) -> list[Key]:
-    """The runs to do, in order: those that tune, then, once these are there, the result."""
-    keys = [Key(t, c, r, s) for s, t, c, r in itertools.product(TUNING, TASKS, CELLS, RATES)]
-    for task in TASKS:
-        if (rates := tuned(out, task)) is not None:
-            keys += [Key(task, cell, rates[cell], seed) for seed, cell in itertools.product(SEEDS, CELLS)]
-    return keys
-
-
-def saving(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
-    """1 − exp(mean log ratio) with its 95 % t interval over pairs."""
+def saving(ours: list[float], theirs: list[float], comparisons: int = 1) -> tuple[float, float, float]:
+    """1 − exp(mean log ratio) with its t interval over pairs, 95 % for that many comparisons together."""
     logs = np.log(ours) - np.log(theirs)
-    half = stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
+    half = stats.t.ppf(1 - 0.025 / comparisons, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
     low, high = 1 - math.exp(logs.mean() + half), 1 - math.exp(logs.mean() - half)
     return 1 - math.exp(logs.mean()), low, high
 
 
-def verdict(point: float, low: float, high: float, told: bool) -> str:
+def verdict(point: float, low: float, high: float, pairs: int, reached: bool) -> str:
     """The rule of this file."""
-    if not told:
-        return "cannot tell: a seed of the best fixed G does not reach the goal"
+    if not reached:
+        return "cannot tell: a run does not reach the goal"
+    if pairs < len(SEEDS):
+        return f"seen in {pairs} pairs only"
     return "saves" if point >= 0.2 and low > 0 else "saves little" if high < 0.1 else "cannot tell"
 
 
 def report(out: Path) -> None:
     """Tables of what is there."""
-    for task in TASKS:
-        rates = tuned(out, task)
-        if rates is None:
-            print(f"{task}: the tuning runs are not complete")
+    rates = tuned(out)
+    for task in TASKS if rates else ():
+        assert rates is not None
+        keys = keys_of(out, task, tuple(CELLS), rates)
+        done: dict[str, dict[int, dict]] = {}
+        for key in keys:
+            if (found := result(key, out)) is not None:
+                done.setdefault(key.cell, {})[key.seed] = found
+        fixed = [cell for cell in FIXED if len(done.get(cell, {})) >= 2]
+        if not fixed:
+            print(f"\n{task}: too few runs")
             continue
-        best, said = best_fixed(out, task, rates), "optimal: no runs yet"
-        done = {cell: _done(out, task, cell, rates[cell]) for cell in CELLS}
-        print(f"\n## {task}: best fixed is {best}\n")
-        names = ("cell", "lr", "n", "k tokens", "reached", "saving (95 %)", "predicted", "area", "live per 1k", "cost")
-        print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}")
-        for cell, runs in done.items():
-            both = sorted(runs.keys() & done[best].keys())
-            if len(both) < 2:
-                continue
-            values = {name: np.array([runs[s][name] for s in both]) for name in runs[both[0]]}
-            mean = {name: float(column.mean()) for name, column in values.items()}
-            point, low, high = saving(values["tokens"].tolist(), [done[best][s]["tokens"] for s in both])
-            error = values["area"].std(ddof=1) / math.sqrt(len(both))
-            row = (cell, f"{rates[cell]:g}", len(both), f"{mean['tokens'] / 1e3:.0f}", f"{mean['reached']:.0%}",
-                   f"{point:.1%} ({low:.1%} to {high:.1%})", f"{mean['predicted']:.1%}",
-                   f"{mean['area']:.3f} ± {error:.3f}", f"{mean['live']:.2f}", f"{mean['overhead']:.1%}")  # fmt: skip
-            print(f"| {' | '.join(map(str, row))} |")
-            if cell == "optimal":
-                told = len(both) == len(SEEDS) and all(done[best][s]["reached"] for s in both)
-                said = f"optimal on {task}: {verdict(point, low, high, told)}"
-        print(f"\n{said}")
-        _difficulty(out, task, rates)
-        _forecasts(out, task, rates)
+        shared = sorted(set.intersection(*(set(done[cell]) for cell in fixed)))
+        best = min(fixed, key=lambda cell: np.mean([math.log(done[cell][s]["tokens"]) for s in shared]))
+        print(f"\n## {task}: the best fixed cell is {best}\n")
+        _table(done, best, rates)
+        _difficulty(done)
+        _forecasts(out, keys)
 
 
-def _done(out: Path, task: str, cell: str, rate: float) -> dict[int, dict[str, float]]:
-    """What the finished runs of a cell measured, by seed."""
-    keys = {seed: Key(task, cell, rate, seed) for seed in SEEDS}
-    return {s: measured(key, out) for s, key in keys.items() if (key.folder(out) / "difficulty.json").exists()}
+def _table(done: dict[str, dict[int, dict]], best: str, rates: dict[str, float]) -> None:
+    """A row of each cell, and the verdicts."""
+    names = ("cell", "lr", "n", "k tokens", "reached", "saving (95 %)", "predicted", "area", "at the budget",
+             "live per 1k", "cost", "verdict")  # fmt: skip
+    print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}")
+    others = [cell for cell in done if cell not in (best, "optimal")]
+    for cell, runs in done.items():
+        both = sorted(runs.keys() & done[best].keys())
+        if len(both) < 2:
+            continue
+        values = {n: np.array([runs[s][n] for s in both], float) for n in runs[both[0]] if n != "difficulty"}
+        theirs = [done[best][s] for s in both]
+        point, low, high = saving(
+            values["tokens"].tolist(), [t["tokens"] for t in theirs], len(others) if cell in others else 1
+        )
+        reached = bool(values["reached"].all() and all(t["reached"] for t in theirs))
+        told = "" if cell == best else verdict(point, low, high, len(both), reached)
+        more = values["area_budget"] - np.array([t["area_budget"] for t in theirs])
+        shown = "" if cell == best else f"{point:.1%} ({low:.1%} to {high:.1%})"
+        row = (cell, f"{rates[cell]:g}", len(both), _estimate(values["tokens"] / 1e3, 0),
+               f"{values['reached'].mean():.0%}", shown, f"{values['predicted'].mean():.1%}",
+               f"{values['area_budget'].mean():.3f} ({_estimate(more, 3)})", _estimate(values["final"], 3),
+               _estimate(values["live"], 2), f"{values['overhead'].mean():.1%}", told)  # fmt: skip
+        print(f"| {' | '.join(map(str, row))} |")
 
 
-def _difficulty(out: Path, task: str, rates: dict[str, float]) -> None:
-    """Held-out accuracy by difficulty, mean over seeds."""
-    print("\nheld-out accuracy at the end by the task's difficulty")
-    for cell in CELLS:
-        files = [Key(task, cell, rates[cell], s).folder(out) / "difficulty.json" for s in SEEDS]
-        found = [json.loads(file.read_text()) for file in files if file.exists()]
+def _estimate(values: np.ndarray, digits: int) -> str:
+    return f"{values.mean():.{digits}f} ± {stats.sem(values):.{digits}f}"
+
+
+def _difficulty(done: dict[str, dict[int, dict]]) -> None:
+    """Held-out accuracy by difficulty at the budget, mean over the seeds of each cell."""
+    print("\nheld-out accuracy at the budget by the task's difficulty")
+    for cell, runs in done.items():
+        found = [run["difficulty"] for run in runs.values()]
         levels = sorted({level for one in found for level in one}, key=float)
-        shown = (f"{level}: {np.mean([one[level][0] for one in found if level in one]):.3f}" for level in levels)
+        values = {level: np.array([one[level][0] for one in found if level in one]) for level in levels}
+        shown = (f"{level}: {_estimate(v, 3)}" for level, v in values.items() if len(v) > 1)
         print(f"  {cell:12} {'  '.join(shown)}")
 
 
-def _forecasts(out: Path, task: str, rates: dict[str, float]) -> None:
-    """Skill and calibration of the forecasts, seeds together."""
-    for cell in ("fixed-8", "optimal"):
-        parts = [forecasts.of_run(Key(task, cell, rates[cell], s).folder(out)) for s in SEEDS]
-        known = [(s, part) for s, part in enumerate(parts) if part is not None]
-        if not known:
+def _forecasts(out: Path, keys: list[Key]) -> None:
+    """Skill and calibration of the forecasts, seeds together; problems of two seeds count as different ones."""
+    for cell in (*FIXED, "optimal", "filter"):
+        own = [key for key in keys if key.cell == cell and result(key, out) is not None]
+        parts = [part for key in own if (part := forecasts.of_run(key.folder(out))) is not None]
+        if not parts:
             continue
-        stack = {n: np.concatenate([getattr(p, n) for _, p in known]) for n in ("forecast", "base", "difficulty",
-                                                                                 "successes", "rollouts")}  # fmt: skip
-        problems = np.concatenate([p.problem + 1_000_000 * s for s, p in known])
+        names = ("forecast", "base", "difficulty", "successes", "rollouts")
+        stack = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        problems = np.concatenate([part.problem + 1_000_000 * i for i, part in enumerate(parts)])
         given = stack["successes"], stack["rollouts"], problems
         for reference in ("base", "difficulty"):
             found = scores.skill(stack["forecast"], stack[reference], *given)
+            each = [scores.skill(p.forecast, getattr(p, reference), p.successes, p.rollouts, p.problem).skill
+                    for p in parts]  # fmt: skip
             print(f"{cell}: Brier {found.brier:.4f}, skill over {reference} {found.skill:.1%} "
-                  f"({found.interval[0]:.1%} to {found.interval[1]:.1%})")  # fmt: skip
+                  f"({found.interval[0]:.1%} to {found.interval[1]:.1%}); "
+                  f"by seed {min(each):.1%} to {max(each):.1%}")  # fmt: skip
         told = scores.calibration(stack["forecast"], *given)
         print(f"{cell}: slope of log odds {told.slope:.3f} {told.slope_interval}, intercept {told.intercept:.3f}")
+        print("   " + "  ".join(f"{b.forecast:.2f}: {b.observed.value:.3f}" for b in told.bins))
 
 
 def main() -> None:
@@ -280,27 +403,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--hours", type=float, default=math.inf, help="start no run after so many hours")
-    parser.add_argument("--part", default="1/1", help="K/N: the Kth of N parts of the runs")
+    parser.add_argument("--extra", nargs="*", default=[], choices=CELLS, help="exploratory cells to run on fresh, last")
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--report", action="store_true")
     given = parser.parse_args()
     if given.report:
         return report(given.out)
     if given.smoke:
-        keys = [Key("finite", cell, 4e-4, 0) for cell in ("fixed-8", "two-stage", "optimal")]
-        seconds = np.mean([train(key, given.out, steps=6) for key in keys])
-        total = len(TASKS) * len(CELLS) * (len(RATES) * len(TUNING) + len(SEEDS))
-        print(
-            f"{seconds:.0f} s for 6 steps: at most {total * seconds / 6 * STEPS / 3600:.0f} CPU hours for {total} runs"
-        )
+        for cell, group in (("fixed-8", 8), ("two-stage", 4), ("optimal", 8)):
+            key = Key("finite", cell, group, 4e-4, 0)
+            shutil.rmtree(key.folder(given.out), ignore_errors=True)
+            loop.train(replace(config_of(key, given.out), steps=6))
+            print(f"{cell}: {generated(key.folder(given.out))[-1]:g} tokens")
         return None
-    began, (part, parts) = time.perf_counter(), map(int, given.part.split("/"))
-    while True:
-        todo = [k for k in plan(given.out) if zlib.crc32(repr(k).encode()) % parts == part - 1]
-        todo = [k for k in todo if not (k.folder(given.out) / "difficulty.json").exists()]
-        if not todo or time.perf_counter() - began > 3600 * given.hours:
-            break
-        train(todo[0], given.out)
+    began, going = time.perf_counter(), True
+    while going and time.perf_counter() - began < 3600 * given.hours:
+        going = False
+        for key in plan(given.out, tuple(given.extra)):
+            if result(key, given.out) is None and not taken(key, given.out):
+                started, going = time.perf_counter(), True
+                train(key, given.out)
+                key.beside(given.out, "taken").unlink(missing_ok=True)
+                print(f"{time.strftime('%H:%M:%S')} {key}: {time.perf_counter() - started:.0f} s", flush=True)
+                break
     return report(given.out)
 
 
