@@ -12,7 +12,7 @@ Setting  Policies with every answer enumerated and a KL of weight λ to their st
            tested on    D  16 arms, β 0.8, 0.05, G 8      E  4 arms that pay 1 by chance, β 0, 0.1, G 32
                         F  a tanh network, four prompts of eight answers, β 0.5, 0.08, G 8
                         G  the same, β 0, 0.1, G 4        H  the Llama of `dynamics_network.py`, β 0.5, 0.08, G 8
-Measured 64 runs of 100 refreshes (Llama: 4 of 40) at each of some intervals from a push of 0.05 in log π (root mean
+Measured 64 runs of 100 refreshes (Llama: 3 of 40) at each of some intervals from a push of 0.05 in log π (root mean
          square). A run is lost if over its last third the mean objective is below the plateau by more than half of what
          training had gained. N½ is where half of the runs are lost, linear in log N between intervals.
 Thresholds, none with a constant, interpolated to where a multiplier is 1:
@@ -257,7 +257,7 @@ def half(intervals: list[int], lost: list[float]) -> tuple[float, float, float]:
 def studied(letter: str, seed: int, quick: bool) -> dict:
     """One world: thresholds, and the share of runs that were lost at each interval."""
     setting, rng = SETTINGS[letter], np.random.default_rng([seed, ord(letter)])
-    runs, cycles = (4, 12) if quick else (4, 40) if setting.kind == "llama" else (64, 100)
+    runs, cycles = (4, 12) if quick else (3, 40) if setting.kind == "llama" else (64, 100)
     if setting.kind == "llama":
         from dynamics_threshold_llama import Llama
 
@@ -265,7 +265,7 @@ def studied(letter: str, seed: int, quick: bool) -> dict:
     else:
         world = World(setting, seed)
     lr, found = thresholds(world.here, world.scores(), setting, rng)
-    shares = (0.3, 0.45, 0.6, 0.8, 1.0, 1.25) if setting.kind == "llama" else np.geomspace(0.12, 1.5, 16)
+    shares = (0.45, 0.6, 0.8, 1.0, 1.25) if setting.kind == "llama" else np.geomspace(0.12, 1.5, 16)
     intervals = sorted({max(1, round(share * found["mean"])) for share in shares})
     lost = [float(world.run(lr, n, runs, cycles, rng).mean()) for n in intervals]
     payoff = world.rewards - setting.kl * (np.log(world.here) - world.reference)
