@@ -2,11 +2,12 @@
 
 Claim    arXiv:2606.30789: transfer to tasks that were not trained on does not depend on the group size.
 Command  python experiments/dynamics_transfer.py --models runs/allocation --out runs/dynamics_transfer
-         resumable, an evaluation per model; --report prints what is there; --train trains what --models lacks;
+         resumable, an evaluation per model; --report prints what is there; --train trains what --models lacks,
          … --quick --out /tmp/smoke   a smoke test that proves nothing
 Models   `tiny` trained on `arithmetic` by RLOO at G = 4, 8 and 16, 128 rollouts a step cut into 32, 16 and 8 prompts,
-         to the same number of rollouts, seeds 0 … 7. --models names a folder of `allocation.py`, whose cells fixed-4,
-         fixed-8 and fixed-16 are these, each at its own tuned learning rate, to 400,000 generated tokens.
+         to the same number of rollouts, seeds 0 … 7: AdamW at 4e-4 after 20 steps of warm-up, gradients clipped, 50
+         steps (--train). Or --models names a folder of `allocation.py`, whose cells fixed-4, fixed-8 and fixed-16 go on
+         to 400,000 generated tokens, each at its own tuned learning rate.
 Families Eight that were not trained on and that `tiny` partly solves: larger results (limit=200, 400), larger operands
          (largest=12, 20), another operator (+-*, -*), one operator only (+, -). Two and four steps it solves in 1 to
          2 % of cases, and reasoning-gym's prompts have words that its vocabulary lacks: left out. 150 held-out problems
@@ -16,7 +17,7 @@ Test     Differences of pass@1 between two G, seeds and problems crossed (`ustat
 Verdict  The claim holds jointly if all 24 comparisons are equivalent at 5 % each (intersection-union: no correction);
          it does not hold if a family differs (Holm p < 0.05, two-sided); else cannot tell. By family: equivalent if the
          three pairs are, by Holm. "holds" and "does not hold" need 8 seeds, else "seen".
-Beside   the same for the family trained on, whose difference is what rivals must explain; transfer at equal success on
+Beside   the same for the family trained on; transfer at equal success on
          it: slope of the mean over families on log2 G beside success on the family trained on, by least squares over
          models (exploratory); mean held-out pass@1 over the course of training, paired by seed, where --models has it.
 """
@@ -72,9 +73,9 @@ def trained(group: int, seed: int, given: argparse.Namespace) -> Path:
         shutil.rmtree(folder, ignore_errors=True)  # left unfinished, so it is made again
         train(TrainConfig(
             model="tiny", task="arithmetic:size=20000", recipe="rloo", group=group, prompts=128 // group, seed=seed,
-            steps=2 if given.quick else given.steps, lr=2e-4, schedule="constant", warmup=20, out=str(folder),
-            eval_every=0 if given.quick else 10, eval_problems=200, eval_samples=2, checkpoint_every=0, threads=1,
-            rollouts_every=0,
+            steps=2 if given.quick else given.steps, lr=given.lr, schedule="constant", warmup=20, out=str(folder),
+            eval_every=0 if given.quick else 10, eval_problems=100, eval_samples=2, threads=1, keep_checkpoints=0,
+            checkpoint_every=0 if given.quick else given.steps // 2, rollouts_every=0,
         ))  # fmt: skip
     return folder
 
@@ -178,7 +179,8 @@ def main() -> None:
     parser.add_argument("--models", type=Path, help="folder of `allocation.py`")
     parser.add_argument("--out", type=Path, default=Path("runs/dynamics_transfer"), help="folder of the results")
     parser.add_argument("--train", action="store_true", help="train the models that --models lacks")
-    parser.add_argument("--steps", type=int, default=250, help="steps of 128 rollouts with --train")
+    parser.add_argument("--steps", type=int, default=50, help="steps of 128 rollouts with --train")
+    parser.add_argument("--lr", type=float, default=4e-4, help="learning rate with --train")
     parser.add_argument("--report", action="store_true", help="draw nothing")
     parser.add_argument("--quick", action="store_true", help="a smoke test at a scale that proves nothing")
     given = parser.parse_args()
