@@ -2,12 +2,14 @@
 
 Claim    G* does not depend on the iteration (arXiv:2603.01162, Theorem 7). `ustat_universality.py` saw it fall on
          `tiny` in one training run a learning rate; here trainings and draws of prompts are the units.
-Command  python experiments/ustat_universality_seeds.py --out runs/universality_seeds    five minutes a seed; resumable
+Command  python experiments/ustat_universality_seeds.py --out runs/universality_seeds    some minutes a seed; resumable
+         --runs FOLDER takes the runs trained/fixed-8/SEED of `dynamics_transfer.py --train` and trains nothing
          --task "arithmetic:ops=+-*" for another task; --report prints what is there; --quick proves nothing
-Method   `tiny` trained by RLOO, 16 prompts × 8 rollouts a step, AdamW at 4e-4, gradients clipped. Each seed is a
-         training of its own and has 64 prompts of its own, × 16 rollouts, that the model is probed with at the start,
-         in the middle and at the end. Leave-one-out: G* = 1 + √(Δ/V_p) with Fieller's interval. Standardized: the noise
-         over signal q(G) of `ustat.recipe_plan`, the least among G = 2 … 16.
+Method   `tiny` trained by RLOO, 16 prompts × 8 rollouts a step, 50 steps of AdamW at 4e-4 after a warm-up of 20,
+         gradients clipped. Each seed is a training of its own and has 64 prompts of its own, × 16 rollouts, that the
+         model is probed with at the start, in the middle and at the end. Leave-one-out: G* = 1 + √(Δ/V_p) with
+         Fieller's interval. Standardized: the noise over signal q(G) of `ustat.recipe_plan`, the least among G = 2 …
+         16.
 Test     Over seeds, t intervals of log(G* ÷ G* at the start), two stages, 97.5 % each; the share by which the budget
          must grow if the start's best whole G is kept, for both kinds of advantages.
 Verdict  G* moves: "does not hold" for universality if an interval leaves 1 out; "holds" if both lie within 0.8 to 1.25;
@@ -43,12 +45,12 @@ STAGES = ("start", "middle", "end")
 
 def trained(seed: int, given: argparse.Namespace) -> dict[str, str]:
     """The models of the three stages, trained if they are missing."""
-    folder = given.out / f"run-{seed}"
-    if not (folder / "summary.json").exists():
+    folder = given.runs / str(seed) if given.runs else given.out / f"run-{seed}"
+    if not given.runs and not (folder / "summary.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
         train(TrainConfig(
             model="tiny", task=given.task, recipe="rloo", out=str(folder), seed=seed, steps=given.steps, prompts=16,
-            group=8, lr=4e-4, schedule="constant", warmup=10, eval_every=0, threads=1, keep_checkpoints=0,
+            group=8, lr=4e-4, schedule="constant", warmup=20, eval_every=0, threads=1, keep_checkpoints=0,
             checkpoint_every=given.steps // 2, rollouts_every=0,
         ))  # fmt: skip
     middle = folder / "checkpoints" / f"step-{given.steps // 2:06d}" / "model"
@@ -83,7 +85,7 @@ def row(seed: int, given: argparse.Namespace) -> dict[str, dict[str, float]]:
         found[stage] = {
             "reward": about["reward"], "best": plan.continuous.value, "low": plan.interval[0],
             "high": plan.interval[1], "lost": lost, "standardized": float(own), "decided": float(recipe.decided),
-            "standardized lost": noise[kept["recipe"]] / noise[own] - 1 if own and kept["recipe"] in noise else math.nan,
+            "standardized lost": noise.get(kept["recipe"], math.nan) / noise[own] - 1 if own else math.nan,
         }  # fmt: skip
     return found
 
@@ -99,8 +101,9 @@ def interval(values: list[float], level: float = 0.95) -> tuple[float, float, fl
 
 def report(rows: list[dict[str, dict[str, float]]], task: str) -> None:
     """Table and verdict."""
-    print(f"{task}, {len(rows)} seeds\n| stage | mean reward | G* of each seed [Fieller's 95 %] | ÷ start [97.5 %] | staying "
-          "costs [95 %] | standardized, best of each seed | told | staying costs [95 %] |\n" + "|---" * 8 + "|")  # fmt: skip
+    names = ("stage", "mean reward", "G* of each seed [Fieller's 95 %]", "÷ start [97.5 %]", "staying costs [95 %]",
+             "standardized, best of each seed", "told", "staying costs [95 %]")  # fmt: skip
+    print(f"{task}, {len(rows)} seeds\n| {' | '.join(names)} |\n" + "|---" * len(names) + "|")
     ratios, costs = [], []
     for stage in STAGES:
         own = [r[stage] for r in rows]
@@ -108,22 +111,23 @@ def report(rows: list[dict[str, dict[str, float]]], task: str) -> None:
         change = interval([math.log(r[stage]["best"] / r["start"]["best"]) for r in rows], 0.975)
         cost, other = interval([o["lost"] for o in own]), interval([o["standardized lost"] for o in own])
         ratio = [math.exp(v) for v in change]
-        shown = [
-            "{:.2f} [{:.2f}, {:.2f}]".format(*ratio),
-            *("{:.1%} [{:.1%}, {:.1%}]".format(*c) for c in (cost, other)),
-        ]
+        shown = ["{:.2f} [{:.2f}, {:.2f}]".format(*ratio)]
+        shown += ["{:.1%} [{:.1%}, {:.1%}]".format(*c) for c in (cost, other)]
         if stage != "start":
             ratios.append(ratio)
             costs.append((cost, other))
-        print(f"| {stage} | {np.mean([o['reward'] for o in own]):.3f} | {each} | {shown[0]} | {shown[1]} | "
-              f"{', '.join(f'{o["standardized"]:.0f}' for o in own)} | {sum(o['decided'] for o in own):.0f} | "
-              f"{shown[2]} |")  # fmt: skip
+        sizes = ", ".join(f"{o['standardized']:.0f}" for o in own)
+        print(f"| {stage} | {np.mean([o['reward'] for o in own]):.3f} | {each} | {shown[0]} | {shown[1]} | {sizes} | "
+              f"{sum(o['decided'] for o in own):.0f} | {shown[2]} |")  # fmt: skip
     moved = any(low > 1 or high < 1 for _, low, high in ratios)
     still = all(low >= 0.8 and high <= 1.25 for _, low, high in ratios)
     verdict = "does not hold" if moved else "holds" if still else "cannot tell"
     cheap = [all(pair[k][2] < 0.1 for pair in costs) for k in (0, 1)]
-    print(f"universality over training, {len(rows)} seeds: {verdict if len(rows) >= 8 else 'seen: ' + verdict}; staying is "
-          f"cheap: leave-one-out {'yes' if cheap[0] else 'not told'}, standardized {'yes' if cheap[1] else 'not told'}")  # fmt: skip
+    said = verdict if len(rows) >= 8 else f"seen: {verdict}"
+    told = ", ".join(
+        f"{name} {'yes' if yes else 'not told'}" for name, yes in zip(("rloo", "grpo"), cheap, strict=True)
+    )
+    print(f"universality over training, {len(rows)} seeds: {said}; staying is cheap: {told}")
     print(dumps({"verdict": verdict, "ratios": ratios, "costs": costs, "rows": rows}))
 
 
@@ -131,9 +135,12 @@ def main() -> None:
     """Train, probe, print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("runs/universality_seeds"), help="folder of the results")
+    parser.add_argument(
+        "--runs", type=Path, help="folder of runs named by seed, each with a checkpoint at half its way"
+    )
     parser.add_argument("--task", default="arithmetic")
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--report", action="store_true", help="train and probe nothing")
     parser.add_argument("--quick", action="store_true", help="a smoke test at a scale that proves nothing")
     given = parser.parse_args()
@@ -143,6 +150,8 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for seed in range(given.seeds):
+        if given.runs and not (given.runs / str(seed) / "summary.json").exists():
+            continue
         if given.report and not (given.out / f"probe-{seed}-end" / "probe.json").exists():
             continue
         rows.append(row(seed, given))
