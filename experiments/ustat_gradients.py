@@ -23,7 +23,7 @@ from grposcope.geometry import gram as contraction
 from grposcope.objectives import advantages
 from grposcope.policies import Policy, encode
 from grposcope.records import Rollouts
-from grposcope.runs.probe import write_gram
+from grposcope.runs.probe import ProbeGram, write_gram
 from grposcope.tasks.base import Problem, Task, grade
 from grposcope.training.logprobs import token_logprobs
 from grposcope.training.rollouts import joined, to_rollouts
@@ -118,8 +118,8 @@ def write_probe(
     """
     prompts, group = rollouts.rewards.shape
     truncated = rollouts.truncated.reshape(prompts, group).numpy()
-    stacked = (np.stack(list(layers.values())), list(layers)) if layers else ()
-    write_gram(folder, matrix, rollouts.rewards.numpy(), truncated, *stacked)
+    stacked = (np.stack(list(layers.values())), tuple(layers)) if layers else ()
+    write_gram(folder, ProbeGram(matrix, rollouts.rewards.numpy(), truncated, *stacked))
     about = {"format": 1, "model": model, "task": task.name, "prompts": prompts, "group": group, **more}
     write_json(folder / "probe.json", about)
 
