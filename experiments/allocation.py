@@ -14,13 +14,13 @@ steps. The cost is counted in generated tokens, those of rollouts that were not 
 Every run goes on to BUDGET tokens, and further, up to MOST, until its smoothed curve has crossed 0.8. Areas, accuracy
 by difficulty and the models that are kept are those at BUDGET, the same for all cells.
 
-Tuning, on seed 100: the learning rate of fixed-4, fixed-8, fixed-16 and optimal among 2e-4, 4e-4 and 6e-4, by the area
-under the held-out curve up to TUNED_TO tokens. (Three runs came before: at 8e-4 fixed-4 and optimal fell to 0.1 within
-40 steps and were stopped, at 4e-4 fixed-4 came to 0.79 by 340,000 tokens, which set BUDGET.) Filter, resample and
-two-stage have the rate and the G of the fixed cell that is best there: what differs is which groups a batch holds.
-Seeds 0 … 7 are the result, paired. Runs go seed by seed, first the five cells fixed-4, fixed-8, fixed-16, optimal and
-filter, then two-stage and resample, so that whenever they end the cells have the same seeds. Then `finite`, with
-fixed-4, fixed-8, optimal and filter, at the rates of `fresh`. Fixed-16 is not extended beyond BUDGET.
+Tuning, on seed 100: the learning rate of fixed-4, fixed-8 and optimal among 2e-4, 4e-4 and 6e-4, by the area under the
+held-out curve up to TUNED_TO tokens. (Three runs came before: at 8e-4 fixed-4 and optimal fell to 0.1 within 40 steps
+and were stopped, at 4e-4 fixed-4 came to 0.77 by 320,000 tokens, which set BUDGET.) Fixed-16 has the rate of fixed-8.
+Filter, resample and two-stage have the rate and the G of the fixed cell that is best there: what differs is which
+groups a batch holds. Seeds 0 … 7 are the result, paired. Runs go seed by seed, first fixed-4, fixed-8 and optimal, then
+filter, fixed-16, two-stage and resample, so that whenever they end the cells of a part have the same seeds. Then
+`finite`, with fixed-4, fixed-8, optimal and filter, at the rates of `fresh`. Fixed-16 is not extended beyond BUDGET.
 
 The rule, written before the first run. Tokens to 0.8: the first crossing of 0.8 by the held-out curve, smoothed
 over three evaluations, linear in between. The best fixed G is the one with the fewest (geometric mean over the
@@ -92,11 +92,11 @@ CELLS = {
 }
 """Name -> allocator and G, None for that of the best fixed cell."""
 
-FIXED, TUNED = ("fixed-4", "fixed-8", "fixed-16"), ("fixed-4", "fixed-8", "fixed-16", "optimal")
-FIRST, SECOND = (*TUNED, "filter"), ("two-stage", "resample")
+FIXED, TUNED = ("fixed-4", "fixed-8", "fixed-16"), ("fixed-4", "fixed-8", "optimal")
+FIRST, SECOND = TUNED, ("filter", "fixed-16", "two-stage", "resample")
 ON_FINITE = ("fixed-4", "fixed-8", "optimal", "filter")
 RATES, TUNING_SEED, SEEDS, ROLLOUTS, GOAL = (2e-4, 4e-4, 6e-4), 100, tuple(range(8)), 128, 0.8
-TUNED_TO, BUDGET, MOST, EVERY = 190_000, 400_000, 800_000, 10
+TUNED_TO, BUDGET, MOST, EVERY = 190_000, 320_000, 800_000, 10
 """Tokens of a tuning run, of a run, and of one that has not crossed GOAL; steps between evaluations."""
 
 SETTINGS = TrainConfig(
@@ -212,7 +212,7 @@ def tuning(cell: str, rate: float) -> Key:
 
 
 def tuned(out: Path) -> dict[str, float] | None:
-    """The learning rate of each cell by the tuning runs, "best" that of the best fixed one; None while some miss."""
+    """The learning rate of each cell by the tuning runs, and "G", that of the best fixed one; None while some miss."""
     areas: dict[str, dict[float, float]] = {}
     for cell in TUNED:
         for rate in RATES:
@@ -220,16 +220,12 @@ def tuned(out: Path) -> dict[str, float] | None:
             if found is None:
                 return None
             areas.setdefault(cell, {})[rate] = found["area"]
-    best = best_tuned(areas)
-    rates = {cell: max(of, key=of.__getitem__) for cell, of in areas.items()}
-    return {cell: rates.get(cell, rates["optimal" if cell in ("one", "unweighted") else best]) for cell in CELLS} | {
-        "G": CELLS[best][1] or 0
+    best = max((cell for cell in FIXED if cell in areas), key=lambda cell: max(areas[cell].values()))
+    rates: dict[str, float] = {cell: max(of, key=of.__getitem__) for cell, of in areas.items()}
+    shared = {"fixed-16": "fixed-8", "one": "optimal", "unweighted": "optimal"}
+    return {cell: rates[cell if cell in rates else shared.get(cell, best)] for cell in CELLS} | {
+        "G": float(CELLS[best][1] or 0)
     }
-
-
-def best_tuned(areas: dict[str, dict[float, float]]) -> str:
-    """The fixed cell with the greatest area of a tuning run."""
-    return max(FIXED, key=lambda cell: max(areas[cell].values()))
 
 
 def keys_of(out: Path, task: str, cells: tuple[str, ...], rates: dict[str, float]) -> list[Key]:
