@@ -127,6 +127,8 @@ def test_what_trl_does_not_have_is_refused(objective: Objective, said: str) -> N
         (("--trl", "vllm_mod=server"), "did you mean vllm_mode?"),
         (("--recipe", "reinforce", "--interval", "2"), "use an interval of 1"),
         (("--prompts", "100000"), "lower prompts"),
+        (("--allocate", "filter"), "only the draw can be allocated"),
+        (("--allocate", "optimal", "--credit", "tree:widths=2x2x2"), "generates more than a group"),
     ],
 )
 def test_what_cannot_be_is_one_line(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,6 +220,24 @@ def test_recipes_credit_and_probes_of_ours_go_through_trl(tmp_path: Path) -> Non
         assert run.meta.status == "finished"
         assert any(name.startswith("geometry/") for name in run.table)
         assert run.probes
+
+
+def test_prompts_are_drawn_by_success_rates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Forecasts know the task's difficulty; the record has what was promised; and the run cannot be gone on with."""
+    folder = tmp_path / "run"
+    command = ["train", "--engine", "trl", "--steps", "3", *SMALL, "--eval-problems", "0", "--recipe", "rloo"]
+    assert cli.main([*command, "--allocate", "optimal", "--out", str(folder)]) == 0
+    run = read(folder)
+    assert run.setting("allocate") == "optimal:sizes=given"
+    for name in ("live", "live_promised", "effective_prompts"):
+        assert ((run.table[f"allocation/{name}"] >= 0) & (run.table[f"allocation/{name}"] <= 4)).all()
+    assert len(set(run.table["allocation/live_promised"].tolist())) > 1  # it has learned
+    assert run.groups is not None
+    assert run.table["allocation/live"].tolist() == pytest.approx(1 - run.table["dead_fraction"])
+    assert "every problem counts the same" in capsys.readouterr().err
+    (folder / "summary.json").unlink()
+    assert cli.main(["train", "--resume", str(folder)]) == 2
+    assert "keep no history of success rates" in capsys.readouterr().err
 
 
 def test_a_finished_run_is_not_resumed(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,10 @@ class Rates:
 
     def spread_power(self, k: float) -> Floats:
         """E vᵏ with v = p(1 − p), (C,)."""
+        if k in (1, 2):  # the usual ones, without logarithms
+            a, b, total = self.a, self.b, self.a + self.b
+            first = a * b / (total * (total + 1))
+            return first if k == 1 else first * (a + 1) * (b + 1) / ((total + 2) * (total + 3))
         return np.asarray(np.exp(betaln(self.a + k, self.b + k) - betaln(self.a, self.b)))
 
     def dead(self, groups: ArrayLike) -> Floats:

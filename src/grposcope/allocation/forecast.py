@@ -38,6 +38,7 @@ STRENGTHS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
 """Rollouts that the features' prediction is worth, to choose from."""
 HALF_LIVES = np.array([2.0, 8.0, 32.0, 128.0])
 """Batches in which a problem's history loses half of its weight, to choose from."""
+EVERY = slice(None)
 _DEFAULT = (3, 1)
 """Indices of the pair that forecasts before anything was seen."""
 _SCORE_MEMORY = 0.98
@@ -96,7 +97,8 @@ class Forecaster:
     def rates(self, which: Ints) -> Rates:
         """What is known of the success rates of some problems now."""
         m = self._weights["forecast"].rates(self._x["forecast"][which])
-        successes, failures = self._history(which, m)[:, :, self._best[1]].T
+        one = slice(self._best[1], self._best[1] + 1)
+        successes, failures = self._history(which, m, one)[:, :, 0].T
         return Rates(self.strength * m + successes, self.strength * (1 - m) + failures)
 
     def means(self, which: Ints) -> dict[str, Floats]:
@@ -127,14 +129,14 @@ class Forecaster:
             np.add.at(self._seen, which, np.stack([k, n - k, n * m], -1)[:, :, None])
         self.batches += 1
 
-    def _faded(self, which: Ints) -> Floats:
+    def _faded(self, which: Ints, lives: slice = EVERY) -> Floats:
         """What was seen of some problems, faded until now, (C, 3, half-lives)."""
         age = np.where(self._last[which] < 0, 0, self.batches - self._last[which])
-        return np.asarray(self._seen[which] * 0.5 ** (age[:, None] / HALF_LIVES)[:, None, :])
+        return np.asarray(self._seen[which, :, lives] * 0.5 ** (age[:, None] / HALF_LIVES[lives])[:, None, :])
 
-    def _history(self, which: Ints, m: Floats) -> Floats:
+    def _history(self, which: Ints, m: Floats, lives: slice = EVERY) -> Floats:
         """Successes and failures of some problems, faded and carried on to the predictions m (C,): (C, 2, lives)."""
-        successes, failures, predicted = self._faded(which).swapaxes(0, 1)
+        successes, failures, predicted = self._faded(which, lives).swapaxes(0, 1)
         total = successes + failures
         with np.errstate(divide="ignore", invalid="ignore"):
             risen = np.where(total > 0, (m / (1 - m))[:, None] * (total - predicted) / predicted, 1.0)

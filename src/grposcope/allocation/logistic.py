@@ -53,6 +53,8 @@ def updated(known: Weights, x: Floats, successes: Floats, rollouts: Floats, stre
         slope = x.T @ (share * (successes - rollouts * m)) - prior @ (w - known.mean)
         curvature = prior + (x * (share * rollouts * m * (1 - m))[:, None]).T @ x
         step = np.linalg.solve(curvature, slope)
+        if float(np.abs(step).max()) < 1e-9:
+            break
         w = w + step / max(1.0, float(np.abs(step).max()) / 2)  # of 2 at most, against overshooting far from the top
     m = 1 / (1 + np.exp(-np.clip(x @ w, -30, 30)))
     return Weights(w, prior + (x * (share * rollouts * m * (1 - m))[:, None]).T @ x)

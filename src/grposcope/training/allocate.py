@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from grposcope.allocation import SIZES, chosen, picks
+from grposcope.allocation import SIZES, ChosenAllocator, chosen, picks
 from grposcope.allocation.forecast import Forecaster
 from grposcope.allocation.picks import Picks
 from grposcope.errors import UserError
-from grposcope.objectives import advantages
+from grposcope.objectives import Objective, advantages
 from grposcope.runs import read
 from grposcope.tasks import Problem, Task
 from grposcope.training.rollouts import (
@@ -73,16 +73,7 @@ class RolloutAllocation:
 
     def said(self) -> str:
         """What the allocator does to the objective, for whoever starts the run; empty for uniform draws."""
-        if self.chosen.name == "uniform":
-            return ""
-        text = f"allocate {self.chosen.text}: {self.chosen.objective}"
-        if self.chosen.name == "optimal" and self.setup.objective.advantage is not advantages.leave_one_out:
-            text += (
-                "; the recipe's advantages count problems by their success rates"
-                + (" and group sizes" if self.chosen.ragged else "")
-                + " on top of that, leave_one_out does not"
-            )
-        return text
+        return "" if self.chosen.name == "uniform" else consequence(self.chosen, self.setup.objective)
 
     def draw(self, position: int) -> Allocated:
         """The batch that begins at `position` of the data."""
@@ -239,6 +230,18 @@ class RolloutAllocation:
         ]
         self.forecaster.learn(which, np.nansum(graded, 1), present.sum(1))
         return notes
+
+
+def consequence(chosen: ChosenAllocator, objective: Objective) -> str:
+    """What an allocator does to an objective, in a sentence."""
+    text = f"allocate {chosen.text}: {chosen.objective}"
+    if chosen.name == "optimal" and objective.advantage is not advantages.leave_one_out:
+        text += (
+            "; the recipe's advantages count problems by their success rates"
+            + (" and group sizes" if chosen.ragged else "")
+            + " on top of that, leave_one_out does not"
+        )
+    return text
 
 
 def forecaster(task: Task, problems: Sequence[Problem]) -> Forecaster:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -87,9 +88,13 @@ def drawn_indices(size: int, seed: int, position: int, count: int) -> list[int]:
     chosen: list[int] = []
     while len(chosen) < count:
         epoch, start = divmod(position + len(chosen), size)
-        order = torch.randperm(size, generator=generator(seed, "order", epoch)).tolist()
-        chosen += order[start : start + count - len(chosen)]
+        chosen += _order(size, seed, epoch)[start : start + count - len(chosen)]
     return chosen
+
+
+@lru_cache(maxsize=2)
+def _order(size: int, seed: int, epoch: int) -> list[int]:
+    return torch.randperm(size, generator=generator(seed, "order", epoch)).tolist()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,6 @@ def refuse_without_counterpart(config: TrainConfig) -> None:
     """UserError for a setting that was changed from its default and that TRL, or its record, has no counterpart for."""
     default = TrainConfig()
     absent = {
-        "allocate": "its batches take problems in turn, in groups of one size",
         "rollouts_every": "single rollouts are kept by TRL in completions/, every step",
         "rollouts_groups": "single rollouts are kept by TRL in completions/, all of them",
     }

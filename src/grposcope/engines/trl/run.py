@@ -28,7 +28,7 @@ from trl.trainer.model_config import ModelConfig
 from trl.trainer.utils import get_peft_config
 
 from grposcope import credit
-from grposcope.engines.trl import arguments, versions
+from grposcope.engines.trl import arguments, draws, versions
 from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.heldout import Bar, HeldOutScores, Leave
 from grposcope.engines.trl.loss_arguments import LossArguments, loss_arguments
@@ -42,6 +42,7 @@ from grposcope.runs.native import schema
 from grposcope.runs.native.schema import ModelInfo
 from grposcope.tasks import Problem, faults
 from grposcope.training import checkpoint, optimizer, termination
+from grposcope.training.allocate import consequence
 from grposcope.training.config import TrainConfig, check
 from grposcope.training.evaluate import evaluate
 from grposcope.training.loggers import Progress
@@ -75,6 +76,8 @@ def train(config: TrainConfig, options: Sequence[str] = ()) -> TrainResult:
     UserError for what cannot work, settings that TRL has no counterpart for among it.
     """
     versions.check("trainer")
+    if (asked := draws.allocator(config.allocate)) is not None:
+        config = replace(config, allocate=asked.text)
     check(config)
     arguments.refuse_without_counterpart(config)
     given = arguments.parse(options, arguments.known_options(GRPOConfig, ModelConfig))
@@ -82,6 +85,8 @@ def train(config: TrainConfig, options: Sequence[str] = ()) -> TrainResult:
     if config.out is None and processes > 1:
         raise UserError("several processes need one folder for the run: give out")
     folder = Path(config.out or f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{Path(config.model).name}-{config.recipe}-trl")
+    if asked is not None and processes > 1:
+        raise UserError(f"allocate {config.allocate} works in one process; leave it out, or start without torchrun")
     setup, launch = _prepared(config, given, processes)
     if launch.main:
         _check_new(folder)
@@ -95,6 +100,11 @@ def resume(folder: Path, asked: Mapping[str, Any] | None = None) -> TrainResult:
     if not isinstance(saved, dict):
         raise UserError(f"{folder} is the record of a run of TRL that grposcope did not start; resume it in TRL")
     given = saved["settings"]
+    if draws.allocator(given.get("allocate", "uniform")) is not None:
+        raise UserError(
+            f"{folder} cannot be resumed: TRL's checkpoints keep no history of success rates for allocate "
+            f"{given['allocate']}; start a new run"
+        )
     different = [
         f"{name} {value}" for name, value in (asked or {}).items() if name != "out" and value != given.get(name)
     ]
@@ -156,12 +166,18 @@ def _configuration(launch: Launch, folder: Path) -> tuple[Any, Any]:
 
 
 def _dataset(setup: Setup) -> Dataset:
-    """The training problems as TRL takes them: what `policies.encode` makes a prompt of, and the problem's place."""
+    """The training problems as TRL takes them: what `policies.encode` makes a prompt of, and the problem's place.
+
+    Their difficulty is there too where draws follow success rates.
+    """
     texts: list[Any] = [problem.prompt for problem in setup.train_set]
     if setup.policy.tokenizer.chat_template:
         system = [{"role": "system", "content": setup.task.instruction}] if setup.task.instruction else []
         texts = [[*system, {"role": "user", "content": text}] for text in texts]
-    return Dataset.from_dict({"prompt": texts, "problem": list(range(len(texts)))})
+    columns: dict[str, list[Any]] = {"prompt": texts, "problem": list(range(len(texts)))}
+    if draws.allocator(setup.config.allocate) is not None:  # for the forecasts of success rates
+        columns["difficulty"] = [setup.task.difficulty(problem) for problem in setup.train_set]
+    return Dataset.from_dict(columns)
 
 
 def rewards(setup: Setup) -> list[Callable[..., list[float]]]:
@@ -260,6 +276,8 @@ def _run(setup: Setup, launch: Launch, folder: Path, start: Path | None) -> Trai
             trainer.add_callback(Bar(progress))
             for line in launch.loss.left_out:
                 progress.say(f"warning: {line}")
+            if asked_for := draws.allocator(config.allocate):
+                progress.say(consequence(asked_for, setup.objective))
         interrupted = False
         try:
             trainer.train(resume_from_checkpoint=None if start is None else str(start))
@@ -284,6 +302,7 @@ def _trainer(setup: Setup, launch: Launch, args: Any, adapters: Any, callbacks: 
             probe_every=setup.config.probe_every,
             probe_prompts=setup.config.probe_prompts,
             credit=setup.config.credit,
+            allocate=setup.config.allocate,
             advantage=launch.loss.advantage if source.uses_advantage else None,
             step_rewards=_steps(setup) if source.needs_steps else None,
             **({} if adapters is None else {"peft_config": adapters}),
