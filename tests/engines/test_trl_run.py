@@ -19,11 +19,13 @@ from grposcope.objectives import Objective, advantages, divergences, recipes
 from grposcope.objectives.surrogates import Cispo
 from grposcope.runs import read
 from grposcope.training.config import TrainConfig
+from grposcope.training.setup import prepare
 
 pytest.importorskip("trl")
 pytest.importorskip("datasets")
 
 from grposcope.engines.trl import arguments, settings, versions
+from grposcope.engines.trl import run as engine
 from grposcope.engines.trl.loss_arguments import loss_arguments
 
 SMALL = ("--prompts", "4", "--group", "4", "--eval-problems", "8", "--eval-samples", "2", "--threads", "1")
@@ -238,6 +240,13 @@ def test_prompts_are_drawn_by_success_rates(tmp_path: Path, capsys: pytest.Captu
     (folder / "summary.json").unlink()
     assert cli.main(["train", "--resume", str(folder)]) == 2
     assert "keep no history of success rates" in capsys.readouterr().err
+
+
+def test_forecasts_in_trl_know_the_difficulty_of_a_task_of_ours() -> None:
+    setup = prepare(TrainConfig(allocate="optimal", prompts=2, group=2, eval_problems=0))
+    data = engine._dataset(setup)
+    assert data["difficulty"][:5] == [setup.task.difficulty(problem) for problem in setup.train_set[:5]]
+    assert len(set(data["difficulty"])) > 1
 
 
 def test_a_finished_run_is_not_resumed(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from grposcope.objectives.objective import row_weights
 from grposcope.policies import Policy
 from grposcope.records import Rollouts
 from grposcope.runs import read
+from grposcope.training import allocate as allocation
+from grposcope.training import rollouts
 from grposcope.training.config import check
 from grposcope.training.loop import resume, train
 from grposcope.training.rollouts import arranged
@@ -121,6 +124,27 @@ def test_a_run_with_each_allocator_is_recorded_and_resumed_bit_for_bit(
         assert ((run.table["allocation/live_promised"] >= 0) & (run.table["allocation/live_promised"] <= 1)).all()
     if allocate.startswith("optimal"):
         assert all({"forecast", "base", "difficulty", "weight"} <= set(row) for row in rows(whole.out, "groups"))
+
+
+@pytest.mark.parametrize("allocate", ALLOCATORS)
+def test_every_token_that_was_drawn_is_charged(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allocate: str
+) -> None:
+    """Those of screenings that are thrown away, and of dead groups that were replaced, too."""
+    tokens, counted = [], rollouts.draw
+
+    def counting(*given: Any, **more: Any) -> rollouts.Drawn:
+        drawn = counted(*given, **more)
+        tokens.append(int(drawn.rollouts.mask.sum()))
+        return drawn
+
+    for module in (rollouts, allocation):
+        monkeypatch.setattr(module, "draw", counting)
+    asked = config(policy, tmp_path, allocate=allocate, steps=3, eval_problems=0, prompts=4, group=4, recipe="rloo")
+    train(asked)
+    recorded = rows(asked.out)
+    assert sum(row["tokens_generated"] for row in recorded) == sum(tokens)
+    assert all(row.get("allocation/tokens", row["tokens_generated"]) == row["tokens_generated"] for row in recorded)
 
 
 def test_forecasting_leaves_a_uniform_run_as_it_was(policy: Policy, tmp_path: Path) -> None:
