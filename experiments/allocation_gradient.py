@@ -1,0 +1,120 @@
+"""Experiment: does the optimal draw lower the error of real gradients by what it predicts?
+
+No training: policies are frozen. Of a run whose record forecasts success rates, the forecast is taken from that
+record, and the gradients from a probe of its model, which the forecast has not seen. With the P problems of the probe
+as the population, the draw is made as `train --allocate optimal` makes it, from forecast and assumed norms alone.
+
+    predicted    1 − noise of that draw / least noise of a fixed G, both by the forecast and the assumed norms
+    measured     the same with each problem's own ‖g_x‖², Σ₁, Δ from the probe: unbiased estimates of a_x(G), in which
+                 N · MSE of any draw that does not depend on the probe is linear
+    G = 8, 16    what fixed sizes lose against the best fixed G, measured
+
+The best fixed G is chosen by what was measured, and so in every resample, which favours it. Intervals: bootstrap over
+problems, 1,000 resamples. Where a problem is drawn with replacement and rewards are 0 and 1 the formula is exact
+(`tests/allocation/test_optimal.py`); what is tested here is forecast and norms together.
+
+Written before the first run: the prediction came true on a model where the measured interval contains it; the draw
+lowers the error where the measured interval is above 0.
+
+    python experiments/allocation_gradient.py RUN=PROBE …        PROBE: grposcope probe --model RUN --recipe rloo
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grposcope import tasks
+from grposcope.allocation import SIZES, chosen, optimal
+from grposcope.allocation.beta import Rates
+from grposcope.runs import probe as probes
+from grposcope.runs import read
+from grposcope.training.allocate import forecaster
+from grposcope.ustat import moments as gradient_moments
+from grposcope.ustat import resampling
+from grposcope.ustat.moments import Moments
+
+Floats = NDArray[np.float64]
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Problems:
+    """P problems: what is known of their success rates, and their gradients' moments. sizes (S,): to choose from."""
+
+    rates: Rates
+    moments: Moments
+    sizes: NDArray[np.int64]
+
+    @property
+    def second(self) -> Floats:
+        """Unbiased a_x(G), (P, S)."""
+        each, g = self.moments.per_prompt, self.sizes
+        return each.none[:, None] + each.sigma1[:, None] / g + each.delta[:, None] / (g * (g - 1))
+
+
+def savings(problems: Problems, which: NDArray, mean_squared: float) -> tuple[float, ...]:
+    """Predicted saving, measured saving, measured losses of G = 8 and 16, and the best fixed G, on problems `which`."""
+    asked, sizes = chosen("optimal"), problems.sizes
+    rates, share = problems.rates.take(which), np.full(len(which), 1 / len(which))
+    assumed, squared = asked.norms.second_moments(rates, sizes), asked.norms.mean_squared(rates)
+    draw = optimal.own_sizes(assumed, sizes, share, squared, asked.values["floor"])
+    predicted = 1 - draw.noise / optimal.uniform(assumed, sizes, share, squared).noise
+    second = problems.second[which]
+    fixed = {
+        int(g): optimal.noise(a, share, share, np.full(len(which), g), mean_squared)
+        for g, a in zip(sizes, second.T, strict=True)
+    }
+    best = min(fixed, key=fixed.__getitem__)
+    own = np.take_along_axis(second, np.searchsorted(sizes, draw.sizes)[:, None], 1)[:, 0]
+    measured = 1 - optimal.noise(own, share, draw.chances, draw.sizes, mean_squared) / fixed[best]
+    return predicted, measured, fixed[8] / fixed[best] - 1, fixed[16] / fixed[best] - 1, float(best)
+
+
+def of_run(run: Path, folder: Path) -> Problems:
+    """The problems of a probe of the run's model, as its record forecasts them."""
+    record = read(run)
+    task = tasks.load(str(record.setting("task")), None)
+    known = forecaster(task, list(task.problems("train")))
+    groups = record.groups
+    present = ~np.isnan(groups.rewards)
+    known.replay(
+        groups.step,
+        [groups.problems[i] for i in groups.problem],
+        np.add.reduceat(np.nan_to_num(groups.rewards), groups.offsets[:-1]),
+        np.add.reduceat(present.astype(float), groups.offsets[:-1]),
+    )
+    gram = probes.read_gram(folder)
+    names = [rollout.problem for rollout in probes.read_rollouts(folder)][:: gram.rewards.shape[1]]
+    places = {name: i for i, name in enumerate(known.problems)}
+    which = np.array([places[name] for name in names])
+    sizes = np.array([g for g in SIZES if g <= chosen("optimal").values["largest"]])
+    return Problems(known.rates(which), gradient_moments.from_gram(gram.gram, gram.rewards, RESAMPLES), sizes)
+
+
+def main() -> None:
+    """Print a row for each run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pairs", nargs="+", metavar="RUN=PROBE")
+    print("| run | problems | best fixed G | predicted | measured | G = 8 needs more | G = 16 needs more |")
+    print("|---|---|---|---|---|---|---|")
+    for pair in parser.parse_args().pairs:
+        run, _, folder = pair.partition("=")
+        problems = of_run(Path(run), Path(folder))
+        every = np.arange(len(problems.rates.a))
+        point = savings(problems, every, float(problems.moments.pooled.mean2[0]))
+        drawn = np.array([
+            savings(problems, np.repeat(every, times.astype(int)), float(mean2))
+            for times, mean2 in zip(problems.moments.weights, problems.moments.bootstrap.mean2, strict=True)
+        ])  # fmt: skip
+        parts = [f"{p:.1%} ({low:.1%} to {high:.1%})" for p, (low, high) in
+                 ((point[i], resampling.interval(drawn[:, i])) for i in range(4))]  # fmt: skip
+        print(f"| {run} | {len(every)} | {point[4]:.0f} | {' | '.join(parts)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
