@@ -94,7 +94,7 @@ def drawn_indices(size: int, seed: int, position: int, count: int) -> list[int]:
 
 @lru_cache(maxsize=2)
 def _order(size: int, seed: int, epoch: int) -> list[int]:
-    return torch.randperm(size, generator=generator(seed, "order", epoch)).tolist()  # type: ignore[no-any-return]
+    return torch.randperm(size, generator=generator(seed, "order", epoch)).tolist()
 
 
 @dataclass(frozen=True)
