@@ -34,7 +34,7 @@ FORMULAS = {
         "allocation.optimal",
     ),
     "Where the reward is going (arXiv:2606.30789)": (
-        "dynamics.oscillator", "dynamics.refresh", "dynamics.noise", "dynamics.stability",
+        "dynamics.oscillator", "dynamics.refresh", "dynamics.sampled_refresh", "dynamics.noise", "dynamics.stability",
     ),
     "How good a model is (arXiv:2107.03374)": ("ustat.pass_at_k", "ustat.crossed"),
     "Credit finer than a rollout": (

@@ -38,6 +38,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument("--momentum", type=float, metavar="X", help="momentum β of SGD, or β₁ of Adam (default: 0)")
     command.add_argument("--curvature", type=float, metavar="X", help="restoring force κ per unit of displacement")
     command.add_argument("--curvature-se", type=float, default=math.nan, metavar="X", help="standard error of κ")
+    command.add_argument("--curvature-variation", type=float, metavar="X",
+                         help="standard deviation of κ between batches ÷ κ, for the interval that sampled rollouts "
+                              "allow (with --measure: measured)")  # fmt: skip
     command.add_argument("--interval", type=int, metavar="N",
                          help="optimiser steps on each batch of rollouts (default: 1)")  # fmt: skip
     command.add_argument("--ratio", choices=("none", "unclipped", "clipped"), default="none",
@@ -85,6 +88,11 @@ def run(arguments: argparse.Namespace) -> int:
     if margin.threshold and math.isfinite(margin.threshold):
         say(arguments, _map(rule.step * rule.curvature.value, rule.momentum, rule.interval))
     say(arguments, _text(check, margin, source))
+    sampled = _sampled(rule, _variation(rule, arguments)) if arguments.ratio == "none" else {}
+    if sampled:
+        last, differs = sampled["threshold_sampled"], f"{sampled['variation']:.0%}"
+        say(arguments, f"where κ differs by {differs} from batch to batch, a disturbance dies out in root mean square "
+            f"up to an interval of {last:g}")  # fmt: skip
     if arguments.figures:
         from grposcope.commands.report import write_figures
         from grposcope.report.charts.dynamics import stability_map
@@ -93,8 +101,26 @@ def run(arguments: argparse.Namespace) -> int:
         say(arguments, f"stability map: {file}")
     finish(arguments, {"verdict": check.verdict, **asdict(margin), "threshold_range": check.between, "step": rule.step,
                  "momentum": rule.momentum, "curvature": rule.curvature.value, "curvature_se": rule.curvature.se,
-                 "source": source})  # fmt: skip
+                 "source": source, **sampled})  # fmt: skip
     return 0
+
+
+def _variation(rule: UpdateRule, arguments: argparse.Namespace) -> float:
+    """Variation of κ between batches, given or measured with κ; NaN where it is not known."""
+    if arguments.curvature_variation is not None:
+        return float(arguments.curvature_variation)
+    measured = arguments.measure and arguments.curvature is None
+    return rule.curvature.se * math.sqrt(rule.curvature.n) / rule.curvature.value if measured else math.nan
+
+
+def _sampled(rule: UpdateRule, variation: float) -> dict[str, float]:
+    """The largest interval whose second moment stays bounded, where the variation of κ is known."""
+    from grposcope.dynamics import sampled_refresh
+
+    if math.isnan(variation):
+        return {}
+    last = sampled_refresh.threshold(rule.step, rule.momentum, rule.curvature.value, variation)
+    return {"variation": variation, "threshold_sampled": last}
 
 
 def _text(check: Stability, margin: Margin, source: str) -> str:
