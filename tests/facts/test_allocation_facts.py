@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from grposcope.allocation.beta import spread_over
-from grposcope.facts import allocation
+from grposcope.facts import allocation, allocation_check
 from grposcope.facts.allocation import Saving
 from grposcope.ustat import moments
 
@@ -15,15 +15,44 @@ def rewards_of(p: np.ndarray, group: int, seed: int = 0) -> np.ndarray:
     return (np.random.default_rng(seed).random((len(p), group)) < p[:, None]).astype(float)
 
 
-def probed(p: np.ndarray, group: int = 16, dimensions: int = 40) -> Saving:
-    """A probe with scores whose means differ by reward, E‖s‖² and the separation being free of p."""
+def drawn(p: np.ndarray, group: int = 16, dimensions: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    """A probe's Gram matrix and rewards: means of scores differ by reward, E‖s‖² and the separation are free of p."""
     rng = np.random.default_rng(1)
     rewards = rewards_of(p, group)
     apart = rng.normal(size=(len(p), 1, dimensions)) / np.sqrt(dimensions)
     scores = rng.normal(size=(len(p), group, dimensions)) * np.sqrt(1.5 / dimensions)
     scores = scores + (rewards - p[:, None])[:, :, None] * apart
     flat = scores.reshape(-1, dimensions)
-    return allocation.of_probe(moments.from_gram(flat @ flat.T, rewards, 100), rewards, 60)
+    return flat @ flat.T, rewards
+
+
+def probed(p: np.ndarray, group: int = 16) -> Saving:
+    gram, rewards = drawn(p, group)
+    return allocation.of_probe(moments.from_gram(gram, rewards, 100), rewards, 60)
+
+
+def test_what_is_promised_is_checked_on_rollouts_that_the_draw_has_not_seen() -> None:
+    """It comes true where both halves are of the same prompts, and not where they are of others."""
+    p = np.where(np.random.default_rng(0).random(150) < 0.6, 0.01, 0.5)
+    gram, rewards = drawn(p)
+    checked = allocation_check.of_gram(gram, rewards, 60)
+    low, high = checked.interval
+    assert 0 < low <= checked.predicted <= high
+    other = np.random.default_rng(1).permutation(len(p))
+    rows = np.arange(rewards.size).reshape(rewards.shape)
+    rows[:, 1::2] = rows[other][:, 1::2]  # the second half of each group is another prompt's
+    mixed = allocation_check.of_gram(gram[np.ix_(rows.ravel(), rows.ravel())], rewards.ravel()[rows], 60)
+    assert mixed.interval[1] < mixed.predicted
+    assert mixed.saving < 0
+    assert "does not hold" in mixed.sentence()
+
+
+def test_the_check_says_what_it_lacks() -> None:
+    gram, rewards = drawn(np.full(40, 0.5), 6)
+    assert "8 rollouts" in allocation_check.of_gram(gram, rewards).sentence()
+    gram, rewards = drawn(np.full(40, 0.5), 8)
+    rewards[:30, 2] = np.nan
+    assert "16 whole groups" in allocation_check.of_gram(gram, rewards).sentence()
 
 
 def test_it_saves_where_prompts_differ_and_not_where_they_are_alike() -> None:

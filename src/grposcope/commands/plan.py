@@ -121,7 +121,7 @@ def _groups(text: str) -> tuple[int, ...]:
 
 
 def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    from grposcope.facts import allocation, group_size, recipe_size
+    from grposcope.facts import allocation, allocation_check, group_size, recipe_size
     from grposcope.runs import probe as probes
 
     subject, about = _about(folder)
@@ -163,8 +163,9 @@ def _from_probe(folder: Path, arguments: argparse.Namespace) -> tuple[str, dict[
         parts += [_batch(facts, document["allocation"]["recipe"], batch, budget, errors)]
         group = batch.group
     saving = allocation.of_probe(facts.moments, facts.rewards, seed=arguments.seed)
-    document["saving"] = asdict(saving)
-    parts += [facts.dead_sentence(group), saving.sentence()]
+    checked = allocation_check.of_gram(probe.gram, probe.rewards, seed=arguments.seed)
+    document["saving"] = {**asdict(saving), "checked": asdict(checked)}
+    parts += [facts.dead_sentence(group), saving.sentence() + ("" if saving.reason else f" {checked.sentence()}")]
     if arguments.layers:
         document["layers"] = layers = group_size.by_layer(probe, *costs, *resampled)
         parts.append(_layers(layers))

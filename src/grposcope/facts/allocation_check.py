@@ -1,0 +1,134 @@
+"""Whether draws by success rates lower the error of gradients that they were not made from.
+
+Half of each group's rollouts says how often the prompt is solved and how large gradients are; from that the optimal
+draw and the best fixed group size are made, as `facts.allocation` makes them from all. The gradients of the other half
+then tell both errors: N · MSE of a draw is linear in each prompt's second moment a_x(G), and ‖g_x‖² + Σ₁/G + Δ/(G(G−1))
+by the U-statistics of that half is an unbiased estimate of it. Both halves take both parts. Method of this project; no
+publication.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.allocation import SIZES, optimal
+from grposcope.allocation.beta import Rates, spread_over
+from grposcope.allocation.norms import Norms, fitted
+from grposcope.formatting import percent
+from grposcope.runs.run import Floats, Ints
+from grposcope.ustat import moments as gradient_moments
+from grposcope.ustat import resampling
+from grposcope.ustat.moments import LEAST, Moments, Statistics
+
+FLOOR = 0.2
+"""Share of uniform draws, as `train --allocate optimal` has it unless told otherwise."""
+
+LEAST_PROMPTS = 16
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Share of the rollouts that the draw saved against the best fixed size, where it was not made from them.
+
+    predicted: what the half that the draw was made from promised. rollouts: of a group that told. reason: why nothing
+    could be checked, empty where something was.
+    """
+
+    saving: float = math.nan
+    interval: tuple[float, float] = (math.nan, math.nan)
+    predicted: float = math.nan
+    rollouts: int = 0
+    prompts: int = 0
+    reason: str = ""
+
+    def sentence(self) -> str:
+        """What was measured beside what was predicted, or why not."""
+        if self.reason:
+            return f"Not checked on other rollouts: {self.reason}."
+        low, high = self.interval
+        held = "" if low <= self.predicted <= high else ", so that prediction does not hold here"
+        told = "" if low > 0 or high < 0 else ": whether it saves anything cannot be told"
+        return (
+            f"Checked on other rollouts: a draw made from {self.rollouts} rollouts of each prompt promised "
+            f"{percent(self.predicted)}, and by the gradients of the others it saves {percent(self.saving)} (95% "
+            f"interval {percent(low)} to {percent(high)}){held}{told}."
+        )
+
+
+def of_gram(gram: Floats, rewards: Floats, replicates: int = 200, seed: int = 0) -> Checked:
+    """The check on a probe's Gram matrix (B, B), prompt-major, and its rewards (P, G), NaN for absent rollouts.
+
+    It takes 8 rollouts or more of each prompt; prompts that lack one are left out. Intervals: bootstrap over prompts.
+    """
+    group = rewards.shape[1]
+    whole = np.flatnonzero(~np.isnan(rewards).any(1))
+    if group < 2 * LEAST or len(whole) < LEAST_PROMPTS:
+        what = f"{2 * LEAST} rollouts of each prompt" if group < 2 * LEAST else f"{LEAST_PROMPTS} whole groups"
+        return Checked(prompts=len(whole), reason=f"it takes {what}; probe more")
+    if len(np.unique(rewards[whole])) != 2:
+        return Checked(prompts=len(whole), reason="rewards do not take two values")
+    half = group // 2
+    halves = [_half(gram, rewards, whole, start + 2 * np.arange(half), replicates, seed) for start in (0, 1)]
+    every = np.arange(len(whole))
+    weights = halves[0][1].weights.astype(int)
+
+    def value(which: Ints, draw: int | None) -> Floats:
+        both = [
+            _savings(successes[which], told, measured, which, draw, half)
+            for (successes, told), (_, measured) in (halves, halves[::-1])
+        ]
+        return np.mean(both, 0)
+
+    point = value(every, None)
+    drawn = np.array([value(np.repeat(every, weights[i]), i) for i in range(replicates)])
+    return Checked(float(point[0]), resampling.interval(drawn[:, 0]), float(point[1]), half, len(whole))
+
+
+def _half(
+    gram: Floats, rewards: Floats, whole: Ints, columns: Ints, replicates: int, seed: int
+) -> tuple[Floats, Moments]:
+    """Successes of some rollouts of each prompt, (P,), and the moments of their gradients."""
+    some = rewards[np.ix_(whole, columns)]
+    rows = (whole[:, None] * rewards.shape[1] + columns).ravel()
+    high = np.nanmax(rewards)
+    return (some == high).sum(1).astype(np.float64), gradient_moments.from_gram(
+        gram[np.ix_(rows, rows)], some, replicates, seed
+    )
+
+
+def _savings(
+    successes: Floats, told: Moments, measured: Moments, which: Ints, draw: int | None, rollouts: int
+) -> tuple[float, float]:
+    """Measured and predicted saving on prompts `which`, those of bootstrap draw `draw`; None for all."""
+    n, sizes = np.full(len(which), float(rollouts)), np.array(SIZES)
+    a, b = spread_over(successes, n)
+    rates, share = Rates(a + successes, b + n - successes), np.full(len(which), 1 / len(which))
+    norms = _norms(rates, told, which, draw)
+    assumed, squared = norms.second_moments(rates, sizes), norms.mean_squared(rates)
+    best = optimal.own_sizes(assumed, sizes, share, squared, FLOOR)
+    plain = optimal.uniform(assumed, sizes, share, squared)
+    known = _mean_squared(measured, draw)
+    errors = [
+        optimal.noise(_second(measured.per_prompt, which, one.sizes), share, one.chances, one.sizes, known)
+        for one in (best, plain)
+    ]
+    return 1 - errors[0] / errors[1], 1 - best.noise / plain.noise
+
+
+def _norms(rates: Rates, told: Moments, which: Ints, draw: int | None) -> Norms:
+    each = told.per_prompt
+    return fitted(rates, each.none[which], ((each.delta + each.sigma1) / 2)[which], _mean_squared(told, draw))
+
+
+def _mean_squared(moments: Moments, draw: int | None) -> float:
+    """‖E g‖² of all prompts, or of a bootstrap draw."""
+    return float(moments.pooled.mean2[0] if draw is None else moments.bootstrap.mean2[draw])
+
+
+def _second(each: Statistics, which: Ints, sizes: Ints) -> Floats:
+    """Unbiased a_x(G) of prompts at a size for each, (P,)."""
+    parts = each.none[which], each.sigma1[which] / sizes, each.delta[which] / (sizes * (sizes - 1))
+    return np.asarray(sum(parts))
