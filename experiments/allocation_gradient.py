@@ -7,14 +7,15 @@ as the population, the draw is made as `train --allocate optimal` makes it, from
     predicted    1 − noise of that draw / least noise of a fixed G, both by the forecast and the assumed norms
     measured     the same with each problem's own ‖g_x‖², Σ₁, Δ from the probe: unbiased estimates of a_x(G), in which
                  N · MSE of any draw that does not depend on the probe is linear
-    G = 8, 16    what fixed sizes lose against the best fixed G, measured
+    G = 4, 8, 16 what fixed sizes lose against the best fixed G, measured
 
 The best fixed G is chosen by what was measured, and so in every resample, which favours it. Intervals: bootstrap over
 problems, 1,000 resamples. Where a problem is drawn with replacement and rewards are 0 and 1 the formula is exact
 (`tests/allocation/test_optimal.py`); what is tested here is forecast and norms together.
 
 Written before the first run: the prediction came true on a model where the measured interval contains it; the draw
-lowers the error where the measured interval is above 0.
+lowers the error where the measured interval is above 0. Below the rows: success, forecast, (Δ + Σ₁)/2 and ‖g‖² by the
+task's difficulty, means over problems.
 
     python experiments/allocation_gradient.py RUN=PROBE …        PROBE: grposcope probe --model RUN --recipe rloo
 """
@@ -44,11 +45,16 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Problems:
-    """P problems: what is known of their success rates, and their gradients' moments. sizes (S,): to choose from."""
+    """P problems: what is known of their success rates, and their gradients' moments. sizes (S,): to choose from.
+
+    difficulty, solved (P,): as the task measures it, and the share of the probe's rollouts that succeeded.
+    """
 
     rates: Rates
     moments: Moments
     sizes: NDArray[np.int64]
+    difficulty: Floats
+    solved: Floats
 
     @property
     def second(self) -> Floats:
@@ -58,7 +64,7 @@ class Problems:
 
 
 def savings(problems: Problems, which: NDArray, mean_squared: float) -> tuple[float, ...]:
-    """Predicted saving, measured saving, measured losses of G = 8 and 16, and the best fixed G, on problems `which`."""
+    """Predicted saving, measured saving, measured losses of G = 4, 8, 16, and the best fixed G, on problems `which`."""
     asked, sizes = chosen("optimal"), problems.sizes
     rates, share = problems.rates.take(which), np.full(len(which), 1 / len(which))
     assumed, squared = asked.norms.second_moments(rates, sizes), asked.norms.mean_squared(rates)
@@ -72,14 +78,15 @@ def savings(problems: Problems, which: NDArray, mean_squared: float) -> tuple[fl
     best = min(fixed, key=fixed.__getitem__)
     own = np.take_along_axis(second, np.searchsorted(sizes, draw.sizes)[:, None], 1)[:, 0]
     measured = 1 - optimal.noise(own, share, draw.chances, draw.sizes, mean_squared) / fixed[best]
-    return predicted, measured, fixed[8] / fixed[best] - 1, fixed[16] / fixed[best] - 1, float(best)
+    return predicted, measured, *(fixed[g] / fixed[best] - 1 for g in (4, 8, 16)), float(best)
 
 
 def of_run(run: Path, folder: Path) -> Problems:
     """The problems of a probe of the run's model, as its record forecasts them."""
     record = read(run)
     task = tasks.load(str(record.setting("task")), None)
-    known = forecaster(task, list(task.problems("train")))
+    train = list(task.problems("train"))
+    known = forecaster(task, train)
     groups = record.groups
     present = ~np.isnan(groups.rewards)
     known.replay(
@@ -93,15 +100,28 @@ def of_run(run: Path, folder: Path) -> Problems:
     places = {name: i for i, name in enumerate(known.problems)}
     which = np.array([places[name] for name in names])
     sizes = np.array([g for g in SIZES if g <= chosen("optimal").values["largest"]])
-    return Problems(known.rates(which), gradient_moments.from_gram(gram.gram, gram.rewards, RESAMPLES), sizes)
+    hard = np.array([task.difficulty(train[i]) for i in which])
+    moments = gradient_moments.from_gram(gram.gram, gram.rewards, RESAMPLES)
+    return Problems(known.rates(which), moments, sizes, hard, gram.rewards.mean(1))
+
+
+def by_difficulty(problems: Problems) -> None:
+    """Print means over the problems of each difficulty."""
+    each = problems.moments.per_prompt
+    noise = (each.delta + each.sigma1) / 2
+    for level in np.unique(problems.difficulty):
+        at = problems.difficulty == level
+        print(f"  difficulty {level:g}: {at.sum()} problems, solved {problems.solved[at].mean():.2f}, "
+              f"forecast {problems.rates.mean[at].mean():.2f}, noise {noise[at].mean():.0f}, "
+              f"‖g‖² {each.none[at].mean():.0f}")  # fmt: skip
 
 
 def main() -> None:
     """Print a row for each run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pairs", nargs="+", metavar="RUN=PROBE")
-    print("| run | problems | best fixed G | predicted | measured | G = 8 needs more | G = 16 needs more |")
-    print("|---|---|---|---|---|---|---|")
+    print("| run | problems | best fixed G | predicted | measured | G = 4 needs more | G = 8 | G = 16 |")
+    print("|---|---|---|---|---|---|---|---|")
     for pair in parser.parse_args().pairs:
         run, _, folder = pair.partition("=")
         problems = of_run(Path(run), Path(folder))
@@ -112,8 +132,9 @@ def main() -> None:
             for times, mean2 in zip(problems.moments.weights, problems.moments.bootstrap.mean2, strict=True)
         ])  # fmt: skip
         parts = [f"{p:.1%} ({low:.1%} to {high:.1%})" for p, (low, high) in
-                 ((point[i], resampling.interval(drawn[:, i])) for i in range(4))]  # fmt: skip
-        print(f"| {run} | {len(every)} | {point[4]:.0f} | {' | '.join(parts)} |", flush=True)
+                 ((point[i], resampling.interval(drawn[:, i])) for i in range(5))]  # fmt: skip
+        print(f"| {run} | {len(every)} | {point[5]:.0f} | {' | '.join(parts)} |", flush=True)
+        by_difficulty(problems)
 
 
 if __name__ == "__main__":
