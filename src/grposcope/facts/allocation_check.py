@@ -80,7 +80,7 @@ def of_gram(gram: Floats, rewards: Floats, replicates: int = 200, seed: int = 0)
             _savings(successes[which], told, measured, which, draw, half)
             for (successes, told), (_, measured) in (halves, halves[::-1])
         ]
-        return np.mean(both, 0)
+        return np.asarray(np.mean(both, 0))
 
     point = value(every, None)
     drawn = np.array([value(np.repeat(every, weights[i]), i) for i in range(replicates)])
