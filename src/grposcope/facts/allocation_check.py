@@ -24,7 +24,7 @@ from grposcope.ustat import resampling
 from grposcope.ustat.moments import LEAST, Moments, Statistics
 
 FLOOR = 0.2
-"""Share of uniform draws, as `train --allocate optimal` has it unless told otherwise."""
+"""Share of uniform draws, as allocate optimal has it unless told otherwise."""
 
 LEAST_PROMPTS = 16
 
