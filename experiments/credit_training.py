@@ -19,7 +19,9 @@ give a t interval and a p value, corrected by Holm over these arms.
 
 Of the controls: if the oracle's interval contains 0 or lies below it, credit is not the bottleneck at this horizon. If
 it lies above and no purchasable arm's does, nothing that can be bought pays here. If the placebo of an arm is not below
-the arm itself (paired interval), the gain is not one of credit. The prediction of `experiments/credit_frozen.py`, its
+the arm itself (paired interval), the gain is not one of credit. (The placebo of steps was added after the first seeds
+had shown steps ahead: labels of steps are further rewards, so it tells whether these or their places make the gain.)
+The prediction of `experiments/credit_frozen.py`, its
 ranking of the arms by gradient error × tokens, is compared by Spearman's rank correlation, interval by bootstrap over
 seeds; it has to be written to a file before the first run here and is read with `--frontier`.
 
@@ -58,10 +60,12 @@ ARMS = {
     "value": "value",
     "placebo": "placebo:of=tree:widths=2x2x2,at=step",
     "oracle": "oracle:k=16,at=step",
+    "steps_placebo": "placebo:of=steps",
 }
 """Name -> credit. All have groups of 8."""
 
 PURCHASABLE = ("prefix", "steps", "tree", "continuations", "value")
+PLACEBOS = {"tree": "placebo", "steps": "steps_placebo"}
 RATES = (1e-4, 2e-4, 4e-4)
 TUNING_SEEDS, SEEDS = (100, 101), tuple(range(8))
 SETTINGS = TrainConfig(
@@ -213,9 +217,10 @@ def report(results: dict[str, list[dict]], frontier: Path | None) -> None:
     answer = verdict(rows, base)
     print(f"verdict: {answer}")
     found: dict = {"verdict": answer, "comparisons": rows, "results": results}
-    if {"tree", "placebo"} <= areas.keys():
-        found["tree less its placebo"] = row = against("tree", "placebo")
-        print(f"tree less its placebo: {row['gain']:+.4f} [{row['low']:+.4f}, {row['high']:+.4f}]")
+    for arm, placebo in PLACEBOS.items():
+        if {arm, placebo} <= areas.keys():
+            found[f"{arm} less its placebo"] = row = against(arm, placebo)
+            print(f"{arm} less its placebo: {row['gain']:+.4f} [{row['low']:+.4f}, {row['high']:+.4f}]")
     if frontier is not None:
         found["agreement"] = row = agreement(results, frontier)
         print(f"frozen ranking against trained areas: {row['spearman']:.2f} [{row['low']:.2f}, {row['high']:.2f}]")
