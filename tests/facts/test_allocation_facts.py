@@ -47,6 +47,15 @@ def test_what_is_promised_is_checked_on_rollouts_that_the_draw_has_not_seen() ->
     assert "does not hold" in mixed.sentence()
 
 
+def test_second_moments_are_those_of_the_pairs_in_a_group() -> None:
+    """Of 2 rollouts there is one pair; of 3 there are three, each of which shares a rollout with the two others."""
+    gram, rewards = drawn(np.full(20, 0.5), 8)
+    each, which = moments.from_gram(gram, rewards, 10).per_prompt, np.arange(4, 20)
+    found = [allocation_check._second(each, which, np.full(16, size)) for size in (2, 3)]
+    assert found[0] == pytest.approx(each.both[which])
+    assert found[1] == pytest.approx(each.both[which] / 3 + 2 * each.one[which] / 3)
+
+
 def test_the_check_says_what_it_lacks() -> None:
     gram, rewards = drawn(np.full(40, 0.5), 6)
     assert "8 rollouts" in allocation_check.of_gram(gram, rewards).sentence()
