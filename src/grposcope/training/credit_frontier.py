@@ -86,8 +86,66 @@ def measure(
 
     UserError: groups of one, no group with unequal rewards, fewer than three prompts.
     """
-    _check(budget)
     seconds: dict[str, float] = {}
+    batch = collected(policy, task, budget, sampling, seed, quiet, seconds)
+    drawn, rollouts, found, values = batch.drawn, batch.rollouts, batch.found, batch.values
+    with _timed(seconds, "gradients"):
+        names, kept = vectors(policy, batch, sampling.temperature, quiet=quiet)
+        gram = products(kept)
+    compared = credit_error.measure(gram, batch.sources(names), names.index("reference"), seed=seed)
+    signs = {} if values is None else wrong_signs(found, values, rollouts)
+    record = CreditRecord(
+        model=policy.name, task=task.name, step=step, seed=seed, prompts=budget.prompts, group=budget.group,
+        temperature=sampling.temperature, solved=float(rollouts.rewards.mean()), tokens=float(batch.tokens.mean()),
+        at=batch.at, boundaries=0.0 if values is None else len(values.continuations.row) / len(rollouts.tokens),
+        continuations=0 if values is None else budget.drawn, oracle=budget.oracle and values is not None,
+        extra=float(batch.extra.mean()), reference=budget.reference, recurrence=_recurrence(rollouts),
+        floor=compared.floor, sources=tuple(_source(one, found, signs, rollouts) for one in compared.sources),
+        skipped=found.skipped, seconds=seconds,
+    )  # fmt: skip
+    return Frontier(record, _kept(policy, drawn, rollouts, found))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch under every credit. continued: continuations drawn from each boundary; at: what the boundaries are."""
+
+    drawn: DrawnRollouts
+    rollouts: Rollouts
+    reference: Rollouts
+    found: Credits
+    values: Values | None
+    continued: int
+    at: str
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """Tokens of the credited rollouts of each prompt (P,)."""
+        return np.asarray(self.rollouts.lengths.double().unflatten(0, self.rollouts.groups).sum(-1).cpu())
+
+    @property
+    def extra(self) -> np.ndarray:
+        """Tokens of the continuations of each prompt (P,)."""
+        none = np.zeros(self.rollouts.groups[0])
+        return none if self.values is None else _extra(self.values.continuations, self.rollouts)
+
+    def sources(self, names: tuple[str, ...]) -> list[credit_error.GradientSource]:
+        """The sources by the base vectors of these names, outcome credit first."""
+        return self.found.sources(names, self.tokens, self.extra, self.continued)
+
+
+def collected(
+    policy: Policy,
+    task: Task,
+    budget: CreditBudget,
+    sampling: Sampling,
+    seed: int = 0,
+    quiet: bool = False,
+    seconds: dict[str, float] | None = None,
+) -> Batch:
+    """Draw what the budget says, and give every credit; the time of each part goes to `seconds`. Errors: `measure`."""
+    _check(budget)
+    seconds = {} if seconds is None else seconds
     with _timed(seconds, "rollouts"):
         shape = budget.prompts, budget.group + budget.reference
         drawn = draw(policy, task, recipes.RLOO, sampling, shape, seed)
@@ -115,23 +173,34 @@ def measure(
         found.add_continued(rollouts, values, budget.counts)
     with _timed(seconds, "trees"):
         found.add_trees(*drawn_trees(policy, task, drawn.problems, budget.group, sampling, seed, budget.trees))
-    with _timed(seconds, "gradients"):
-        names, gram = _gram(policy, rollouts, reference, found, sampling.temperature, quiet)
-    lengths = rollouts.lengths.double().unflatten(0, rollouts.groups).sum(-1).cpu().numpy()
-    extra = np.zeros(budget.prompts) if values is None else _extra(values.continuations, rollouts)
-    sources = found.sources(names, lengths, extra, budget.drawn)
-    compared = credit_error.measure(gram, sources, names.index("reference"), seed=seed)
-    signs = {} if values is None else wrong_signs(found, values, rollouts)
-    record = CreditRecord(
-        model=policy.name, task=task.name, step=step, seed=seed, prompts=budget.prompts, group=budget.group,
-        temperature=sampling.temperature, solved=float(rollouts.rewards.mean()), tokens=float(lengths.mean()), at=at,
-        boundaries=0.0 if values is None else len(values.continuations.row) / len(rollouts.tokens),
-        continuations=0 if values is None else budget.drawn, oracle=budget.oracle and values is not None,
-        extra=float(extra.mean()), reference=budget.reference, recurrence=_recurrence(rollouts), floor=compared.floor,
-        sources=tuple(_source(one, found, signs, rollouts) for one in compared.sources), skipped=found.skipped,
-        seconds=seconds,
-    )  # fmt: skip
-    return Frontier(record, _kept(policy, drawn, rollouts, found))
+    return Batch(drawn, rollouts, reference, found, values, budget.drawn, at)
+
+
+def vectors(
+    policy: Policy, batch: Batch, temperature: float, width: int = credit_gradients.WIDTH, quiet: bool = False
+) -> tuple[tuple[str, ...], Tensor]:
+    """Names of the base vectors, the reference last, and the gradients (V, P, K) kept as `width` numbers each."""
+    rollouts, reference, found = batch.rollouts, batch.reference, batch.found
+    names = (*found.base, *found.trees, "reference")
+    sketch = credit_gradients.Sketch(credit_gradients.trainable(policy), width)
+    outcome = recipes.RLOO.token_advantages(reference, torch.float64)
+    others = [(one.rollouts, one.credit) for one in found.trees.values()] + [(reference, outcome)]
+    steps = (1 + len(others)) * rollouts.groups[0]
+    with tqdm(total=steps, desc="gradients", unit="prompt", disable=quiet, dynamic_ncols=True) as bar:
+        own = torch.stack(list(found.base.values()))
+        kept = [credit_gradients.of_groups(policy, rollouts, own, temperature, sketch, bar.update)]
+        for some, given in others:
+            kept.append(credit_gradients.of_groups(policy, some, given[None], temperature, sketch, bar.update))
+    return names, torch.cat(kept)
+
+
+def products(kept: Tensor) -> np.ndarray:
+    """Inner products (V, P, V, P) of kept vectors (V, P, K)."""
+    every = kept.flatten(0, 1)
+    gram = torch.zeros(len(every), len(every), dtype=torch.float64)
+    for piece in every.split(4096, 1):
+        gram += piece.double() @ piece.double().mT
+    return gram.reshape(*kept.shape[:2], *kept.shape[:2]).numpy()
 
 
 def _check(budget: CreditBudget) -> None:
@@ -222,32 +291,6 @@ def _extra(continuations: Continuations, rollouts: Rollouts) -> np.ndarray:
     owner[continuations.which] = continuations.row // group
     total = torch.zeros(prompts, dtype=torch.float64, device=owner.device)
     return total.index_add(0, owner, continuations.lengths.sum(-1).double()).cpu().numpy()
-
-
-def _gram(
-    policy: Policy, rollouts: Rollouts, reference: Rollouts, found: Credits, temperature: float, quiet: bool
-) -> tuple[tuple[str, ...], np.ndarray]:
-    """Names of the base vectors, the reference last, and their inner products (V, P, V, P)."""
-    names = (*found.base, *found.trees, "reference")
-    sketch = credit_gradients.Sketch(credit_gradients.trainable(policy))
-    outcome = recipes.RLOO.token_advantages(reference, torch.float64)
-    batches = 2 + len(found.trees)
-    with tqdm(
-        total=batches * rollouts.groups[0], desc="gradients", unit="prompt", disable=quiet, dynamic_ncols=True
-    ) as bar:
-        vectors = credit_gradients.of_groups(
-            policy, rollouts, torch.stack(list(found.base.values())), temperature, sketch, bar.update
-        )
-        others = [(one.rollouts, one.credit) for one in found.trees.values()] + [(reference, outcome)]
-        apart = [
-            credit_gradients.of_groups(policy, some, given[None], temperature, sketch, bar.update)
-            for some, given in others
-        ]
-    every = torch.cat((vectors, *apart)).flatten(0, 1)
-    gram = torch.zeros(len(every), len(every), dtype=torch.float64)
-    for piece in every.split(4096, 1):
-        gram += piece.double() @ piece.double().mT
-    return names, gram.reshape(len(names), -1, len(names), rollouts.groups[0]).numpy()
 
 
 def _recurrence(rollouts: Rollouts) -> dict[str, float]:

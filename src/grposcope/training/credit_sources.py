@@ -117,7 +117,7 @@ class Credits:
             else:
                 found.append(credit_error.plain(name, unit[names.index(name)], tokens, name in self.unbiased))
         for name, one in self.trees.items():
-            found.append(credit_error.plain(name, unit[names.index(name)], one.tokens, True))
+            found.append(credit_error.plain(name, unit[names.index(name)], one.tokens, name in self.unbiased))
         return found
 
 
