@@ -1,16 +1,17 @@
 """Do the intervals of `grposcope credit` cover, on a model and not only in an enumerated world?
 
-Claim    At 40, 80 and 160 prompts the 95 % intervals of the errors of exact credit, of merged rollouts, of continuations
-         and of trees hold the value that a much larger sample of prompts gives in at least 92 % of samples.
+Claim    At 40, 80 and 160 prompts the 95 % intervals of the errors of exact credit, of merged rollouts, of
+         continuations and of trees hold the value of a much larger sample of prompts in at least 92 % of samples.
 Command  python experiments/credit_calibration.py draw --out POOL --pieces 8        a pool of 8 × 150 prompts of `tiny`
          python experiments/credit_calibration.py frontier --out POOL --json FILE   the pool's own frontier
-         python experiments/credit_calibration.py cover --out POOL                  coverage of subsets, a table
+         python experiments/credit_calibration.py cover --out POOL                  coverage of samples, a table
 Method   Prompts of the pool are measured once: 8 rollouts each, 16 continuations from the end of every step, 16 further
-         rollouts for the gradient; a prompt that is drawn twice counts once. The gradients are kept as short vectors, so
-         that a sample of prompts is a choice of rows. `--subsets` samples of n prompts without replacement each give an
-         interval; it covers if it holds the pool's value, where the distance is first divided by √(1 − n/N), since a
-         sample of a finite pool varies less. A critic for the source `value` learns from 30 other batches of the frozen
-         policy. `oracle` is 16 continuations per boundary that are not charged.
+         rollouts for the gradient; a prompt that is drawn twice counts once. The gradients are kept as short vectors,
+         so that a sample of prompts is a choice of rows. `--subsets` samples of n prompts without replacement each
+         give an interval; it covers if it holds the pool's value, whose distance is first divided by √(1 − n/N), since
+         a sample of a finite pool varies less. A critic for the source `value` learns from 30 other batches of the
+         frozen policy. `oracle` is 16 continuations per boundary that are not charged. `from four` are exact credit and
+         continuations at K = 4 from the first four continuations, halves of two: whether few of them are biased.
 Rule     Intervals are good if they cover at least 92 % for every one of the four sources at 80 prompts. Of several
          kinds, the narrowest of those that are good is taken.
 """
@@ -52,6 +53,9 @@ TREE = "tree:widths=2x2x2,at=step"
 KEPT = ("outcome", "steps", "state", "prefix", "token_baseline", *HALVES, "placebo:of=exact")
 """Base vectors that are kept of those that the instrument makes."""
 
+FOUR = tuple(f"{name} of four" for name in HALVES)
+"""Base vectors from the halves of the first four continuations."""
+
 ASKED = ("exact", "prefix", "continuations:k=2", TREE)
 """Sources whose coverage decides."""
 
@@ -74,6 +78,10 @@ def complete(batch: Batch, critic: Critic) -> None:
     for name in [name for name in found.base if name not in KEPT]:
         del found.base[name]
         found.shown.pop(name, None)
+    assert batch.values is not None
+    parts = [batch.values.of(which, batch.rollouts) for which in (slice(0, 2), slice(2, 4))]
+    for name, one in zip(FOUR, (*(own for own, _ in parts), *(others for _, others in parts)), strict=True):
+        found.base[name] = one
     given = credit.chosen("value").assign(recipes.RLOO, critic(batch.rollouts))
     found.add("value", given, "iv", False)
     for name, one in list(found.trees.items()):
@@ -127,16 +135,19 @@ class Pool:
         """The sources on some of the prompts."""
         count, unit = len(self.names), np.eye(len(self.names))
         tokens, extra = self.tokens[rows], self.extra[rows]
-        exact, continued = ([self.names.index(name) for name in HALVES[i : i + 2]] for i in (0, 2))
+        at = [self.names.index(name) for name in HALVES + FOUR]
         found = []
         for name in self.names[:-1]:
-            if name in HALVES:
+            if name in HALVES + FOUR:
                 continue
             charged = self.trees[name][rows] if name in self.trees else tokens
             unbiased = name in ("outcome", "prefix", "token_baseline", TREE)
             found.append(credit_error.plain(name, unit[self.names.index(name)], charged, unbiased))
-        found.append(credit_error.crossed("exact", (exact[0], exact[1]), count, tokens))
-        halves = continued[0], continued[1]
+        found.append(credit_error.crossed("exact", (at[0], at[1]), count, tokens))
+        found.append(credit_error.crossed("exact from four", (at[4], at[5]), count, tokens))
+        four = tokens + extra * 4 / EACH
+        found.append(credit_error.continued("continuations:k=4 from four", (at[6], at[7]), count, 2, 4, four))
+        halves = at[2], at[3]
         for k in PRICED:
             paid = tokens + extra * k / EACH
             found.append(credit_error.continued(f"continuations:k={k}", halves, count, EACH // 2, k, paid))
