@@ -1,24 +1,24 @@
-"""What would exact credit save, and which credit that can be bought pays, on sums of two, four and eight steps?
+"""What would exact credit save, and which credit that can be bought pays, on sums of two, four and six steps?
 
 Claim    The longer the sum, the more exact credit saves; credit from continuations that are thrown away costs more
          tokens than it saves; some credit that costs nothing, or whose tokens are trained on, pays.
 Command  python experiments/credit_frozen.py --out runs/credit_frozen       forty minutes of one core; resumable
-         --only 8 does the sums of 8 operations, so that two processes can share the work; --quick shows in minutes that
+         --only 6 does the sums of 6 operations, so that two processes can share the work; --quick shows in minutes that
          it works. Without --only, nothing is drawn that an earlier call left, and the verdicts are written.
-Method   For n = 2, 4 and 8 operations `tiny` takes a short lesson (150, 150, 200 batches, seed 0) by a pupil who makes
+Method   For n = 2, 4 and 6 operations `tiny` takes a short lesson (150, 150, 200 batches, seed 0) by a pupil who makes
          as many errors per sum as its own, and is then trained by RLOO on the same sums for 80 steps. Of its
          checkpoints, and the model before, those are taken whose held-out pass@1 is nearest 0.3 and 0.6. Each frozen
          policy: 80 prompts × 8 rollouts, 16 continuations from the end of every step, in two halves of 8, 16 further
          rollouts of each prompt for the gradient; every source that the task allows, on the same rollouts. Seeds: 0
          for training, 1 for what is measured. A cell whose pass@1 is further than 0.1 from its level is measured and
          marked. Cut, before the first run, from 9 cells (levels 0.2, 0.5, 0.85) of 160 prompts, 128 continuations and
-         64 further rollouts, with models made from nothing, to a budget of 80 CPU minutes.
+         64 further rollouts, on sums of 2, 4 and 8 with models made from nothing, to a budget of 80 CPU minutes.
 Test     Over prompts, jointly for all sources (ustat/credit_error.py). Savings on the scale of the logarithm, with the
          standard error of the bootstrap.
 Verdict  Written before the first run, each part by itself:
          (1) exact credit saves in a cell if log saving > z se with z at 0.05/6 two-sided; does not if the upper 95% end
              is below 1.1; else cannot tell, with the prompts it would take.
-         (2) it saves more in longer sums: the mean of log saving over levels, 8 operations less 2, is above 1.96 se;
+         (2) it saves more in longer sums: the mean of log saving over levels, 6 operations less 2, is above 1.96 se;
              does not if below −1.96 se or its upper 95% end is below log 1.1; else cannot tell.
          (3) continuations lose if the upper 95% end of their best saving is below 1 in every cell; do not if its lower
              end at z of 0.05/6 is above 1 in some cell; else cannot tell.
@@ -59,8 +59,8 @@ from grposcope.training.sampler import Sampling
 from grposcope.ustat import credit_error
 
 LEVELS = (0.3, 0.6)
-OPERATIONS = (2, 4, 8)
-LESSONS = {2: 150, 4: 150, 8: 200}
+OPERATIONS = (2, 4, 6)
+LESSONS = {2: 150, 4: 150, 6: 200}
 NEAR = 0.1
 
 
@@ -143,7 +143,7 @@ def _name(key: tuple[int, float]) -> str:
 
 
 def _longer(logs: dict[tuple[int, float], tuple[float, float]]) -> dict[str, Any]:
-    ends = [[value for (n, _), value in logs.items() if n == operations] for operations in (8, 2)]
+    ends = [[value for (n, _), value in logs.items() if n == operations] for operations in (6, 2)]
     if not all(ends):
         return {"verdict": "cannot tell"}
     means = [float(np.mean([value for value, _ in some])) for some in ends]
