@@ -67,10 +67,15 @@ class CreditBudget:
 
 @dataclass(frozen=True)
 class Frontier:
-    """What was measured, and some of the rollouts with the credit of each token."""
+    """What was measured, and some of the rollouts with the credit of each token.
+
+    gram, sources: what `ustat.credit_error.measure` compared; the last base vector is the reference.
+    """
 
     record: CreditRecord
     rollouts: tuple[CreditRollout, ...]
+    gram: np.ndarray
+    sources: tuple[credit_error.GradientSource, ...]
 
 
 def measure(
@@ -92,7 +97,8 @@ def measure(
     with _timed(seconds, "gradients"):
         names, kept = vectors(policy, batch, sampling.temperature, quiet=quiet)
         gram = products(kept)
-    compared = credit_error.measure(gram, batch.sources(names), names.index("reference"), seed=seed)
+    sources = batch.sources(names)
+    compared = credit_error.measure(gram, sources, names.index("reference"), seed=seed)
     signs = {} if values is None else wrong_signs(found, values, rollouts)
     record = CreditRecord(
         model=policy.name, task=task.name, step=step, seed=seed, prompts=budget.prompts, group=budget.group,
@@ -103,7 +109,7 @@ def measure(
         floor=compared.floor, sources=tuple(_source(one, found, signs, rollouts) for one in compared.sources),
         skipped=found.skipped, seconds=seconds,
     )  # fmt: skip
-    return Frontier(record, _kept(policy, drawn, rollouts, found))
+    return Frontier(record, _kept(policy, drawn, rollouts, found), gram, tuple(sources))
 
 
 @dataclass(frozen=True)
