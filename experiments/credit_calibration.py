@@ -37,8 +37,8 @@ from grposcope.objectives import recipes
 from grposcope.policies import Policy
 from grposcope.tasks.arithmetic import Arithmetic
 from grposcope.tasks.base import Task
-from grposcope.training import credit_frontier
-from grposcope.training.credit_frontier import Batch, CreditBudget
+from grposcope.training import credit_batch
+from grposcope.training.credit_batch import Batch, CreditBudget
 from grposcope.training.credit_sources import HALVES
 from grposcope.training.credit_trees import TreeDraw
 from grposcope.training.critic import Critic
@@ -55,6 +55,15 @@ KEPT = ("outcome", "steps", "state", "prefix", "token_baseline", *HALVES, "place
 
 FOUR = tuple(f"{name} of four" for name in HALVES)
 """Base vectors from the halves of the first four continuations."""
+
+BATCH = 16
+"""Prompts of a step of the training experiment."""
+
+ARMS = {
+    "prefix": "prefix", "steps": "steps", "tree": TREE, "continuations": "continuations:k=2", "value": "value",
+    "placebo": f"placebo:of={TREE}", "oracle": "oracle",
+}  # fmt: skip
+"""Its arms, by the names of the sources here."""
 
 ASKED = ("exact", "prefix", "continuations:k=2", TREE)
 """Sources whose coverage decides."""
@@ -100,9 +109,9 @@ def draw(arguments: argparse.Namespace) -> None:
         critic = critic or critic_of(policy, task)
         budget = CreditBudget(arguments.prompts, GROUP, REFERENCE, EACH, True, PRICED, ("2x2x2",))
         sampling = Sampling(task.max_tokens)
-        batch = credit_frontier.collected(policy, task, budget, sampling, 1000 + number, quiet=True)
+        batch = credit_batch.collected(policy, task, budget, sampling, 1000 + number, quiet=True)
         complete(batch, critic)
-        names, kept = credit_frontier.vectors(policy, batch, 1.0, WIDTH, quiet=True)
+        names, kept = credit_batch.vectors(policy, batch, 1.0, WIDTH, quiet=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.save({
             "names": names, "kept": kept, "tokens": batch.tokens, "extra": batch.extra,
@@ -122,8 +131,11 @@ class Pool:
         chosen = np.sort(np.unique(problems, return_index=True)[1])
         self.names: tuple[str, ...] = pieces[0]["names"]
         kept = torch.cat([piece["kept"] for piece in pieces], 1)[:, chosen]
-        flat = kept.flatten(0, 1)
-        self.gram: NDArray = (flat @ flat.T).reshape(*kept.shape[:2], *kept.shape[:2]).numpy()
+        cached = folder / f"gram-{len(pieces)}.npy"
+        if not cached.exists():
+            flat = kept.flatten(0, 1)
+            np.save(cached, (flat @ flat.T).reshape(*kept.shape[:2], *kept.shape[:2]).numpy())
+        self.gram: NDArray = np.load(cached)
         self.tokens = np.concatenate([piece["tokens"] for piece in pieces])[chosen]
         self.extra = np.concatenate([piece["extra"] for piece in pieces])[chosen]
         self.solved = torch.cat([piece["solved"] for piece in pieces]).numpy()[chosen]
@@ -160,20 +172,26 @@ class Pool:
         return credit_error.measure(gram, self.sources(rows), len(self.names) - 1, replicates)
 
 
-def frontier(pool: Pool, path: Path | None) -> None:
-    """The pool's own frontier; `path` takes error × tokens of each arm of the training experiment over outcome's."""
-    compared = pool.measured(np.arange(len(pool.tokens)), 300)
-    print(f"{len(pool.tokens)} prompts, solved {pool.solved.mean():.3f}")
-    for one in compared.sources:
-        print(f"{one.name:40s} tokens {one.tokens.value:5.2f} mse {_shown(one.mse)} saving {_shown(one.saving)} "
-              f"scale {_shown(one.scale)} bias {one.bias.value:.2f} {one.mse.flag}")  # fmt: skip
-    saving = {one.name: one.saving.value for one in compared.sources}
-    arms = {
-        "prefix": "prefix", "steps": "steps", "tree": TREE, "continuations": "continuations:k=2", "value": "value",
-        "placebo": f"placebo:of={TREE}", "oracle": "oracle",
-    }  # fmt: skip
-    known = {arm: 1 / saving[name] for arm, name in arms.items() if saving[name] > 0}
-    print(dumps({**known, "left out": [arm for arm in arms if arm not in known]}))
+def frontier(pools: list[Pool], path: Path | None) -> None:
+    """The frontier of every pool; `path` takes error × tokens of each arm of the training experiment over outcome's.
+
+    Those are errors of BATCH prompts, where bias weighs less, and geometric means over the pools.
+    """
+    logs: dict[str, list[float]] = {}
+    for pool in pools:
+        prompts = len(pool.tokens)
+        compared = pool.measured(np.arange(prompts), 300)
+        print(f"{prompts} prompts, solved {pool.solved.mean():.3f}")
+        for one in compared.sources:
+            print(f"{one.name:40s} tokens {one.tokens.value:5.2f} mse {_shown(one.mse)} saving {_shown(one.saving)} "
+                  f"scale {_shown(one.scale)} bias {one.bias.value:.2f} {one.mse.flag}")  # fmt: skip
+        found = {one.name: one for one in compared.sources}
+        for arm, name in ARMS.items():
+            one = found[name]
+            bias = 0.0 if one.unbiased else one.bias.value**2 * (1 - BATCH / prompts)
+            logs.setdefault(arm, []).append(float(np.log((one.mse.value - bias) * one.tokens.value)))
+    known = {arm: float(np.exp(np.mean(values))) for arm, values in logs.items() if np.isfinite(values).all()}
+    print(dumps({"error × tokens": known, "left out": [arm for arm in ARMS if arm not in known], "logs": logs}))
     if path is not None:
         write_json(path, known)
 
@@ -213,13 +231,14 @@ def main() -> None:
     flags.add_argument("--prompts", type=int, default=150, help="of a piece (default: 150)")
     flags.add_argument("--subsets", type=int, default=300, help="samples of each size (default: 300)")
     flags.add_argument("--sizes", type=int, nargs="+", default=[40, 80, 160])
-    flags.add_argument("--json", type=Path)
+    flags.add_argument("--more", type=Path, nargs="*", default=(), help="frontier: further pools")
+    flags.add_argument("--json", type=Path, help="frontier: file for error × tokens of each trained arm")
     arguments = flags.parse_args()
     torch.set_num_threads(1)
     if arguments.stage == "draw":
         draw(arguments)
     elif arguments.stage == "frontier":
-        frontier(Pool(arguments.out), arguments.json)
+        frontier([Pool(folder) for folder in (arguments.out, *arguments.more)], arguments.json)
     else:
         found = covered(Pool(arguments.out), tuple(arguments.sizes), arguments.subsets)
         print(dumps({"coverage": {str(size): shares for size, shares in found.items()}}))

@@ -53,7 +53,7 @@ from grposcope.runs.credit import BASE, EXACT, CreditRecord
 from grposcope.tasks.arithmetic import Arithmetic
 from grposcope.training import credit_frontier, pretrain
 from grposcope.training.config import TrainConfig
-from grposcope.training.credit_frontier import CreditBudget
+from grposcope.training.credit_batch import CreditBudget
 from grposcope.training.loop import train
 from grposcope.training.sampler import Sampling
 from grposcope.ustat import credit_error

@@ -47,8 +47,8 @@ from grposcope.geometry.score import Score
 from grposcope.objectives import advantages, recipes
 from grposcope.records import Rollouts
 from grposcope.tasks.arithmetic import Arithmetic
-from grposcope.training import credit_frontier
-from grposcope.training.credit_frontier import CreditBudget
+from grposcope.training import credit_batch
+from grposcope.training.credit_batch import CreditBudget
 from grposcope.training.sampler import Sampling
 
 SETS, FIRST, PROMPTS, GROUP = 12, 2000, 8, 8
@@ -84,7 +84,7 @@ def ranks_of(attached: backward.AttachedModel, rollouts: Rollouts, weights: torc
 def measured(policy: policies.Policy, task: Arithmetic, critic: Any, seed: int) -> Ranks:
     """Ranks by source of one set of prompts."""
     budget = CreditBudget(PROMPTS, GROUP, 16, 16, True, (2,), ("2x2x2",))
-    batch = credit_frontier.collected(policy, task, budget, Sampling(task.max_tokens), seed, quiet=True)
+    batch = credit_batch.collected(policy, task, budget, Sampling(task.max_tokens), seed, quiet=True)
     rollouts, shown = critic(batch.rollouts), batch.found.shown
     given = {name: shown[name] for name in ("outcome", "prefix", "steps", "continuations:k=2")}
     assert batch.values is not None

@@ -88,6 +88,21 @@ def test_a_run_is_probed_as_it_was_trained_and_keeps_the_probe(run: Path, capsys
         given.run(given)
 
 
+def test_continuations_are_drawn_for_a_probe(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Credit from continuations differs inside rollouts; drawn anew with the same seed it is the same."""
+    kept = []
+    for name in ("one", "two"):
+        given = arguments(*SMALL, "--credit", "continuations:k=2,at=step", "--out", str(tmp_path / name))
+        assert given.run(given) == 0
+        capsys.readouterr()
+        kept.append([json.loads(line) for line in (tmp_path / name / "tokens.jsonl").read_text().splitlines()])
+    assert kept[0] == kept[1]
+    assert any(len({abs(round(w, 12)) for w in weights if w}) > 1 for weights in (row["weight"] for row in kept[0]))
+    given = arguments(*SMALL, "--credit", "tree", "--out", str(tmp_path / "three"))
+    with pytest.raises(UserError, match="leaves of a tree are not"):
+        given.run(given)
+
+
 @pytest.mark.parametrize("by", ["flag", "folder"])
 def test_a_checkpoint_is_probed_at_its_step(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture, by: str) -> None:
     copy = tmp_path / "copy"

@@ -18,9 +18,10 @@ from grposcope.policies import Policy
 from grposcope.records import Rollouts
 from grposcope.runs import credit as records
 from grposcope.runs import read
-from grposcope.training import credit_frontier, credit_sources
+from grposcope.training import credit_batch, credit_frontier, credit_sources
 from grposcope.training.continuations import Continuations
-from grposcope.training.credit_frontier import CreditBudget, Frontier
+from grposcope.training.credit_batch import CreditBudget
+from grposcope.training.credit_frontier import Frontier
 from grposcope.training.sampler import Sampling
 
 BUDGET = CreditBudget(prompts=16, group=6, reference=8, drawn=4, oracle=False, counts=(2,), trees=("3x2", "5x5"))
@@ -162,8 +163,8 @@ def test_the_record_is_read_back_and_worded(found: Frontier, tmp_path: Path) -> 
 def test_the_measured_group_is_apart_from_the_reference(policy: Policy) -> None:
     """The first G rollouts of each prompt are credited, the others are the reference, none is in both."""
     task = tasks.load("arithmetic:steps=1")
-    drawn = credit_frontier.draw(policy, task, recipes.RLOO, Sampling(task.max_tokens), (3, 6), 0)
-    one, other = credit_frontier._split(drawn.rollouts, 2)
+    drawn = credit_batch.draw(policy, task, recipes.RLOO, Sampling(task.max_tokens), (3, 6), 0)
+    one, other = credit_batch._split(drawn.rollouts, 2)
     assert (one.groups, other.groups) == ((3, 2), (3, 4))
     for p in range(3):
         rows = torch.cat((one.tokens[2 * p : 2 * p + 2], other.tokens[4 * p : 4 * p + 4]))

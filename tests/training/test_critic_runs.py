@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -172,3 +173,20 @@ def test_what_is_kept_is_what_was_learned(policy: Policy, tmp_path: Path) -> Non
     with pytest.raises(UserError, match="use the credit that the run was trained with"):
         critic_of(policy, trunk="own").restore(critic_of(policy, trunk="shared").state())
     checkpoint.check_space(tmp_path, policy, "adamw", 2, critic)
+
+
+def test_the_comparison_of_credit_takes_the_critic_of_its_run(
+    settings: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the settings that it was trained with; without its file the source is skipped, and why is said."""
+    start(replace(settings, credit="value:lambda=1", recipe="rloo"))
+    given = ["credit", str(tmp_path / "run"), "--prompts", "6", "--group", "3", "--max-tokens", "4", "--reference", "4",
+             "--no-oracle", "--trees", "", "--threads", "1", "--json"]  # fmt: skip
+    assert cli.main([*given, "--out", str(tmp_path / "one")]) == 0
+    sources = {one["name"]: one for one in json.loads(capsys.readouterr().out.splitlines()[-1])["sources"]}
+    assert sources["value:lambda=1"]["kind"] == "iv"
+    assert sources["value:lambda=1"]["within"]["value"] > 0
+    (tmp_path / "run" / "critic.safetensors").unlink()
+    assert cli.main([*given, "--out", str(tmp_path / "two")]) == 0
+    skipped = json.loads(capsys.readouterr().out.splitlines()[-1])["skipped"]
+    assert "critic that has learned" in skipped["value"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from grposcope.commands.probe_model import ModelSource
     from grposcope.policies import Policy
     from grposcope.runs.credit import CreditRecord
-    from grposcope.training.credit_frontier import CreditBudget
+    from grposcope.training.credit_batch import CreditBudget, LearnedCritic
 
 DESCRIPTION = (
     "Compare every source of credit on the same rollouts of a frozen policy: what exact credit would save, what each "
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     budget = _budget(arguments, policy, counts)
     sampling = Sampling(arguments.max_tokens or task.max_tokens, arguments.temperature)
     found = credit_frontier.measure(
-        policy, task, budget, sampling, arguments.seed, source.step, quiet=not sys.stderr.isatty()
+        policy, task, budget, sampling, arguments.seed, source.step, not sys.stderr.isatty(), _critic(source)
     )
     say(arguments, _text(found.record))
     paths = {}
@@ -151,6 +151,18 @@ def _complete(arguments: argparse.Namespace, source: ModelSource) -> None:
         raise UserError(f"--max-tokens {arguments.max_tokens} leaves no room for a step; use 2 or more")
 
 
+def _critic(source: ModelSource) -> LearnedCritic | None:
+    """The critic of a run that was trained with one, beside the model; None for other models."""
+    from grposcope.training.credit_batch import LearnedCritic
+    from grposcope.training.critic import FILE
+
+    used = str(source.settings.get("credit") or "")
+    folder = Path(source.model).parent
+    if source.run is None or used.partition(":")[0] != "value" or not (folder / FILE).is_file():
+        return None
+    return LearnedCritic(used, folder)
+
+
 def _counts(arguments: argparse.Namespace) -> tuple[int, ...]:
     """The numbers of continuations that are priced."""
     try:
@@ -170,7 +182,7 @@ def _counts(arguments: argparse.Namespace) -> tuple[int, ...]:
 
 def _budget(arguments: argparse.Namespace, policy: Policy, counts: tuple[int, ...]) -> CreditBudget:
     """How much to draw, by what was asked for and the size of the model; UserError for numbers that are too small."""
-    from grposcope.training.credit_frontier import ORACLE, CreditBudget
+    from grposcope.training.credit_batch import ORACLE, CreditBudget
 
     sizes = SMALL if policy.small else LARGE
     chosen = {name: sizes[name] if getattr(arguments, name) is None else getattr(arguments, name) for name in sizes}

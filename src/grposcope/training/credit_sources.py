@@ -172,10 +172,12 @@ def assigned(
     labels_steps: bool,
     task: str,
     supplied: Callable[[str], Rollouts] | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Credits:
     """Credit of every source that needs no other rollouts, outcome credit first, and why others have none.
 
     supplied: the rollouts with what a source of this name needs of a model; UserError where there is nothing to give.
+    settings: a source -> its name with settings, where they are not the usual ones.
     """
     found = Credits()
     base = recipes.RLOO
@@ -190,12 +192,13 @@ def assigned(
         if source.needs_steps and not labels_steps:
             found.skipped[name] = f"the task {task} does not label steps"
             continue
+        whole = (settings or {}).get(name, name)
         try:
-            fed = supplied(name) if source.needs and supplied is not None else rollouts
+            fed = supplied(whole) if source.needs and supplied is not None else rollouts
         except UserError as error:
             found.skipped[name] = str(error)
             continue
-        _try(found, name, name, base, fed)
+        _try(found, whole, whole, base, fed)
     if "prefix" in found.base:
         fake = placebo.permuted(found.base["prefix"], rollouts.tokens, rollouts.mask)
         found.add("placebo:of=prefix", fake, "control", False, False)
@@ -214,7 +217,8 @@ def _try(found: Credits, name: str, source: str, objective: Objective, rollouts:
     elif not bool(given.any()):
         found.skipped[name] = "all of its credit is 0 on these rollouts"
     else:
-        found.add(name, given, KINDS.get(source, "i"), name in UNBIASED or name == f"{BASE}:none")
+        kind = KINDS.get(source.partition(":")[0], "i")
+        found.add(name, given, kind, name in UNBIASED or name == f"{BASE}:none")
 
 
 def _places(names: tuple[str, ...], pair: tuple[str, ...]) -> tuple[int, int]:
