@@ -94,11 +94,14 @@ def measured(policy: policies.Policy, task: Arithmetic, critic: Any, seed: int) 
     given["placebo:of=oracle"] = placebo.permuted(given["oracle"], rollouts.tokens, rollouts.mask)
     pairs = {name: (batch.rollouts, one) for name, one in given.items()}
     tree = batch.found.trees[TREE]
-    pairs[TREE] = tree.rollouts, tree.credit
-    pairs[f"placebo:of={TREE}"] = (
-        tree.rollouts,
-        placebo.permuted(tree.credit, tree.rollouts.tokens, tree.rollouts.mask),
-    )
+    leaves = Rollouts(
+        **{
+            name: value.clone() if isinstance(value, torch.Tensor) else value
+            for name, value in vars(tree.rollouts).items()
+        }
+    )  # the sampler's own tensors take no part in a backward pass
+    pairs[TREE] = leaves, tree.credit
+    pairs[f"placebo:of={TREE}"] = leaves, placebo.permuted(tree.credit, leaves.tokens, leaves.mask)
     attached = backward.attach(policy.model, batch.rollouts, 1.0)
     found: Ranks = {}
     for name, (some, weights) in pairs.items():
