@@ -185,14 +185,13 @@ def _supplied(
     critic: LearnedCritic | None,
 ) -> Rollouts:
     """The rollouts with what a source needs of the policy; UserError for sources that need another model."""
-    chosen = credit.chosen(name)
-    needs = chosen.source.needs
+    needs = credit.SOURCES[name.partition(":")[0]].needs
     if needs == "teacher" or (needs == "values" and critic is None):
         what = "a critic that has learned" if needs == "values" else "a teacher"
         raise UserError(f"needs {what} beside the policy, and there is none here")
     learned = critic.folder if needs == "values" and critic is not None else None
     around = Surroundings(policy, temperature, rollouts.groups[1], task.instruction, learned=learned)
-    given = supply(chosen, around)
+    given = supply(credit.chosen(name), around)
     return rollouts if given is None else given(rollouts, problems)
 
 
