@@ -103,10 +103,10 @@ def compared_again(record: CreditRecord, path: Path) -> CreditRecord:
     of = {one.name: one for one in found.sources}
     new = tuple(
         replace(one, **{key: getattr(of[one.name], key) for key in ("tokens", "mse", "saving", "scale", "bias")},
-                log_error=of[one.name].log_error)
+                log_error=of[one.name].log_error, effective=of[one.name].effective)
         for one in record.sources
     )  # fmt: skip
-    return replace(record, sources=new, floor=found.floor)
+    return replace(record, sources=new, floor=found.floor, effective=found.effective)
 
 
 def verdicts(cells: dict[int, CreditRecord]) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _continuations(cells: dict[int, CreditRecord], reach: float) -> str:
 
 def _paying(record: CreditRecord) -> set[str]:
     others = [one.error() for one in record.sources if one.name not in (BASE, EXACT)]
-    return {one.name for one in credit_error.pays(others, record.prompts)}
+    return {one.name for one in credit_error.pays(others)}
 
 
 def _order(cells: dict[int, CreditRecord]) -> list[tuple[str, float]]:

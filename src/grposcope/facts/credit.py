@@ -65,6 +65,11 @@ def sentences(record: CreditRecord) -> list[str]:
             f"{percent(max(record.floor.value, 0.0))} ({span(record.floor.low, record.floor.high, percent)}) of the "
             "error of outcome credit is how gradients differ between prompts, which no credit removes."
         )
+    if record.effective < record.prompts / 2:
+        said.append(
+            f"A few prompts with large gradients make most of the error: {record.prompts} count as "
+            f"{number(record.effective)} equal ones, which the intervals take into account."
+        )
     if record.recurrence:
         text, step = (percent(record.recurrence.get(name, math.nan)) for name in ("text", "step"))
         said.append(
@@ -134,7 +139,7 @@ def _exact(record: CreditRecord) -> str:
 
 def _paying(record: CreditRecord) -> str:
     bought = _bought(record)
-    names = {one.name for one in credit_error.pays([one.error() for one in bought], record.prompts)}
+    names = {one.name for one in credit_error.pays([one.error() for one in bought])}
     if paying := sorted((one for one in bought if one.name in names), key=lambda one: one.tokens.value):
         least = [one for one in paying if one.tokens.value <= paying[0].tokens.value * 1.001]
         best = max(least, key=lambda one: one.saving.value)

@@ -55,12 +55,14 @@ class SourceRecord:
     within: Ranged = NOT_MEASURED
     common: Ranged = NOT_MEASURED
     log_error: float = math.nan
+    effective: float = math.nan
 
     def error(self) -> SourceError:
         """The part that the statistics of `ustat.credit_error` take."""
         return SourceError(
-            self.name, self.tokens, self.mse, self.saving, self.scale, self.bias, self.unbiased, self.log_error
-        )
+            self.name, self.tokens, self.mse, self.saving, self.scale, self.bias, self.unbiased, self.log_error,
+            self.effective,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class CreditRecord:
     by outcome credit, per prompt. boundaries: from which continuations were drawn, per rollout, and `at` what they
     lie. continuations: drawn from each; oracle: whether they are many enough to be taken for the truth. extra: their
     tokens per prompt. reference: further rollouts of each prompt, for the gradient. floor: share of the error of
-    outcome credit that prompts make by themselves, which no credit removes. recurrence: shares of the
+    outcome credit that prompts make by themselves, which no credit removes. effective: number of equal prompts that
+    would make as much of that error. recurrence: shares of the
     boundaries, by text and by step, that another rollout of the group passes as well. sources: the first is outcome
     credit. skipped: sources that the task or the model cannot feed, and why. seconds: by part of the work.
     """
@@ -93,6 +96,7 @@ class CreditRecord:
     extra: float = math.nan
     reference: int = 0
     floor: Ranged = NOT_MEASURED
+    effective: float = math.nan
     recurrence: Mapping[str, float] = field(default_factory=dict)
     sources: tuple[SourceRecord, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)

@@ -73,7 +73,8 @@ def measure(
         at=batch.at, boundaries=0.0 if values is None else len(values.continuations.row) / len(rollouts.tokens),
         continuations=0 if values is None else budget.drawn, oracle=budget.oracle and values is not None,
         extra=float(batch.extra.mean()), reference=budget.reference, recurrence=_recurrence(rollouts),
-        floor=compared.floor, sources=tuple(_source(one, found, signs, rollouts) for one in compared.sources),
+        floor=compared.floor, effective=compared.effective,
+        sources=tuple(_source(one, found, signs, rollouts) for one in compared.sources),
         skipped=found.skipped, seconds=seconds,
     )  # fmt: skip
     return Frontier(record, _kept(policy, drawn, rollouts, found), gram, tuple(sources))
@@ -111,7 +112,7 @@ def _source(
         name=error.name, kind=found.kinds[error.name], purchasable=error.name in found.purchasable,
         unbiased=error.unbiased, tokens=error.tokens, mse=error.mse, saving=error.saving, scale=error.scale,
         bias=error.bias, wrong=signs.get(error.name, credit_error.Ranged(flag="not measured")), within=within,
-        common=common, log_error=error.log_error,
+        common=common, log_error=error.log_error, effective=error.effective,
     )  # fmt: skip
 
 

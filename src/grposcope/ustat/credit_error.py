@@ -18,8 +18,13 @@ the continuations behind two of them, u and u′, of n each, the noise of the ha
 without the noise of the values in the first, and without drawing anew in the second: ĝ is linear in the values. g is
 measured by an independent sample of rollouts of the same prompts, with outcome credit; both means of the scale are
 products with it, so that their noise is shared and cancels. The noise that a source shares with outcome credit on the
-same rollouts is taken out of its bias as a control variate. Resamples are of prompts and hold for all sources jointly.
-Method of this project; no publication.
+same rollouts is taken out of its bias as a control variate.
+
+Intervals of the error and the saving are those of Student's t on the logarithm of the ratio, jointly for all sources,
+with the standard error of the jackknife over prompts and n − 1 degrees of freedom, where n = (Σ q_p)²/Σ q_p² is the
+number of equal prompts that would make the squares q_p = ‖ĝ_p‖² of outcome credit or of the source, whichever is
+smaller: a few prompts with large scores make most of them. The bootstrap with P − 1, used before, is too narrow where
+they do. Other intervals are percentiles of a bootstrap of prompts. Method of this project; no publication.
 """
 
 from __future__ import annotations
@@ -79,7 +84,8 @@ class SourceError:
 
     tokens: generated, ÷ those of outcome credit. mse: error ÷ that of outcome credit. saving: error × tokens of outcome
     credit ÷ the same of this source, above 1 where it pays. scale: c. bias: ‖m/c − g‖ ÷ ‖g‖, its low end 0 where noise
-    alone would do. log_error: standard error of log saving.
+    alone would do. log_error: standard error of log saving. effective: number of equal prompts that would make as much
+    of the error.
     """
 
     name: str
@@ -90,16 +96,19 @@ class SourceError:
     bias: Ranged
     unbiased: bool
     log_error: float
+    effective: float
 
 
 @dataclass(frozen=True)
 class CreditComparison:
     """All sources on the same prompts. floor: share of the error of outcome credit that prompts make by themselves,
-    tr Var g(x) ÷ tr Cov ĝ_p, which no credit can remove.
+    tr Var g(x) ÷ tr Cov ĝ_p, which no credit can remove. effective: number of equal prompts that would make as much of
+    the error of outcome credit.
     """
 
     sources: tuple[SourceError, ...]
     floor: Ranged
+    effective: float
 
 
 @dataclass(frozen=True)
@@ -183,14 +192,27 @@ def measure(
     prompts = gram.shape[1]
     if prompts < 3:
         raise UserError(f"{prompts} prompts are too few to compare sources of credit; use 3 or more, 40 are usual")
-    weights = np.concatenate([resampling.point(prompts), resampling.bootstrap(prompts, replicates, seed)])
+    weights = np.concatenate([
+        resampling.point(prompts), resampling.bootstrap(prompts, replicates, seed), resampling.jackknife(prompts)
+    ])  # fmt: skip
     products = Products.of(gram, weights)
     target = np.eye(gram.shape[0])[reference]
+    own = [effective(gram, source) for source in sources]
     with np.errstate(divide="ignore", invalid="ignore"):
         found = [_of_source(source, sources[0], target, products, prompts) for source in sources]
-        compared = tuple(_beside(source, one, found[0], prompts) for source, one in zip(sources, found, strict=True))
+        compared = tuple(
+            _beside(source, one, found[0], prompts, min(own[0], equal))
+            for source, one, equal in zip(sources, found, own, strict=True)
+        )
         between = products.beside(sources[0].mean, target) - products.square(target)
-        return CreditComparison(compared, _percentile(between / products.variance(sources[0])))
+        floor = between / products.variance(sources[0])
+        return CreditComparison(compared, _percentile(floor[: 1 + replicates]), own[0])
+
+
+def effective(gram: NDArray, source: GradientSource) -> float:
+    """(Σ q_p)²/Σ q_p² of the squared gradients q_p of prompts: the number of equal prompts that would make them."""
+    squares = np.einsum("ab,apbp->p", source.second, gram).clip(min=0.0)
+    return float(squares.sum() ** 2 / (squares**2).sum()) if squares.any() else 0.0
 
 
 def ratio(numerators: NDArray, denominators: NDArray, replicates: int = 2000, seed: int = 0) -> Ranged:
@@ -201,13 +223,13 @@ def ratio(numerators: NDArray, denominators: NDArray, replicates: int = 2000, se
         return _percentile((weights @ numerators) / (weights @ denominators))
 
 
-def pays(sources: Sequence[SourceError], prompts: int, level: float = 0.05) -> tuple[SourceError, ...]:
+def pays(sources: Sequence[SourceError], level: float = 0.05) -> tuple[SourceError, ...]:
     """Sources whose saving is above 1, with a chance of at most `level` that any is named wrongly (Bonferroni)."""
     known = [one for one in sources if math.isfinite(one.saving.value) and one.log_error > 0]
     if not known:
         return ()
-    reach = _quantile(1 - level / len(known), prompts)
-    return tuple(one for one in known if math.log(max(one.saving.value, 1e-300)) > reach * one.log_error)
+    reach = {one.name: _quantile(1 - level / len(known), one.effective) for one in known}
+    return tuple(one for one in known if math.log(max(one.saving.value, 1e-300)) > reach[one.name] * one.log_error)
 
 
 def prompts_to_tell(saving: float, log_error: float, prompts: int) -> float:
@@ -246,26 +268,30 @@ def _of_source(
     return _Found(error, scale, bias, products.weights @ source.tokens / products.weights.sum(-1))
 
 
-def _beside(source: GradientSource, found: _Found, base: _Found, prompts: int) -> SourceError:
-    """The errors of one source beside those of outcome credit."""
+def _beside(source: GradientSource, found: _Found, base: _Found, prompts: int, equal: float) -> SourceError:
+    """The errors of one source beside those of outcome credit. equal: prompts that would make as much of the error."""
+    drawn = len(found.scale) - prompts  # the sample itself and its bootstrap; those without one prompt follow
     tokens, mse = found.tokens / base.tokens, found.error / base.error
     saving = 1 / (tokens * mse)
-    scale = _percentile(found.scale)
+    scale = _percentile(found.scale[:drawn])
     flag = ""
     if not source.unbiased and not scale.low > 0:
         flag = "its gradient is not told from 0, so its scale is not known"
-    elif not float((~(mse > 0) | ~np.isfinite(mse)).mean()) < DAMAGED:
+    elif not float((~(mse[:drawn] > 0) | ~np.isfinite(mse[:drawn])).mean()) < DAMAGED:
         flag = "too few prompts with unequal rewards"
+    elif not (mse > 0).all():
+        flag = "one prompt makes nearly all of the error"
     lost, unknown = bool(flag), Ranged(flag=flag)
     return SourceError(
         name=source.name,
-        tokens=_of_logs(tokens, prompts)[0],
-        mse=unknown if lost else _of_logs(mse, prompts)[0],
-        saving=unknown if lost else _of_logs(saving, prompts)[0],
+        tokens=_of_logs(tokens, prompts, prompts)[0],
+        mse=unknown if lost else _of_logs(mse, prompts, equal)[0],
+        saving=unknown if lost else _of_logs(saving, prompts, equal)[0],
         scale=scale,
-        bias=unknown if lost else _root(_percentile(found.bias / base.error)),
+        bias=unknown if lost else _root(_percentile((found.bias / base.error)[:drawn])),
         unbiased=source.unbiased,
-        log_error=math.nan if lost else _of_logs(saving, prompts)[1],
+        log_error=math.nan if lost else _of_logs(saving, prompts, equal)[1],
+        effective=equal,
     )
 
 
@@ -274,24 +300,21 @@ def _percentile(values: NDArray) -> Ranged:
     return Ranged(float(values[0]), *resampling.interval(values[1:]))
 
 
-def _of_logs(values: NDArray, prompts: int) -> tuple[Ranged, float]:
+def _of_logs(values: NDArray, prompts: int, equal: float) -> tuple[Ranged, float]:
     """The first value, its interval by Student's t of logarithms, and the standard error of its logarithm.
 
-    The error is that of the resamples × √(P/(P−1)), as they are of P prompts whose mean is known.
+    The error is that of the jackknife, the last values, each without a prompt; the degrees of freedom are equal − 1.
     """
-    logs = np.log(values[1:][values[1:] > 0])
-    if not len(logs) or not values[0] > 0:
-        return Ranged(float(values[0])), math.nan
-    error = float(logs.std()) * math.sqrt(prompts / (prompts - 1))
-    reach = math.exp(_quantile(0.975, prompts) * error)
+    error = resampling.standard_error(np.log(values[-prompts:]))
+    reach = math.exp(min(_quantile(0.975, equal) * error, 700.0))
     return Ranged(float(values[0]), float(values[0]) / reach, float(values[0]) * reach), error
 
 
-def _quantile(level: float, prompts: int) -> float:
-    """Quantile of Student's t for this many prompts."""
+def _quantile(level: float, equal: float) -> float:
+    """Quantile of Student's t for so many equal prompts; of the normal distribution where their number is not known."""
     from scipy.special import stdtrit  # takes longer to load than everything else here
 
-    return float(stdtrit(prompts - 1, level))
+    return float(stdtrit(1e6 if math.isnan(equal) else max(equal - 1, 1.0), level))
 
 
 def _root(square: Ranged) -> Ranged:
