@@ -13,7 +13,8 @@ rollout. The ranks are those of the whole matrix, and of the matrix without the 
 means over layers. Only groups with unequal rewards are taken, so that credit on the same rollouts has the same groups.
 
 The rule, written before the first run; since 12 sets left most verdicts open, 36 others (--first 2100 --sets 36) were
-measured under the same rule, and are told beside them. Differences from outcome credit are paired by set; t test, Holm over sources.
+measured under the same rule, and are told beside them. Differences from outcome credit are paired by set; t test, Holm
+over sources.
   (1) A source raises (lowers) the rank where the difference of the stable rank is above (below) 0, corrected p < 0.05;
       it leaves it where the 95 % interval lies inside ±0.15; else cannot tell. With and without the mean activation.
   (2) Rank by itself is not what matters if some source raises it while its saving (error × tokens of outcome credit
