@@ -35,6 +35,9 @@ from grposcope.credit import placebo
 from grposcope.files import dumps, write_json
 from grposcope.objectives import recipes
 from grposcope.policies import Policy
+from grposcope.report.charts import base
+from grposcope.report.charts import credit as charts
+from grposcope.runs.credit import CreditRecord, SourceRecord
 from grposcope.tasks.arithmetic import Arithmetic
 from grposcope.tasks.base import Task
 from grposcope.training import credit_batch
@@ -172,16 +175,20 @@ class Pool:
         return credit_error.measure(gram, self.sources(rows), len(self.names) - 1, replicates)
 
 
-def frontier(pools: list[Pool], path: Path | None) -> None:
+def frontier(pools: list[Pool], path: Path | None, pictures: Path | None) -> None:
     """The frontier of every pool; `path` takes error × tokens of each arm of the training experiment over outcome's.
 
-    Those are errors of BATCH prompts, where bias weighs less, and geometric means over the pools.
+    Those are errors of BATCH prompts, where bias weighs less, and geometric means over the pools. pictures: folder for
+    a picture of the first pool.
     """
     logs: dict[str, list[float]] = {}
     for pool in pools:
         prompts = len(pool.tokens)
         compared = pool.measured(np.arange(prompts), 300)
-        print(f"{prompts} prompts, solved {pool.solved.mean():.3f}")
+        print(f"{prompts} prompts that count as {compared.effective:.0f}, solved {pool.solved.mean():.3f}")
+        if pictures is not None and pool is pools[0]:
+            drawn = [charts.frontier(_record(compared)), charts.savings(_record(compared))]
+            base.export([one for one in drawn if one is not None], pictures, "png")
         for one in compared.sources:
             print(f"{one.name:40s} tokens {one.tokens.value:5.2f} mse {_shown(one.mse)} saving {_shown(one.saving)} "
                   f"scale {_shown(one.scale)} bias {one.bias.value:.2f} {one.mse.flag}")  # fmt: skip
@@ -194,6 +201,20 @@ def frontier(pools: list[Pool], path: Path | None) -> None:
     print(dumps({"error × tokens": known, "left out": [arm for arm in ARMS if arm not in known], "logs": logs}))
     if path is not None:
         write_json(path, known)
+
+
+def _record(compared: CreditComparison) -> CreditRecord:
+    """The comparison as the charts take it, without what is shown twice."""
+    kinds = {"continuations": "ii", "tree": "iii", "value": "iv", "steps": "v"}
+    sources = [
+        SourceRecord(
+            one.name, kinds.get(one.name.partition(":")[0], "i"),
+            not one.name.startswith(("exact", "oracle", "placebo", "outcome")), one.unbiased, one.tokens, one.mse,
+            one.saving, one.scale, one.bias, log_error=one.log_error, effective=one.effective,
+        )
+        for one in compared.sources if "from four" not in one.name
+    ]  # fmt: skip
+    return CreditRecord(sources=tuple(sources))
 
 
 def _shown(value: credit_error.Ranged) -> str:
@@ -232,13 +253,14 @@ def main() -> None:
     flags.add_argument("--subsets", type=int, default=300, help="samples of each size (default: 300)")
     flags.add_argument("--sizes", type=int, nargs="+", default=[40, 80, 160])
     flags.add_argument("--more", type=Path, nargs="*", default=(), help="frontier: further pools")
+    flags.add_argument("--pictures", type=Path, help="frontier: folder for pictures of the first pool")
     flags.add_argument("--json", type=Path, help="frontier: file for error × tokens of each trained arm")
     arguments = flags.parse_args()
     torch.set_num_threads(1)
     if arguments.stage == "draw":
         draw(arguments)
     elif arguments.stage == "frontier":
-        frontier([Pool(folder) for folder in (arguments.out, *arguments.more)], arguments.json)
+        frontier([Pool(folder) for folder in (arguments.out, *arguments.more)], arguments.json, arguments.pictures)
     else:
         found = covered(Pool(arguments.out), tuple(arguments.sizes), arguments.subsets)
         print(dumps({"coverage": {str(size): shares for size, shares in found.items()}}))
