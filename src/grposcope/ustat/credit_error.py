@@ -279,8 +279,6 @@ def _beside(source: GradientSource, found: _Found, base: _Found, prompts: int, e
         flag = "its gradient is not told from 0, so its scale is not known"
     elif not float((~(mse[:drawn] > 0) | ~np.isfinite(mse[:drawn])).mean()) < DAMAGED:
         flag = "too few prompts with unequal rewards"
-    elif not (mse > 0).all():
-        flag = "one prompt makes nearly all of the error"
     lost, unknown = bool(flag), Ranged(flag=flag)
     return SourceError(
         name=source.name,
@@ -303,9 +301,14 @@ def _percentile(values: NDArray) -> Ranged:
 def _of_logs(values: NDArray, prompts: int, equal: float) -> tuple[Ranged, float]:
     """The first value, its interval by Student's t of logarithms, and the standard error of its logarithm.
 
-    The error is that of the jackknife, the last values, each without a prompt; the degrees of freedom are equal − 1.
+    The error is that of the jackknife, the last values, each without a prompt, or the relative one of the values where
+    some are not positive; the degrees of freedom are equal − 1.
     """
-    error = resampling.standard_error(np.log(values[-prompts:]))
+    left_out = values[-prompts:]
+    if (left_out > 0).all():
+        error = resampling.standard_error(np.log(left_out))
+    else:
+        error = resampling.standard_error(left_out) / float(values[0])
     reach = math.exp(min(_quantile(0.975, equal) * error, 700.0))
     return Ranged(float(values[0]), float(values[0]) / reach, float(values[0]) * reach), error
 
