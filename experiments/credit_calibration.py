@@ -41,7 +41,7 @@ from grposcope.runs.credit import CreditRecord, SourceRecord
 from grposcope.tasks.arithmetic import Arithmetic
 from grposcope.tasks.base import Task
 from grposcope.training import credit_batch
-from grposcope.training.credit_batch import Batch, CreditBudget
+from grposcope.training.credit_batch import CreditBudget, CreditedBatch
 from grposcope.training.credit_sources import HALVES
 from grposcope.training.credit_trees import TreeDraw
 from grposcope.training.critic import Critic
@@ -84,7 +84,7 @@ def critic_of(policy: Policy, task: Task, batches: int = 30) -> Critic:
     return made
 
 
-def complete(batch: Batch, critic: Critic) -> None:
+def complete(batch: CreditedBatch, critic: Critic) -> None:
     """Leave the sources that are asked for, and add those of a critic and placebos of trees."""
     found = batch.found
     for name in [name for name in found.base if name not in KEPT]:

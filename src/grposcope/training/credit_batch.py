@@ -64,7 +64,7 @@ class LearnedCritic:
 
 
 @dataclass(frozen=True)
-class Batch:
+class CreditedBatch:
     """One batch under every credit. continued: continuations drawn from each boundary; at: what the boundaries are."""
 
     drawn: DrawnRollouts
@@ -100,7 +100,7 @@ def collected(
     quiet: bool = False,
     seconds: dict[str, float] | None = None,
     critic: LearnedCritic | None = None,
-) -> Batch:
+) -> CreditedBatch:
     """Draw what the budget says, and give every credit; the time of each part goes to `seconds`. Errors: `measure`."""
     _check(budget)
     seconds = {} if seconds is None else seconds
@@ -132,11 +132,11 @@ def collected(
         found.add_continued(rollouts, values, budget.counts)
     with timed(seconds, "trees"):
         found.add_trees(*drawn_trees(policy, task, drawn.problems, budget.group, sampling, seed, budget.trees))
-    return Batch(drawn, rollouts, reference, found, values, budget.drawn, at)
+    return CreditedBatch(drawn, rollouts, reference, found, values, budget.drawn, at)
 
 
 def vectors(
-    policy: Policy, batch: Batch, temperature: float, width: int = credit_gradients.WIDTH, quiet: bool = False
+    policy: Policy, batch: CreditedBatch, temperature: float, width: int = credit_gradients.WIDTH, quiet: bool = False
 ) -> tuple[tuple[str, ...], Tensor]:
     """Names of the base vectors, the reference last, and the gradients (V, P, K) kept as `width` numbers each."""
     rollouts, reference, found = batch.rollouts, batch.reference, batch.found
@@ -262,6 +262,7 @@ def _extra(continuations: Continuations, rollouts: Rollouts) -> np.ndarray:
 
 @contextmanager
 def timed(seconds: dict[str, float], part: str) -> Iterator[None]:
+    """Note the seconds of what is inside under the name of its part."""
     began = time.perf_counter()
     yield
     seconds[part] = round(time.perf_counter() - began, 1)
