@@ -6,9 +6,9 @@ Claim (asked of [PG] by its first readers): that all tokens share one advantage 
 rank, which regularizes; finer credit would drift further from the start, learn the training problems by heart and carry
 over less. Method: the runs of `credit_training.py`, arms × 8 paired seeds, each at the end of its equal number of
 generated tokens. Of every final model, with the same random numbers for all: KL(π ‖ π at the start) of whole
-completions on 64 held-out problems × 4, in nats, sampled; pass@1 on 200 training and 200 held-out problems × 4, and
-their difference; pass@1 on four families not trained on (limit=200, ops=+, ops=-, ops=+-*), 100 problems × 4, and its
-mean. Arms have their own learning rates, the best of three, so that they are compared as they would be used.
+completions on 32 held-out problems × 2, in nats, sampled; pass@1 on 200 training and 200 held-out problems, and their
+difference; pass@1 on four families not trained on (limit=200, ops=+, ops=-, ops=+-*), 50 problems each, and its mean
+(cut from four samples each, before any comparison, to what the machine had time for). Arms have their own learning rates, the best of three, so that they are compared as they would be used.
 
 The rule, written before the first run. Per arm, differences from `outcome` paired by seed, t interval; Holm over arms.
 Finer credit: prefix, tree, continuations, oracle and value, those of them that are there.
@@ -47,6 +47,7 @@ from grposcope.training.sampler import Sampling
 
 FAMILIES = ("limit=200", "ops=+", "ops=-", "ops=+-*")
 FINER = ("prefix", "tree", "continuations", "oracle", "value")
+ORDER = ("outcome", "oracle", "tree", "prefix", "value", "continuations", "steps", "placebo")
 SHOWN = ("kl", "train", "heldout", "gap", "families", *FAMILIES)
 
 
@@ -56,10 +57,10 @@ def measured(policy: Policy, start: Policy) -> dict[str, float]:
     found = {
         "train": _solved(policy, task, "train", 200),
         "heldout": _solved(policy, task, "heldout", 200),
-        **{family: _solved(policy, tasks.load(f"arithmetic:{family}"), "heldout", 100) for family in FAMILIES},
+        **{family: _solved(policy, tasks.load(f"arithmetic:{family}"), "heldout", 50) for family in FAMILIES},
     }
     rollouts = collect(
-        policy, task, task.problems("heldout"), recipes.RLOO, Sampling(task.max_tokens), (64, 4), 700, 0
+        policy, task, task.problems("heldout"), recipes.RLOO, Sampling(task.max_tokens), (32, 2), 700, 0
     ).rollouts
     apart = [frozen_logprobs(one.model, rollouts, 1.0, 128).double() for one in (policy, start)]
     found["kl"] = float(((apart[0] - apart[1]) * rollouts.mask).sum(-1).mean())
@@ -71,18 +72,18 @@ def measured(policy: Policy, start: Policy) -> dict[str, float]:
 def _solved(policy: Policy, task: tasks.Task, split: Any, count: int) -> float:
     problems = task.problems(split)[:count]
     stream = generator(701, task.name, split)
-    return float(evaluate(policy, task, problems, 4, Sampling(task.max_tokens), stream)["pass@1"].value)
+    return float(evaluate(policy, task, problems, 1, Sampling(task.max_tokens), stream)["pass@1"].value)
 
 
 def runs_of(folder: Path) -> list[tuple[str, int, Path]]:
-    """Arm, seed and model of every run of the last stage: those with seeds below 100."""
+    """Arm, seed and model of every run of the last stage, those with seeds below 100, seed after seed."""
     found = []
     for path in sorted(folder.glob("*.json")):
         one = json.loads(path.read_text())
         model = path.with_suffix("") / "model"
         if one["seed"] < 100 and model.is_dir():
             found.append((one["arm"], one["seed"], model))
-    return found
+    return sorted(found, key=lambda run: (run[1], ORDER.index(run[0])))
 
 
 def compared(rows: list[dict[str, Any]], quantity: str) -> dict[str, dict[str, float]]:
