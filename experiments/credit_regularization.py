@@ -8,7 +8,8 @@ over less. Method: the runs of `credit_training.py`, arms × 8 paired seeds, eac
 generated tokens. Of every final model, with the same random numbers for all: KL(π ‖ π at the start) of whole
 completions on 32 held-out problems × 2, in nats, sampled; pass@1 on 200 training and 200 held-out problems, and their
 difference; pass@1 on four families not trained on (limit=200, ops=+, ops=-, ops=+-*), 50 problems each, and its mean
-(cut from four samples each, before any comparison, to what the machine had time for). Arms have their own learning rates, the best of three, so that they are compared as they would be used.
+(cut from four samples each, before any comparison, to what the machine had time for). Arms have their own learning
+rates, the best of three, so that they are compared as they would be used.
 
 The rule, written before the first run. Per arm, differences from `outcome` paired by seed, t interval; Holm over arms.
 Finer credit: prefix, tree, continuations, oracle and value, those of them that are there.
