@@ -20,7 +20,8 @@ give a t interval and a p value, corrected by Holm over these arms.
 Of the controls: if the oracle's interval contains 0 or lies below it, credit is not the bottleneck at this horizon. If
 it lies above and no purchasable arm's does, nothing that can be bought pays here. If the placebo of an arm is not below
 the arm itself (paired interval), the gain is not one of credit. (The placebo of steps was added after the first seeds
-had shown steps ahead: labels of steps are further rewards, so it tells whether these or their places make the gain.)
+had shown steps ahead: labels of steps are further rewards, so it tells whether these or their places make the gain.
+The token baseline was added when the frozen frontier had turned out to name it, of what costs nothing, the best.)
 The prediction of `experiments/credit_frozen.py`, its
 ranking of the arms by gradient error × tokens, is compared by Spearman's rank correlation, interval by bootstrap over
 seeds; it has to be written to a file before the first run here and is read with `--frontier`.
@@ -61,10 +62,11 @@ ARMS = {
     "placebo": "placebo:of=tree:widths=2x2x2,at=step",
     "oracle": "oracle:k=16,at=step",
     "steps_placebo": "placebo:of=steps",
+    "token_baseline": "token_baseline",
 }
 """Name -> credit. All have groups of 8."""
 
-PURCHASABLE = ("prefix", "steps", "tree", "continuations", "value")
+PURCHASABLE = ("prefix", "steps", "tree", "continuations", "value", "token_baseline")
 PLACEBOS = {"tree": "placebo", "steps": "steps_placebo"}
 RATES = (1e-4, 2e-4, 4e-4)
 TUNING_SEEDS, SEEDS = (100, 101), tuple(range(8))
