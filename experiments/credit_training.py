@@ -45,11 +45,13 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from grposcope.files import dumps, write_json
+from grposcope.report.charts import base
 from grposcope.training.config import TrainConfig
 
 ARMS = {
@@ -191,6 +193,26 @@ def agreement(results: dict[str, list[dict]], frontier: Path) -> dict:
     return {"arms": arms, "spearman": float(value), "low": float(low), "high": float(high)}
 
 
+def picture(results: dict[str, list[dict]], folder: Path) -> None:
+    """Held-out pass@1 over generated tokens, mean over seeds, as credit_training.png in the folder."""
+    rows: dict[str, list] = {"tokens": [], "pass": [], "arm": []}
+    for arm, own in results.items():
+        grid = np.linspace(0, min(min(r["tokens"][-1] for r in own), max(own[0]["tokens"])), 31)
+        mean = np.mean([np.interp(grid, r["tokens"], r["pass@1"]) for r in own], axis=0)
+        rows["tokens"] += (grid / 1000).tolist()
+        rows["pass"] += mean.tolist()
+        rows["arm"] += [arm] * len(grid)
+    shades = {arm: base.colour(index) for index, arm in enumerate(results)}
+    lines_ = base.dataset("curves").mark_line().encode(
+        x=alt.X("tokens:Q", title="thousand tokens generated"), y=base.share("pass").scale(domain=[0.2, 0.8]),
+        color=base.colours("arm", shades, alt.Legend(columns=5)), strokeDash=alt.condition(
+            alt.FieldOneOfPredicate("arm", ["placebo", "steps_placebo", "oracle"]), alt.value([4, 3]), alt.value([1, 0])
+        ),
+    )  # fmt: skip
+    title = "Held-out pass@1 by source of credit"
+    base.export([base.figure("credit_training", title, [lines_], {"curves": rows}, height=260)], folder, "png")
+
+
 def report(results: dict[str, list[dict]], frontier: Path | None) -> None:
     """Print tables, verdict and JSON."""
     print("| arm | learning rate | n | area | pass@1 | pass@8 | entropy | dead groups | steps | seconds |")
@@ -241,6 +263,7 @@ def main() -> None:
     parser.add_argument("--task", default=SETTINGS.task)
     parser.add_argument("--model", default=SETTINGS.model)
     parser.add_argument("--frontier", type=Path, help="JSON, arm -> MSE × tokens over outcome's, written before")
+    parser.add_argument("--pictures", type=Path, help="folder for the curves, with the report")
     given = parser.parse_args()
     settings = replace(SETTINGS, task=given.task, model=given.model)
     given.out.mkdir(parents=True, exist_ok=True)
@@ -272,6 +295,8 @@ def main() -> None:
                 results.setdefault(arm, []).append(found)
     if given.stage == "report":
         report(results, given.frontier)
+        if given.pictures is not None:
+            picture(results, given.pictures)
 
 
 def _there(out: Path, arm: str, rate: float, seed: int) -> dict | None:
