@@ -26,7 +26,8 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 import torch
 from datasets import Dataset

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 import torch
 from transformers.utils import logging
