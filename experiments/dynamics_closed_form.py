@@ -2,7 +2,7 @@
 
 Claim    arXiv:2606.30789: the inertial curve explains R² ≥ 0.91 of the reward, over three models and two group sizes.
 Command  python experiments/dynamics_closed_form.py --out runs/dynamics_closed_form     a minute on one core; resumable
-         … --report prints what is there; … --quick --out /tmp/smoke proves nothing
+         … --report prints what is there; … --quick --out FOLDER proves nothing
 Method   Three policies over eight answers to each of 64 prompts of 16 random inputs, one answer right: log-linear, one
          layer of 64 tanh units, two layers. RLOO at G = 8 and 16, all prompts in every step, heavy ball with β = 0.9,
          400 steps, twelve seeds each. The step size is such that the run in exact expectation has half of its rise

@@ -4,7 +4,7 @@ Claim    arXiv:2606.30789: the mean trajectory does not contain G, so that runs 
          an inertial curve explains each with R² ≥ 0.91; yet the spread within groups keeps a dependence on G.
 Command  python experiments/dynamics_invariance.py --out runs/dynamics_invariance     resumable, a file per run
          … --only 0 1 2       some of the runs, by number; … --report       what there is, no training
-         … --quick --out /tmp/smoke                                        a smoke test that proves nothing
+         … --quick --out FOLDER                                        a smoke test that proves nothing
 Method   Three networks of the kind of `tiny`, each warmed up on the same worked sums: 2 layers of width 64, 3 of 96,
          and `tiny` itself, 4 of 160. RLOO, whose expected gradient is free of G, at a fixed number of prompts, so that
          the noise falls with G; AdamW at a constant rate. At equal seeds all G see the same prompts in the same order.

@@ -4,7 +4,7 @@ Claim    With SGD, momentum and a frozen force (no importance ratio), a network 
          that the cycle map gives for its curvature κ, measured beforehand and not from the reward curve.
 Command  python experiments/dynamics_network.py --out runs/dynamics_network           resumable, a file per piece
          … --stages small tiny --seeds 0 1       some of the pieces; … --report       what there is, no training
-         … --quick --out /tmp/smoke              a smoke test that proves nothing
+         … --quick --out FOLDER              a smoke test that proves nothing
 Plateau  An outcome reward alone leaves no restoring force where it saturates. So the reward carries a KL of weight λ
          to the starting policy: the optimum is ∝ π_ref e^{r/λ}, advantages vanish there, and κ = λ × Fisher.
 Stages   small   a Llama of one layer and width 32, four prompts, all 64 answers of two tokens

@@ -3,7 +3,7 @@
 Claim    The claim of `dynamics_network.py`, with gradient noise: N* follows from the κ that rollouts give along the
          stiffest direction.
 Command  python experiments/dynamics_network_sampled.py --out runs/dynamics_network     resumable, a file per run
-         … --seeds 0      one of them; … --report     what there is, no training; … --quick --out /tmp/smoke
+         … --seeds 0      one of them; … --report     what there is, no training; … --quick --out FOLDER
 Setting  `tiny` on eight sums of `arithmetic`, eight rollouts each, leave-one-out advantages without importance ratio,
          a KL of weight λ = 1 to the starting policy inside the reward; SGD with momentum 0.5, ηκ = 0.3.
 Method   (1) Adam at N = 1 with a falling rate to the plateau. (2) The first eigenvector of the Fisher matrix of four

@@ -2,7 +2,7 @@
 
 Claim    arXiv:2606.30789: κ ∝ size^(−γ), and so the time constant of the reward τ ∝ size^γ.
 Command  python experiments/dynamics_size.py --out runs/dynamics_size      a quarter of an hour on one core; resumable,
-         a file per seed and size; --report prints what is there; --quick --out /tmp/smoke proves nothing
+         a file per seed and size; --report prints what is there; --quick --out FOLDER proves nothing
 Setting  Llamas of one layer and widths 32, 64, 96, 160 and 256 (13,000 to 810,000 parameters) with random weights; four
          prompts, all 64 answers of two tokens, one right; a KL of weight 0.2 to the start inside the reward; everything
          in exact expectation. Prompts and answers of a seed are the same at every size. Eight seeds; seed 100 was

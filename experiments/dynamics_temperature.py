@@ -3,7 +3,7 @@
 Claim    arXiv:2606.30789: the group size is a temperature; the stationary fluctuation is ∝ 1/G. In softmax bandits the
          exponent is −1.07 for G ≥ 8 (`dynamics_bandit.py`); here in a network.
 Command  python experiments/dynamics_temperature.py --out runs/dynamics_temperature        a minute on one core;
-         resumable --report prints what is there; --quick --out /tmp/smoke proves nothing
+         resumable --report prints what is there; --quick --out FOLDER proves nothing
 Method   The tanh network of `dynamics_threshold.py`, four prompts of eight answers that pay 1 by chance, a KL of weight
          0.3 inside the reward, leave-one-out advantages, fresh rollouts in every step, β = 0.5 and ηκ = 0.05 of the
          stiffest direction. 64 runs start at the plateau; after 1,500 steps, variance over runs at ten times 50 steps

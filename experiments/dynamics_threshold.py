@@ -3,7 +3,7 @@
 Claim    With sampled gradients a run is lost below N*, because κ varies from batch to batch. A threshold on the second
          moment, the largest N at which E x² of the cycle map with a random κ stays bounded, predicts the loss.
 Command  python experiments/dynamics_threshold.py --out runs/dynamics_threshold       resumable, a file per world
-         … --settings A D     some settings; … --report     what there is; … --quick --out /tmp/smoke    a smoke test
+         … --settings A D     some settings; … --report     what there is; … --quick --out FOLDER    a smoke test
 Setting  Policies with every answer enumerated and a KL of weight λ to their start inside the reward, leave-one-out
          advantages from G sampled answers a prompt, no importance ratio, heavy ball at η with refreshes every N steps.
          A world is a random reward (and network). At the plateau advantages vanish, and the force on a displacement

@@ -3,7 +3,7 @@
 Claim    arXiv:2606.30789: transfer to tasks that were not trained on does not depend on the group size.
 Command  python experiments/dynamics_transfer.py --models runs/allocation --out runs/dynamics_transfer
          resumable, an evaluation per model; --report prints what is there; --train trains what --models lacks,
-         … --quick --out /tmp/smoke   a smoke test that proves nothing
+         … --quick --out FOLDER   a smoke test that proves nothing
 Models   `tiny` trained on `arithmetic` by RLOO at G = 4, 8 and 16, 128 rollouts a step cut into 32, 16 and 8 prompts,
          to the same number of rollouts, seeds 0 … 7: AdamW at 4e-4 after 20 steps of warm-up, gradients clipped, 50
          steps (--train). Or --models names a folder of `allocation.py`, whose cells fixed-4, fixed-8 and fixed-16 go on

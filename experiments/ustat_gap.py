@@ -4,7 +4,7 @@ Claim    arXiv:2603.01162: the suboptimality gap of a policy trained by GRPO at 
          finite n and a limit law, those of an oracle that knows the value function, which is asymptotically optimal in
          a broad class of policy gradients. (Its abstract; bound and class are written out here as we read them.)
 Command  python experiments/ustat_gap.py --out runs/ustat_gap           a quarter of an hour on one core; resumable,
-         a file per world; --report prints what is there, --quick --out /tmp/smoke proves nothing
+         a file per world; --report prints what is there, --quick --out FOLDER proves nothing
 Method   Eight worlds: three prompts of five answers that share four parameters, random features and binary rewards;
          the objective is E r − 0.3/2 ‖θ‖². `runs` policies each are trained from θ = 0 with steps η/(n + n₀),
          η = 2/(least curvature), n₀ = 2η·(most curvature), on one random prompt and G rollouts a step, by
