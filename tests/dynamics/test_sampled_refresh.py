@@ -79,7 +79,8 @@ def test_the_command_says_what_sampled_rollouts_allow(capsys: pytest.CaptureFixt
     assert "differs by 60% from batch to batch" in said
     assert f"in root mean square up to an interval of {last:g}\n" in said
     assert json.loads(said.splitlines()[-1])["threshold_sampled"] == last < 38
-    assert main([*given, "--curvature-variation", "-1"]) == 2
+    for refused in ("-1", "nan"):
+        assert main([*given, "--curvature-variation", refused]) == 2
     assert "variation" in capsys.readouterr().err
     assert main(given) == 0
     assert "threshold_sampled" not in json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -105,19 +105,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _variation(rule: UpdateRule, arguments: argparse.Namespace) -> float:
-    """Variation of κ between batches, given or measured with κ; NaN where it is not known."""
+def _variation(rule: UpdateRule, arguments: argparse.Namespace) -> float | None:
+    """Variation of κ between batches, given or measured with κ; None where it is not known."""
     if arguments.curvature_variation is not None:
         return float(arguments.curvature_variation)
     measured = arguments.measure and arguments.curvature is None
-    return rule.curvature.se * math.sqrt(rule.curvature.n) / rule.curvature.value if measured else math.nan
+    return rule.curvature.se * math.sqrt(rule.curvature.n) / rule.curvature.value if measured else None
 
 
-def _sampled(rule: UpdateRule, variation: float) -> dict[str, float]:
+def _sampled(rule: UpdateRule, variation: float | None) -> dict[str, float]:
     """The largest interval whose second moment stays bounded, where the variation of κ is known."""
     from grposcope.dynamics import sampled_refresh
 
-    if math.isnan(variation):
+    if variation is None:
         return {}
     last = sampled_refresh.threshold(rule.step, rule.momentum, rule.curvature.value, variation)
     return {"variation": variation, "threshold_sampled": last}
