@@ -4,6 +4,7 @@ Claim    The longer the sum, the more exact credit saves; credit from continuati
          tokens than it saves; some credit that costs nothing, or whose tokens are trained on, pays.
 Command  python experiments/credit_frozen.py --out runs/credit_frozen       a quarter of an hour of one core; resumable
          --only 6 does the sums of 6 operations, so that a queue can take it in pieces; --quick shows that it works.
+         --only 6 --batches 300 --out ANOTHER takes a longer lesson, to tell the length of a sum from its difficulty.
 Method   For n = 2, 4 and 6 operations `tiny` takes a short lesson (100, 100, 120 batches, seed 0) by a pupil who makes
          as many errors per sum as its own, so that about three sums in ten are right. Each frozen policy: 80 prompts ×
          8 rollouts, 16 continuations from the end of every step, in two halves of 8, 16 further rollouts of each prompt
@@ -63,7 +64,7 @@ def start_of(operations: int, arguments: argparse.Namespace) -> Path:
     folder = arguments.out / "models" / f"sums-{operations}"
     if not (folder / "model.safetensors").is_file():
         made = policies.load("tiny").model
-        steps = 5 if arguments.quick else LESSONS[operations]
+        steps = 5 if arguments.quick else arguments.batches or LESSONS[operations]
         careless = pretrain.lessons_for(operations, pretrain.LESSONS[-1:])[0]
         pretrain.imitate(made, replace(careless, steps=steps), 0, operations)
         made.eval().save_pretrained(folder)
@@ -179,6 +180,7 @@ def main() -> None:
     flags.add_argument("--out", type=Path, required=True)
     flags.add_argument("--prompts", type=int, default=80, help="prompts per cell (default: 80)")
     flags.add_argument("--only", type=int, choices=OPERATIONS, help="the sums of so many operations alone")
+    flags.add_argument("--batches", type=int, help="length of the lesson, in a folder of its own, instead of LESSONS")
     flags.add_argument("--quick", action="store_true", help="short lessons, 8 prompts, 2 operations")
     arguments = flags.parse_args()
     torch.set_num_threads(1)
