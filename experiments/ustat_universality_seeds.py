@@ -34,7 +34,7 @@ from scipy import stats
 from ustat_gradients import draw, streamed, write_probe
 
 from grposcope import policies, tasks
-from grposcope.files import dumps
+from grposcope.files import dumps, write_json
 from grposcope.runs.probe import read_gram
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
@@ -155,6 +155,7 @@ def main() -> None:
         if given.report and not (given.out / f"probe-{seed}-end" / "probe.json").exists():
             continue
         rows.append(row(seed, given))
+        write_json(given.out / "rows.json", rows)
         if len(rows) > 1:
             report(rows, given.task)
 

@@ -221,7 +221,7 @@ class RolloutAllocation:
         said = self.forecaster.means(which)
         graded = batch.graded.numpy(force=True)
         present = ~np.isnan(graded)
-        chances = 1 - self.forecaster.rates(which).dead(present.sum(1))
+        chances = 1 - self.forecaster.rates(which).dead(present.sum(1)) if live else np.zeros(len(which))
         weights = np.ones(len(which)) if batch.rollouts.weights is None else batch.rollouts.weights.numpy(force=True)
         notes = [
             {**{kind: float(mean[i]) for kind, mean in said.items()}, "weight": float(weights[i])}
