@@ -30,7 +30,9 @@ from grposcope import policies, tasks
 from grposcope.geometry import probe
 from grposcope.geometry.trajectory import Trajectory
 from grposcope.objectives import advantages, recipes
+from grposcope.policies import Policy
 from grposcope.records import Estimate
+from grposcope.tasks import Task
 from grposcope.training import optimizer as optimizers
 from grposcope.training.config import TrainConfig
 from grposcope.training.rollouts import collect
@@ -71,10 +73,20 @@ def measured(model, rollouts, lr: float, prompts: int) -> dict[str, float]:
     return row
 
 
-def run(seed: int, given: argparse.Namespace) -> dict[str, object]:
-    """Train once and probe along the way."""
+def run(
+    seed: int,
+    given: argparse.Namespace,
+    policy: Policy,
+    task: Task,
+    shape: tuple[int, int] = (32, 8),
+    micro: int = 256,
+    window: int = 32,
+) -> dict[str, object]:
+    """Train once, on batches of shape (prompts, rollouts of each), and probe along the way. micro: rows at a time.
+
+    window: steps whose gradients make a spectrum of the trajectory, the first ones and the last ones.
+    """
     config = TrainConfig(steps=given.steps, seed=seed)
-    policy, task = policies.load("tiny"), tasks.load("arithmetic")
     objective, sampling = recipes.GRPO, Sampling(task.max_tokens)
     optimizer = optimizers.build(
         config.optimizer,
@@ -84,10 +96,10 @@ def run(seed: int, given: argparse.Namespace) -> dict[str, object]:
         config.beta2,
         config.weight_decay,
     )
-    kept, windows = Trajectory(window=32, size=4096), {}
+    kept, windows = Trajectory(window=window, size=4096), {}
     rows, position, probing, began = [], 0, 0.0, time.process_time()
     for step in range(given.steps):
-        batch = collect(policy, task, task.problems("train"), objective, sampling, (32, 8), seed, position)
+        batch = collect(policy, task, task.problems("train"), objective, sampling, shape, seed, position)
         position = batch.position
         lr = optimizers.learning_rate(step, policy.learning_rate, config.schedule, config.warmup, config.steps)
         if step % given.every == 0 or step == given.steps - 1:
@@ -97,11 +109,11 @@ def run(seed: int, given: argparse.Namespace) -> dict[str, object]:
         for group in optimizer.param_groups:
             group["lr"] = lr
         fixed = TokenTerms(objective.token_advantages(batch.rollouts), None, None)
-        update(policy.model, optimizer, objective, batch.rollouts, fixed, 1.0, 1.0, 256)
-        if step < 32 or step >= given.steps - 32:
+        update(policy.model, optimizer, objective, batch.rollouts, fixed, 1.0, 1.0, micro)
+        if step < window or step >= given.steps - window:
             kept.add((n, p.grad) for n, p in policy.model.named_parameters() if p.grad is not None)
-        if step in (31, given.steps - 1):
-            windows["first" if step == 31 else "last"] = kept.spectrum(unit=True).ranks()
+        if step in (window - 1, given.steps - 1):
+            windows["first" if step == window - 1 else "last"] = kept.spectrum(unit=True).ranks()
     whole = time.process_time() - began
     return {"seed": seed, "rows": rows, "trajectory": windows, "probing": probing / whole, "cpu": whole}
 
@@ -127,8 +139,8 @@ def report(runs: list[dict]) -> None:
             changes.append(sum(curve[-third:]) / third - sum(curve[:third]) / third)
         change = Estimate.mean(changes)
         print(f"| {name} | " + " | ".join(cells) + f" | {change.value:+.3g} ± {change.se:.2g} |")
-    print("\ntrajectory (32 steps, rows of norm 1), stable and participation rank")
-    for window in ("first", "last"):
+    print("\ntrajectory (first and last steps, rows of norm 1), stable and participation rank")
+    for window in runs[0]["trajectory"]:
         for rank in ("stable", "participation"):
             print(f"{window} {rank}: {Estimate.mean([one['trajectory'][window][rank] for one in runs])}")
     probing = Estimate.mean([one["probing"] for one in runs])
@@ -143,7 +155,7 @@ def seeds(given: argparse.Namespace) -> Iterator[dict]:
         if file and file.exists():
             one = json.loads(file.read_text())
         else:
-            one = run(seed, given)
+            one = run(seed, given, policies.load("tiny"), tasks.load("arithmetic"))
             if file:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(json.dumps(one) + "\n")
