@@ -323,11 +323,16 @@ def report(out: Path) -> None:
             print(f"\n{task}: too few runs")
             continue
         shared = sorted(set.intersection(*(set(done[cell]) for cell in fixed)))
-        best = min(fixed, key=lambda cell: np.mean([math.log(done[cell][s]["tokens"]) for s in shared]))
+        best = min(fixed, key=lambda cell: np.mean([_log_tokens(done[cell][s]) for s in shared]))
         print(f"\n## {task}: the best fixed cell is {best}\n")
         _table(done, best, rates)
         _difficulty(done)
         _forecasts(out, keys)
+
+
+def _log_tokens(run: dict) -> float:
+    """Logarithm of the tokens to GOAL, infinite where it was not reached, however early the run was ended."""
+    return math.log(run["tokens"]) if run["reached"] else math.inf
 
 
 def _table(done: dict[str, dict[int, dict]], best: str, rates: dict[str, float]) -> None:

@@ -27,17 +27,17 @@ ranking of the arms by gradient error × tokens, is compared by Spearman's rank 
 seeds; it has to be written to a file before the first run here and is read with `--frontier`.
 
 A second horizon: sums of six operations, from a `tiny` that a lesson of 300 batches brought to 0.16 on them
-(`credit_frozen.py --only 6 --batches 300`), the arms outcome, steps, tree and oracle and, if there is time, the
-placebos, eight seeds, the same rule. Its first run, outcome credit at the rate tuned for three operations, fell from
-0.17 to 0.04. So rates are tuned anew, 5e-5, 1e-4 and 2e-4 on seed 100 up to 200,000 tokens, and the budget, decided
-before any other run, is 300,000.
+(`credit_frozen.py --only 6 --batches 300`), eight seeds, the same rule. Its first run, outcome credit at the rate tuned
+for three operations, fell from 0.17 to 0.04, so rates are tuned anew, 5e-5, 1e-4 and 2e-4 on seed 100. Six operations
+take four times the time, and the oracle ten: decided before any result, the budget is 200,000 tokens, the arms are
+outcome, steps and, with 8 continuations and tuned at 5e-5 alone, the oracle; others as there is time.
 
     python experiments/credit_training.py --out FOLDER --stage tune        48 runs; resumable
     python experiments/credit_training.py --out FOLDER --stage train       64 runs; resumable
     python experiments/credit_training.py --out FOLDER --stage report      tables, verdict and JSON, no training
          --arms NAME …, --seeds N …, --minutes M      some of the runs, and start none after M minutes
          --task arithmetic:steps=6 --model FOLDER --rates 5e-5 1e-4 2e-4 --tuning-seeds 100      the second horizon:
-         tuned with --budget 200000 in a folder of its own, trained with --budget 300000 --tuned THAT_FOLDER
+         --budget 200000 --oracle 8
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ ARMS = {
     "continuations": "continuations:k=2,at=step",
     "value": "value",
     "placebo": "placebo:of=tree:widths=2x2x2,at=step",
-    "oracle": "oracle:k=16,at=step",
+    "oracle": "oracle:k=K,at=step",
     "steps_placebo": "placebo:of=steps",
     "token_baseline": "token_baseline",
 }
-"""Name -> credit. All have groups of 8."""
+"""Name -> credit. All have groups of 8; the oracle's K is that of --oracle."""
 
 PURCHASABLE = ("prefix", "steps", "tree", "continuations", "value", "token_baseline")
 PLACEBOS = {"tree": "placebo", "steps": "steps_placebo"}
@@ -94,7 +94,9 @@ def run(arm: str, rate: float, seed: int, budget: int, folder: Path, settings: T
     path = outcome_of(folder)
     if path.exists():
         return json.loads(path.read_text())
-    config = replace(settings, credit=ARMS[arm], lr=rate, seed=seed, out=str(folder))
+    config = replace(
+        settings, credit=settings.credit if arm == "oracle" else ARMS[arm], lr=rate, seed=seed, out=str(folder)
+    )
     if not (folder / "summary.json").exists():
         shutil.rmtree(folder, ignore_errors=True)  # a run that was killed is made again
         loop.train(replace(config, steps=20))
@@ -268,6 +270,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--budget", type=int, default=150_000, help="generated tokens a run")
+    parser.add_argument("--oracle", type=int, default=16, help="continuations per boundary of the oracle")
     parser.add_argument("--rates", type=float, nargs="+", default=list(RATES), help="learning rates to choose from")
     parser.add_argument("--tuning-seeds", type=int, nargs="+", default=list(TUNING_SEEDS))
     parser.add_argument("--tuned", type=Path, help="folder whose tuning runs choose the rates (default: --out)")
@@ -276,7 +279,8 @@ def main() -> None:
     parser.add_argument("--frontier", type=Path, help="JSON, arm -> MSE × tokens over outcome's, written before")
     parser.add_argument("--pictures", type=Path, help="folder for the curves, with the report")
     given = parser.parse_args()
-    settings = replace(SETTINGS, task=given.task, model=given.model)
+    oracle = f"oracle:k={given.oracle},at=step"
+    settings = replace(SETTINGS, task=given.task, model=given.model, credit=oracle)
     given.out.mkdir(parents=True, exist_ok=True)
     began, chosen_in = time.monotonic(), given.tuned or given.out
 
@@ -288,15 +292,16 @@ def main() -> None:
 
     best = {}
     for arm in given.arms:
-        tuned = [[result(arm, rate, seed) if given.stage == "tune" else _there(chosen_in, arm, rate, seed)
-                  for seed in given.tuning_seeds] for rate in given.rates]  # fmt: skip
-        if all(one is not None for row in tuned for one in row):
-            best[arm] = max(
-                zip(given.rates, tuned, strict=True), key=lambda pair: np.mean([r["area"] for r in pair[1]])
-            )[0]
+        areas: dict[float, float] = {}
+        for rate in given.rates:
+            found = [result(arm, rate, seed) if given.stage == "tune" else _there(chosen_in, arm, rate, seed)
+                     for seed in given.tuning_seeds]  # fmt: skip
+            if all(one is not None for one in found):
+                areas[rate] = float(np.mean([one["area"] for one in found if one]))
+        if areas:
+            best[arm] = max(areas, key=areas.__getitem__)
             print(f"{arm}: learning rate {best[arm]:g} of "
-                  + ", ".join(f"{rate:g} ({np.mean([r['area'] for r in row]):.3f})"
-                              for rate, row in zip(given.rates, tuned, strict=True)), flush=True)  # fmt: skip
+                  + ", ".join(f"{rate:g} ({value:.3f})" for rate, value in areas.items()), flush=True)  # fmt: skip
         else:
             print(f"{arm}: not tuned yet", flush=True)
     if given.stage == "tune":
