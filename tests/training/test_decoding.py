@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,43 @@ def test_logits_are_those_of_a_plain_forward(name: str, ragged: bool, leaving: s
     for number, (row, start) in enumerate(zip(rows, starts, strict=True)):
         expected = model(torch.tensor([row])).logits[0, start - 1 : -1]
         torch.testing.assert_close(torch.stack(seen[number]), expected, atol=5e-4, rtol=5e-4)
+
+
+@pytest.mark.parametrize("name", ["llama, tied, groups of query heads", "llama, head size of its own"])
+@torch.inference_mode()
+def test_long_completions_in_memory_of_another_decoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys lie in another order every 16 tokens; memory that was used before holds anything."""
+    if native.library() is None:
+        pytest.skip("needs a C compiler")
+    left = [torch.full((2**20,), 255, dtype=torch.uint8) for _ in range(20)]  # not a number, in any place
+    monkeypatch.setattr(native, "_spare", list(left))
+    model, (ids, mask) = random_model(name), prompts(True)
+    decode, draws = NativeDecoder(model, ids, mask, 2, 40), torch.Generator().manual_seed(2)
+    assert len(native._spare) < len(left)
+    rows = [row[keep].tolist() for row, keep in zip(ids, mask, strict=True) for _ in range(2)]
+    logits = decode.logits
+    for step in range(37):
+        if step in (15, 19, 33):  # the second row goes on from the first
+            decode.keep(torch.tensor([0, 0, 2, 3, 4, 5]))
+            rows[1], logits = list(rows[0]), logits[[0, 0, 2, 3, 4, 5]]
+        for row, after in zip(rows, logits, strict=True):
+            torch.testing.assert_close(after, model(torch.tensor([row])).logits[0, -1], atol=5e-4, rtol=5e-4)
+        chosen = torch.randint(0, VOCABULARY, (6,), generator=draws)
+        for row, token in zip(rows, chosen.tolist(), strict=True):
+            row.append(token)
+        logits = decode.step(chosen)
+
+
+@torch.inference_mode()
+def test_two_decoders_at_once_share_no_memory() -> None:
+    if native.library() is None:
+        pytest.skip("needs a C compiler")
+    model, (ids, mask) = random_model("llama, head size of its own"), prompts(True)
+    del (gone := {"decoder": NativeDecoder(model, ids, mask, 2, 4)})["decoder"]
+    one, other = (NativeDecoder(model, ids, mask, 2, 4) for _ in range(2))
+    ranges = sorted((room.data_ptr(), room.data_ptr() + len(room)) for d in (one, other) for room in d.rooms)
+    assert not gone
+    assert all(end <= start for (_, end), (start, _) in pairwise(ranges))
 
 
 def coarse(x: Tensor, precision: str) -> Tensor:

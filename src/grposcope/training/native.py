@@ -16,6 +16,8 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import threading
+import weakref
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
@@ -32,6 +34,9 @@ from grposcope.training.llama import rotation
 LANES = 16
 PART = 256
 """Tokens of the vocabulary that a draw looks at together."""
+
+SPARE = 64 * 2**20
+"""Bytes of a decoder up to which the next takes over its memory: the system takes its time to give and clear it."""
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 """Number formats of a product, by their number in C."""
@@ -177,6 +182,8 @@ class NativeDecoder:
         head, embedding = model.lm_head.weight, body.embed_tokens.weight
         tables = rotation(body.rotary_emb, head, ids.shape[1] + steps + 1).mT.contiguous()
         self.kept = [ids, embedding, tables]  # what C reads
+        self.rooms: list[Tensor] = []
+        weakref.finalize(self, _give_back, self.rooms)
         self.struct = _Model(
             precision=PRECISIONS.index(precision), layers=len(body.layers), hidden=config.hidden_size,
             heads=config.num_attention_heads, kv_heads=kv, size=size, inner=config.intermediate_size,
@@ -230,9 +237,9 @@ class NativeDecoder:
         return places
 
     def _places(self, sizes: Sequence[int]) -> list[int]:
-        """Addresses of neighbouring pieces of fresh memory of these many bytes."""
-        room = torch.empty(sum(sizes), dtype=torch.uint8)
-        self.kept.append(room)
+        """Addresses of neighbouring pieces of memory of these many bytes."""
+        room = _room(sum(sizes))
+        self.rooms.append(room)
         return [_address(room) + before for before in accumulate(sizes[:-1], initial=0)]
 
     def _read(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -297,6 +304,28 @@ class NativeDecoder:
             self.library.copy_rows(ctypes.byref(self.struct), *given)
             slots[again] = target
         self.slots, self.prompts, self.positions = slots, self.prompts[rows], self.positions[rows]
+
+
+_spare: list[Tensor] = []
+_spare_lock = threading.RLock()
+
+
+def _room(size: int) -> Tensor:
+    """At least so many bytes of memory, of a decoder that is gone where it left enough."""
+    with _spare_lock:
+        fitting = [room for room in _spare if len(room) >= size]
+        if not fitting:
+            return torch.empty(size, dtype=torch.uint8)
+        taken = min(fitting, key=len)
+        _spare[:] = [room for room in _spare if room is not taken]
+        return taken
+
+
+def _give_back(rooms: list[Tensor]) -> None:
+    """Keep the memory of a decoder, up to SPARE bytes, for the next one, in place of what was kept before."""
+    if sum(map(len, rooms)) <= SPARE:
+        with _spare_lock:
+            _spare[:] = rooms
 
 
 def _address(x: Tensor) -> int:

@@ -1,5 +1,8 @@
-/* RMS norm and attention over a prompt and the row's own tokens, in float32. Keys are stored
- * (time / LANES, size, LANES), values (time, size). */
+/* RMS norm and attention over a prompt and the row's own tokens, in float32. Values are stored (time, size), keys
+ * (time / LANES, size, LANES); but the row's last LANES keys, while there are fewer, lie as (LANES, size): a key that is
+ * written touches two lines of memory then, not one for each of its numbers. */
+#define FETCHED 2048 /* bytes of keys and of values */
+
 /* x / sqrt(sum of squares + floor) for every row. */
 static void unit(const vec *x, int64_t n, int64_t blocks, float floor, vec *y) {
     for (int64_t b = 0; b < blocks; b++, x += n, y += n) {
@@ -13,19 +16,43 @@ static void unit(const vec *x, int64_t n, int64_t blocks, float floor, vec *y) {
 
 /* scores[j][s] = query j times key s, for G queries (G, size) and S * LANES keys. */
 INLINE void scored_at(const int G, const int S, const float *queries, int64_t size, const float *keys, float *scores, int64_t apart) {
-    vec sums[4][2];
+    vec sums[4][2][2]; /* two sums each, so that an addition need not wait for the one before */
     for (int j = 0; j < G; j++)
-        for (int s = 0; s < S; s++) sums[j][s] = (vec){0};
-    for (int64_t d = 0; d < size; d++)
-        for (int s = 0; s < S; s++) {
-            vec key = *(const vec *)(keys + (s * size + d) * LANES);
-            for (int j = 0; j < G; j++) sums[j][s] += queries[j * size + d] * key;
-        }
+        for (int s = 0; s < S; s++) sums[j][s][0] = sums[j][s][1] = (vec){0};
+    for (int64_t d = 0; d < size; d += 2)
+        for (int half = 0; half < 2; half++)
+            for (int s = 0; s < S; s++) {
+                vec key = *(const vec *)(keys + (s * size + d + half) * LANES);
+                for (int j = 0; j < G; j++) sums[j][s][half] += queries[j * size + d + half] * key;
+            }
     for (int j = 0; j < G; j++)
-        for (int s = 0; s < S; s++) *(vec *)(scores + j * apart + s * LANES) = sums[j][s];
+        for (int s = 0; s < S; s++) *(vec *)(scores + j * apart + s * LANES) = sums[j][s][0] + sums[j][s][1];
 }
 
-/* The same for all keys s < length rounded up to LANES. */
+INLINE float summed(vec x) {
+    float sum = 0;
+    for (int lane = 0; lane < LANES; lane++) sum += x[lane];
+    return sum;
+}
+
+/* scores[j][s] = query j times key s, for fewer than LANES keys that lie as (LANES, size). */
+INLINE void scored_last(const int G, const float *queries, int64_t size, const float *keys, int64_t length, float *scores, int64_t apart) {
+    for (int64_t s = 0; s < length; s++)
+        for (int j = 0; j < G; j++) {
+            vec sum = {0};
+            for (int64_t d = 0; d < size; d += LANES) sum += *(const vec *)(queries + j * size + d) * *(const vec *)(keys + s * size + d);
+            scores[j * apart + s] = summed(sum);
+        }
+}
+
+/* LANES keys from (LANES, size) to (size, LANES). */
+static void turn(float *keys, int64_t size, float *room) {
+    memcpy(room, keys, sizeof(float) * LANES * size);
+    for (int64_t d = 0; d < size; d++)
+        for (int64_t s = 0; s < LANES; s++) keys[d * LANES + s] = room[s * size + d];
+}
+
+/* As `scored_at` for all keys s < length rounded up to LANES. */
 INLINE void scored(const int G, const float *queries, int64_t size, const float *keys, int64_t length, float *scores, int64_t apart) {
     int64_t s = 0;
     for (; s + LANES < length; s += 2 * LANES) scored_at(G, 2, queries, size, keys + s * size, scores + s, apart);
@@ -49,6 +76,7 @@ INLINE void mixed_in(const int G, const float *weights, int64_t apart, const flo
                      float *mixed) {
     int64_t d = 0;
     for (; d + 4 * LANES <= size; d += 4 * LANES) mixed_at(G, 4, weights, apart, values + d, size, length, mixed + d);
+    for (; d + 2 * LANES <= size; d += 2 * LANES) mixed_at(G, 2, weights, apart, values + d, size, length, mixed + d);
     for (; d < size; d += LANES) mixed_at(G, 1, weights, apart, values + d, size, length, mixed + d);
 }
 
@@ -84,7 +112,10 @@ INLINE void attended(const int G, const Model *m, const Layer *w, const float *q
                      int64_t length, int64_t time, float *scores, float *mixed) {
     int64_t size = m->size, before = (length + LANES - 1) / LANES * LANES, apart = m->width + m->steps;
     scored(G, queries, size, w->prompt_keys + prompt * size * m->width, length, scores, apart);
-    scored(G, queries, size, w->keys + own * size * m->steps, time, scores + before, apart);
+    int64_t last = time / LANES * LANES;
+    const float *keys = w->keys + own * size * m->steps;
+    scored(G, queries, size, keys, last, scores + before, apart);
+    scored_last(G, queries, size, keys + last * size, time - last, scores + before + last, apart);
     memset(mixed, 0, sizeof(float) * G * size);
     float sums[4];
     for (int j = 0; j < G; j++) {
@@ -102,20 +133,41 @@ INLINE void attended(const int G, const Model *m, const Layer *w, const float *q
 static void remember(const Model *m, const Layer *w, const Step *step, int64_t later, const float *joined, float *room, int thread,
                      int threads) {
     int64_t size = m->size, items = m->kv_heads * step->rows, all_heads = (m->heads + 2 * m->kv_heads) * size;
-    float *raw = room, *turned = raw + size;
+    float *raw = room;
     for (int64_t item = items * thread / threads; item < items * (thread + 1) / threads; item++) {
         int64_t head = item / step->rows, row = item % step->rows, position = step->positions[row] + later;
         int64_t place = (step->slots ? step->slots[row] : step->prompts[row]) * m->kv_heads + head;
         int64_t time = step->slots ? step->written + later : position, width = step->slots ? m->steps : m->width;
-        float *keys = (step->slots ? w->keys : w->prompt_keys) + place * size * width + time / LANES * LANES * size + time % LANES;
+        float *keys = (step->slots ? w->keys : w->prompt_keys) + place * size * width + time / LANES * LANES * size;
         float *values = (step->slots ? w->values : w->prompt_values) + (place * width + time) * size;
         const float *from = joined + row / LANES * all_heads * LANES + row % LANES;
+        const float *cosines = m->cosines + position * size, *sines = m->sines + position * size;
         for (int64_t d = 0; d < size; d++) raw[d] = from[((m->heads + head) * size + d) * LANES];
-        rotated(raw, size, m->cosines + position * size, m->sines + position * size, turned);
-        for (int64_t d = 0; d < size; d++) {
-            keys[d * LANES] = turned[d];
-            values[d] = from[((m->heads + m->kv_heads + head) * size + d) * LANES];
+        for (int64_t d = 0; d < size; d++) values[d] = from[((m->heads + m->kv_heads + head) * size + d) * LANES];
+        if (step->slots) {
+            int64_t next = step->slots[(item + 4) % step->rows] * m->kv_heads + (item + 4) / step->rows % m->kv_heads;
+            int64_t key = next * size * width + time * size;
+            for (int64_t at = 0; at < size; at += LANES) {
+                __builtin_prefetch(w->keys + key + at, 1);
+                __builtin_prefetch(w->values + key + at, 1);
+            }
+            rotated(raw, size, cosines, sines, keys + time % LANES * size);
+            if (time % LANES == LANES - 1) turn(keys, size, room + size);
+        } else {
+            float *turned = raw + size;
+            rotated(raw, size, cosines, sines, turned);
+            for (int64_t d = 0; d < size; d++) keys[d * LANES + time % LANES] = turned[d];
         }
+    }
+}
+
+/* Ask for the first lines of the keys and values of `time` tokens at a place: they are used an item later, and memory waits. */
+INLINE void fetch(const Model *m, const Layer *w, int64_t place, int64_t time) {
+    const char *keys = (const char *)(w->keys + place * m->size * m->steps), *values = (const char *)(w->values + place * m->size * m->steps);
+    int64_t bytes = time * m->size * 4 < FETCHED ? time * m->size * 4 : FETCHED;
+    for (int64_t at = 0; at < bytes; at += 64) {
+        __builtin_prefetch(keys + at);
+        __builtin_prefetch(values + at);
     }
 }
 
@@ -132,6 +184,8 @@ static void attention(const Model *m, const Layer *w, const Step *step, int64_t 
         int64_t length = step->slots ? step->lengths[step->prompts[row]] : position + 1;
         const float *from = joined + row / LANES * all_heads * LANES + row % LANES;
         float *to = out + row / LANES * m->heads * size * LANES + row % LANES;
+        int64_t next = (item + 1) % step->rows;
+        if (step->slots) fetch(m, w, step->slots[next] * m->kv_heads + (item + 1) / step->rows % m->kv_heads, time);
         for (int64_t j = 0; j < group; j += 4) {
             int64_t here = group - j < 4 ? group - j : 4, first = (head * group + j) * size;
             for (int64_t i = 0; i < here; i++) {

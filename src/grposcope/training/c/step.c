@@ -19,7 +19,7 @@ static int64_t room_for_columns(const Model *m) {
 
 /* Floats of the places of a thread: normed states and columns of products (vectors), and attention's scratch. */
 static int64_t thread_floats(const Model *m, int64_t blocks) {
-    int64_t attention = 9 * m->size + 4 * (m->width + m->steps);
+    int64_t attention = 17 * m->size + 4 * (m->width + m->steps);
     return blocks * LANES * (m->hidden + room_for_columns(m)) + (attention + LANES - 1) / LANES * LANES;
 }
 
