@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,8 +75,17 @@ def rollouts(lengths: list[int], prompts: list[int]) -> Rollouts:
     )
 
 
+def repeated(batch: Rollouts) -> Rollouts:
+    """The batch with completions that are the same, within a group, across groups, and but for the last token."""
+    source = torch.tensor([0, 0, 2, 0, 0, 5, 5, 5, 8, 9, 0, 9])
+    tokens, mask = batch.tokens[source], batch.mask[source]
+    tokens[3, -1] = (tokens[3, -1] + 1) % V
+    return replace(batch, tokens=tokens, mask=mask)
+
+
 RAGGED = rollouts([7, 1, 3, 5, 7, 7, 2, 1, 4, 6, 1, 7], [6, 3, 5])
-CASES = {"ragged": RAGGED, "even": rollouts([T] * P * G, [S] * P), "one-token": rollouts([1] * P * G, [S, 1, 4])}
+CASES = {"ragged": RAGGED, "even": rollouts([T] * P * G, [S] * P), "one-token": rollouts([1] * P * G, [S, 1, 4]),
+         "repeated": repeated(RAGGED)}  # fmt: skip
 
 
 def weights(rows: Tensor, logp: Tensor) -> Tensor:

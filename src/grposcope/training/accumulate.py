@@ -1,9 +1,9 @@
 """The gradient of Σ w log π of given completions, added to `.grad`; and log π alone, without gradients.
 
-Models of the Llama shape go through `llama_pass`: a prompt is computed once for its group, and the head works on a
-few completions at a time: logits, log-probabilities, the weights that follow from them, and at once the gradient, so
-that logits of all tokens never exist. Any other model goes through its own forward and autograd, with the same result,
-which is said once, with the reason.
+Models of the Llama shape go through `llama_pass`: a prompt is computed once for its group, and so are completions that
+are the same token by token, whose weights add up. The head works on a few completions at a time: logits,
+log-probabilities, the weights that follow from them, and at once the gradient, so that never all logits exist. Any other
+model goes through its own forward and autograd, with the same result, which is said once, with the reason.
 """
 
 from __future__ import annotations
@@ -120,21 +120,38 @@ def _by_hand(
     model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float, micro_batch: int, term: Term | None
 ) -> tuple[Tensor, Tensor]:
     """`accumulate` through `Pass`; without a term log π and, in place of entropies, Σ_v π_v²."""
-    work = _Work(ModelParameters(model), rollouts, temperature, term)
-    counts = (rows // rollouts.groups[1]).unique_consecutive(return_counts=True)[1].tolist()
-    bundles = rows.split([sum(counts[run]) for run in _runs(counts, micro_batch)])
+    same = _same(rollouts, rows)
+    first, place = same[rows].unique(return_inverse=True)
+    work = _Work(ModelParameters(model), rollouts, temperature, term, same)
+    counts = (first // rollouts.groups[1]).unique_consecutive(return_counts=True)[1].tolist()
+    bundles = first.split([sum(counts[run]) for run in _runs(counts, micro_batch)])
     parts = [part for bundle in bundles for part in work.bundle(bundle, micro_batch)]
-    return torch.cat([logp for logp, _ in parts]), torch.cat([entropy for _, entropy in parts])
+    return torch.cat([logp for logp, _ in parts])[place], torch.cat([entropy for _, entropy in parts])[place]
+
+
+def _same(rollouts: Rollouts, rows: Tensor) -> Tensor:
+    """For each of the rows (r,), the first of them in its group with the same completion; (B,), -1 for all others."""
+    seen: dict[tuple[int, ...], int] = {}
+    group, mask = rollouts.groups[1], rollouts.mask[rows]
+    completions = rollouts.tokens[rows].masked_fill(~mask, -1).tolist()
+    first = [seen.setdefault((row // group, *ids), row) for row, ids in zip(rows.tolist(), completions, strict=True)]
+    same = torch.full((len(rollouts.mask),), -1)
+    same[rows] = torch.tensor(first)
+    return same
 
 
 @dataclass(frozen=True)
 class _Work:
-    """One batch on its way through the passes of a model, with gradients if there is a term."""
+    """One batch on its way through the passes of a model, with gradients if there is a term.
+
+    same (B,): the row that stands for each, the first of its group with the same completion; only these are passed on.
+    """
 
     weights: ModelParameters
     rollouts: Rollouts
     temperature: float
     term: Term | None
+    same: Tensor
 
     def bundle(self, rows: Tensor, micro_batch: int) -> list[tuple[Tensor, Tensor]]:
         """log π and entropies of the rows (b,), whose prompts are computed once, `micro_batch` rows at a time."""
@@ -197,9 +214,10 @@ class _Work:
         if self.term is None:
             entropy[mask] = torch.linalg.vecdot(logits, logits) / total[:, 0].square()
             return logp, entropy
-        factor = self.term.weigh(rows, logp)[mask][:, None].to(hidden.dtype) / self.temperature
+        every, standing = (self.same[:, None] == rows).nonzero(as_tuple=True)  # rows, and which of `rows` is theirs
+        factor = _summed(self.term.weigh(every, logp[standing]), standing, mask).to(hidden.dtype) / self.temperature
         if shifted is not None and bonus is not None:
-            rise = bonus[rows][mask][:, None].to(hidden.dtype) / self.temperature
+            rise = _summed(bonus[every], standing, mask).to(hidden.dtype) / self.temperature
             logits *= shifted.add_(entropy[mask][:, None]).mul_(rise).sub_(factor)
         else:
             logits *= -factor / total
@@ -207,6 +225,11 @@ class _Work:
         gradient.index_add_(0, place, logits @ weight)
         llama_pass.add(weight, logits, read)
         return logp, entropy
+
+
+def _summed(weights: Tensor, standing: Tensor, mask: Tensor) -> Tensor:
+    """Sums of weights (m, T) over the rows for which each row of the mask (b, T) stands, where that is set, (n, 1)."""
+    return weights.new_zeros(mask.shape).index_add_(0, standing, weights)[mask][:, None]
 
 
 def _prompts(rollouts: Rollouts, rows: Tensor) -> Stretch:
