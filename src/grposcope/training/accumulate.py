@@ -2,8 +2,8 @@
 
 Models of the Llama shape go through `llama_pass`: a prompt is computed once for its group, and so are completions that
 are the same token by token, whose weights add up. The head works on a few completions at a time: logits,
-log-probabilities, the weights that follow from them, and at once the gradient, so that never all logits exist. Any other
-model goes through its own forward and autograd, with the same result, which is said once, with the reason.
+log-probabilities, the weights that follow from them, and at once the gradient, so that never all logits exist. Any
+other model goes through its own forward and autograd, with the same result, which is said once, with the reason.
 """
 
 from __future__ import annotations
