@@ -135,8 +135,8 @@ def _same(rollouts: Rollouts, rows: Tensor) -> Tensor:
     group, mask = rollouts.groups[1], rollouts.mask[rows]
     completions = rollouts.tokens[rows].masked_fill(~mask, -1).tolist()
     first = [seen.setdefault((row // group, *ids), row) for row, ids in zip(rows.tolist(), completions, strict=True)]
-    same = torch.full((len(rollouts.mask),), -1)
-    same[rows] = torch.tensor(first)
+    same = torch.full((len(rollouts.mask),), -1, device=rows.device)
+    same[rows] = torch.tensor(first, device=rows.device)
     return same
 
 
