@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -266,14 +267,16 @@ class NativeDecoder:
         return self.out[:, :rows].T
 
     def generate(
-        self, steps: int, temperature: float, uniforms: Tensor, ends: Tensor, going: Tensor, few: int
+        self, logits: Tensor, steps: int, temperature: float, uniforms: Tensor, ends: Tensor, going: Tensor, few: int
     ) -> Draws | None:
-        """Draw from the last logits, append, and so on, for at most `steps` tokens, the last of which is not appended.
+        """Draw from logits (B, V), append, and so on, for at most `steps` tokens, the last of which is not appended.
 
         It is over as soon as at most `few` rows go on. uniforms (steps, B): numbers in (0, 1] that choose the tokens;
         ends: tokens that end a row, whose entry in `going` (B,) becomes False. None where logits are not finite.
         """
         rows, parts = len(going), -(-len(self.out) // PART)
+        if logits.data_ptr() != self.out.data_ptr() or self.out.shape[1] != _up(rows):
+            self.out = F.pad(logits.T, (0, _up(rows) - rows)).contiguous()
         drawn = Draws(torch.empty(steps, rows, dtype=torch.long), torch.empty(steps, rows), torch.empty(steps, rows))
         sums = torch.empty(parts, 3, _up(rows))
         given, results = (_address(uniforms), _address(ends), len(ends)), map(_address, (going, *drawn, sums))

@@ -96,7 +96,7 @@ def sample(
         few = int(0.75 * len(live))  # then the others leave
         together = min(int(longest[live][going].min()) - t, TOGETHER)
         numbers = generator[live, t : t + together] if isinstance(generator, Tensor) else generator
-        drawn = _drawn(decode, logits, sampling, eos, going, together, few, numbers)
+        drawn = drawn_tokens(decode, logits, sampling, eos, going, together, few, numbers)
         here = slice(t, t + len(drawn.tokens))
         tokens[live, here], logp[live, here], entropy[live, here] = (part.T for part in drawn)
         chosen, t = drawn.tokens[-1], here.stop
@@ -127,7 +127,7 @@ def finished(tokens: Tensor, logp: Tensor, entropy: Tensor, eos: Tensor, pad: in
     )
 
 
-def _drawn(
+def drawn_tokens(
     decode: Decoder,
     logits: Tensor,
     sampling: Sampling,
@@ -153,7 +153,7 @@ def _drawn(
     else:
         numbers = torch.rand(steps, len(logits), generator=generator)
     # in (0, 1], so that the first token whose cumulative weight reaches the draw has itself a weight
-    drawn = decode.generate(steps, sampling.temperature, 1 - numbers, eos, going, few)
+    drawn = decode.generate(logits, steps, sampling.temperature, 1 - numbers, eos, going, few)
     if drawn is None:
         raise UserError(OVERFLOWED)
     if isinstance(generator, Tensor):

@@ -1,7 +1,8 @@
 """Sampling trees: rollouts that share their beginnings, which are generated once and branch at places fixed in advance.
 
 A branch writes into the row of its first leaf; where it branches, its row in the decoder is repeated with all that it
-has read, so that no token is read twice. What a leaf shares with others is filled in at the end.
+has read and with the logits that follow, so that no token is read twice. From one branching to the next, tokens are
+drawn as the plain sampler draws them. What a leaf shares with others is filled in at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from transformers import PreTrainedModel
 
 from grposcope.credit import trees
 from grposcope.training.decoding import decoder
-from grposcope.training.sampler import Completions, Sampling, draw, finished
+from grposcope.training.sampler import TOGETHER, Completions, Sampling, drawn_tokens, finished
 
 
 @dataclass(frozen=True)
@@ -64,33 +65,41 @@ def sample_trees(
     logits = decode.logits[live]
     if len(live) < rows:
         decode.keep(live)
-    level, since = torch.zeros_like(live), torch.zeros_like(live)
+    level, since, t = torch.zeros_like(live), torch.zeros_like(live), 0
     going = torch.ones_like(live, dtype=torch.bool)
-    for t in range(steps):
-        chosen, numbers[0, live, t], numbers[1, live, t] = draw(logits, sampling, generator)
-        tokens[live, t], levels[live, t] = chosen, level
-        going &= torch.isin(chosen, eos, invert=True)
+    while True:
+        few = int((0.95 if decode.light else 0.75) * len(live))  # then the others leave
+        unfinished = going & (level + 1 < len(widths))
+        together = min(steps - t, TOGETHER)
+        if bool(unfinished.any()):
+            together = min(together, int((tree.every - since)[unfinished].min()) if tree.marks is None else 1)
+        drawn = drawn_tokens(decode, logits, sampling, eos, going, together, few, generator)
+        here, chosen = slice(t, t + len(drawn.tokens)), drawn.tokens[-1]
+        tokens[live, here], levels[live, here] = drawn.tokens.T, level[:, None]
+        numbers[0, live, here], numbers[1, live, here] = drawn.logp.T, drawn.entropy.T
+        t = here.stop
         count = int(going.sum())
-        if count == 0 or t + 1 == steps:
+        if count == 0 or t == steps:
             break
-        since += 1 if tree.marks is None else tree.marks[chosen]
+        since += len(drawn.tokens) if tree.marks is None else tree.marks[drawn.tokens].sum(0)
+        if count <= few:
+            live, chosen, level, since = live[going], chosen[going], level[going], since[going]
+            decode.keep(going.nonzero()[:, 0])
+            going = going[going]
+        logits = decode.step(chosen)
         forks = going & (since >= tree.every) & (level + 1 < len(widths))
         if bool(forks.any()):
             repeats = torch.where(forks, every_width[level], 1) * going
             again = torch.arange(len(live), device=device).repeat_interleave(repeats)
             number = torch.arange(len(again), device=device) - (repeats.cumsum(0) - repeats)[again]  # of the branch
             level, since = (level + forks)[again], torch.where(forks, 0, since)[again]
-            before, live, chosen, going = live[again], live[again] + number * spans[level], chosen[again], going[again]
+            before, live, going = live[again], live[again] + number * spans[level], going[again]
             new = number > 0
             for array in (tokens, levels, *numbers):
-                array[live[new], : t + 1] = array[before[new], : t + 1]
+                array[live[new], :t] = array[before[new], :t]
             used[live] = True
             decode.keep(again)
-        elif count <= (0.95 if decode.light else 0.75) * len(live):
-            keep = going.nonzero()[:, 0]
-            decode.keep(keep)
-            live, chosen, going, level, since = live[keep], chosen[keep], going[keep], level[keep], since[keep]
-        logits = decode.step(chosen)
+            logits = logits[again]
     owner = torch.where(used, torch.arange(rows, device=device), 0).cummax(0).values
     logp, entropy = numbers[:, owner]
     limits = torch.full((rows,), steps, device=device)
