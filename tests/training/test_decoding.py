@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config
 
+from grposcope.policies import compiled
 from grposcope.training import decoding, llama, native
 from grposcope.training.decoding import CachedDecoder
 from grposcope.training.llama import LlamaDecoder
@@ -221,7 +222,7 @@ def test_without_a_compiler_decoding_runs_in_torch_and_says_so_once(
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("GRPOSCOPE_CACHE", str(tmp_path))
     if compiler == "absent":
-        monkeypatch.setattr(native.shutil, "which", lambda name: None)
+        monkeypatch.setattr(compiled.shutil, "which", lambda name: None)
     else:
         (tmp_path / "failing").write_text("#!/bin/sh\necho no such flag >&2\nexit 1\n")
         (tmp_path / "failing").chmod(0o755)

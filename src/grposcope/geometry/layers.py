@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grposcope.errors import UserError
-from grposcope.geometry import background, gram, spectrum, weightings
+from grposcope.geometry import background, contraction, gram, spectrum, weightings
 from grposcope.geometry.backward import AttachedModel
 from grposcope.geometry.logits import TokenScores
 from grposcope.geometry.ranks import ALONE, Ranks, Rows
@@ -207,6 +207,8 @@ class LayerMeasurements:
         All three are taken from each piece of the S_i while it is in the cache.
         """
         main = names.index(self.main) if self.main in names else None
+        if contraction.takes(score):
+            return contraction.contract(score, weights, main, with_gram=with_gram)
         gradients = torch.empty(len(names), *score.shape, dtype=score.dtype, device=score.device)
         weights = weights.to(gradients)
 

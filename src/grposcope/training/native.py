@@ -9,13 +9,7 @@ sums, norms, attention and draws are float32 throughout.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import logging
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 import threading
 import weakref
 from collections.abc import Sequence
@@ -29,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from grposcope.policies import smollm2
+from grposcope.policies import compiled
 from grposcope.training.llama import rotation
 
 LANES = 16
@@ -43,7 +37,6 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 """Number formats of a product, by their number in C."""
 
 SOURCES = Path(__file__).parent / "c"
-FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC")
 
 logger = logging.getLogger("grposcope")
 _Pointer, _Whole = ctypes.c_void_p, ctypes.c_int64
@@ -91,15 +84,8 @@ class Draws(NamedTuple):
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled step, made on first use and kept in the cache; None, said once, where that is not possible."""
-    compiler = os.environ.get("CC") or next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
-    if compiler is None:
-        logger.warning("no C compiler is installed, so sampling runs in torch, which is slower; install gcc or clang")
-        return None
-    try:
-        loaded = ctypes.CDLL(str(_compiled(compiler)))
-    except (OSError, subprocess.SubprocessError) as error:
-        reason = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
-        logger.warning("sampling runs in torch, which is slower: %s cannot compile its step: %s", compiler, *reason)
+    loaded = compiled.library(SOURCES, "step.c", "decode-step", "sampling")
+    if loaded is None:
         return None
     for name, arguments, result in (
         ("precisions", (), ctypes.c_int),
@@ -119,37 +105,13 @@ def library() -> ctypes.CDLL | None:
 @cache
 def available(precision: str) -> str:
     """This precision of PRECISIONS where the processor multiplies it, else float32, which is said once."""
-    compiled = library()
-    if compiled is not None and compiled.precisions() >> PRECISIONS.index(precision) & 1:
+    step = library()
+    if step is not None and step.precisions() >> PRECISIONS.index(precision) & 1:
         return precision
-    if compiled is not None:
+    if step is not None:
         needs = {"bfloat16": "AVX512_BF16", "int8": "AVX512_VNNI"}[precision]
         logger.warning("this processor, or the compiler, lacks %s: sampling in float32, not in %s", needs, precision)
     return "float32"
-
-
-def _compiled(compiler: str) -> Path:
-    """The shared library for this source, compiler and processor; safe when two processes make it at once."""
-    text = [file.read_text() for file in sorted(SOURCES.iterdir())]
-    about = (*text, compiler, *FLAGS, platform.machine(), _processor())
-    target = smollm2.cache() / f"decode-step-{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}.so"
-    if not target.is_file():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            made = Path(scratch) / target.name
-            command = [compiler, *FLAGS, "-o", str(made), str(SOURCES / "step.c"), "-lm"]
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-            made.replace(target)
-    return target
-
-
-def _processor() -> str:
-    """What tells this machine's instructions from another's that may share the cache."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 def fits(model: PreTrainedModel) -> bool:
@@ -172,9 +134,9 @@ class NativeDecoder:
     ):
         body: Any = model.model
         config, attention = model.config, body.layers[0].self_attn
-        compiled = library()
-        assert compiled is not None
-        self.library, self.threads, self.written = compiled, torch.get_num_threads(), 0
+        step = library()
+        assert step is not None
+        self.library, self.threads, self.written = step, torch.get_num_threads(), 0
         lengths, prompts = mask.sum(-1), len(ids)
         rows, kv, size = prompts * group, config.num_key_value_heads, attention.head_dim
         self.room, self.slots = rows, torch.arange(rows)
@@ -199,7 +161,7 @@ class NativeDecoder:
         self.structs = (_Layer * len(layers))(*layers)
         self.struct.layer = ctypes.addressof(self.structs)
         tokens = int(lengths.sum())
-        self.scratch = torch.empty(compiled.scratch_floats(ctypes.byref(self.struct), rows, tokens, self.threads))
+        self.scratch = torch.empty(step.scratch_floats(ctypes.byref(self.struct), rows, tokens, self.threads))
         self.struct.scratch = _address(self.scratch)
         self.out = torch.empty(len(head), _up(rows))
         self.out[:, :rows] = self._read(ids, mask)[:, self.prompts]
