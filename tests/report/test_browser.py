@@ -231,7 +231,7 @@ def test_it_can_be_read_in_light_and_dark(browser: Browser, pages: dict[str, Pat
       const contrast = (a, b) => { const [x, y] = [named(a), named(b)].sort((p, q) => q - p);
         return (x + .05) / (y + .05); };
       return Object.fromEntries(['ink', 'text', 'muted', 'alarm', 'run-1', 'run-2', 'run-3', 'run-4', 'run-5', 'run-6',
-        'run-7', 'run-8'].map(n => [n, Math.min(contrast(n, 'card'), contrast(n, 'paper'))]));"""
+        'run-7', 'run-8', 'run-9', 'run-10'].map(n => [n, Math.min(contrast(n, 'card'), contrast(n, 'paper'))]));"""
     for _ in range(2):
         found = browser.run(colours)
         assert min(found["ink"], found["text"]) > 7

@@ -149,6 +149,13 @@ def test_light_colours_are_those_of_the_page() -> None:
         assert f"--{name}: {value};" in first
 
 
+def test_colours_differ_until_they_run_out() -> None:
+    """As many as are promised, each of its own in exported files, and the first again after the last."""
+    shades = [base.LIGHT[base.colour(i)[len("var(--") : -1]] for i in range(base.COLOURS)]
+    assert len(set(shades)) == base.COLOURS >= 10
+    assert base.colour(base.COLOURS) == base.colour(0)
+
+
 @pytest.fixture(scope="module")
 def figures(run: Run, tmp_path_factory: pytest.TempPathFactory) -> list[Figure]:
     """Those of pages about one run, two runs, probes over the steps of a run, a probe alone, and several probes."""

@@ -20,8 +20,8 @@ from grposcope.errors import UserError
 from grposcope.report.elements import Columns, Figure
 from grposcope.runs.run import Run, labels
 
-COLOURS = 8
-"""Number of colours for runs; further runs use them again."""
+COLOURS = 10
+"""Number of colours for runs; further ones use them again, so that more lines need dashes or labels."""
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
@@ -55,6 +55,7 @@ THEME: dict[str, Any] = {
 LIGHT = {
     "run-1": "#2166ac", "run-2": "#c8501e", "run-3": "#2c8a57", "run-4": "#8457b5", "run-5": "#a67c00",
     "run-6": "#c2457b", "run-7": "#3d8797", "run-8": "#6b6b6b",
+    "run-9": "#12305e", "run-10": "#7a2e1d",
     "ink": "#1c2430", "muted": "#5b6675", "grid": "#ebe8e2", "line": "#cfcac1", "alarm": "#c0392b", "rest": "#a9a49a",
 }  # fmt: skip
 """The colours of the light theme of assets/page.css, for exported files."""
@@ -102,7 +103,7 @@ def value(field: str) -> alt.Y:
 
 
 def colour(index: int) -> str:
-    """The colour of the run at `index`."""
+    """The colour of the run at `index`: that of the run COLOURS before it from the eleventh on."""
     return f"var(--run-{index % COLOURS + 1})"
 
 
