@@ -43,6 +43,7 @@ from scipy import stats
 
 from grposcope import credit, policies
 from grposcope.credit import placebo
+from grposcope.diagnosis.diagnose import holm
 from grposcope.files import dumps
 from grposcope.geometry import backward, spectrum
 from grposcope.geometry.score import Score
@@ -121,10 +122,7 @@ def compared(sets: list[Ranks], rank: str) -> dict[str, dict[str, Any]]:
             test = stats.ttest_1samp(gaps, 0.0)
             low, high = test.confidence_interval(0.95)
             rows[name] = {"gap": gaps.mean(), "low": low, "high": high, "p": test.pvalue, "n": len(gaps)}
-    corrected = 0.0
-    for place, name in enumerate(sorted(rows, key=lambda name: rows[name]["p"])):
-        corrected = max(corrected, min(1.0, (len(rows) - place) * rows[name]["p"]))
-        row = rows[name]
+    for row, corrected in zip(rows.values(), holm([row["p"] for row in rows.values()]), strict=True):
         told = "raises" if row["gap"] > 0 else "lowers"
         inside = max(-row["low"], row["high"]) < MARGIN
         row["holm"] = corrected

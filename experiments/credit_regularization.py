@@ -37,6 +37,7 @@ import torch
 from scipy import stats
 
 from grposcope import policies, tasks
+from grposcope.diagnosis.diagnose import holm
 from grposcope.files import dumps
 from grposcope.objectives import recipes
 from grposcope.policies import Policy
@@ -100,10 +101,8 @@ def compared(rows: list[dict[str, Any]], quantity: str) -> dict[str, dict[str, f
             low, high = test.confidence_interval(0.95)
             gap = float(np.mean([own[seed] - values["outcome"][seed] for seed in seeds]))
             found[arm] = {"n": len(seeds), "gap": gap, "low": low, "high": high, "p": test.pvalue}
-    corrected = 0.0
-    for place, arm in enumerate(sorted(found, key=lambda arm: found[arm]["p"])):
-        corrected = max(corrected, min(1.0, (len(found) - place) * found[arm]["p"]))
-        found[arm]["holm"] = corrected
+    for row, corrected in zip(found.values(), holm([row["p"] for row in found.values()]), strict=True):
+        row["holm"] = corrected
     return found
 
 

@@ -58,6 +58,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from grposcope.diagnosis.diagnose import holm
 from grposcope.files import dumps, write_json
 from grposcope.report.charts import base
 from grposcope.training.config import TrainConfig
@@ -159,15 +160,6 @@ def paired(mine: NDArray, other: NDArray) -> dict:
             "sd": float(gains.std(ddof=1)), "p": float(test.pvalue)}  # fmt: skip
 
 
-def holm(values: dict[str, float]) -> dict[str, float]:
-    """p values corrected for their number by Holm's method."""
-    corrected, running = {}, 0.0
-    for rank, name in enumerate(sorted(values, key=values.__getitem__)):
-        running = max(running, min(1.0, (len(values) - rank) * values[name]))
-        corrected[name] = running
-    return corrected
-
-
 def seeds_needed(gain: float, sd: float, comparisons: int) -> float:
     """Seeds at which a difference as large as the one seen is found with power 0.8, Bonferroni for the comparisons."""
     if gain <= 0:
@@ -239,7 +231,8 @@ def report(results: dict[str, list[dict]], frontier: Path | None) -> None:
         return paired(np.array([areas[mine][s] for s in seeds]), np.array([areas[other][s] for s in seeds]))
 
     rows = {arm: against(arm, "outcome") for arm in results if arm != "outcome"}
-    corrected = holm({arm: row["p"] for arm, row in rows.items() if arm in PURCHASABLE})
+    bought = [arm for arm in rows if arm in PURCHASABLE]
+    corrected = dict(zip(bought, holm([rows[arm]["p"] for arm in bought]), strict=True))
     base = float(np.mean(list(areas["outcome"].values())))
     print(f"\n| arm less outcome (area {base:.3f}) | n | difference [95 %] | of outcome's | p | Holm |")
     print("|---|---|---|---|---|---|")

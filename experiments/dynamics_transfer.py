@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from grposcope import policies, tasks
+from grposcope.diagnosis.diagnose import holm
 from grposcope.files import dumps
 from grposcope.runs import evaluation
 from grposcope.runs.evaluation import EvaluationPlan, EvaluationView
@@ -96,15 +97,6 @@ def equivalence(found: crossed.CrossedMean) -> float:
         return float(abs(found.value) >= MARGIN)
     return float(max(stats.t.sf((found.value + MARGIN) / found.se, found.df),
                      stats.t.sf((MARGIN - found.value) / found.se, found.df)))  # fmt: skip
-
-
-def holm(p: list[float]) -> list[float]:
-    """Adjusted p-values."""
-    order, adjusted, running = np.argsort(p), [1.0] * len(p), 0.0
-    for rank, i in enumerate(order):
-        running = max(running, min(1.0, (len(p) - rank) * p[i]))
-        adjusted[i] = running
-    return adjusted
 
 
 def curves(found: dict[tuple[int, int], Path], seeds: list[int]) -> None:

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from grposcope.diagnosis.diagnose import holm
 from grposcope.files import dumps, write_json
 from grposcope.training.config import TrainConfig
 from grposcope.training.loop import train
@@ -89,10 +90,8 @@ def compared(results: list[dict], outcome: str, best: int, groups: list[int]) ->
         low, high = test.confidence_interval(0.95)
         rows.append({"group": group, "n": len(seeds), "gain": float(gains.mean()), "low": float(low),
                      "high": float(high), "p": float(test.pvalue)})  # fmt: skip
-    running = 0.0
-    for rank, row in enumerate(sorted(rows, key=lambda r: r["p"])):
-        running = max(running, min(1.0, (len(rows) - rank) * row["p"]))
-        row["holm"] = running
+    for row, corrected in zip(rows, holm([row["p"] for row in rows]), strict=True):
+        row["holm"] = corrected
     return rows
 
 
