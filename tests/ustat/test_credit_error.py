@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 
 from grposcope.errors import UserError
 from grposcope.ustat import credit_error, resampling
-from grposcope.ustat.credit_error import GradientSource, Products, SourceError
+from grposcope.ustat.credit_error import GradientSource, Products, Ranged, SourceError
 from reference.credit_world import World
 
 GROUP, EACH, REFERENCE = 3, 4, 30
@@ -221,6 +222,93 @@ def test_equal_prompts_count_in_full_and_one_large_one_counts_alone() -> None:
     for sizes, expected in (((1, 1, 1, 1), 4), ((5, 0, 0, 0), 1), ((1, 1, 0, 0), 2), ((0, 0, 0, 0), 0)):
         vectors = np.diag(np.array(sizes, float))[None]
         assert credit_error.effective(np.einsum("apd,bqd->apbq", vectors, vectors), source) == pytest.approx(expected)
+
+
+def heavy_draw(large: int, prompts: int = 20) -> tuple[NDArray, NDArray]:
+    """Two base vectors (2, P, D), one prompt of the one numbered `large` far larger than the others; tokens (2, P)."""
+    rng = np.random.default_rng(9)
+    size = np.exp(rng.normal(size=(2, prompts, 1)) * 0.3)
+    size[large, 3] *= 3
+    return size * rng.normal(size=(2, prompts, 3)) + 0.5, rng.uniform(1, 5, size=(2, prompts))
+
+
+def saving_of(vectors: NDArray, tokens: NDArray) -> tuple[float, float, float]:
+    """Tokens, error and saving of the second of two unbiased sources beside the first, by loops over prompts."""
+    count = vectors.shape[1]
+    error = []
+    for own in vectors:
+        pairs = [own[p] @ own[q] for p in range(count) for q in range(count) if p != q]
+        error.append(np.mean([v @ v for v in own]) - np.mean(pairs))
+    paid = tokens[1].sum() / tokens[0].sum()
+    return paid, error[1] / error[0], 1 / (paid * error[1] / error[0])
+
+
+@pytest.mark.parametrize("large", [0, 1])
+def test_intervals_are_those_of_their_definition(large: int) -> None:
+    """Student's t of the logarithm, with the jackknife's error and the smaller number of equal prompts, less one.
+
+    Which source has the large prompt does not matter; tokens, which are no gradients, have all prompts.
+    """
+    vectors, tokens = heavy_draw(large)
+    count = vectors.shape[1]
+    given = [credit_error.plain(str(i), np.eye(2)[i], tokens[i], True) for i in range(2)]
+    found = credit_error.measure(np.einsum("apd,bqd->apbq", vectors, vectors), given, 0, 50)
+    values = saving_of(vectors, tokens)
+    left = np.array([saving_of(np.delete(vectors, i, 1), np.delete(tokens, i, 1)) for i in range(count)])
+    logs = np.log(left)
+    errors = np.sqrt((count - 1) / count * ((logs - logs.mean(0)) ** 2).sum(0))
+    squares = (vectors**2).sum(-1)
+    equal = squares.sum(-1) ** 2 / (squares**2).sum(-1)
+    assert equal.argmin() == large
+    assert 2 < equal.min() < 0.8 * equal.max()
+    one = found.sources[1]
+    for ranged, value, error, freedom in zip(
+        (one.tokens, one.mse, one.saving), values, errors, (count - 1, equal.min() - 1, equal.min() - 1), strict=True
+    ):
+        reach = np.exp(stats.t.ppf(0.975, freedom) * error)
+        assert (ranged.value, ranged.low, ranged.high) == pytest.approx((value, value / reach, value * reach))
+    assert one.log_error == pytest.approx(errors[2])
+    assert one.effective == pytest.approx(equal.min())
+    assert found.effective == pytest.approx(equal[0])
+
+
+def test_where_a_prompt_decides_the_sign_the_relative_error_is_taken() -> None:
+    """A value that is not positive without one of the prompts has no logarithm."""
+    left = np.array([2.0, 2.5, 3.0, -0.5])
+    found, error = credit_error._of_logs(np.array([2.0, 9.0, 9.0, *left]), 4, 3.5)
+    assert error == pytest.approx(math.sqrt(3 / 4 * ((left - left.mean()) ** 2).sum()) / 2)
+    reach = math.exp(stats.t.ppf(0.975, 2.5) * error)
+    assert (found.value, found.low, found.high) == pytest.approx((2, 2 / reach, 2 * reach))
+
+
+def test_squares_below_0_count_as_none() -> None:
+    """The product of two halves may be negative for a prompt: 3, −1 and 3 count as 3 and 3."""
+    halves = np.array([[[1.0], [1.0], [1.0]], [[3.0], [-1.0], [3.0]]])
+    gram = np.einsum("apd,bqd->apbq", halves, halves)
+    assert credit_error.effective(gram, credit_error.crossed("", (0, 1), 2, np.ones(3))) == pytest.approx(2)
+
+
+def test_a_source_pays_by_students_t_and_bonferroni() -> None:
+    """One-sided at 0.05 over the number of sources that are known, with the degrees of freedom of each."""
+
+    def source(name: str, saving: float, effective: float = 11.0, error: float = 0.1) -> SourceError:
+        one = Ranged(1.0, 1.0, 1.0)
+        return SourceError(name, one, one, Ranged(saving), one, one, True, error, effective)
+
+    bound = stats.t.ppf(1 - 0.05 / 3, 10) * 0.1
+    few = stats.t.ppf(1 - 0.05 / 3, 3) * 0.1
+    given = [source("above", math.exp(bound + 1e-6)), source("below", math.exp(bound - 1e-6))]
+    assert [one.name for one in credit_error.pays([*given, source("few", math.exp(few - 1e-6), 4.0)])] == ["above"]
+    known = [source("unknown", math.nan), source("fixed", 3.0, error=0.0), source("few", math.exp(few + 1e-6), 4.0)]
+    assert [one.name for one in credit_error.pays([*given, *known])] == ["above", "few"]
+
+
+def test_prompts_that_tell_a_saving_from_1() -> None:
+    """A normal estimate whose error falls as 1/√P is two-sidedly significant at 5 % four times in five."""
+    needed = credit_error.prompts_to_tell(1.3, 0.2, 40)
+    distance = math.log(1.3) / (0.2 * math.sqrt(40 / needed))
+    assert stats.norm.cdf(distance - stats.norm.ppf(0.975)) == pytest.approx(0.8, abs=0.002)
+    assert credit_error.prompts_to_tell(1 / 1.3, 0.2, 40) == pytest.approx(needed)
 
 
 class Heavy:
