@@ -97,6 +97,12 @@ def run(
         config.weight_decay,
     )
     kept, windows = Trajectory(window=window, size=4096), {}
+
+    def keep(*_: object) -> None:  # before the optimiser's step, since `update` frees gradients after it
+        if step < window or step >= given.steps - window:
+            kept.add((n, p.grad) for n, p in policy.model.named_parameters() if p.grad is not None)
+
+    optimizer.register_step_pre_hook(keep)
     rows, position, probing, began = [], 0, 0.0, time.process_time()
     for step in range(given.steps):
         batch = collect(policy, task, task.problems("train"), objective, sampling, shape, seed, position)
@@ -110,8 +116,6 @@ def run(
             group["lr"] = lr
         fixed = TokenTerms(objective.token_advantages(batch.rollouts), None, None)
         update(policy.model, optimizer, objective, batch.rollouts, fixed, 1.0, 1.0, micro)
-        if step < window or step >= given.steps - window:
-            kept.add((n, p.grad) for n, p in policy.model.named_parameters() if p.grad is not None)
         if step in (window - 1, given.steps - 1):
             windows["first" if step == window - 1 else "last"] = kept.spectrum(unit=True).ranks()
     whole = time.process_time() - began
