@@ -15,7 +15,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
-demo: $(READY) ## train the shipped model on arithmetic with GRPO, about two minutes on two cores
+demo: $(READY) ## train the shipped model on arithmetic with GRPO, about a minute on two cores
 	$(BIN)/grposcope train --model tiny --task arithmetic --out $(RUN) $(DEMO)
 
 test: $(READY) lint types ## lint, types and the default tests, under ten minutes

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DESCRIPTION = "Train a language model from verifiable rewards and record the run."
 EXAMPLES = """\
 examples:
-  grposcope train                                            the shipped model learns arithmetic, about two minutes
+  grposcope train                                            the shipped model learns arithmetic, about a minute
   grposcope train --task arithmetic:steps=4,largest=50       harder sums
   grposcope train --recipe dr_grpo --kl 0.01 --seed 1        another objective, held to the starting policy
   grposcope train --model smollm2 --task gsm8k:gsm8k/ --steps 3 --group 8 --prompts 2 --max-tokens 128
