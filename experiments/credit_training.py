@@ -37,7 +37,7 @@ outcome, steps and, with 8 continuations and tuned at 5e-5 alone, the oracle; ot
     python experiments/credit_training.py --out FOLDER --stage report      tables, verdict and JSON, no training
          --arms NAME …, --seeds N …, --minutes M      some of the runs, and start none after M minutes
          --task arithmetic:steps=6 --model FOLDER --rates 5e-5 1e-4 2e-4 --tuning-seeds 100      the second horizon:
-         --budget 200000 --oracle 8
+         --budget 200000 --oracle 8 --partly-tuned
 """
 
 from __future__ import annotations
@@ -266,6 +266,7 @@ def main() -> None:
     parser.add_argument("--oracle", type=int, default=16, help="continuations per boundary of the oracle")
     parser.add_argument("--rates", type=float, nargs="+", default=list(RATES), help="learning rates to choose from")
     parser.add_argument("--tuning-seeds", type=int, nargs="+", default=list(TUNING_SEEDS))
+    parser.add_argument("--partly-tuned", action="store_true", help="choose among the rates whose tuning is there")
     parser.add_argument("--tuned", type=Path, help="folder whose tuning runs choose the rates (default: --out)")
     parser.add_argument("--task", default=SETTINGS.task)
     parser.add_argument("--model", default=SETTINGS.model)
@@ -291,7 +292,7 @@ def main() -> None:
                      for seed in given.tuning_seeds]  # fmt: skip
             if all(one is not None for one in found):
                 areas[rate] = float(np.mean([one["area"] for one in found if one]))
-        if areas:
+        if areas and (given.partly_tuned or len(areas) == len(given.rates)):
             best[arm] = max(areas, key=areas.__getitem__)
             print(f"{arm}: learning rate {best[arm]:g} of "
                   + ", ".join(f"{rate:g} ({value:.3f})" for rate, value in areas.items()), flush=True)  # fmt: skip

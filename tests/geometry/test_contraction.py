@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor
 from grposcope import policies
 from grposcope.geometry import background, contraction, probe
 from grposcope.geometry.score import Score, Use
+from grposcope.geometry.sparsity import EntryNorms
 from grposcope.objectives import recipes
 from grposcope.records import Rollouts
 
@@ -51,6 +54,15 @@ def test_gradients_inner_products_and_norms(shape: str, lookups: bool) -> None:
     given = score(*SHAPES[shape], lookups=lookups)
     assert contraction.takes(given)
     assert_right(given, torch.randn(3, 5, generator=torch.Generator().manual_seed(1)))
+
+
+def test_what_is_not_a_number_shows_in_every_norm() -> None:
+    given = score(40, 60)
+    given.uses[0].rows[2, 1, 7] = torch.nan
+    norms = contraction.contract(given, torch.ones(1, 5), 0, with_gram=False)[2]
+    assert norms is not None
+    assert all(map(math.isnan, (norms.largest, norms.sum_abs, norms.sum_square)))
+    assert math.isnan(EntryNorms.together([EntryNorms(1.0, 1.0, 1.0), norms]).largest)
 
 
 def test_factors_that_are_parts_of_others() -> None:

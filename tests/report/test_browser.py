@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,6 @@ from grposcope.runs import read
 SVGS = "document.querySelectorAll('.chart svg')"
 
 pytestmark = needed
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = Browser()
-    yield found
-    found.driver.quit()
 
 
 @pytest.fixture(scope="module")

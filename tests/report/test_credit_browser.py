@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,6 @@ pytestmark = needed
 
 HOSTILE = synthetic.HOSTILE[0]
 """The name of a source, and a token."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = Browser()
-    yield found
-    found.driver.quit()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,6 @@ def rollouts(folder: Path) -> Path:
                              "step": step, "accuracy": right, "form": form})  # fmt: skip
         (folder / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = Browser()
-    yield found
-    found.driver.quit()
 
 
 @pytest.fixture(scope="module")

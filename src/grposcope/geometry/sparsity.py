@@ -104,7 +104,7 @@ class EntryNorms:
     @classmethod
     def together(cls, pieces: Sequence[EntryNorms]) -> EntryNorms:
         """Norms of a gradient from those of its pieces."""
-        largest = max(piece.largest for piece in pieces)
+        largest = float(np.max([piece.largest for piece in pieces]))  # NaN if one is
         return cls(largest, math.fsum(p.sum_abs for p in pieces), math.fsum(p.sum_square for p in pieces))
 
     @property

@@ -32,7 +32,7 @@ def library(sources: Path, main: str, name: str, work: str) -> ctypes.CDLL | Non
         return ctypes.CDLL(str(_compiled(sources, main, name, compiler)))
     except (OSError, subprocess.SubprocessError) as error:
         reason = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
-        logger.warning("%s runs in torch, which is slower: %s cannot compile its step: %s", work, compiler, *reason)
+        logger.warning("%s runs in torch, which is slower: %s cannot compile it: %s", work, compiler, *reason)
         return None
 
 

@@ -132,6 +132,7 @@ void contract(const float *rows, const float *columns, int64_t count, int64_t le
             }
         }
     }
+    if (main >= 0 && isnan(norms[1])) norms[0] = norms[1]; /* fmax and > pass over what is not a number */
     for (int64_t i = 0; gram && i < count; i++)
         for (int64_t j = 0; j < i; j++) gram[j * count + i] = gram[i * count + j];
 }
