@@ -353,7 +353,7 @@ def _table(done: dict[str, dict[int, dict]], best: str, rates: dict[str, float])
         reached = bool(values["reached"].all() and all(t["reached"] for t in theirs))
         told = "" if cell == best else verdict(point, low, high, len(both), reached)
         more = values["area_budget"] - np.array([t["area_budget"] for t in theirs])
-        shown = "" if cell == best else f"{point:.1%} ({low:.1%} to {high:.1%})"
+        shown = "" if cell == best or not reached else f"{point:.1%} ({low:.1%} to {high:.1%})"
         row = (cell, f"{rates[cell]:g}", len(both), _estimate(values["tokens"] / 1e3, 0),
                f"{values['reached'].mean():.0%}", shown, f"{values['predicted'].mean():.1%}",
                f"{values['area_budget'].mean():.3f} ({_estimate(more, 3)})", _estimate(values["final"], 3),
