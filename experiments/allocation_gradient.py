@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope import tasks
-from grposcope.allocation import SIZES, chosen, optimal
+from grposcope.allocation import chosen, optimal, picks
 from grposcope.allocation.beta import Rates
 from grposcope.runs import probe as probes
 from grposcope.runs import read
@@ -67,7 +67,8 @@ def savings(problems: Problems, which: NDArray, mean_squared: float) -> tuple[fl
     """Predicted saving, measured saving, measured losses of G = 4, 8, 16, and the best fixed G, on problems `which`."""
     asked, sizes = chosen("optimal"), problems.sizes
     rates, share = problems.rates.take(which), np.full(len(which), 1 / len(which))
-    assumed, squared = asked.norms.second_moments(rates, sizes), asked.norms.mean_squared(rates)
+    norms = picks.assumed(asked.values)
+    assumed, squared = norms.second_moments(rates, sizes), norms.mean_squared(rates)
     draw = optimal.own_sizes(assumed, sizes, share, squared, asked.values["floor"])
     predicted = 1 - draw.noise / optimal.uniform(assumed, sizes, share, squared).noise
     second = problems.second[which]
@@ -99,7 +100,7 @@ def of_run(run: Path, folder: Path) -> Problems:
     names = [rollout.problem for rollout in probes.read_rollouts(folder)][:: gram.rewards.shape[1]]
     places = {name: i for i, name in enumerate(known.problems)}
     which = np.array([places[name] for name in names])
-    sizes = np.array([g for g in SIZES if g <= chosen("optimal").values["largest"]])
+    sizes = np.array([g for g in optimal.SIZES if g <= chosen("optimal").values["largest"]])
     hard = np.array([task.difficulty(train[i]) for i in which])
     moments = gradient_moments.from_gram(gram.gram, gram.rewards, RESAMPLES)
     return Problems(known.rates(which), moments, sizes, hard, gram.rewards.mean(1))

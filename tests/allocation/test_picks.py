@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,6 +129,8 @@ def test_the_promised_share_of_live_groups_comes_true_if_the_forecast_is_right()
 
 @pytest.mark.parametrize("name", ALLOCATORS)
 def test_every_allocator_says_what_it_does_to_the_objective(name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "allocation.md").read_text("utf-8")
+    assert f"\n| `{name}` |" in page
     assert chosen(name).objective.startswith(("every problem counts the same", "favours", "problems that are skipped"))
 
 

@@ -13,6 +13,8 @@ pytest.importorskip("trl")
 pytest.importorskip("datasets")
 
 from engines import tiny_trl
+from grposcope.allocation import ALLOCATORS, Allocator, picks
+from grposcope.allocation.picks import Offer, Picks, Values
 from grposcope.engines.trl import GRPOscopeTrainer
 from grposcope.engines.trl import trainer as module
 from grposcope.engines.trl.draws import PromptDraws, allocator
@@ -76,7 +78,41 @@ def test_weights_reach_the_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert norms == [0] * 4
 
 
-@pytest.mark.parametrize("text", ["two-stage", "filter", "optimal:sizes=own", "optimal:history=runs/x"])
+def test_the_filter_skips_prompts_that_are_never_solved() -> None:
+    """Of four prompts in twelve none is ever solved: skipped, a third of the draws is left to the others."""
+    sampler = drawn("filter:dead=0.9,explore=0.01")
+    rates = np.array([0.0, 0.5, 0.5] * 4)
+    rng, counts = np.random.default_rng(0), np.zeros(12)
+    for i in range(400):
+        which = sampler._draw()
+        rewards = (rng.random((4, 3)) < rates[which][:, None]).astype(float)
+        weights, _ = sampler.learn(ROWS[which[0]]["prompt"], rewards)
+        assert (weights == 1).all()
+        assert len(set(which.tolist())) == 4
+        counts += np.bincount(which, minlength=12) * (i >= 100)
+    assert counts[rates == 0].sum() < 0.1 * counts.sum()
+
+
+def test_a_new_allocator_with_groups_of_the_given_size_draws_for_trl(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cautious(offer: Offer, values: Values) -> Picks:
+        which = np.argsort(-offer.random, kind="stable")[: offer.prompts]
+        return picks.groups_of_one_size(offer.rates, which, offer.group, len(offer.random))
+
+    monkeypatch.setitem(ALLOCATORS, "toy", Allocator("", "", picks=cautious))
+    with pytest.raises(UserError, match="the group size here, filter or optimal, or"):
+        allocator("toy")
+    monkeypatch.setitem(ALLOCATORS, "toy", Allocator("", "", picks=cautious, given_size={}))
+    rows = np.array(list(drawn("toy"))).reshape(3, 2, 4, 3)
+    assert (rows == rows[:, :1, :, :1]).all()
+    assert len({tuple(batch) for batch in rows[:, 0, :, 0].tolist()}) == 3
+    monkeypatch.setitem(ALLOCATORS, "toy", Allocator("", "", picks=picks.least_error, given_size={},
+                                                     settings=ALLOCATORS["optimal"].settings))  # fmt: skip
+    with pytest.raises(ValueError, match="it can have no `given_size`"):
+        drawn("toy")._draw()
+
+
+@pytest.mark.parametrize("text", ["two-stage", "resample", "uniform:forecast=yes", "optimal:sizes=own",
+                                  "optimal:history=runs/x", "filter:history=runs/x"])  # fmt: skip
 def test_what_batches_of_one_group_size_cannot_do_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="TRL"):
         allocator(text)

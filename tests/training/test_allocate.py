@@ -12,17 +12,22 @@ import pytest
 import torch
 from small_runs import config, rows, start, stopped_at, timeless, weights
 
+from grposcope.allocation import ALLOCATORS as KNOWN
+from grposcope.allocation import LOOKED_AT, Allocator, picks
+from grposcope.allocation.picks import Offer, Picks, Values
 from grposcope.errors import UserError
 from grposcope.objectives import advantages, recipes
 from grposcope.objectives.objective import row_weights
 from grposcope.policies import Policy
 from grposcope.records import Rollouts
+from grposcope.report.sections import allocation as page
 from grposcope.runs import read
 from grposcope.training import allocate as allocation
 from grposcope.training import rollouts
 from grposcope.training.config import check
 from grposcope.training.loop import resume, train
-from grposcope.training.rollouts import arranged
+from grposcope.training.rollouts import arranged, drawn_problems
+from grposcope.training.setup import prepare
 
 ALLOCATORS = (
     "uniform:forecast=yes", "resample", "filter:dead=0.5", "two-stage", "two-stage:pooled=yes", "optimal",
@@ -155,6 +160,45 @@ def test_forecasting_leaves_a_uniform_run_as_it_was(policy: Policy, tmp_path: Pa
         train(asked)
         outs.append(asked.out)
     assert weights(outs[0]) == weights(outs[1])
+
+
+def last_ones(offer: Offer, values: Values) -> Picks:
+    which = np.arange(len(offer.random))[-offer.prompts :]
+    return picks.groups_of_one_size(offer.rates, which, offer.group, len(offer.random))
+
+
+TOY = Allocator("the last ones of those offered", "favours nobody", picks=last_ones)
+
+
+def test_a_new_allocator_is_one_entry(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy, entered in ALLOCATORS, draws the batches of a run, moves on in the data, and is on the page."""
+    monkeypatch.setitem(KNOWN, "toy", TOY)
+    asked = config(policy, tmp_path, allocate="toy", steps=2, prompts=2, eval_problems=0)
+    train(asked)
+    run, problems = read(asked.out), prepare(replace(asked, out=None)).train_set
+    offered = drawn_problems(problems, asked.seed, 0, LOOKED_AT * 2), drawn_problems(problems, asked.seed, 32, 32)
+    assert [run.groups.problems[i] for i in run.groups.problem] == [one.id for part in offered for one in part[-2:]]
+    assert np.isfinite(run.table["allocation/live_promised"]).all()
+    section = page.section([run])
+    assert section is not None
+    assert section.text[0].startswith("Allocated by toy: favours nobody.")
+
+
+def test_an_allocator_of_groups_of_several_sizes_must_say_so(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def growing(offer: Offer, values: Values) -> Picks:
+        return replace(last_ones(offer, values), sizes=np.arange(2, 2 + offer.prompts))
+
+    asked = config(policy, tmp_path, allocate="toy", recipe="rloo", steps=1, prompts=2, eval_problems=0)
+    monkeypatch.setitem(KNOWN, "toy", replace(TOY, picks=growing))
+    with pytest.raises(ValueError, match="its entry must say `ragged`"):
+        train(asked)
+    monkeypatch.setitem(KNOWN, "toy", replace(TOY, picks=growing, ragged=lambda values: True))
+    train(replace(asked, out=str(tmp_path / "again")))
+    assert read(tmp_path / "again").groups.sizes.tolist() == [2, 3]
+    with pytest.raises(UserError, match="groups of one size, and allocate toy makes them differ; use credit outcome"):
+        check(replace(asked, credit="prefix"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A new advantage, source of credit, optimiser or task is one entry of a dict: `train --help` has it and it trains."""
+"""A new advantage, credit, allocator, optimiser or task is one entry of a dict: `train --help` has it and it trains."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from grposcope import credit, tasks
+from grposcope import allocation, credit, tasks
+from grposcope.allocation import Allocator, picks
+from grposcope.allocation.picks import Offer, Picks, Values
 from grposcope.cli import parser
 from grposcope.credit import CreditSource
 from grposcope.errors import UserError
@@ -34,6 +37,11 @@ def first_token(objective: Objective, rollouts: Rollouts) -> Tensor:
     return objective.token_advantages(rollouts) * (torch.arange(rollouts.mask.shape[1]) == 0)
 
 
+def last_ones(offer: Offer, values: Values) -> Picks:
+    which = np.arange(len(offer.random))[-offer.prompts :]
+    return picks.groups_of_one_size(offer.rates, which, offer.group, len(offer.random))
+
+
 def adagrad(parameters: list, lr: float, momentum: float, beta2: float, decay: float) -> torch.optim.Optimizer:
     return torch.optim.Adagrad(parameters, lr=lr)
 
@@ -54,6 +62,7 @@ class Vowels(Task):
 PLUGGED: list[tuple[dict[str, Any], Any, str]] = [
     (advantages.ALL, Advantage(median_centered), "advantage"),
     (credit.SOURCES, CreditSource(first_token, "all on the first token"), "credit"),
+    (allocation.ALLOCATORS, Allocator("the last ones", "every one counts the same", picks=last_ones), "allocate"),
     (optimizer.OPTIMIZERS, OptimizerKind(adagrad, states=1), "optimizer"),
     (tasks.TASKS, Vowels, "task"),
 ]

@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""Group sizes that the draw chooses from."""
+
 
 @dataclass(frozen=True)
 class Draw:

@@ -1,13 +1,15 @@
 """Which problems a batch draws, with how many rollouts each, and what each group counts: the policies of allocation.
 
-All are pure: from candidates in the order of the data, what is known of their success rates and a random start, to
-`Picks`. The rewards of a batch never enter its own picks, but for the second stage of `two_stage`, which says what that
-does to the objective.
+All are pure: from candidates in the order of the data, what is known of their success rates and random numbers, to
+`Picks`. The rewards of a batch never enter its own picks, but for the second stage of `two-stage`, which says what that
+does to the objective. `ALLOCATORS` names those that take an `Offer` and the values of their settings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,22 @@ from grposcope.allocation.norms import Norms
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Values = Mapping[str, Any]
+"""Settings of an allocator by name."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a batch is picked from: C candidates, and the batch that the run asks for.
+
+    rates: what is known of their success rates, in the order of the data. prompts, group: P and G of the run, which has
+    P·G rollouts to spend. random: uniform in [0, 1), (C,), anew for each batch.
+    """
+
+    rates: Rates
+    prompts: int
+    group: int
+    random: Floats
 
 
 @dataclass(frozen=True)
@@ -42,11 +60,10 @@ def promised(rates: Rates, sizes: Ints) -> float:
     return float(1 - rates.dead(sizes).mean()) if len(sizes) else float("nan")
 
 
-def uniform(rates: Rates, prompts: int, group: int) -> Picks:
-    """The first `prompts` candidates, a group each."""
-    sizes = np.full(prompts, group)
-    which = np.arange(prompts)
-    return Picks(which, sizes, np.ones(prompts), promised(rates.take(which), sizes), float("nan"), prompts)
+def groups_of_one_size(rates: Rates, which: Ints, group: int, passed: int) -> Picks:
+    """A group of `group` rollouts for each of the candidates `which`, all of weight 1."""
+    sizes = np.full(len(which), group)
+    return Picks(which, sizes, np.ones(len(which)), promised(rates.take(which), sizes), float("nan"), passed)
 
 
 def filtered(rates: Rates, prompts: int, group: int, dead: float, kept: NDArray[np.bool_]) -> Picks:
@@ -62,8 +79,7 @@ def filtered(rates: Rates, prompts: int, group: int, dead: float, kept: NDArray[
         others = np.setdiff1d(np.argsort(chance, kind="stable"), good, assume_unique=True)
         others = others[np.argsort(chance[others], kind="stable")]
         good = np.concatenate([good, others[: prompts - len(good)]])
-    which, sizes = good[:prompts], np.full(prompts, group)
-    return Picks(which, sizes, np.ones(prompts), promised(rates.take(which), sizes), float("nan"), passed)
+    return groups_of_one_size(rates, good[:prompts], group, passed)
 
 
 def best(
@@ -87,6 +103,33 @@ def best(
     weights = share[which] / draw.chances[which] if weighted else np.ones(len(which))
     saving = 1 - draw.noise / plain.noise if plain.noise > 0 else float("nan")
     return Picks(which, groups, weights, promised(rates.take(which), groups), saving, count)
+
+
+def without_dead(offer: Offer, values: Values) -> Picks:
+    """`filtered` with a share `explore` of the candidates taken all the same."""
+    kept = offer.random < values["explore"]
+    return filtered(offer.rates, offer.prompts, offer.group, values["dead"], kept)
+
+
+def least_error(offer: Offer, values: Values) -> Picks:
+    """`best` of the batch's budget with these settings."""
+    sizes = [offer.group] if values["sizes"] == "given" else [g for g in optimal.SIZES if g <= values["largest"]]
+    return best(
+        offer.rates,
+        offer.prompts * offer.group,
+        np.array(sizes),
+        assumed(values),
+        values["floor"],
+        float(offer.random[0]),
+        own=values["sizes"] == "own",
+        weighted=values["weights"] == "inverse",
+    )
+
+
+def assumed(values: Values) -> Norms:
+    """The norms of gradients that the settings of the optimal draw assume."""
+    power, separation = values["power"], values["separation"]
+    return Norms(separation * 0.25**-power, power, alignment=values["alignment"])
 
 
 def second_stage(mixed: NDArray[np.bool_], rest: int, largest: int) -> Ints:

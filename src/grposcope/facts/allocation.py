@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grposcope.allocation import SIZES, optimal
+from grposcope.allocation import optimal
 from grposcope.allocation.beta import Rates, spread_over
 from grposcope.allocation.norms import DEFAULT, Norms, fitted
 from grposcope.formatting import percent
@@ -152,7 +152,7 @@ def _posterior(successes: Floats, rollouts: Floats) -> Rates:
 
 def _savings(rates: Rates, norms: Norms, seed: int) -> tuple[float, float, float, float]:
     """Savings with own sizes, with one size, and with own sizes if the rates were known; and the best fixed size."""
-    share, sizes = np.full(len(rates.a), 1 / len(rates.a)), np.array(SIZES)
+    share, sizes = np.full(len(rates.a), 1 / len(rates.a)), np.array(optimal.SIZES)
     second, mean_squared = norms.second_moments(rates, sizes), norms.mean_squared(rates)
     plain = optimal.uniform(second, sizes, share, mean_squared)
     own, one = (find(second, sizes, share, mean_squared) for find in (optimal.own_sizes, optimal.one_size))

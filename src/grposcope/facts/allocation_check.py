@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grposcope.allocation import SIZES, optimal
+from grposcope.allocation import optimal
 from grposcope.allocation.beta import Rates, spread_over
 from grposcope.allocation.norms import Norms, fitted
 from grposcope.formatting import percent
@@ -103,7 +103,7 @@ def _savings(
     successes: Floats, told: Moments, measured: Moments, which: Ints, draw: int | None, rollouts: int
 ) -> tuple[float, float]:
     """Measured and predicted saving on prompts `which`, those of bootstrap draw `draw`; None for all."""
-    n, sizes = np.full(len(which), float(rollouts)), np.array(SIZES)
+    n, sizes = np.full(len(which), float(rollouts)), np.array(optimal.SIZES)
     a, b = spread_over(successes, n)
     rates, share = Rates(a + successes, b + n - successes), np.full(len(which), 1 / len(which))
     norms = _norms(rates, told, which, draw)

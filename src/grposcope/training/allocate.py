@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from grposcope.allocation import SIZES, ChosenAllocator, chosen, picks
+from grposcope.allocation import ChosenAllocator, chosen
 from grposcope.allocation.forecast import Forecaster
-from grposcope.allocation.picks import Picks
+from grposcope.allocation.picks import Offer, Picks
 from grposcope.errors import UserError
 from grposcope.objectives import Objective, advantages
 from grposcope.runs import read
@@ -38,8 +38,6 @@ from grposcope.training.rollouts import (
 from grposcope.training.setup import Setup
 
 Ints = NDArray[np.int64]
-LOOKED_AT = 16
-"""Problems that the history filter looks at, at most, for each that it takes."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class RolloutAllocation:
     def draw(self, position: int) -> Allocated:
         """The batch that begins at `position` of the data."""
         began = time.perf_counter()
-        if self.chosen.name == "two-stage":
+        if self.chosen.allocator.second is not None:
             batch, promised, saving = self._two_stages(position), math.nan, math.nan
         elif self.chosen.plain:
             batch, promised, saving = self.setup.collect(self.config.seed, position), math.nan, math.nan
@@ -96,10 +94,10 @@ class RolloutAllocation:
         return Allocated(batch, {**_metrics(batch, promised, saving), "allocation/seconds": max(own, 0.0)}, notes)
 
     def _pool(self, position: int) -> Ints:
-        """The problems to choose from, in the order of the data; a random order of all where that is asked for."""
+        """The problems to choose from, in the order of the data, or all at random where `pool` is as many."""
         size, seed = len(self.setup.train_set), self.config.seed
-        asked = LOOKED_AT * self.config.prompts if self.chosen.name == "filter" else self.chosen.values["pool"]
-        if self.chosen.name == "optimal" and asked >= size:
+        asked = self.chosen.candidates(self.config.prompts)
+        if "pool" in self.chosen.values and asked >= size:
             stream = generator(seed, "pool", position)
             return np.array(torch.randperm(size, generator=stream).tolist())
         return np.array(drawn_indices(size, seed, position, asked))
@@ -107,23 +105,14 @@ class RolloutAllocation:
     def _picks(self, pool: Ints, position: int) -> Picks:
         """The groups to draw from the pool."""
         assert self.forecaster is not None
-        config, values = self.config, self.chosen.values
-        rates = self.forecaster.rates(pool)
+        assert self.chosen.allocator.picks is not None
+        config = self.config
         random = torch.rand(len(pool), generator=generator(config.seed, "allocate", position), dtype=torch.float64)
-        if self.chosen.name == "filter":
-            kept = random.numpy() < values["explore"]
-            return picks.filtered(rates, config.prompts, config.group, values["dead"], kept)
-        sizes = [config.group] if values["sizes"] == "given" else [g for g in SIZES if g <= values["largest"]]
-        return picks.best(
-            rates,
-            config.prompts * config.group,
-            np.array(sizes),
-            self.chosen.norms,
-            values["floor"],
-            float(random[0]),
-            own=values["sizes"] == "own",
-            weighted=values["weights"] == "inverse",
-        )
+        offer = Offer(self.forecaster.rates(pool), config.prompts, config.group, random.numpy())
+        taken = self.chosen.allocator.picks(offer, self.chosen.values)
+        if len(set(taken.sizes.tolist())) > 1 and not self.chosen.ragged:
+            raise ValueError(f"allocator {self.chosen.name} picks groups of several sizes; its entry must say `ragged`")
+        return taken
 
     def _of_picks(self, pool: Ints, taken: Picks, position: int) -> Batch:
         problems = [self.setup.train_set[i] for i in pool[taken.candidates]]
@@ -132,14 +121,15 @@ class RolloutAllocation:
 
     def _two_stages(self, position: int) -> Batch:
         """Screening rollouts of many problems, and further ones of those whose screening was mixed."""
+        assert self.chosen.allocator.second is not None
         config, values = self.config, self.chosen.values
-        first, budget = values["first"], config.prompts * config.group
+        first, budget, pooled = values["first"], config.prompts * config.group, values["pooled"] == "yes"
         count = budget // (2 * first)
         places = drawn_indices(len(self.setup.train_set), config.seed, position, count)
         screened = [self.setup.train_set[i] for i in places]
         screening, owners = self._draw(screened, np.full(count, first), generator_of(self.setup, "sample", position))
         mixed = ~advantages.dead(screening.rollouts.rewards).numpy(force=True)
-        further = picks.second_stage(mixed, budget - count * first, values["largest"])
+        further = self.chosen.allocator.second(mixed, budget - count * first, values)
         kept = np.flatnonzero(further) if further.any() else np.arange(1)
         rank = np.full(count, -1)
         rank[kept] = np.arange(len(kept))
@@ -148,10 +138,10 @@ class RolloutAllocation:
         if further.any():
             stream = generator_of(self.setup, "second", position)
             drawn, of_kept = self._draw(problems, further[kept], stream)
-            parts = [(drawn, of_kept)] if values["pooled"] == "no" else [*parts, (drawn, of_kept)]
+            parts = [*parts, (drawn, of_kept)] if pooled else [(drawn, of_kept)]
         batch = self._batch(problems, parts, np.ones(len(kept)), position + count)
         live = len(problems) - round(batch.dead * len(problems))
-        others = [] if values["pooled"] == "yes" or not further.any() else [screening]
+        others = [] if pooled or not further.any() else [screening]
         return replace(
             batch,
             dead=1 - live / count,
@@ -235,7 +225,7 @@ class RolloutAllocation:
 def consequence(chosen: ChosenAllocator, objective: Objective) -> str:
     """What an allocator does to an objective, in a sentence."""
     text = f"allocate {chosen.text}: {chosen.objective}"
-    if chosen.name == "optimal" and objective.advantage is not advantages.leave_one_out:
+    if chosen.allocator.leave_one_out and objective.advantage is not advantages.leave_one_out:
         text += (
             "; the recipe's advantages count problems by their success rates"
             + (" and group sizes" if chosen.ragged else "")

@@ -243,14 +243,14 @@ def _check_allocation(config: TrainConfig) -> None:
             f"credit {config.credit} generates more than a group of rollouts for each prompt, which {name} does not "
             "count; use another credit, or leave out allocate"
         )
-    if credits.chosen(config.credit).source.needs and not chosen.plain:
+    if credits.chosen(config.credit).source.needs:
         raise UserError(
             f"credit {config.credit} asks a model about every token of a batch, which {name} does not wait for; use "
             "another credit, or leave out allocate"
         )
     if chosen.ragged and (config.credit != "outcome" or config.probe_every):
         what = f"credit {config.credit}" if config.credit != "outcome" else "probe_every"
-        alone = "" if chosen.name == "two-stage" else "allocate optimal:sizes=one, or "
+        alone = f"allocate {chosen.name}:sizes=one, or " if "sizes" in chosen.values else ""
         raise UserError(
             f"{what} needs groups of one size, and {name} makes them differ; use {alone}"
             f"{'credit outcome' if config.credit != 'outcome' else 'leave out probe_every'}"

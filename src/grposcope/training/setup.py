@@ -134,7 +134,7 @@ def prepare(config: TrainConfig) -> Setup:
             f"context of model {policy.name}; lower max_tokens"
         )
     objective = config.objective(sampling.max_tokens)
-    if allocation.chosen(config.allocate).name == "resample":
+    if allocation.chosen(config.allocate).allocator.replaces_dead:
         objective = replace(objective, resample_dead=True)
     reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
     if config.checkpointing:

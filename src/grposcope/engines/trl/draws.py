@@ -1,9 +1,9 @@
-"""Optimal draws in TRL: a sampler that draws prompts by their forecast success rates, and weights that undo it.
+"""Allocated draws in TRL: a sampler that draws prompts by their forecast success rates, and weights that undo it.
 
 TRL gives every prompt of a batch `num_generations` rollouts, so group sizes stay as they are: what can be allocated is
-the draw q, with weights 1/q on the advantages (or none). Draws are made when the data loader asks for a batch, which
-may be while the batch before is still to be generated; the forecast then lags by a batch, and the gradient stays
-unbiased.
+the draw, of an allocator that keeps the size: optimal, with weights 1/q on the advantages (or none), or filter. Draws
+are made when the data loader asks for a batch, which may be while the batch before is still to be generated; the
+forecast then lags by a batch, and a gradient that was unbiased stays so.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from grposcope.allocation import ChosenAllocator, chosen, picks
+from grposcope.allocation import ALLOCATORS, ChosenAllocator, chosen
 from grposcope.allocation.forecast import Forecaster
+from grposcope.allocation.picks import Offer
 from grposcope.errors import UserError
 from grposcope.tasks.base import number
 
@@ -28,14 +29,16 @@ def allocator(text: str) -> ChosenAllocator | None:
     asked = chosen(text)
     if asked.text == "uniform":
         return None
-    if asked.name == "optimal" and "sizes=" not in text:
-        asked = chosen(text + ("," if ":" in text else ":") + "sizes=given")
-    if asked.name != "optimal" or asked.values["sizes"] != "given":
+    needed = asked.allocator.given_size or {}
+    added = "".join(f",{key}={value}" for key, value in needed.items() if f"{key}=" not in text)
+    asked = chosen(text + (added if ":" in text else added.replace(",", ":", 1)))
+    if asked.allocator.given_size is None or any(asked.values[key] != value for key, value in needed.items()):
+        able = [name for name, known in ALLOCATORS.items() if known.given_size is not None]
         raise UserError(
             f"allocate {text}: TRL's batches have num_generations rollouts of every prompt, so only the draw can be "
-            "allocated; use optimal, which keeps the group size here, or grposcope train"
+            f"allocated; use one that keeps the group size here, {' or '.join(able)}, or grposcope train"
         )
-    if asked.values["history"]:
+    if asked.values.get("history"):
         raise UserError(f"allocate {text}: history is not read in TRL; leave it out")
     return asked
 
@@ -78,18 +81,13 @@ class PromptDraws(Sampler[int]):
         digest = hashlib.sha256(f"{self.seed}:{self.count}".encode()).digest()
         random = np.random.default_rng(int.from_bytes(digest[:8], "big"))
         self.count += 1
-        (prompts, group), values = self.shape, self.asked.values
-        pool = random.permutation(len(self.prompts))[: max(values["pool"], prompts)]
-        taken = picks.best(
-            self.forecaster.rates(pool),
-            prompts * group,
-            np.array([group]),
-            self.asked.norms,
-            values["floor"],
-            float(random.random()),
-            own=False,
-            weighted=values["weights"] == "inverse",
-        )
+        assert self.asked.allocator.picks is not None
+        prompts, group = self.shape
+        pool = random.permutation(len(self.prompts))[: self.asked.candidates(prompts)]
+        offer = Offer(self.forecaster.rates(pool), prompts, group, random.random(len(pool)))
+        taken = self.asked.allocator.picks(offer, self.asked.values)
+        if taken.sizes.tolist() != [group] * prompts:
+            raise ValueError(f"allocator {self.asked.name} picks other groups than P of G; it can have no `given_size`")
         which = pool[taken.candidates]
         self.drawn.append((which, taken.weights, taken.live))
         return np.asarray(which)

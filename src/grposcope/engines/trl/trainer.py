@@ -50,9 +50,9 @@ class GRPOscopeMixin(_Behind):
     rollouts the processes share; 0 for never. credit: a source of `credit.SOURCES`, `outcome` for TRL's own. advantage:
     a name of `advantages.ALL`, in the place of TRL's scale_rewards. step_rewards: a function that is called as a reward
     function of TRL is, and returns for each completion a list of (end, reward), a pair per step: the number of
-    characters up to its end, and what it is worth; needed by credit steps, process and state. allocate: optimal, with
-    its settings, draws prompts by their forecast success rates and weights them back; uniform for TRL's own order.
-    Everything else goes to the trainer.
+    characters up to its end, and what it is worth; needed by credit steps, process and state. allocate: optimal, filter
+    or another allocator that keeps the group size, with its settings, draws prompts by their forecast success rates;
+    uniform for TRL's own order. Everything else goes to the trainer.
 
     UserError for settings that do not go together, a reward function that cannot take what TRL passes, a batch that is
     not made of whole groups, a model without a matrix to train, and a version of TRL whose methods have changed.
