@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -129,7 +129,8 @@ def test_what_trl_does_not_have_is_refused(objective: Objective, said: str) -> N
         (("--trl", "vllm_mod=server"), "did you mean vllm_mode?"),
         (("--recipe", "reinforce", "--interval", "2"), "use an interval of 1"),
         (("--prompts", "100000"), "lower prompts"),
-        (("--allocate", "filter"), "only the draw can be allocated"),
+        (("--allocate", "two-stage"), "only the draw can be allocated"),
+        (("--sampler-precision", "int8"), "--sampler-precision has no counterpart in a run of TRL: TRL samples"),
         (("--allocate", "optimal", "--credit", "tree:widths=2x2x2"), "generates more than a group"),
     ],
 )
@@ -138,6 +139,22 @@ def test_what_cannot_be_is_one_line(words: tuple[str, ...], said: str, capsys: p
     told = capsys.readouterr().err.strip().splitlines()[-1]
     assert told.startswith("grposcope: error: ")
     assert any(part in told for part in said.split("|")), told
+
+
+@dataclass(frozen=True)
+class Noisy(TrainConfig):
+    """Settings with one that nobody has told TRL of."""
+
+    noise: float = 0.0
+
+
+def test_a_new_setting_is_refused_until_a_run_of_trl_follows_it() -> None:
+    arguments.refuse_without_counterpart(Noisy(kl=0.1, credit="steps"))
+    with pytest.raises(UserError, match="noise has no counterpart in a run of TRL; leave it out"):
+        arguments.refuse_without_counterpart(Noisy(noise=0.5))
+    known = {setting.name for setting in fields(TrainConfig)}
+    assert known >= arguments.FOLLOWED
+    assert known - arguments.FOLLOWED == arguments.NOT_FOLLOWED.keys()
 
 
 def test_processes_that_cannot_share_a_batch_are_refused(

@@ -23,6 +23,7 @@ from grposcope.engines.trl import trainer as module
 from grposcope.errors import UserError
 from grposcope.geometry.backward import Refusal
 from grposcope.objectives import advantages
+from grposcope.objectives.advantages import Advantage
 from grposcope.runs import probe as probes
 from grposcope.runs import read
 
@@ -213,6 +214,14 @@ def test_advantages_of_ours_reach_the_loss_and_the_table(tmp_path: Path, name: s
     assert table["advantage"] == pytest.approx(expected.tolist(), abs=1e-5)
     trained = torch.cat([part["advantages"] for part in trainer._buffered_inputs])
     assert sorted(trained.tolist()) == pytest.approx(sorted(expected.tolist()), abs=1e-5)
+
+
+def test_a_new_advantage_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(advantages.ALL, "toy", Advantage(lambda rewards: rewards - rewards.median(-1, True).values))
+    trainer = make(tmp_path, advantage="toy", probe_every=1, max_steps=1)
+    trainer.train()
+    record = probes.read(tmp_path / "grposcope" / "probes" / "step-000000")
+    assert record.recipe.partition(",")[0] == "toy"
 
 
 def test_a_group_with_a_rollout_that_nobody_scored_gets_nothing(tmp_path: Path) -> None:

@@ -142,11 +142,15 @@ def test_exports_need_a_folder_that_can_be_written(run: Run, tmp_path: Path) -> 
         base.export(document([run]).figures[:1], tmp_path / "file" / "inside", "svg")
 
 
-def test_light_colours_are_those_of_the_page() -> None:
+def test_light_colours_are_those_of_the_page_and_the_dark_theme_has_them_all() -> None:
+    """The dark theme stands twice, for those who ask their system for it and for those who ask the page."""
     css = (Path(page.__file__).parent / "assets" / "page.css").read_text()
-    first = css[: css.index("}")]
-    for name, value in base.LIGHT.items():
-        assert f"--{name}: {value};" in first
+    blocks = re.findall(r"\{([^{}]+)\}", css)[:3]
+    light, system, asked = (dict(re.findall(r"--([a-z0-9-]+): ([^;]+);", block)) for block in blocks)
+    assert base.LIGHT.items() <= light.items()
+    assert system == asked
+    assert base.LIGHT.keys() <= asked.keys()
+    assert light.keys() - asked.keys() == {"sans", "mono"}
 
 
 def test_colours_differ_until_they_run_out() -> None:

@@ -77,6 +77,23 @@ FIXED = {
 }
 """Argument of GRPOConfig that a run of ours needs as it is -> why."""
 
+FOLLOWED = frozenset({
+    "model", "task", "reward", "reward_timeout", "reward_errors", "recipe", "out", "seed", "steps", "prompts",
+    "group", "interval", "minibatches", "allocate", "micro_batch", "max_tokens", "temperature", "top_p", "top_k",
+    "optimizer", "lr", "momentum", "beta2", "weight_decay", "schedule", "warmup", "clip_grad", "advantage",
+    "credit", "kl", "divergence", "entropy", "clip_low", "clip_high", "eval_every", "eval_problems",
+    "eval_samples", "eval_temperature", "checkpoint_every", "keep_checkpoints", "probe_every", "probe_prompts",
+    "log_to", "dtype", "device", "threads", "checkpointing", "remote_code",
+})  # fmt: skip
+"""Settings that a run of TRL follows; any other, a new one too, is refused there unless it has its default."""
+
+NOT_FOLLOWED = {
+    "rollouts_every": "single rollouts are kept by TRL in completions/, every step",
+    "rollouts_groups": "single rollouts are kept by TRL in completions/, all of them",
+    "sampler_precision": "TRL samples in the model's own number format",
+}
+"""Settings that a run of TRL does not follow -> why, where that is known."""
+
 PEFT = ("use_peft", "use_rslora", "use_dora")
 """Arguments of TRL's ModelConfig that are taken too, with those that begin with `lora_`."""
 
@@ -125,14 +142,12 @@ def run_arguments(config: TrainConfig, lr: float, on_cpu: bool) -> dict[str, Any
 
 def refuse_without_counterpart(config: TrainConfig) -> None:
     """UserError for a setting that was changed from its default and that TRL, or its record, has no counterpart for."""
-    default = TrainConfig()
-    absent = {
-        "rollouts_every": "single rollouts are kept by TRL in completions/, every step",
-        "rollouts_groups": "single rollouts are kept by TRL in completions/, all of them",
-    }
-    for name, why in absent.items():
-        if getattr(config, name) != getattr(default, name):
-            raise UserError(f"{name} has no counterpart in a run of TRL: {why}; leave it out, or use engine grposcope")
+    for setting in dataclasses.fields(config):
+        if setting.name not in FOLLOWED and getattr(config, setting.name) != setting.default:
+            why = f": {NOT_FOLLOWED[setting.name]}" if setting.name in NOT_FOLLOWED else ""
+            raise UserError(
+                f"{setting.name} has no counterpart in a run of TRL{why}; leave it out, or use engine grposcope"
+            )
     if credit.chosen(config.credit).source.needs:
         raise UserError(
             f"credit {config.credit} needs a further pass of a model over every batch, which TRL's trainer does not "

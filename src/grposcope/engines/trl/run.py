@@ -126,8 +126,6 @@ def resume(folder: Path, asked: Mapping[str, Any] | None = None) -> TrainResult:
 def _prepared(config: TrainConfig, given: Mapping[str, Any], processes: int) -> tuple[Setup, Launch]:
     """Task and model, and the arguments of GRPOConfig; UserError where they do not fit together."""
     rollouts = arguments.batch_arguments(config, config.micro_batch or 2**31, processes)
-    if config.sampler_precision != "float32":
-        raise UserError("TRL samples in the model's own number format; leave out sampler_precision, or TRL")
     setup = prepare(config)
     if config.prompts > len(setup.train_set):
         raise UserError(

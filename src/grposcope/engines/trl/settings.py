@@ -57,7 +57,7 @@ RECIPES = {
     "whitened": "ppo",
     "none": "reinforce",
 }
-"""Advantage -> the recipe that is known for it, which names what the best group size depends on."""
+"""Advantage -> the recipe that is known for it, which names what the best group size depends on; others have none."""
 
 GATES = ("sapo", "vespo")
 """Losses whose factor for the ratio we do not have; on fresh rollouts it is 1."""
@@ -128,7 +128,7 @@ def _recipe(advantage: str, loss: str, sequence: bool) -> str:
     """Name of the objective: a recipe of ours by its advantage, and TRL's loss where the recipe has another one."""
     if sequence and advantage == "standardized":
         return "gspo" if loss == "grpo" else f"gspo, {loss} loss"
-    recipe = RECIPES[advantage]
+    recipe = RECIPES.get(advantage, advantage)
     return recipe if loss == recipe else f"{recipe}, {loss} loss"
 
 
