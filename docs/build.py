@@ -15,6 +15,7 @@ from types import ModuleType
 import grposcope
 from grposcope.cli import parser
 from grposcope.commands import GROUPS
+from grposcope.credit import SOURCES
 from grposcope.lint.checks import CHECKS
 from grposcope.lint.dialects import DIALECTS
 
@@ -88,10 +89,17 @@ def formulas() -> str:
     ]
     for heading, names in FORMULAS.items():
         lines += [f"## {heading}", ""]
-        for name in names:
+        further = _of_sources() if "credit.steps" in names else []
+        for name in (*names, *(name for name in further if name not in names)):
             module = importlib.import_module(f"grposcope.{name}")
             lines += [f"### {name}", "", inspect.getdoc(module) or "", ""]
     return "\n".join(lines)
+
+
+def _of_sources() -> list[str]:
+    """Modules of the sources of credit, in the order of their table."""
+    modules = dict.fromkeys(source.assign.__module__ for source in SOURCES.values())
+    return [name.removeprefix("grposcope.") for name in modules if name != "grposcope.credit"]
 
 
 def checks() -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -43,7 +45,7 @@ def test_step_credit_reaches_the_loss() -> None:
 
 
 def test_an_unknown_source_lists_the_known_ones() -> None:
-    with pytest.raises(UserError, match=r"unknown credit 'bush'.*; use one of outcome, steps"):
+    with pytest.raises(UserError, match=r"unknown credit 'bush'.*; use one of outcome, .*placebo"):
         per_token("bush", recipes.GRPO, LIVE.rollouts)
 
 
@@ -88,3 +90,12 @@ def test_sources_that_use_the_advantage_follow_it_and_the_others_do_not() -> Non
     for name, source in SOURCES.items():
         one, two = (per_token(asked.get(name, name), objective, labelled) for objective in (recipes.GRPO, doubled))
         assert torch.equal(one, two) != source.uses_advantage
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_is_documented(name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "credit.md").read_text("utf-8")
+    row = re.search(rf"^\| (?:\[`\w+`\]\([^)]+\), )*\[`{name}`\]\(#.*", page, re.M)
+    assert row is not None
+    if SOURCES[name].unbiased:
+        assert row[0].split(" | ")[3] == "none"

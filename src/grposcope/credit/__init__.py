@@ -43,9 +43,10 @@ class CreditSource:
     where the advantage does. needs_group: whether it compares the rollouts of a group itself, so that G must be 2 or
     more. needs_steps: whether the rollouts must carry rewards of their steps, which only some tasks label. generates:
     what has to be generated for it other than independent rollouts: continuations of these (`Rollouts.prefix_values`),
-    or trees in their place (`Rollouts.levels`); empty for nothing. charged: whether those continuations count. needs:
-    name of what a model must supply of every token (`training.supplies.SUPPLIES`); empty for nothing.
-    warning: what to know before training with it; empty for none. settings: by name, those that `name:key=value` sets.
+    or trees in their place (`Rollouts.levels`); empty for nothing. charged: whether those continuations count.
+    unbiased: whether its expectation is the gradient of the outcome reward by construction. needs: name of what a model
+    must supply of every token (`training.supplies.SUPPLIES`); empty for nothing. warning: what to know before training
+    with it; empty for none. settings: by name, those that `name:key=value` sets.
     """
 
     assign: Callable[..., Tensor]
@@ -55,6 +56,7 @@ class CreditSource:
     needs_steps: bool = False
     generates: Literal["", "continuations", "tree"] = ""
     charged: bool = True
+    unbiased: bool = False
     needs: str = ""
     warning: str = ""
     settings: Mapping[str, Setting] = field(default_factory=dict)
@@ -100,7 +102,10 @@ SOURCES: dict[str, CreditSource] = {
         "often than earlier ones it teaches the policy to stop early; credit steps is not",
     ),
     "prefix": CreditSource(
-        prefix.of_rollouts, "what rollouts with the same text earned, less the others before", needs_group=True
+        prefix.of_rollouts,
+        "what rollouts with the same text earned, less the others before",
+        needs_group=True,
+        unbiased=True,
     ),
     "state": CreditSource(
         state.of_rollouts,
@@ -127,6 +132,7 @@ SOURCES: dict[str, CreditSource] = {
         continued.of_rollouts,
         "what continuations earn after a segment, less what they earn before it",
         needs_group=True,
+        unbiased=True,
         generates="continuations",
         settings={"k": Whole(4, 1, "continuations from each boundary"), **_BOUNDARIES},
     ),
@@ -143,6 +149,7 @@ SOURCES: dict[str, CreditSource] = {
         trees.of_rollouts,
         "what the leaves below a branch of a tree earn, less those below its siblings",
         needs_group=True,
+        unbiased=True,
         generates="tree",
         settings={
             "widths": Widths((2, 2, 2), "branches at each branching, their product the leaves, which make up a group"),
@@ -154,6 +161,7 @@ SOURCES: dict[str, CreditSource] = {
         token_baseline.of_rollouts,
         "the reward, less what the others earned, weighted by their score norms up to the token",
         needs_group=True,
+        unbiased=True,
         needs="collision",
     ),
     "value": CreditSource(

@@ -27,9 +27,6 @@ from grposcope.training.credit_trees import TreeDraw
 from grposcope.ustat import credit_error
 from grposcope.ustat.credit_error import GradientSource, Ranged
 
-UNBIASED = ("prefix", "token_baseline", "continuations", "tree")
-"""Sources of `credit.SOURCES` whose expectation is the gradient of the outcome reward by construction."""
-
 KINDS = {
     **dict.fromkeys(("outcome", "prefix", "state", "position", "entropy", "token_baseline"), "i"),
     "continuations": "ii", "tree": "iii", "value": "iv", "steps": "v", "process": "v", "teacher": "vi",
@@ -217,8 +214,9 @@ def _try(found: Credits, name: str, source: str, objective: Objective, rollouts:
     elif not bool(given.any()):
         found.skipped[name] = "all of its credit is 0 on these rollouts"
     else:
-        kind = KINDS.get(source.partition(":")[0], "i")
-        found.add(name, given, kind, name in UNBIASED or name == f"{BASE}:none")
+        known = source.partition(":")[0]
+        unbiased = credit.SOURCES[known].unbiased or name == f"{BASE}:none"
+        found.add(name, given, KINDS.get(known, "i"), unbiased)
 
 
 def _places(names: tuple[str, ...], pair: tuple[str, ...]) -> tuple[int, int]:

@@ -94,6 +94,7 @@ OPENRLHF = Trainer(
         "length": "response_length, always logged",
         "truncated": "truncated, always logged",
         "grad_norm": "actor_grad_norm, logged where the optimiser step runs",
+        "lr": "actor_lr, always logged",
         "loss": "policy_loss; give the log of the trainer itself",
         "clip_fraction": "ppo_clip_ratio",
         "reward_std": "group_reward_std",

@@ -362,6 +362,7 @@ TRL = Trainer(
         "length": "completions/mean_length, always logged",
         "truncated": "completions/clipped_ratio, always logged",
         "grad_norm": "grad_norm, logged where the optimiser step runs; not in notebooks, so give trainer_state.json",
+        "lr": "learning_rate, always logged",
         "loss": "loss; give the log of the trainer itself",
         "clip_fraction": "clip_ratio/region_mean, not with every loss_type",
         "components": "one function per component in reward_funcs",

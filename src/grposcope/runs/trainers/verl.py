@@ -285,6 +285,7 @@ VERL = Trainer(
         "length": "response_length/mean, always logged",
         "truncated": "response_length/clip_ratio, always logged",
         "grad_norm": "actor/grad_norm, logged where the optimiser step runs",
+        "lr": "actor/lr, always logged",
         "loss": "actor/pg_loss; give the log of the trainer itself",
         "clip_fraction": "actor/pg_clipfrac",
         "components": "extra keys of the reward function",
