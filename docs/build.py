@@ -1,4 +1,4 @@
-"""Write cli.md, api.md, formulas.md and checks.md from the code, so that they cannot drift; a test compares them.
+"""Write cli.md, api.md, formulas.md, checks.md and the keys in readers.md from the code; a test compares them.
 
 python docs/build.py
 """
@@ -9,6 +9,8 @@ import argparse
 import importlib
 import inspect
 import pkgutil
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +20,8 @@ from grposcope.commands import GROUPS
 from grposcope.credit import SOURCES
 from grposcope.lint.checks import CHECKS
 from grposcope.lint.dialects import DIALECTS
+from grposcope.runs.metrics import LOGGED, METRICS, Metric
+from grposcope.runs.trainers import TRAINERS
 
 HERE = Path(__file__).parent
 
@@ -120,6 +124,27 @@ def checks() -> str:
     return "\n".join([*lines, ""])
 
 
+def readers() -> str:
+    """docs/readers.md with its tables of keys made anew; what is around them is written by hand."""
+    page = (HERE / "readers.md").read_text()
+    for heading, metrics in {"As in our own record": METRICS, "Logged by others only": LOGGED}.items():
+        lines = "\n".join(["", *_keys(metrics), ""])
+        page = re.sub(rf"(?<=^### {heading}\n)\n(?:\|.*\n)+", lambda found, lines=lines: lines, page, flags=re.M)
+    return page
+
+
+def _keys(metrics: Mapping[str, Metric]) -> list[str]:
+    """A table of metrics and the keys under which trainers log them; of our own record those that others log too."""
+    trainers = [trainer for trainer in TRAINERS.values() if trainer.keys]
+    lines = [f"| name | definition | {' | '.join(trainer.title for trainer in trainers)} |"]
+    lines.append("|---" * (2 + len(trainers)) + "|")
+    for name, metric in metrics.items():
+        keys = [", ".join(f"`{key}`" for key in trainer.keys.get(name, ())) for trainer in trainers]
+        if any(keys) or metrics is LOGGED:
+            lines.append("| " + " | ".join([f"`{name}`", metric.definition, *keys]) + " |")
+    return lines
+
+
 def modules() -> list[ModuleType]:
     """The package and all its public modules, in order."""
     found = [grposcope]
@@ -169,3 +194,4 @@ if __name__ == "__main__":
     (HERE / "api.md").write_text(api())
     (HERE / "checks.md").write_text(checks())
     (HERE / "formulas.md").write_text(formulas())
+    (HERE / "readers.md").write_text(readers())

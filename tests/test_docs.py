@@ -15,6 +15,8 @@ import pytest
 from grposcope import runs
 from grposcope.cli import parser
 from grposcope.facts.diagnosis import findings_of, verdict
+from grposcope.runs.trainers import TRAINERS
+from grposcope.runs.trainers.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
@@ -39,9 +41,18 @@ def build() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["cli", "api", "formulas", "checks"])
+@pytest.mark.parametrize("page", ["cli", "api", "formulas", "checks", "readers"])
 def test_generated_pages_are_current(build: ModuleType, page: str) -> None:
     assert (ROOT / "docs" / f"{page}.md").read_text() == getattr(build, page)(), "run: python docs/build.py"
+
+
+def test_a_new_trainer_has_a_column_among_the_keys(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"reward": ("toy/reward",), "advantage_min": ("toy/least",)}
+    monkeypatch.setitem(TRAINERS, "toy", Trainer("toy", "Toy", recognises=lambda keys: False, keys=keys))
+    rows = [line.split(" | ") for line in build.readers().splitlines()]
+    assert [row[-1] for row in rows if row[0] in ("| name", "| `reward`", "| `advantage_min`")] == [
+        "Toy |", "`toy/reward` |", "Toy |", "`toy/least` |"
+    ]  # fmt: skip
 
 
 def test_every_public_name_has_a_docstring(build: ModuleType) -> None:

@@ -30,6 +30,8 @@ examples:
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
+    from grposcope.dynamics.stability import OPTIMIZERS
+
     command.add_argument("--run", dest="run_path", metavar="RUN",
                          help="take settings and curvature from this run folder")  # fmt: skip
     command.add_argument("--measure", action="store_true",
@@ -45,9 +47,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                          help="optimiser steps on each batch of rollouts (default: 1)")  # fmt: skip
     command.add_argument("--ratio", choices=("none", "unclipped", "clipped"), default="none",
                          help="none freezes the force, unclipped removes the lag (default: none)")  # fmt: skip
-    command.add_argument("--optimizer", choices=("sgd", "adam"), help="optimiser (default: sgd)")
+    command.add_argument(
+        "--optimizer",
+        choices=tuple(name for name, step in OPTIMIZERS.items() if step is not None),
+        help="optimiser (default: sgd)",
+    )
     command.add_argument("--rms-gradient", type=float, metavar="X",
-                         help="root mean square gradient per parameter, needed with adam")  # fmt: skip
+                         help="root mean square gradient per parameter, needed with adam and adamw")  # fmt: skip
     logs.add_flags(command, "run_path")
     command.add_argument("--figures", metavar="FOLDER", help="also write the stability map as a PNG into this folder")
     add_json(command)

@@ -39,21 +39,21 @@ class EffectiveStep:
 
 ADAM = EffectiveStep(adam_step, needs_rms_gradient=True)
 
-OPTIMIZERS: dict[str, EffectiveStep] = {
+OPTIMIZERS: dict[str, EffectiveStep | None] = {
     "sgd": EffectiveStep(lambda lr, momentum, rms_gradient: lr, needs_rms_gradient=False),
     "adam": ADAM,
     "adamw": ADAM,
 }
-"""Optimizers whose effective step is known, by the name that a run records."""
+"""Effective steps by the name of the optimizer that a run records; None where the theory has none for it."""
 
 
 def effective_step(optimizer: str, lr: float, momentum: float, rms_gradient: float = math.nan) -> float:
-    """Effective step η of the theory; UserError for an optimizer that is not in OPTIMIZERS, or without its √v̂."""
+    """Effective step η of the theory; UserError for an optimizer without one in OPTIMIZERS, or without its √v̂."""
     if not optimizer:
         raise UserError("cannot tell: the optimizer is not recorded, so its effective step is not known")
-    if optimizer not in OPTIMIZERS:
+    known = OPTIMIZERS.get(optimizer)
+    if known is None:
         raise UserError(f"cannot tell: the effective step of optimizer {optimizer} is not known")
-    known = OPTIMIZERS[optimizer]
     if known.needs_rms_gradient and not rms_gradient > 0:
         raise UserError(
             f"cannot tell: the effective step of optimizer {optimizer} needs the root mean square gradient per "
@@ -99,7 +99,8 @@ def update_rule(run: Run) -> UpdateRule:
         interval=int(interval),
         optimizer="" if name is None else str(name),
     )
-    if rule.optimizer in OPTIMIZERS and OPTIMIZERS[rule.optimizer].needs_rms_gradient:
+    known = OPTIMIZERS.get(rule.optimizer)
+    if known is not None and known.needs_rms_gradient:
         rule = replace(rule, rms_gradient=rms_gradient(run))
     try:
         return replace(rule, step=effective_step(rule.optimizer, rule.lr, rule.momentum, rule.rms_gradient))
