@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from grposcope.facts import recipe_size
-from grposcope.objectives import recipes
+from grposcope.objectives import advantages, recipes
+from grposcope.objectives.advantages import Advantage
 from grposcope.ustat import moments, recipe_plan
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -57,3 +59,19 @@ def test_what_cannot_be_told_is_said() -> None:
 
 def test_every_recipe_has_a_kind() -> None:
     assert recipe_size.KINDS.keys() == recipes.ALL.keys()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "advantage", "kind"),
+    [("grpo", "leave_one_out", "leave-one-out"), ("rloo", "standardized", "standardized"), ("ppo", "none", "no group"),
+     ("grpo", "mean_normalized", "unknown"), ("dapo", "leave_one_out", "unknown"), ("grpo", "toy", "unknown"),
+     ("grpo", "standardized", "standardized"), ("dapo", "standardized", "dead groups replaced")],
+)  # fmt: skip
+def test_what_is_said_of_a_recipe_with_another_advantage_is_that_of_the_advantage(
+    recipe: str, advantage: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(advantages.ALL, "toy", Advantage(lambda rewards: rewards))
+    world = probe(FAMILIES["alike"](0.4, np.random.default_rng(10)), 16, 4, np.random.default_rng(10))
+    facts = SimpleNamespace(prompt_cost=0.0, rollout_cost=1.0, moments=world)
+    name = recipes.with_advantage(recipes.ALL[recipe], advantage).name
+    assert recipe_size.of_recipe(facts, name).kind == kind  # type: ignore[arg-type]

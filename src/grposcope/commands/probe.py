@@ -256,12 +256,10 @@ def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
 
 def _objective(arguments: argparse.Namespace) -> Objective:
     """The recipe, with the advantage asked for."""
-    from grposcope.objectives import advantages, recipes
+    from grposcope.objectives import recipes
 
     recipe = recipes.ALL[arguments.recipe]
-    if arguments.advantage is None:
-        return recipe
-    return replace(recipe, advantage=advantages.ALL[arguments.advantage].function)
+    return recipe if arguments.advantage is None else recipes.with_advantage(recipe, arguments.advantage)
 
 
 def _say(message: str) -> None:

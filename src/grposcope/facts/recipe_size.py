@@ -27,6 +27,16 @@ KINDS: dict[str, Kind] = {
 }
 """Recipe -> how its advantages compare the rollouts of a group. Weights by length and clipping are left out."""
 
+ADVANTAGES: dict[str, Kind] = {
+    "leave_one_out": "leave-one-out",
+    "centered": "leave-one-out",
+    "batch_standardized": "leave-one-out",
+    "standardized": "standardized",
+    "none": "no group",
+    "whitened": "no group",
+}
+"""Advantage -> the same, for a recipe that has another one than its own."""
+
 
 @dataclass(frozen=True)
 class RecipeSize:
@@ -66,9 +76,14 @@ _WITHOUT_PLAN: dict[Kind, str] = {
 def of_recipe(facts: GroupSize, recipe: str) -> RecipeSize:
     """The best group size for `recipe`, from the moments of a probe; "unknown" for one that is not in KINDS.
 
-    A variant, such as "grpo, dapo loss", is of the kind of the recipe before the comma, whose advantage it has.
+    A variant, such as "grpo, dapo loss", is of the kind of the recipe before the comma, whose advantage it has, but for
+    "grpo, centered advantage" and the like, which is of the kind of that advantage.
     """
-    kind = KINDS.get(recipe.partition(",")[0], "unknown")
+    base, _, variant = recipe.partition(", ")
+    kind = KINDS.get(base, "unknown")
+    if variant.endswith(" advantage"):
+        replaced = kind == "dead groups replaced"
+        kind = "unknown" if replaced else ADVANTAGES.get(variant.removesuffix(" advantage"), "unknown")
     if kind not in ("standardized", "dead groups replaced"):
         return RecipeSize(recipe, kind, None)
     costs = (facts.prompt_cost, facts.rollout_cost)

@@ -115,3 +115,11 @@ BESIDES: Mapping[str, Mapping[str, Any]] = {
 
 RATES: Mapping[str, float] = {PPO_CRITIC.name: 0.25}
 """Share of the usual learning rate that a recipe has by default: four steps on a batch at all of it drift too far."""
+
+
+def with_advantage(recipe: Objective, name: str) -> Objective:
+    """The recipe with an advantage of `advantages.ALL`, and a name that says so where it is not the recipe's own."""
+    function, own = advantages.ALL[name].function, recipe.advantage
+    if function is (own.func if isinstance(own, partial) else own):
+        return recipe
+    return replace(recipe, name=f"{recipe.name}, {name} advantage", advantage=function)

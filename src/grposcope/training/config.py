@@ -144,7 +144,7 @@ class TrainConfig:
         """The recipe with this run's overrides, for completions of at most `max_tokens`."""
         chosen = recipes.ALL[self.recipe].at_length(max_tokens)
         if self.advantage is not None:
-            chosen = replace(chosen, advantage=advantages.ALL[self.advantage].function)
+            chosen = recipes.with_advantage(chosen, self.advantage)
         if self.kl is not None:
             chosen = replace(chosen, kl=self.kl)
         if self.entropy is not None:

@@ -29,6 +29,8 @@ def section(runs: Sequence[Run]) -> Section | None:
         used = _group_used(run, probe)
         text.append(who + facts[label].sentence(used))
         recipe = run.setting("recipe") or probe.scalars().get("recipe")
+        if run.setting("recipe") and run.setting("advantage"):
+            recipe = f"{recipe}, {run.setting('advantage')} advantage"
         if label in known and isinstance(recipe, str):
             text.append(who + recipe_size.of_recipe(known[label], recipe).sentence())
         if label in known and known[label].decided:
