@@ -17,8 +17,9 @@ from grposcope.allocation import ALLOCATORS, Allocator, picks
 from grposcope.allocation.picks import Offer, Picks, Values
 from grposcope.engines.trl import GRPOscopeTrainer
 from grposcope.engines.trl import trainer as module
-from grposcope.engines.trl.draws import PromptDraws, allocator
+from grposcope.engines.trl.draws import CHECKPOINT, PromptDraws, allocator
 from grposcope.errors import UserError
+from grposcope.files import write_json
 
 ROWS = [{"prompt": "x" * (1 + i % 3), "difficulty": i % 4} for i in range(12)]
 
@@ -46,7 +47,7 @@ def test_weights_undo_the_draw_over_many_batches() -> None:
     rates = np.array([0.02, 0.5, 0.9] * 4)
     total = np.zeros(12)
     for i in range(3000):
-        which = sampler._draw()
+        which = sampler._draw().which
         if i < 40:
             rewards = (rng.random((4, 3)) < rates[which][:, None]).astype(float)
             weights, metrics = sampler.learn(ROWS[which[0]]["prompt"], rewards)
@@ -55,21 +56,21 @@ def test_weights_undo_the_draw_over_many_batches() -> None:
         which, weights, _ = sampler.drawn.popleft()
         np.add.at(total, which, weights)
     assert total / total.mean() == pytest.approx(np.ones(12), abs=0.08)
-    chances = np.bincount(np.concatenate([sampler._draw() for _ in range(1000)]), minlength=12)
+    chances = np.bincount(np.concatenate([sampler._draw().which for _ in range(1000)]), minlength=12)
     assert chances[rates == 0.5].mean() > 1.1 * chances[rates == 0.02].mean()
 
 
 def run(folder: Path, **given: Any) -> Any:
-    made = tiny_trl.trainer(folder, [], kind=GRPOscopeTrainer, ours=given, per_device_train_batch_size=16,
+    trainer = tiny_trl.trainer(folder, [], kind=GRPOscopeTrainer, ours=given, per_device_train_batch_size=16,
                             num_generations=4, max_completion_length=6)  # fmt: skip
-    made.train()
-    return made
+    trainer.train()
+    return trainer
 
 
 def test_a_run_learns_from_every_batch(tmp_path: Path) -> None:
-    made = run(tmp_path, allocate="optimal")
-    assert made._scope_draws.forecaster.batches == 4
-    assert all(np.isfinite(row["grad_norm"]) for row in made.state.log_history if "grad_norm" in row)
+    done = run(tmp_path, allocate="optimal")
+    assert done._scope_draws.forecaster.batches == 4
+    assert all(np.isfinite(row["grad_norm"]) for row in done.state.log_history if "grad_norm" in row)
 
 
 def test_weights_reach_the_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,10 +119,59 @@ def test_what_batches_of_one_group_size_cannot_do_is_refused(text: str) -> None:
         allocator(text)
 
 
-def test_resuming_and_other_batches_are_refused(tmp_path: Path) -> None:
-    made = tiny_trl.trainer(tmp_path, [], kind=GRPOscopeTrainer, ours={"allocate": "optimal"},
-                            per_device_train_batch_size=16, num_generations=4)  # fmt: skip
-    with pytest.raises(UserError, match="keep no history"):
-        made.train(resume_from_checkpoint=True)
+def made(folder: Path, **options: Any) -> Any:
+    """Two of the four prompts a batch, so that a pass has two batches; a checkpoint behind every step."""
+    shape = {"per_device_train_batch_size": 8, "num_generations": 4, "save_strategy": "steps", "save_steps": 1}
+    given = {"max_steps": 5, **shape, **options}
+    return tiny_trl.trainer(folder, [], kind=GRPOscopeTrainer, ours={"allocate": "optimal"}, **given)
+
+
+@pytest.mark.parametrize("step", [2, 3])  # at the end of a pass, and within one
+def test_a_resumed_run_is_the_run_that_never_ended(tmp_path: Path, step: int) -> None:
+    """Draws, rewards, gradients and the forecast are the same, bit for bit."""
+    whole, again = made(tmp_path), made(tmp_path)
+    whole.train()
+    again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+    for name in ("reward", "grad_norm", "allocation/live_promised"):
+        values = [[row[name] for row in one.state.log_history if name in row] for one in (whole, again)]
+        assert len(values[0]) == 5
+        assert values[0] == values[1]
+    assert whole._scope_draws.forecaster.state() == again._scope_draws.forecaster.state()
+    assert again._scope_draws.forecaster.batches == 5
+
+
+def test_within_the_use_of_a_batch_its_prompts_are_answered_again(tmp_path: Path) -> None:
+    """Each batch is used in 2 × 2 parts of 4 rollouts, over two steps; behind steps 1 and 3 one is in use."""
+    options = {"per_device_train_batch_size": 4, "num_iterations": 2, "gradient_accumulation_steps": 2}
+    whole = made(tmp_path, **options)
+    whole.train()
+    for step, skip in ((1, False), (3, False), (3, True)):
+        again = made(tmp_path / "again", ignore_data_skip=skip, **options)
+        again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+        assert again.state.global_step == 5
+        assert again._scope_draws.forecaster.batches >= whole._scope_draws.forecaster.batches
+
+
+def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no checkpoint to resume from"):
+        made(tmp_path / "nothing").train(resume_from_checkpoint=True)
+    made(tmp_path, max_steps=1).train()
+    with pytest.raises(UserError, match="2 prompts × 4 rollouts, each used 1 times, and these are of 4 prompts × 2"):
+        made(tmp_path, num_generations=2).train(resume_from_checkpoint=True)
+    (tmp_path / "checkpoint-1" / CHECKPOINT).unlink()
+    with pytest.raises(UserError, match="the history of success rates"):
+        made(tmp_path).train(resume_from_checkpoint=True)
+
+
+def test_a_history_of_other_prompts_is_refused(tmp_path: Path) -> None:
+    sampler, asked = drawn(), allocator("optimal")
+    assert asked is not None
+    write_json(tmp_path / CHECKPOINT, sampler.state(1, 1))
+    rows = [{**row, "prompt": row["prompt"] + "y"} for row in ROWS]
+    with pytest.raises(UserError, match="other problems"):
+        PromptDraws(asked, rows, prompts=4, group=3, repeats=2, seed=0).restore(tmp_path, skipping=True)
+
+
+def test_batches_that_were_not_drawn_are_refused() -> None:
     with pytest.raises(UserError, match="not those that allocate drew"):
         drawn().learn("x", np.zeros((4, 3)))

@@ -3,7 +3,8 @@
 TRL gives every prompt of a batch `num_generations` rollouts, so group sizes stay as they are: what can be allocated is
 the draw, of an allocator that keeps the size: optimal, with weights 1/q on the advantages (or none), or filter. Draws
 are made when the data loader asks for a batch, which may be while the batch before is still to be generated; the
-forecast then lags by a batch, and a gradient that was unbiased stays so.
+forecast then lags by a batch, and a gradient that was unbiased stays so. What was learned, and what was drawn but not
+yet used, lies in each of TRL's checkpoints as CHECKPOINT, so that a resumed run draws as if it had never ended.
 """
 
 from __future__ import annotations
@@ -11,17 +12,25 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
+from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from grposcope.allocation import ALLOCATORS, ChosenAllocator, chosen
 from grposcope.allocation.forecast import Forecaster
 from grposcope.allocation.picks import Offer
 from grposcope.errors import UserError
+from grposcope.files import versioned_json, write_json
 from grposcope.tasks.base import number
+
+CHECKPOINT = "grposcope_allocation.json"
+"""File of a checkpoint that keeps the draws' history."""
+FORMAT = 1
 
 
 def allocator(text: str) -> ChosenAllocator | None:
@@ -43,6 +52,14 @@ def allocator(text: str) -> ChosenAllocator | None:
     return asked
 
 
+class Drawn(NamedTuple):
+    """A batch: rows of the dataset (P,), their weights (P,), and the share of live groups that was promised."""
+
+    which: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    live: float
+
+
 class PromptDraws(Sampler[int]):
     """Row numbers of a dataset: batches of P prompts, each prompt G times and each batch `repeats` times, as in TRL.
 
@@ -57,12 +74,14 @@ class PromptDraws(Sampler[int]):
         rows = [dataset[i] for i in range(len(dataset))]
         self.prompts = [row["prompt"] for row in rows]
         self.forecaster = Forecaster(
-            [str(i) for i in range(len(rows))],
+            [f"{i} {prompt}" for i, prompt in enumerate(self.prompts)],
             [number(row.get("difficulty")) for row in rows],
             [len(str(prompt)) for prompt in self.prompts],
         )
-        self.drawn: deque[tuple[NDArray[np.int64], NDArray[np.float64], float]] = deque()
+        self.drawn: deque[Drawn] = deque()
         self.count = 0
+        self._pass: list[Drawn] = []  # batches of this pass over the data
+        self._resumed: list[Drawn] = []  # those with which the next pass begins
 
     def __len__(self) -> int:
         prompts, group = self.shape
@@ -70,14 +89,15 @@ class PromptDraws(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         prompts, group = self.shape
-        for _ in range(len(self.prompts) // prompts):
-            which = self._draw()
+        resumed, self._resumed, self._pass = self._resumed, [], []
+        for i in range(len(self.prompts) // prompts):
+            self._pass.append(resumed[i] if i < len(resumed) else self._draw())
             for _ in range(self.repeats):
-                for row in which.tolist():
+                for row in self._pass[i].which.tolist():
                     yield from [row] * group
 
-    def _draw(self) -> NDArray[np.int64]:
-        """The prompts of the next batch, remembered with their weights and the promised share of live groups."""
+    def _draw(self) -> Drawn:
+        """The next batch, remembered until its rewards are learned."""
         digest = hashlib.sha256(f"{self.seed}:{self.count}".encode()).digest()
         random = np.random.default_rng(int.from_bytes(digest[:8], "big"))
         self.count += 1
@@ -88,9 +108,8 @@ class PromptDraws(Sampler[int]):
         taken = self.asked.allocator.picks(offer, self.asked.values)
         if taken.sizes.tolist() != [group] * prompts:
             raise ValueError(f"allocator {self.asked.name} picks other groups than P of G; it can have no `given_size`")
-        which = pool[taken.candidates]
-        self.drawn.append((which, taken.weights, taken.live))
-        return np.asarray(which)
+        self.drawn.append(Drawn(pool[taken.candidates], taken.weights, taken.live))
+        return self.drawn[-1]
 
     def learn(self, first: Any, rewards: NDArray[np.float64]) -> tuple[NDArray[np.float64], dict[str, float]]:
         """The weights (P,) of the oldest batch not learned from, and its metrics; the forecast takes in its rewards.
@@ -98,7 +117,7 @@ class PromptDraws(Sampler[int]):
         first: prompt of the batch's first rollout; rewards (P, G), NaN where there is none. UserError where the batch
         is not the one that was drawn.
         """
-        which, weights, promised = self.drawn.popleft() if self.drawn else (np.empty(0, int), np.empty(0), 0.0)
+        which, weights, promised = self.drawn.popleft() if self.drawn else Drawn(np.empty(0, int), np.empty(0), 0.0)
         if len(which) != len(rewards) or self.prompts[which[0]] != first:
             raise UserError("the batches of this trainer are not those that allocate drew; leave allocate out")
         present = ~np.isnan(rewards)
@@ -111,3 +130,63 @@ class PromptDraws(Sampler[int]):
             "allocation/live_promised": promised,
             "allocation/effective_prompts": effective,
         }
+
+    def state(self, step: int, accumulated: int) -> dict[str, Any]:
+        """What a checkpoint keeps behind optimiser step `step`, each of which takes `accumulated` batches."""
+        loaded = len(self) // (self.shape[0] * self.shape[1])  # batches of the data loader in a pass
+        passed = step % -(-loaded // accumulated) * accumulated  # of these, as Trainer counts when it resumes
+        used = passed // self.repeats
+        left = self._pass[used:] if passed else []  # of a pass that ended nothing is left
+        return {
+            "format": FORMAT,
+            "batch": [*self.shape, self.repeats],
+            "count": self.count,
+            "used": used,
+            "left": [[one.which.tolist(), one.weights.tolist(), one.live] for one in left],
+            "forecast": self.forecaster.state(),
+        }
+
+    def restore(self, checkpoint: Path, skipping: bool) -> None:
+        """Go on from a checkpoint; UserError for one without a history, of other prompts, or of another batch.
+
+        skipping: whether the trainer skips what it has used of the pass that the checkpoint is in, as it does unless
+        told `ignore_data_skip`.
+        """
+        path = checkpoint / CHECKPOINT
+        if not path.exists():
+            raise UserError(
+                f"{checkpoint} holds no {CHECKPOINT}, the history of success rates that allocate {self.asked.text} "
+                "goes on with; resume from another checkpoint, leave allocate out, or train anew"
+            )
+        state = versioned_json(path, FORMAT, "GRPOscopeTrainer", "resume from another checkpoint")
+        own = [*self.shape, self.repeats]
+        if state["batch"] != own:
+            was, now = (f"{p} prompts × {g} rollouts, each used {r} times" for p, g, r in (state["batch"], own))
+            raise UserError(f"{path} is of batches of {was}, and these are of {now}; resume with the same arguments")
+        self.forecaster.restore(state["forecast"])
+        self.count = state["count"]
+        left = [Drawn(np.array(which), np.array(weights), live) for which, weights, live in state["left"]]
+        self.drawn = deque(left if skipping else [])
+        skipped = Drawn(np.zeros(self.shape[0], int), np.ones(self.shape[0]), 0.0)  # rows that nobody will look at
+        self._resumed = [skipped] * state["used"] + left if skipping else []
+
+
+class KeepDraws(TrainerCallback):  # type: ignore[misc]
+    """Writes the history of draws into each checkpoint."""
+
+    def __init__(self, draws: PromptDraws):
+        """draws: those of the trainer."""
+        self.draws = draws
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Behind TRL's own files."""
+        folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        write_json(folder / CHECKPOINT, self.draws.state(state.global_step, args.gradient_accumulation_steps))
+
+
+def checkpoint(output: str, asked: str | bool) -> Path:
+    """The checkpoint that `resume_from_checkpoint` names; UserError where True is asked and there is none."""
+    last = get_last_checkpoint(output) if asked is True else asked
+    if not last:
+        raise UserError(f"{output} holds no checkpoint to resume from; train without resume_from_checkpoint")
+    return Path(str(last))

@@ -100,11 +100,6 @@ def resume(folder: Path, asked: Mapping[str, Any] | None = None) -> TrainResult:
     if not isinstance(saved, dict):
         raise UserError(f"{folder} is the record of a run of TRL that grposcope did not start; resume it in TRL")
     given = saved["settings"]
-    if draws.allocator(given.get("allocate", "uniform")) is not None:
-        raise UserError(
-            f"{folder} cannot be resumed: TRL's checkpoints keep no history of success rates for allocate "
-            f"{given['allocate']}; start a new run"
-        )
     different = [
         f"{name} {value}" for name, value in (asked or {}).items() if name != "out" and value != given.get(name)
     ]
@@ -114,7 +109,9 @@ def resume(folder: Path, asked: Mapping[str, Any] | None = None) -> TrainResult:
     if summary is not None and not summary.interrupted:
         raise UserError(f"{folder} is finished; start a new run from its model, {folder}/model")
     found = sorted((folder / OUTPUT).glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    whole = [path for path in found if (path / "trainer_state.json").exists()]
+    allocates = draws.allocator(given.get("allocate", "uniform")) is not None
+    last = draws.CHECKPOINT if allocates else "trainer_state.json"  # what is written last
+    whole = [path for path in found if (path / last).exists()]
     if not whole:
         raise UserError(
             f"{folder / OUTPUT} holds no checkpoint yet, so there is nothing to go on from; start a new run"

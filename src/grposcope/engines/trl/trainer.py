@@ -76,6 +76,8 @@ class GRPOscopeMixin(_Behind):
         asked = draws.allocator(allocate)
         super().__init__(*given, **more)
         self._scope_draws = None if asked is None else _draws(self, asked)
+        if self._scope_draws is not None:
+            self.add_callback(draws.KeepDraws(self._scope_draws))
         self._scope_probes = probing.Asked(probe_every, probe_prompts)
         self._scope_credit, self._scope_advantage, self._scope_steps = credits.chosen(credit), advantage, step_rewards
         self._scope_batch: Scored | None = None
@@ -129,9 +131,10 @@ class GRPOscopeMixin(_Behind):
         return out
 
     def train(self, resume_from_checkpoint: Any = None, *more: Any, **given: Any) -> Any:
-        """TRL's; UserError for resuming a run whose draws follow a history, which TRL's checkpoints do not keep."""
+        """TRL's; draws go on with the history in the checkpoint, UserError where it holds none."""
         if resume_from_checkpoint and self._scope_draws is not None:
-            raise UserError("allocate: TRL's checkpoints keep no history of success rates; train anew, or leave it out")
+            found = draws.checkpoint(self.args.output_dir, resume_from_checkpoint)
+            self._scope_draws.restore(found, skipping=not self.args.ignore_data_skip)
         return super().train(resume_from_checkpoint, *more, **given)
 
     def _get_train_sampler(self, *given: Any, **more: Any) -> Any:
