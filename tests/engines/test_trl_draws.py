@@ -85,7 +85,7 @@ def test_the_filter_skips_prompts_that_are_never_solved() -> None:
     rates = np.array([0.0, 0.5, 0.5] * 4)
     rng, counts = np.random.default_rng(0), np.zeros(12)
     for i in range(400):
-        which = sampler._draw()
+        which = sampler._draw().which
         rewards = (rng.random((4, 3)) < rates[which][:, None]).astype(float)
         weights, _ = sampler.learn(ROWS[which[0]]["prompt"], rewards)
         assert (weights == 1).all()

@@ -295,7 +295,8 @@ def test_a_run_whose_prompts_are_drawn_goes_on(tmp_path: Path) -> None:
     """Ended behind step 2, as a kill leaves it: without the history of checkpoint-4 it goes on from checkpoint-2."""
     folder = tmp_path / "run"
     assert cli.main(["train", "--engine", "trl", "--steps", "5", *SMALL, "--eval-problems", "0", "--recipe", "rloo",
-                     "--allocate", "optimal", "--checkpoint-every", "2", "--out", str(folder)]) == 0  # fmt: skip
+                     "--allocate", "optimal", "--checkpoint-every", "2", "--keep-checkpoints", "9", "--out",
+                     str(folder)]) == 0  # fmt: skip
     before = read(folder)
     (folder / "summary.json").unlink()
     (folder / "trl" / "checkpoint-4" / "grposcope_allocation.json").unlink()

@@ -108,7 +108,8 @@ def resume(folder: Path, asked: Mapping[str, Any] | None = None) -> TrainResult:
     summary = schema.read_summary(folder)
     if summary is not None and not summary.interrupted:
         raise UserError(f"{folder} is finished; start a new run from its model, {folder}/model")
-    found = sorted((folder / OUTPUT).glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    steps = {path: int(path.name.rpartition("-")[2]) for path in (folder / OUTPUT).glob("checkpoint-*")}
+    found = sorted(steps, key=lambda path: (steps[path] < given["steps"], steps[path]))  # TRL takes a step at least
     allocates = draws.allocator(given.get("allocate", "uniform")) is not None
     last = draws.CHECKPOINT if allocates else "trainer_state.json"  # what is written last
     whole = [path for path in found if (path / last).exists()]
