@@ -171,7 +171,7 @@ class PromptDraws(Sampler[int]):
         self._resumed = [skipped] * state["used"] + left if skipping else []
 
 
-class KeepDraws(TrainerCallback):  # type: ignore[misc]
+class KeepDraws(TrainerCallback):
     """Writes the history of draws into each checkpoint."""
 
     def __init__(self, draws: PromptDraws):
@@ -184,9 +184,9 @@ class KeepDraws(TrainerCallback):  # type: ignore[misc]
         write_json(folder / CHECKPOINT, self.draws.state(state.global_step, args.gradient_accumulation_steps))
 
 
-def checkpoint(output: str, asked: str | bool) -> Path:
+def checkpoint(output: str | None, asked: str | bool) -> Path:
     """The checkpoint that `resume_from_checkpoint` names; UserError where True is asked and there is none."""
-    last = get_last_checkpoint(output) if asked is True else asked
+    last = get_last_checkpoint(str(output)) if asked is True else asked
     if not last:
         raise UserError(f"{output} holds no checkpoint to resume from; train without resume_from_checkpoint")
     return Path(str(last))
