@@ -19,7 +19,7 @@ def test_every_optimizer_of_training_has_its_effective_step_or_is_said_to_have_n
     assert set(TRAINED) <= set(stability.OPTIMIZERS)
 
 
-@pytest.mark.parametrize("name", [name for name in TRAINED if stability.OPTIMIZERS[name] is not None])
+@pytest.mark.parametrize("name", [name for name in TRAINED if stability.OPTIMIZERS.get(name)])
 def test_steps_follow_from_what_training_does(name: str) -> None:
     """Under a constant gradient g heavy ball moves by η g/(1 − β) per step; so do the optimizers with their η."""
     weight, lr, momentum, gradient = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64)), 1e-3, 0.5, 0.02
