@@ -52,7 +52,7 @@ def allocator(text: str) -> ChosenAllocator | None:
     return asked
 
 
-class Drawn(NamedTuple):
+class TrlBatch(NamedTuple):
     """A batch: rows of the dataset (P,), their weights (P,), and the share of live groups that was promised."""
 
     which: NDArray[np.int64]
@@ -78,10 +78,10 @@ class PromptDraws(Sampler[int]):
             [number(row.get("difficulty")) for row in rows],
             [len(str(prompt)) for prompt in self.prompts],
         )
-        self.drawn: deque[Drawn] = deque()
+        self.drawn: deque[TrlBatch] = deque()
         self.count = 0
-        self._pass: list[Drawn] = []  # batches of this pass over the data
-        self._resumed: list[Drawn] = []  # those with which the next pass begins
+        self._pass: list[TrlBatch] = []  # batches of this pass over the data
+        self._resumed: list[TrlBatch] = []  # those with which the next pass begins
 
     def __len__(self) -> int:
         prompts, group = self.shape
@@ -96,7 +96,7 @@ class PromptDraws(Sampler[int]):
                 for row in self._pass[i].which.tolist():
                     yield from [row] * group
 
-    def _draw(self) -> Drawn:
+    def _draw(self) -> TrlBatch:
         """The next batch, remembered until its rewards are learned."""
         digest = hashlib.sha256(f"{self.seed}:{self.count}".encode()).digest()
         random = np.random.default_rng(int.from_bytes(digest[:8], "big"))
@@ -108,7 +108,7 @@ class PromptDraws(Sampler[int]):
         taken = self.asked.allocator.picks(offer, self.asked.values)
         if taken.sizes.tolist() != [group] * prompts:
             raise ValueError(f"allocator {self.asked.name} picks other groups than P of G; it can have no `given_size`")
-        self.drawn.append(Drawn(pool[taken.candidates], taken.weights, taken.live))
+        self.drawn.append(TrlBatch(pool[taken.candidates], taken.weights, taken.live))
         return self.drawn[-1]
 
     def learn(self, first: Any, rewards: NDArray[np.float64]) -> tuple[NDArray[np.float64], dict[str, float]]:
@@ -117,7 +117,7 @@ class PromptDraws(Sampler[int]):
         first: prompt of the batch's first rollout; rewards (P, G), NaN where there is none. UserError where the batch
         is not the one that was drawn.
         """
-        which, weights, promised = self.drawn.popleft() if self.drawn else Drawn(np.empty(0, int), np.empty(0), 0.0)
+        which, weights, promised = self.drawn.popleft() if self.drawn else TrlBatch(np.empty(0, int), np.empty(0), 0.0)
         if len(which) != len(rewards) or self.prompts[which[0]] != first:
             raise UserError("the batches of this trainer are not those that allocate drew; leave allocate out")
         present = ~np.isnan(rewards)
@@ -165,9 +165,9 @@ class PromptDraws(Sampler[int]):
             raise UserError(f"{path} is of batches of {was}, and these are of {now}; resume with the same arguments")
         self.forecaster.restore(state["forecast"])
         self.count = state["count"]
-        left = [Drawn(np.array(which), np.array(weights), live) for which, weights, live in state["left"]]
+        left = [TrlBatch(np.array(which), np.array(weights), live) for which, weights, live in state["left"]]
         self.drawn = deque(left if skipping else [])
-        skipped = Drawn(np.zeros(self.shape[0], int), np.ones(self.shape[0]), 0.0)  # rows that nobody will look at
+        skipped = TrlBatch(np.zeros(self.shape[0], int), np.ones(self.shape[0]), 0.0)  # rows that nobody will look at
         self._resumed = [skipped] * state["used"] + left if skipping else []
 
 
