@@ -86,6 +86,12 @@ def test_without_two_evaluations_the_reward_is_compared(slope: float, verdict: s
     assert len(learning.evaluations) == 1
 
 
+def test_a_reward_that_never_moved_is_said_so() -> None:
+    learning = of_reward(np.zeros(40), 40)
+    assert learning.verdict == "none"
+    assert learning.sentence.startswith("Training reward was 0 in every row over 40 steps; without")
+
+
 def test_rewards_without_trend_are_rarely_called_one() -> None:
     """Each side is tested at 5 %, with noise that wanders."""
     rng = np.random.default_rng(2)

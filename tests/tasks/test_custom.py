@@ -81,6 +81,21 @@ def test_a_function_that_names_its_columns_gets_only_those(rows: str) -> None:
     assert grade(task, _all(task), ["a", "bb", ""]) == [1.0, 2.0, 0.0]
 
 
+def test_a_function_that_needs_what_it_is_not_given_is_refused(rows: str) -> None:
+    def wrong(prompt: list[str], completions: list[str], answer: list[Any], weight: float = 1.0) -> list[float]:
+        return [weight for _ in completions]
+
+    said = r"needs prompt, which it is not given; .*: prompts, completions, answer"
+    with pytest.raises(UserError, match=said):
+        Custom(rows, wrong)
+
+    def by_position(completions: list[str], /) -> list[float]:
+        return [0.0 for _ in completions]
+
+    with pytest.raises(UserError, match="needs completions, which"):
+        Custom(rows, by_position)
+
+
 def test_numbers_of_numpy_are_numbers(rows: str) -> None:
     task = Custom(rows, reward=lambda completions: np.ones(len(completions), dtype=np.float32))
     assert grade(task, _all(task), ["a", "b", "c"]) == [1.0, 1.0, 1.0]

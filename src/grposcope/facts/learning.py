@@ -185,6 +185,8 @@ def of_reward(reward: ArrayLike, steps: int, sampling: SamplingVariance | None =
     if difference.flag == WANDERS:
         more = "a longer run" if sampling is not None else "a longer run, or the number of rollouts per step,"
         clause = f"training reward went {ends} {_over(steps)}, but {WANDERS} ({more} would decide)"
+    if n >= LEAST and not np.ptp(values):
+        clause = f"training reward was {number(float(values[0]))} in every row {_over(steps)}"
     sentence = f"{_capital(clause)}; without a second held-out evaluation, whether it learned cannot be told."
     return Learning("training reward", (), early, late, difference, verdict, clause, sentence)
 

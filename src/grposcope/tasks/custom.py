@@ -29,6 +29,8 @@ from grposcope.tasks.base import Problem, Split, Task, as_text, needed, raised_i
 Reward = Callable[..., Sequence[float]]
 
 PROMPTS = ("prompt", "question", "problem")
+CALLED_WITH = ("prompts", "completions")
+"""Lists that a reward function gets besides those of the fields, as in TRL."""
 
 
 class Custom(Task):
@@ -55,6 +57,8 @@ class Custom(Task):
             _problem(row, f"{self.path}, line {number}", str(number), graded=reward is None)
             for number, row in read_rows(self.path, required=(PROMPTS,))
         )
+        if reward is not None:
+            _check_call(reward, self._problems, self.path)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The problems of the split, in the order of the file."""
@@ -74,7 +78,8 @@ class Custom(Task):
             return [float(grading.equal(p.answer, c)) for p, c in zip(problems, completions, strict=True)]
         names = dict.fromkeys(name for problem in problems for name in problem.fields)
         columns = {name: [problem.fields.get(name) for problem in problems] for name in names}
-        columns |= {"prompts": [problem.prompt for problem in problems], "completions": list(completions)}
+        own = ([problem.prompt for problem in problems], list(completions))
+        columns |= dict(zip(CALLED_WITH, own, strict=True))
         returned = self.function(**_wanted(self.function, columns))
         return [value.item() if hasattr(value, "item") else value for value in returned]
 
@@ -108,6 +113,27 @@ def _problem(row: Mapping[str, Any], where: str, identity: str, graded: bool) ->
         raise UserError(f"{where} has no 'answer' to grade by; add one, or give a reward function")
     rest = {name: value for name, value in row.items() if name != key}
     return Problem(as_text(row.get("id")) or identity, prompt, answer, rest)
+
+
+def _check_call(function: Reward, problems: Sequence[Problem], path: Path) -> None:
+    """UserError for a function that needs by name what it is not given."""
+    given = [*CALLED_WITH, *dict.fromkeys(name for problem in problems for name in problem.fields)]
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a function of C that does not say
+        return
+    many = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    lacking = [
+        name
+        for name, one in signature.parameters.items()
+        if one.kind is one.POSITIONAL_ONLY
+        or (name not in given and one.kind not in many and one.default is inspect.Parameter.empty)
+    ]
+    if lacking:
+        raise UserError(
+            f"reward {getattr(function, '__name__', 'function')}{signature} needs {', '.join(lacking)}, which it is "
+            f"not given; it is called once a batch with these lists of {path}, by name: {', '.join(given)}"
+        )
 
 
 def _wanted(function: Reward, columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
