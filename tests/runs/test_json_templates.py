@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +148,7 @@ def test_many_keys_in_few_lines_each_do_not_fill_the_memory() -> None:
 def test_usual_logs_are_read_in_bulk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """verl's evaluations come with keys of their own, every ten steps."""
     monkeypatch.setattr(jsonl, "_parsed", lambda *given: pytest.fail("line by line"))
+    monkeypatch.setattr(jsonl, "FEW", 0)
     rows = []
     for step in range(1, 61):
         data = {**logs.verl_row(step), "actor/grad_norm": math.nan if step == 7 else 0.5}
@@ -155,3 +158,10 @@ def test_usual_logs_are_read_in_bulk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run.steps == 60
     assert len(run.evaluations) == 6
     assert run.nonfinite == {"grad_norm": 1}
+
+
+def test_a_short_log_is_read_without_arrow(tmp_path: Path) -> None:
+    """Loading Arrow takes longer than the whole verdict on a log of some hundred rows."""
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(logs.verl_row(step)) + "\n" for step in range(1, 61)))
+    code = "import sys; from grposcope.runs import read; read(sys.argv[1]); sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code, tmp_path / "log.jsonl"], check=False).returncode == 0

@@ -17,6 +17,7 @@ import synthetic
 from grposcope.errors import UserError
 from grposcope.files import dumps
 from grposcope.runs import read
+from grposcope.runs.formats import jsonl
 from grposcope.runs.native import reader
 from grposcope.runs.native.reader import Lines
 from grposcope.runs.native.schema import RunConfig
@@ -188,6 +189,7 @@ def test_any_groups_survive(table: list[tuple[int, str, list[tuple[float, bool]]
 
 
 def test_ordinary_files_take_the_fast_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonl, "FEW", 0)
     monkeypatch.setattr(reader, "_columns_by_row", lambda lines: pytest.fail("line by line"))
     monkeypatch.setattr(reader, "groups_by_row", lambda lines: pytest.fail("line by line"))
     assert read(folder).steps == 30

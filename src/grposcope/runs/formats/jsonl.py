@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PIECE = 2 << 20
 """Number of bytes that are converted at a time; more would not be faster."""
 
+FEW = 1 << 19
+"""Number of bytes below which parsing line by line takes less time than loading Arrow does."""
+
 
 def read(file: LogFile, hints: Hints, unwrap: str = "") -> RawLog:
     """Every line of the file as a row; the fields of the object `unwrap`, if named, as fields of the row itself.
@@ -76,7 +79,9 @@ def _converted(
 
 
 def in_bulk(piece: bytes, unwrap: str = "") -> Block | None:
-    """The columns of a piece; None if its lines hold more than numbers and short texts, or are not alike enough."""
+    """The columns of a piece; None if it is short, or its lines hold more than numbers and short texts or differ."""
+    if len(piece) < FEW:
+        return None
     try:
         from grposcope.runs.formats import json_templates
     except ImportError:  # without pyarrow, every line is parsed by itself

@@ -171,7 +171,7 @@ def _evaluations(lines: Lines) -> Evaluations:
 
 def read_groups(lines: Lines) -> Groups:
     """The groups; UserError for a line that is broken."""
-    fast = groups_alike(lines.data)
+    fast = groups_alike(lines.data) if len(lines.data) >= jsonl.FEW else None
     return groups_by_row(lines) if fast is None else fast
 
 
