@@ -78,8 +78,7 @@ class Custom(Task):
             return [float(grading.equal(p.answer, c)) for p, c in zip(problems, completions, strict=True)]
         names = dict.fromkeys(name for problem in problems for name in problem.fields)
         columns = {name: [problem.fields.get(name) for problem in problems] for name in names}
-        own = ([problem.prompt for problem in problems], list(completions))
-        columns |= dict(zip(CALLED_WITH, own, strict=True))
+        columns |= {"prompts": [problem.prompt for problem in problems], "completions": list(completions)}
         returned = self.function(**_wanted(self.function, columns))
         return [value.item() if hasattr(value, "item") else value for value in returned]
 
