@@ -167,3 +167,15 @@ def test_skill_is_0_against_itself_and_negative_for_noise() -> None:
     assert scores.skill(rng.permutation(p), np.full(300, p.mean()), k, n, problems).interval[1] < 0
     extreme = 1 / (1 + np.exp(-3 * np.log(p / (1 - p))))
     assert scores.calibration(extreme, k, n, problems).slope_interval[1] < 0.6
+
+
+def test_a_reward_outside_of_0_to_1_is_refused_where_the_sum_of_its_group_is_possible() -> None:
+    known = Forecaster(["a", "b"], [1.0, 2.0], [3, 3])
+    for rewards in ([[-1.0, 1.0, 1.0, 1.0]], [[2.0, 0.0, 0.0, 0.0]], [[np.inf, 0.0, 0.0, 0.0]]):
+        with pytest.raises(UserError, match="outside of 0"):
+            known.learn_groups(np.array([0]), rewards)
+    assert known.batches == 0
+    known.learn_groups(np.array([0]), [[1.0, 0.0, np.nan, 1.0]])
+    other = Forecaster(["a", "b"], [1.0, 2.0], [3, 3])
+    other.learn(np.array([0]), [2.0], [3.0])
+    assert known.state() == other.state()

@@ -129,6 +129,20 @@ class Forecaster:
             np.add.at(self._seen, which, np.stack([k, n - k, n * m], -1)[:, :, None])
         self.batches += 1
 
+    def learn_groups(self, which: Ints, rewards: ArrayLike) -> None:
+        """Take in a batch by the rewards of its groups (M, G), NaN where there is none.
+
+        UserError for a reward outside of 0 … 1, also where the sum of its group would be possible.
+        """
+        graded = np.asarray(rewards, np.float64)
+        present = ~np.isnan(graded)
+        if ((graded < 0) | (graded > 1))[present].any():
+            raise UserError(
+                "allocation forecasts success rates, and a reward here is outside of 0 … 1; scale the rewards, or use "
+                "allocate uniform"
+            )
+        self.learn(which, np.nansum(graded, 1), present.sum(1))
+
     def _faded(self, which: Ints, lives: slice = EVERY) -> Floats:
         """What was seen of some problems, faded until now, (C, 3, half-lives)."""
         age = np.where(self._last[which] < 0, 0, self.batches - self._last[which])

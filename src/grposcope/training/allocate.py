@@ -218,7 +218,7 @@ class RolloutAllocation:
             | ({"live": float(chances[i])} if live else {})
             for i in range(len(which))
         ]
-        self.forecaster.learn(which, np.nansum(graded, 1), present.sum(1))
+        self.forecaster.learn_groups(which, graded)
         return notes
 
 

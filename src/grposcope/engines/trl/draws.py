@@ -122,7 +122,7 @@ class PromptDraws(Sampler[int]):
             raise UserError("the batches of this trainer are not those that allocate drew; leave allocate out")
         present = ~np.isnan(rewards)
         live = np.array([len(set(group[kept])) > 1 for group, kept in zip(rewards, present, strict=True)])
-        self.forecaster.learn(which, np.nansum(rewards, 1), present.sum(1))
+        self.forecaster.learn_groups(which, rewards)
         carried = weights[live]
         effective = float(carried.sum() ** 2 / (carried**2).sum()) if len(carried) else 0.0
         return weights, {
