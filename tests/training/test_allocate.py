@@ -218,6 +218,24 @@ def test_settings_that_do_not_go_together(policy: Policy, tmp_path: Path, change
         check(config(policy, tmp_path, **changes))
 
 
+@pytest.mark.parametrize("allocate", ["uniform:forecast=yes", "optimal", "filter:dead=0.5"])
+def test_what_the_record_says_was_forecast_knows_nothing_of_the_batch(
+    policy: Policy, tmp_path: Path, allocate: str
+) -> None:
+    ready = prepare(config(policy, tmp_path, allocate=allocate, eval_problems=0))
+    under_way = allocation.RolloutAllocation(ready)
+    position = 0
+    for _ in range(3):
+        before = allocation.RolloutAllocation(ready, under_way.state()).forecaster
+        assert before is not None
+        made = under_way.draw(position)
+        which = np.array([under_way.places[problem.id] for problem in made.batch.problems])
+        for kind, means in before.means(which).items():
+            assert [note[kind] for note in made.notes] == means.tolist()
+        assert under_way.state() != before.state()
+        position = made.batch.position
+
+
 def test_a_history_of_other_problems_is_refused_and_one_of_these_is_learned(policy: Policy, tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
