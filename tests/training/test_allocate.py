@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from small_runs import config, rows, start, stopped_at, timeless, weights
 
 from grposcope.allocation import ALLOCATORS as KNOWN
 from grposcope.allocation import LOOKED_AT, Allocator, picks
+from grposcope.allocation.forecast import Forecaster
 from grposcope.allocation.picks import Offer, Picks, Values
 from grposcope.errors import UserError
 from grposcope.objectives import advantages, recipes
@@ -248,3 +250,15 @@ def test_a_history_of_other_problems_is_refused_and_one_of_these_is_learned(poli
     (tmp_path / "c" / "prompts.jsonl").write_text('{"id": "x", "prompt": "else:"}\n{"id": "y", "prompt": "more:"}\n')
     with pytest.raises(UserError, match="history is of other problems"):
         train(other)
+
+
+def test_a_history_that_tells_no_success_rates_is_refused(policy: Policy, tmp_path: Path) -> None:
+    known = Forecaster(["x"], [1.0], [3.0])
+    with pytest.raises(UserError, match=r"allocate: history=.*nowhere cannot be read: there is no"):
+        allocation._learn_from(tmp_path / "nowhere", known)
+    first = config(policy, tmp_path, steps=1, eval_problems=0)
+    train(first)
+    groups = Path(str(first.out)) / "groups.jsonl"
+    groups.write_text(re.sub(r'"rewards": ?\[[01.]+', '"rewards": [-1.0', groups.read_text()))
+    with pytest.raises(UserError, match=r"allocate: history=.* has rewards outside of 0 … 1"):
+        allocation._learn_from(Path(str(first.out)), known)

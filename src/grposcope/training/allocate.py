@@ -250,9 +250,16 @@ def generator_of(setup: Setup, stream: str, position: int) -> torch.Generator:
 
 def _learn_from(path: Path, known: Forecaster) -> None:
     """Learn from the groups in the record of another run; UserError where there are none, or none of these problems."""
-    groups = read(path).groups
+    try:
+        groups = read(path).groups
+    except UserError as error:
+        raise UserError(f"allocate: history={path} cannot be read: {error}") from error
     if not len(groups):
-        raise UserError(f"history {path}: the record has no groups of rollouts; give the folder of a run that does")
+        raise UserError(f"allocate: history={path} has no groups of rollouts; give the folder of a run that does")
+    if ((groups.rewards < 0) | (groups.rewards > 1)).any():
+        raise UserError(
+            f"allocate: history={path} has rewards outside of 0 … 1, which tell no success rate; leave it out"
+        )
     names = [groups.problems[i] for i in groups.problem]
     successes = np.add.reduceat(np.nan_to_num(groups.rewards), groups.offsets[:-1])
     present = np.add.reduceat((~np.isnan(groups.rewards)).astype(np.float64), groups.offsets[:-1])
