@@ -1,6 +1,6 @@
 """Sparsity, rank and baseline while a pretrained model learns sums that it partly solves: [PG]'s curves on SmolLM2.
 
-    python experiments/geometry_smollm2.py --out curves          one seed: some 20 minutes on two cores
+    python experiments/geometry_smollm2.py --seed 0 --out curves          one seed: some 20 minutes on one core
 
 The same measures as `geometry_training.py`, on SmolLM2-135M, which solves about one in ten of "What is 7 + 16? Give
 only the number." within 16 tokens, by the last number that it writes. 8 prompts × 8 rollouts a step, GRPO, AdamW at the
