@@ -82,7 +82,7 @@ def test_a_record_says_so_too_with_a_wider_interval() -> None:
     low, high = saving.own_interval
     assert low < saving.own < high
     assert not saving.measured
-    assert "a probe measures them" in saving.sentence()
+    assert "measures them, and checks this promise" in saving.sentence()
 
 
 def test_the_spread_of_success_rates_is_found_without_the_bias_of_small_groups() -> None:

@@ -61,7 +61,8 @@ class Saving:
         basis = (
             "with the norms of gradients that the probe measured"
             if self.measured
-            else "whatever the norms of gradients are within the usual range; a probe measures them"
+            else "whatever the norms of gradients are within the usual range; a probe of 8 rollouts of each prompt "
+            "measures them, and checks this promise"
         )
         return (
             f"With allocate optimal, draws and group sizes by success rates, known as well as these "
@@ -141,7 +142,7 @@ def _counts(rewards: Floats) -> tuple[Floats, Floats, str]:
             ),
         )
     if len(n) < LEAST_PROMPTS or n.min() < 2:
-        return n, n, f"it takes {LEAST_PROMPTS} groups of two rollouts or more; probe more prompts"
+        return n, n, f"it takes {LEAST_PROMPTS} groups of two rollouts or more; probe or log more prompts"
     return (present & (rewards == values[1])).sum(1).astype(np.float64), n, ""
 
 
