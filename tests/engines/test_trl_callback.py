@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
 import os
+import re
 import socket
 import sys
 import time
