@@ -20,7 +20,8 @@ stopped, at 4e-4 fixed-4 came to 0.77 by 320,000 tokens, which set BUDGET.) Fixe
 resample and two-stage have the rate and the G of the fixed cell that is best there: what differs is which groups a
 batch holds. Seeds 0 … 7 are the result, paired. Runs go seed by seed, first fixed-4 and optimal, then fixed-8, filter,
 fixed-16, two-stage and resample, so that whenever they end the cells of a part have the same seeds. Then `finite`, with
-fixed-4, fixed-8, optimal and filter, at the rates of `fresh`. Fixed-16 is not extended beyond BUDGET.
+fixed-4, fixed-8, optimal and filter, at the rates of `fresh`, and with resample, which was added when these were there.
+Fixed-16 is not extended beyond BUDGET.
 
 The rule, written before the first run. Tokens to 0.8: the first crossing of 0.8 by the held-out curve, smoothed
 over three evaluations, linear in between. The best fixed G is the one with the fewest (geometric mean over the
@@ -94,7 +95,7 @@ CELLS = {
 
 FIXED, TUNED = ("fixed-4", "fixed-8", "fixed-16"), ("fixed-4", "fixed-8", "optimal")
 FIRST, SECOND = ("fixed-4", "optimal"), ("fixed-8", "filter", "fixed-16", "two-stage", "resample")
-ON_FINITE = ("fixed-4", "fixed-8", "optimal", "filter")
+ON_FINITE = ("fixed-4", "fixed-8", "optimal", "filter", "resample")
 RATES, TUNING_SEED, SEEDS, ROLLOUTS, GOAL = (2e-4, 4e-4), 100, tuple(range(8)), 128, 0.8
 TUNED_TO, BUDGET, MOST, EVERY = 190_000, 320_000, 800_000, 10
 """Tokens of a tuning run, of a run, and of one that has not crossed GOAL; steps between evaluations."""

@@ -85,14 +85,14 @@ def test_a_function_that_needs_what_it_is_not_given_is_refused(rows: str) -> Non
     def wrong(prompt: list[str], completions: list[str], answer: list[Any], weight: float = 1.0) -> list[float]:
         return [weight for _ in completions]
 
-    said = r"needs prompt, which it is not given; .*: prompts, completions, answer"
+    said = r"reward wrong\(prompt.* missing a required argument: 'prompt'; .*: prompts, completions, answer"
     with pytest.raises(UserError, match=said):
         Custom(rows, wrong)
 
     def by_position(completions: list[str], /) -> list[float]:
         return [0.0 for _ in completions]
 
-    with pytest.raises(UserError, match="needs completions, which"):
+    with pytest.raises(UserError, match=r"'completions'.*positional"):
         Custom(rows, by_position)
 
 

@@ -42,6 +42,7 @@ EVERY = slice(None)
 _DEFAULT = (3, 1)
 """Indices of the pair that forecasts before anything was seen."""
 _SCORE_MEMORY = 0.98
+OUTSIDE = "allocation forecasts success rates, and a reward here is outside of 0 … 1; scale it, or use allocate uniform"
 KINDS = ("forecast", "base", "difficulty")
 """The forecasts that are made: ours, the base rate, and the level with the task's difficulty alone."""
 
@@ -113,10 +114,7 @@ class Forecaster:
         """
         k, n = np.asarray(successes, np.float64), np.asarray(rollouts, np.float64)
         if not ((k >= 0) & (k <= n)).all():
-            raise UserError(
-                "allocation forecasts success rates, and a reward here is outside of 0 … 1; scale the rewards, or use "
-                "allocate uniform"
-            )
+            raise UserError(OUTSIDE)
         which, k, n = which[n > 0], k[n > 0], n[n > 0]
         if len(which):
             m = self._weights["forecast"].rates(self._x["forecast"][which])
@@ -137,10 +135,7 @@ class Forecaster:
         graded = np.asarray(rewards, np.float64)
         present = ~np.isnan(graded)
         if ((graded < 0) | (graded > 1))[present].any():
-            raise UserError(
-                "allocation forecasts success rates, and a reward here is outside of 0 … 1; scale the rewards, or use "
-                "allocate uniform"
-            )
+            raise UserError(OUTSIDE)
         self.learn(which, np.nansum(graded, 1), present.sum(1))
 
     def _faded(self, which: Ints, lives: slice = EVERY) -> Floats:

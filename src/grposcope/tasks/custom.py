@@ -115,24 +115,19 @@ def _problem(row: Mapping[str, Any], where: str, identity: str, graded: bool) ->
 
 
 def _check_call(function: Reward, problems: Sequence[Problem], path: Path) -> None:
-    """UserError for a function that needs by name what it is not given."""
+    """UserError for a function that needs what it is not given."""
     given = [*CALLED_WITH, *dict.fromkeys(name for problem in problems for name in problem.fields)]
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # a function of C that does not say
+    except (TypeError, ValueError):  # built in: nothing is known of it
         return
-    many = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    lacking = [
-        name
-        for name, one in signature.parameters.items()
-        if one.kind is one.POSITIONAL_ONLY
-        or (name not in given and one.kind not in many and one.default is inspect.Parameter.empty)
-    ]
-    if lacking:
+    try:
+        signature.bind(**_wanted(function, {name: [] for name in given}))
+    except TypeError as error:
         raise UserError(
-            f"reward {getattr(function, '__name__', 'function')}{signature} needs {', '.join(lacking)}, which it is "
-            f"not given; it is called once a batch with these lists of {path}, by name: {', '.join(given)}"
-        )
+            f"reward {getattr(function, '__name__', 'function')}{signature}: {error}; it is called once a batch with "
+            f"these lists of {path}, by name: {', '.join(given)}"
+        ) from None
 
 
 def _wanted(function: Reward, columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
