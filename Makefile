@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 VERL   := .venv-verl
 OLDEST := .venv-oldest
+# Two processes take halves of the tests in their order, and then what the other has left.
+TESTS  := $(BIN)/python -m pytest -n 2 --dist worksteal
 RUN    := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 export OMP_WAIT_POLICY ?= PASSIVE
@@ -18,20 +20,20 @@ help: ## list the targets
 demo: $(READY) ## train the shipped model on arithmetic with GRPO, about a minute on two cores
 	$(BIN)/grposcope train --model tiny --task arithmetic --out $(RUN) $(DEMO)
 
-test: $(READY) lint types ## lint, types and the default tests, under ten minutes
-	$(BIN)/python -m pytest -m "not slow"
+test: $(READY) lint types ## lint, types and the default tests on two cores, about five minutes
+	$(TESTS) -m "not slow"
 
 test-all: $(READY) lint types ## the default tests and the slow ones
-	$(BIN)/python -m pytest
+	$(TESTS)
 
 test-trl-oldest: $(OLDEST)/.ready ## what must work with the oldest TRL and transformers, in an environment of its own
-	$(OLDEST)/bin/python -m pytest tests/engines/test_trl_callback.py tests/runs tests/policies tests/training \
-		tests/geometry tests/credit tests/objectives -m "not slow"
+	$(OLDEST)/bin/python -m pytest tests/engines/test_trl_callback.py tests/logs tests/lab tests/instruments/gradient \
+		-m "not slow" --ignore tests/lab/sweeps
 	$(OLDEST)/bin/python -m pytest tests/engines/test_trl_callback.py -k any_supported_trl
 
 test-verl: $(VERL)/.ready ## the tests of verl, in an environment of its own: it needs another transformers than TRL
 	RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0 $(VERL)/bin/python -m pytest tests/engines/verl tests/contract/test_verl.py \
-		tests/contract/test_lint_verl.py tests/sweeps/test_sweep_ray.py
+		tests/contract/test_lint_verl.py tests/lab/sweeps/test_sweep_ray.py
 
 wheel-check: $(READY) ## build the wheel and install it in new environments: for logs alone, and to train
 	rm -rf build/wheel && mkdir -p build/wheel
@@ -65,7 +67,7 @@ bench: $(READY) ## measure a training step against TRL, paired
 	$(BIN)/python benchmarks/step_vs_trl.py
 
 tiny: $(READY) ## make the shipped model again, some minutes on two cores
-	$(BIN)/python -m grposcope.training.pretrain
+	$(BIN)/python -m grposcope.lab.train.pretrain
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

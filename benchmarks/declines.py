@@ -22,9 +22,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 from labelled_curves import Array, noise
 
-from grposcope.diagnosis.quantities import Quantities
-from grposcope.diagnosis.rules import reward_decline
-from grposcope.runs.run import Meta, Run, no_evaluations, no_groups
+from grposcope.core.run import Meta, Run, no_evaluations, no_groups
+from grposcope.instruments.diagnosis.quantities import Quantities
+from grposcope.instruments.diagnosis.rules import reward_decline
 
 NOISE, MEAN, PROMPTS, GROUP = 0.08, 0.7, 8, 4
 LEVELS = (0.05, 0.005)

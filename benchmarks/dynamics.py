@@ -12,7 +12,6 @@ bandit   4,096 runs × 1,000 steps × 16 arms, exact and sampled (G = 8). The lo
          θ + v): an exp and ten passes. Sampled, instead of payoff and product: G uniforms per refresh, their G·K
          comparisons with the cumulative policy and as many byte additions, and nine passes (cumulative sum, counts,
          mean, residual, scatter twice, scale, weight, 1/G).
-compare  fit.compare on 1,000 points.
 fits     fit.fit of the inertial model (search from four starts, standard errors), against
          `scipy.optimize.curve_fit` from the truth with numerical Jacobians.
 """
@@ -28,9 +27,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import curve_fit
 
-from grposcope.dynamics import fit
-from grposcope.dynamics.bandit import Bandit
-from grposcope.dynamics.oscillator import Oscillator
+from grposcope.instruments.bandit.bandit import Bandit
+from grposcope.instruments.forecast import fit
+from grposcope.instruments.stability.oscillator import Oscillator
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -140,8 +139,6 @@ def fits(rounds: int, points: int) -> dict:
     return {
         "points": points, "fit s": statistics.median(here), "curve_fit s": statistics.median(scipy),
         "ratio": statistics.median(x / y for x, y in zip(scipy, here, strict=True)),
-        "compare s": statistics.median(timed(lambda: fit.compare(t, y)) for _ in range(rounds)),
-        "phases s": statistics.median(timed(lambda: fit.phases(t, y)) for _ in range(rounds)),
         "forecast s": statistics.median(timed(lambda: fit.forecast(t, y, points / 2)) for _ in range(rounds)),
     }  # fmt: skip
 

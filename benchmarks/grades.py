@@ -2,7 +2,7 @@
 
     python benchmarks/grades.py --seeds 10000 100 --rows 106 300
 
-The runs are those of tests/graded_runs.py. Rates have 95 % Wilson intervals. The last line is JSON.
+The runs are those of tests/helpers/graded_runs.py. Rates have 95 % Wilson intervals. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 import graded_runs as graded
-from grposcope.diagnosis import diagnose
-from grposcope.facts.diagnosis import verdict
-from grposcope.facts.intervals import wilson
+
+from grposcope.instruments.diagnosis import diagnose
+from grposcope.instruments.diagnosis.verdict import verdict
+from grposcope.maths.intervals import wilson
 
 WORDS = ("failing", "warning", "healthy", "cannot tell")
 

@@ -28,9 +28,9 @@ import numpy as np
 from labelled_curves import Array, Made, make, noise, saturating
 from scipy.special import expit, logit
 
-from grposcope.diagnosis import diagnose
-from grposcope.facts.intervals import wilson
-from grposcope.runs.run import Evaluations, Meta, Run, no_groups
+from grposcope.core.run import Evaluations, Meta, Run, no_groups
+from grposcope.instruments.diagnosis import diagnose
+from grposcope.maths.intervals import wilson
 
 ROWS, BATCH = 200, 256
 """Steps of a run, and rollouts in each."""

@@ -192,7 +192,7 @@ NULLS = ("healthy", "healthy-plateau", "flat null")
 
 @dataclass(frozen=True)
 class Made:
-    """A simulated run: columns (n,) under the names of `runs.metrics`, and held-out scores (E,) with their steps.
+    """A simulated run: columns (n,) under the names of `core.metrics`, and held-out scores (E,) with their steps.
 
     Scores are empty if nothing was evaluated. binary: whether single rewards are 0 or 1.
     """

@@ -25,7 +25,7 @@ Row = dict[str, float]
 
 
 def rows(made: Made) -> Iterator[tuple[int, Row, float | None]]:
-    """Yield each step, its metrics under the names of `runs.metrics`, and its held-out score if there is one."""
+    """Yield each step, its metrics under the names of `core.metrics`, and its held-out score if there is one."""
     scores = dict(zip(made.at.tolist(), made.scores.tolist(), strict=True))
     for i, step in enumerate(made.table["step"].astype(int).tolist()):
         yield step, {name: float(column[i]) for name, column in made.table.items()}, scores.get(step)

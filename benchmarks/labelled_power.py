@@ -3,9 +3,10 @@
     python benchmarks/labelled_power.py [--repeats 100]
 
 Two questions about a reward that lies at 0.4 ± 0.03 (AR(1)) and changes by D over the run, margin 0.1:
-"path": every fifth of what the run did lies within the margin of its beginning (`timeseries.level`, the rule's test);
-"mean": so does the mean of the process (`timeseries.change`, where wandering counts as noise). Shares of runs for which
-the answer is yes at p < 0.004, the level that Holm leaves to one of twelve rules. The last line is JSON.
+"path": every fifth of what the run did lies within the margin of its beginning (`maths.timeseries.level`, the rule's
+test);
+"mean": so does the mean of the process (`maths.timeseries.change`, where wandering counts as noise). Shares of runs for
+which the answer is yes at p < 0.004, the level that Holm leaves to one of twelve rules. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any
 import numpy as np
 from labelled_curves import noise
 
-from grposcope.timeseries import change, level
-from grposcope.timeseries.change import EARLY
+from grposcope.maths.timeseries import change, level
+from grposcope.maths.timeseries.change import EARLY
 
 MARGIN, LEVEL, SD = 0.1, 0.004, 0.03
 

@@ -29,8 +29,8 @@ METRICS = 40
 ONE = """
 import json, sys, time
 import numpy, pyarrow.json, scipy.fft, scipy.ndimage, scipy.special
-from grposcope.diagnosis import diagnose
-from grposcope.runs import read
+from grposcope.instruments.diagnosis import diagnose
+from grposcope.logs import read
 marks = [(time.process_time(), time.perf_counter())]
 run = read(sys.argv[1])
 marks.append((time.process_time(), time.perf_counter()))

@@ -4,7 +4,7 @@
     python benchmarks/labelled_suite.py tables RESULTS/*.json
 
 Runs of `labelled_curves` are written by `labelled_files` in the shapes of TRL, verl and OpenRLHF, read back by
-`grposcope.runs.read` and diagnosed, as a user would. `measure` does one φ and can go on where it was stopped;
+`grposcope.logs.read` and diagnosed, as a user would. `measure` does one φ and can go on where it was stopped;
 `--forms` and `--scenarios` restrict it. Seeds below 10,000 are for tuning; figures in benchmarks/diagnosis.md use
 others. Rates have 95 % Wilson intervals. The last line is JSON.
 """
@@ -26,9 +26,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from labelled_curves import NULLS, PHI, ROWS, SCENARIOS, Made, make
 from labelled_files import FORMS, GROUPED, flag_settings
 
-from grposcope.diagnosis import Finding, diagnose
-from grposcope.facts.intervals import wilson
-from grposcope.runs import read
+from grposcope.instruments.diagnosis import Finding, diagnose
+from grposcope.logs import read
+from grposcope.maths.intervals import wilson
 
 Cell = dict[str, Any]
 """Counts for one form and scenario: runs, and per mode how often it was flagged, below p = 0.05, first, or untold."""

@@ -13,9 +13,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from grposcope.errors import UserError
-from grposcope.lint import lint
-from grposcope.lint.read import read
+from grposcope.core.errors import UserError
+from grposcope.instruments.lint import lint
+from grposcope.instruments.lint.read import read
 
 FILES = re.compile(r"(grpo|rloo|gspo|cispo|dapo)[^/]*(/[^/]*)*\.(sh|yaml|py|ipynb)$", re.I)
 PLACES = ("examples", "recipes", "recipe")

@@ -5,7 +5,7 @@
 
 Runs of `labelled_curves` grow from 30 to ROWS rows and are diagnosed whenever they have grown by a tenth, as
 `grposcope watch` and the TRL callback do. Three ways to choose the level of a look are compared on the same runs:
-always α = 0.05; the k-th at α / (k (k + 1)), as `diagnosis.alarms` does; and one look at the end, for reference.
+always α = 0.05; the k-th at α / (k (k + 1)), as `watch.alarms` does; and one look at the end, for reference.
 Minor modes (no learning, zero loss) are not counted. Rates have 95 % Wilson intervals. The last line is JSON.
 """
 
@@ -25,11 +25,11 @@ import numpy as np
 from labelled_curves import SCENARIOS, Made, make
 from labelled_suite import arguments, percent
 
-from grposcope.diagnosis import diagnose
-from grposcope.diagnosis.alarms import GROWTH
-from grposcope.diagnosis.quantities import LEAST
-from grposcope.diagnosis.rules import minor_modes
-from grposcope.runs.run import Evaluations, Meta, Run, no_groups
+from grposcope.core.run import Evaluations, Meta, Run, no_groups
+from grposcope.instruments.diagnosis import diagnose
+from grposcope.instruments.diagnosis.quantities import LEAST
+from grposcope.instruments.diagnosis.rules import minor_modes
+from grposcope.watch.alarms import GROWTH
 
 ROWS = 300
 LEVEL = 0.05

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import expit
 
-from grposcope.runs.run import Evaluations, Meta, Run, no_groups
+from grposcope.core.run import Evaluations, Meta, Run, no_groups
 
 Array = np.ndarray
 Made = tuple[dict[str, Array], Array | None]

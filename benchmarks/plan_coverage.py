@@ -19,7 +19,8 @@ import time
 import numpy as np
 from plan_worlds import FAMILIES
 
-from grposcope.ustat import moments, planning, resampling
+from grposcope.instruments.group_size import planning
+from grposcope.maths import moments, resampling
 
 MEANS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.99)
 PROMPTS, GROUPS = (16, 64, 128), (4, 8, 16)

@@ -14,7 +14,8 @@ import argparse
 import numpy as np
 from plan_worlds import FAMILIES, leave_one_out, standardized
 
-from grposcope.ustat import moments, recipe_plan
+from grposcope.instruments.group_size import recipe_plan
+from grposcope.maths import moments
 
 SIZES = range(2, 65)
 

@@ -42,11 +42,11 @@ import torch
 from torch import Tensor
 from transformers.utils import logging
 
-from grposcope import policies
-from grposcope.geometry import probe
-from grposcope.geometry.weightings import of_recipe
-from grposcope.objectives import recipes
-from grposcope.records import Rollouts
+from grposcope.instruments.gradient import probe
+from grposcope.instruments.gradient.weightings import of_recipe
+from grposcope.lab import policies
+from grposcope.lab.objectives import recipes
+from grposcope.lab.rollout_arrays import Rollouts
 
 SIDES = ("pass", "fast", "checked", "exact", "sweep", "plain")
 
@@ -87,10 +87,7 @@ def plain_scores(model: torch.nn.Module, rollouts: Rollouts) -> list[dict[str, T
     """Gradients of every rollout by parameter name, from one backward pass per rollout."""
     stored = []
     for row in range(len(rollouts.tokens)):
-        arrays = {name: getattr(rollouts, name) for name in Rollouts.__dataclass_fields__ if name != "rewards"}
-        kept = {name: None if array is None else array[row : row + 1] for name, array in arrays.items()}
-        one = Rollouts(rewards=rollouts.rewards, **kept)
-        log_likelihood(model, one).backward()
+        log_likelihood(model, rollouts.rows(slice(row, row + 1))).backward()
         stored.append({name: p.grad for name, p in model.named_parameters()})
         model.zero_grad(set_to_none=True)
     return stored

@@ -32,10 +32,10 @@ from torch.distributed.fsdp import fully_shard
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.utils import logging
 
-from grposcope import policies
 from grposcope.engines import distributed
-from grposcope.geometry import checkpointing, probe
-from grposcope.objectives import recipes
+from grposcope.instruments.gradient import checkpointing, probe
+from grposcope.lab import policies
+from grposcope.lab.objectives import recipes
 
 LARGER = {
     "vocab_size": 32000,
@@ -84,8 +84,8 @@ def rounds(given: argparse.Namespace) -> None:
         dist.barrier()
         torch.set_num_threads(1)
         began = time.perf_counter()
-        with distributed.sharing(rollouts.mask.device) as ranks:
-            shared = probe.probe(model, rollouts, recipes.GRPO, ranks=ranks)
+        with distributed.sharing(rollouts.mask.device) as workers:
+            shared = probe.probe(model, rollouts, recipes.GRPO, workers=workers)
         together = time.perf_counter() - began
         if number:  # the first round warms up
             times.append((alone, together))
@@ -113,8 +113,8 @@ def memory(given: argparse.Namespace) -> None:
                 module.original_inv_freq = module.inv_freq
     weights = sum(p.to_local().nbytes for p in model.parameters())  # type: ignore[attr-defined]
     rollouts = batch(given.rows, given.length, LARGER["vocab_size"])
-    with distributed.sharing(rollouts.mask.device) as ranks:
-        measured = probe.probe(distributed.bare(model), rollouts, recipes.GRPO, ranks=ranks)
+    with distributed.sharing(rollouts.mask.device) as workers:
+        measured = probe.probe(distributed.bare(model), rollouts, recipes.GRPO, workers=workers)
     found: list[tuple[float, float]] = [(0.0, 0.0)] * dist.get_world_size()
     dist.all_gather_object(found, ((peak() - before), weights / 1e9))
     if dist.get_rank() == 0:

@@ -22,9 +22,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from transformers.utils import logging
 
-from grposcope.files import dumps
-from grposcope.training.config import TrainConfig
-from grposcope.training.loop import train
+from grposcope.core.files import dumps
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.loop import train
 
 
 def timed(folder: Path, every: int, given: argparse.Namespace) -> tuple[float, float]:

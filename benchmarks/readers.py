@@ -3,12 +3,11 @@
     python benchmarks/readers.py [--rows 100000] [--metrics 40] [--repeats 5]
 
 "The parser alone" is each of these on every line or piece, one thread, nothing kept: `json.loads` of the standard
-library, which `grposcope.runs.read` itself uses where a line holds more than numbers; Arrow's JSON reader; and
-`orjson.loads`, the fastest general one, where it is installed (`read` does not use it). Each repeat times them and
-`read` on the same file, one after the other, in CPU seconds of the process; medians and paired ratios are printed.
-Reading should take at most twice as long as the parser alone. Files: verl's file logger; flat lines; flat lines with a
-NaN in each, which orjson refuses; and flat lines with a text in each, which are read line by line. Peak memory is that
-of a fresh process that reads the file, less that of one that only imports. The last line is JSON.
+library, which `grposcope.logs.read` itself uses; Arrow's JSON reader; and `orjson.loads`, the fastest general one,
+where it is installed. Each repeat times them and `read` on the same file, one after the other, in CPU seconds of the
+process; medians and paired ratios are printed. Reading should take at most twice as long as `json.loads` alone. Files:
+verl's file logger; flat lines; flat lines with a NaN in each, which orjson refuses; and flat lines with a text in each.
+Peak memory is that of a fresh process that reads the file, less that of one that only imports. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ try:
 except ImportError:
     orjson = None  # type: ignore[assignment]
 
-from grposcope.runs import read
-from grposcope.runs.formats.log_file import LogFile
+from grposcope.logs import read
+from grposcope.logs.formats.log_file import LogFile
 
 PEAK = """
 import sys
-from grposcope.runs import read
+from grposcope.logs import read
 if len(sys.argv) > 1:
     read(sys.argv[1])
 print(int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grposcope.diagnosis import diagnose
-from grposcope.errors import UserError
-from grposcope.facts.diagnosis import verdict
-from grposcope.runs import read
+from grposcope.core.errors import UserError
+from grposcope.instruments.diagnosis import diagnose
+from grposcope.instruments.diagnosis.verdict import verdict
+from grposcope.logs import read
 
 HEALTHY = "healthy"
 UNTOLD = "cannot tell"
@@ -89,7 +89,7 @@ def judged(path: Path, known: Known) -> dict[str, Any]:
     findings = diagnose(run)
     flagged = [f for f in findings if f.status == "flagged"]
     said = verdict(run, findings)
-    head = flagged[0].mode if flagged else said.conclusion.partition(":")[0]
+    head = said.mode or said.word
     modes = [f.mode for f in flagged]
     right = head in known.agrees and set(known.rules) <= set(modes)
     return {
@@ -98,14 +98,14 @@ def judged(path: Path, known: Known) -> dict[str, Any]:
         "head": head,
         "flagged": modes,
         "onset": flagged[0].onset if flagged else None,
-        "evidence": flagged[0].because if flagged else said.conclusion.partition(": ")[2],
+        "evidence": said.line,
         "agrees": UNTOLD if head == UNTOLD else "right" if right else "wrong",
     }
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
     """The judged files as a Markdown table."""
-    lines = ["| file | what it shows | verdict | evidence | since step | |", "|---|---|---|---|---|---|"]
+    lines = ["| file | what it shows | verdict | first line | since step | |", "|---|---|---|---|---|---|"]
     for name, row in rows.items():
         short = name.replace("unslothai__notebooks__", "").replace("rohunagrawal__reward-hacking-entropy__", "")
         others = [mode for mode in row["flagged"] if mode != row["head"]]

@@ -27,8 +27,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 
-from grposcope.report import page
-from grposcope.runs import read
+from grposcope.instruments import page as runs_page
+from grposcope.logs import read
+from grposcope.render import page
 
 FIELDS = ("reward", "reward_std", "dead_fraction", "entropy", "kl_old", "length", "truncated", "loss", "grad_norm",
           "clip_low", "clip_high", "lr", "seconds_sample", "seconds_grade", "seconds_update",
@@ -117,7 +118,7 @@ def main() -> None:
             given.repeats, lambda: [path.read_bytes() for path in folder.glob("*.jsonl")][:0]
         )
         results["read"], run = timed(given.repeats, lambda: read(folder))
-        results["sections"], content = timed(given.repeats, lambda: page.document([run]))
+        results["sections"], content = timed(given.repeats, lambda: runs_page.document([run]))
         results["page"], size = timed(given.repeats, lambda: page.write(content, folder / "page.html"))
         results["page_bytes"] = size
         results["drawn"] = drawn(folder / "page.html", given.repeats)

@@ -24,10 +24,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import pyarrow.parquet  # noqa: F401  imported once per process, so not counted
 from transformers.utils import logging
 
-from grposcope.files import dumps
-from grposcope.runs.native.writer import RunWriter
-from grposcope.training import checkpoint, loop
-from grposcope.training.config import TrainConfig
+from grposcope.core.files import dumps
+from grposcope.lab.train import checkpoint, loop
+from grposcope.lab.train.config import TrainConfig
+from grposcope.logs.native.writer import RunWriter
 
 spent: dict[str, list[float]] = defaultdict(list)
 

@@ -116,9 +116,9 @@ def measure(arguments: argparse.Namespace, group: int, others: dict[str, OtherPr
     import torch
     from transformers import GenerationConfig
 
-    from grposcope import policies, tasks
-    from grposcope.training.rollouts import generator
-    from grposcope.training.sampler import Sampling, sample
+    from grposcope.lab import policies, tasks
+    from grposcope.lab.sampling.rollouts import generator
+    from grposcope.lab.sampling.sampler import Sampling, sample
 
     policy, task = policies.load(arguments.model), tasks.load(arguments.task)
     problems = task.problems("train")[: arguments.prompts]
@@ -172,10 +172,10 @@ def mismatch(arguments: argparse.Namespace, group: int) -> list[dict[str, Any]]:
     """Moments of ρ = π of the update over π of the sampler, by the precision of the sampler's weights."""
     import torch
 
-    from grposcope import policies, tasks
-    from grposcope.training.logprobs import token_logprobs
-    from grposcope.training.rollouts import generator, to_rollouts
-    from grposcope.training.sampler import Sampling, sample
+    from grposcope.lab import policies, tasks
+    from grposcope.lab.sampling.logprobs import token_logprobs
+    from grposcope.lab.sampling.rollouts import generator, to_rollouts
+    from grposcope.lab.sampling.sampler import Sampling, sample
 
     policy, task = policies.load(arguments.model), tasks.load(arguments.task)
     problems = task.problems("train")[: arguments.prompts]
@@ -251,7 +251,7 @@ def main() -> None:
     import torch
     from transformers.utils import logging
 
-    from grposcope.policies import smollm2
+    from grposcope.lab.policies import smollm2
 
     torch.set_num_threads(arguments.threads)
     logging.set_verbosity_error()

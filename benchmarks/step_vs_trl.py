@@ -35,14 +35,14 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 from trl import GRPOConfig, GRPOTrainer
 
-from grposcope import policies, tasks
-from grposcope.objectives import recipes
-from grposcope.policies import Policy
-from grposcope.tasks import Problem, Task
-from grposcope.training import setup
-from grposcope.training.rollouts import collect
-from grposcope.training.sampler import Sampling
-from grposcope.training.update import TokenTerms, update
+from grposcope.lab import policies, tasks
+from grposcope.lab.objectives import recipes
+from grposcope.lab.policies import Policy
+from grposcope.lab.sampling.rollouts import collect
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.tasks import Problem, Task
+from grposcope.lab.train import setup
+from grposcope.lab.train.update import TokenTerms, update
 
 WARM_UP = 2
 """Steps of each side that do not count."""

@@ -6,7 +6,7 @@
 
 Noise is AR(1), or half AR(1) and half white. Swings have variance 1, a mean period of 8 to 20 rows, and each period is
 drawn with a log-normal spread; noise has the standard deviation NOISE. Swings count as found if p < LEVEL, about what
-Holm's method leaves to one of twelve rules at 5 %. `size` is the basis of `timeseries.spectral_peak.BOUND`.
+Holm's method leaves to one of twelve rules at 5 %. `size` is the basis of `maths.timeseries.spectral_peak.BOUND`.
 The last line is JSON.
 """
 
@@ -22,8 +22,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 from labelled_curves import Array, noise
 
-from grposcope.diagnosis.rules import oscillation
-from grposcope.timeseries import periodogram, spectral_peak
+from grposcope.instruments.diagnosis.rules import oscillation
+from grposcope.maths.timeseries import periodogram, spectral_peak
 
 LEVEL, NOISE = 0.004, 0.5
 ROWS = (40, 60, 100, 140, 200, 400)

@@ -25,12 +25,12 @@ from typing import Any
 def main() -> None:
     import torch
 
-    from grposcope import policies, tasks
-    from grposcope.credit.trees import filling, generated
-    from grposcope.named import Widths
-    from grposcope.records import Estimate
-    from grposcope.training.sampler import Sampling, sample
-    from grposcope.training.tree_sampler import Tree, sample_trees
+    from grposcope.core.estimate import Estimate
+    from grposcope.core.named import Widths
+    from grposcope.lab import policies, tasks
+    from grposcope.lab.credit.trees import filling, generated
+    from grposcope.lab.sampling.sampler import Sampling, sample
+    from grposcope.lab.sampling.tree_sampler import Tree, sample_trees
 
     arguments = _parser().parse_args()
     torch.set_num_threads(arguments.threads)

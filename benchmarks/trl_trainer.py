@@ -28,9 +28,9 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 from trl import GRPOConfig, GRPOTrainer
 
-from grposcope import policies
 from grposcope.engines.trl import GRPOscopeTrainer
 from grposcope.engines.trl import trainer as ours
+from grposcope.lab import policies
 
 PROMPTS = ["What is 7 + 5?", "What is 13 + 4?", "Name three numbers.", "How many days has a week?", "What is 9 - 2?",
            "Count to five.", "What is 6 * 3?", "How old is a teenager?"]  # fmt: skip

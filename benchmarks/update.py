@@ -4,7 +4,7 @@
     python benchmarks/update.py --task gsm8k:FOLDER --memory     peak memory of whole steps, a process each
     python benchmarks/update.py --task gsm8k:FOLDER --profile    where the time goes, one update of each side
 
-Sides, in turn in each round: `by hand` (passes of `training/llama_pass.py`) and `autograd` (the model's own forward
+Sides, in turn in each round: `by hand` (the passes of `cpu`) and `autograd` (the model's own forward
 over rows that hold a prompt and its completions). All rollouts have a reward of their own, so that every group is
 live, and the limit's length. The bound is the floating-point operations of the update, every prompt computed once, over
 the rate of large float32 matrix products that are measured right before and after each update. The last line is JSON.
@@ -32,15 +32,16 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 import torch
 from transformers.utils import logging
 
-from grposcope import policies, tasks
-from grposcope.objectives import recipes
-from grposcope.policies import Policy
-from grposcope.records import Rollouts
-from grposcope.training import llama_pass, setup
-from grposcope.training import optimizer as optimizers
-from grposcope.training.rollouts import collect
-from grposcope.training.sampler import Sampling
-from grposcope.training.update import TokenTerms, update
+from grposcope.lab import cpu, policies, tasks
+from grposcope.lab.objectives import recipes
+from grposcope.lab.policies import Policy
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.rollouts import collect
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.train import optimizer as optimizers
+from grposcope.lab.train import setup
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.update import TokenTerms, update
 
 SIDES = ("by hand", "autograd")
 
@@ -83,14 +84,14 @@ def main() -> None:
 @contextmanager
 def way(side: str) -> Iterator[None]:
     """Let updates go the way of that side."""
-    with mock.patch.object(llama_pass, "fits", llama_pass.fits if side == "by hand" else lambda model: False):
+    with mock.patch.object(cpu, "passes", cpu.passes if side == "by hand" else lambda model: None):
         yield
 
 
 def prepared(arguments: argparse.Namespace) -> tuple[Policy, tasks.Task, torch.optim.Optimizer, int]:
     """Model, task, AdamW with learning rate 0, and rollouts per forward pass."""
     policy, task = policies.load(arguments.model), tasks.load(arguments.task)
-    optimizer = optimizers.build("adamw", policy.model.parameters(), 0.0, 0.9, 0.999, 0.0)
+    optimizer = optimizers.build(policy.model.parameters(), 0.0, TrainConfig())
     return policy, task, optimizer, arguments.micro_batch or setup.micro_batch(policy, arguments.max_tokens)
 
 

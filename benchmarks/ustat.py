@@ -1,4 +1,4 @@
-"""Speed of `ustat.moments.from_gram` and of `grposcope plan` against slow reference code, in turn in one process.
+"""Speed of `maths.moments.from_gram` and of `grposcope plan` against slow reference code, in turn in one process.
 
     python benchmarks/ustat.py
 
@@ -30,13 +30,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from grposcope.runs.probe import ProbeGram, write_gram
-from grposcope.ustat import moments
+from grposcope.instruments.gradient.probe_record import ProbeGram, write_gram
+from grposcope.maths import moments
 from reference import ustat_loops
 
 PLAN = (
-    "import argparse, sys; from grposcope.commands import plan; parser = argparse.ArgumentParser(); "
-    "plan.add_flags(parser); plan.run(parser.parse_args([sys.argv[1]]))"
+    "import argparse, sys; from grposcope.instruments.group_size import command as plan; "
+    "parser = argparse.ArgumentParser(); plan.add_flags(parser); plan.run(parser.parse_args([sys.argv[1]]))"
 )
 
 

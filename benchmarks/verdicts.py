@@ -21,16 +21,16 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import declines
+import graded_runs
 import heldout_peaks
 import labelled_curves
 import numpy as np
 import other_runs
 
-import graded_runs
-from grposcope.diagnosis import diagnose
-from grposcope.facts.diagnosis import verdict
-from grposcope.facts.intervals import wilson
-from grposcope.runs.run import Run
+from grposcope.core.run import Run
+from grposcope.instruments.diagnosis import diagnose
+from grposcope.instruments.diagnosis.verdict import verdict
+from grposcope.maths.intervals import wilson
 
 WORDS = ("failing", "warning", "healthy", "cannot tell")
 MAY: dict[str, tuple[str, ...]] = {
@@ -91,8 +91,7 @@ def cause(run: Run) -> tuple[str, str]:
     """The first word, and what it rests on: the first mode, or the fate where no mode says it."""
     findings = diagnose(run)
     said = verdict(run, findings)
-    flagged = [f.mode for f in findings if f.status == "flagged" and f.grade == said.word]
-    return said.word, flagged[0] if flagged else said.conclusion.partition(": ")[2].split(" from ")[0][:40]
+    return said.word, said.mode or said.line.partition(": ")[2][:40]
 
 
 def main() -> None:

@@ -8,55 +8,192 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
-import pkgutil
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from pkgutil import resolve_name
 
-import grposcope
 from grposcope.cli import parser
-from grposcope.commands import GROUPS
-from grposcope.credit import SOURCES
-from grposcope.lint.checks import CHECKS
-from grposcope.lint.dialects import DIALECTS
-from grposcope.runs.metrics import LOGGED, METRICS, Metric
-from grposcope.runs.trainers import TRAINERS
+from grposcope.commands import PURPOSES, known
+from grposcope.core.metrics import LOGGED, METRICS, Metric
+from grposcope.instruments.lint.checks import CHECKS
+from grposcope.instruments.lint.dialects import DIALECTS
+from grposcope.lab.credit import SOURCES
+from grposcope.logs.trainers import TRAINERS
 
 HERE = Path(__file__).parent
 
 FORMULAS = {
     "What a gradient is made of (arXiv:2606.29238)": (
-        "geometry.class_means", "geometry.spectrum", "geometry.gram", "geometry.token_credit", "geometry.sparsity",
-        "geometry.baseline",
+        "instruments.gradient.class_means", "instruments.gradient.spectrum", "instruments.gradient.gram",
+        "instruments.gradient.token_credit", "instruments.gradient.sparsity", "instruments.gradient.baseline",
     ),
     "How many rollouts per prompt (arXiv:2603.01162)": (
-        "ustat.mse", "ustat.moments", "ustat.planning", "ustat.confidence", "ustat.standardized", "ustat.dead_groups",
-        "ustat.limit",
+        "instruments.group_size.mse", "maths.moments", "instruments.group_size.planning", "maths.confidence",
+        "maths.standardized", "maths.dead_groups", "instruments.group_size.limit",
     ),
-    "Where rollouts are spent": (
-        "allocation.forecast", "allocation.logistic", "allocation.beta", "allocation.scores", "allocation.norms",
-        "allocation.optimal",
-    ),
+    "Where rollouts are spent": ("lab.allocation.forecast", "lab.allocation.logistic", "lab.allocation.beta"),
     "Where the reward is going (arXiv:2606.30789)": (
-        "dynamics.oscillator", "dynamics.refresh", "dynamics.sampled_refresh", "dynamics.noise", "dynamics.stability",
+        "instruments.stability.oscillator", "instruments.stability.refresh", "instruments.stability.sampled_refresh",
+        "instruments.stability.noise", "instruments.stability.stability",
     ),
-    "How good a model is (arXiv:2107.03374)": ("ustat.pass_at_k", "ustat.crossed"),
+    "How good a model is (arXiv:2107.03374)": ("maths.pass_at_k", "instruments.evaluation.crossed"),
+    "Rollouts of another policy": (
+        "instruments.offpolicy.corrections", "instruments.offpolicy.distance", "instruments.offpolicy.error",
+        "instruments.offpolicy.khat", "instruments.offpolicy.kept",
+    ),
     "Credit finer than a rollout": (
-        "credit.steps", "credit.process", "credit.values", "credit.prefix", "credit.state", "credit.shaped",
-        "credit.boundaries", "credit.continued", "credit.trees", "credit.placebo", "credit.critic",
-        "credit.token_baseline", "credit.distillation",
+        "lab.credit.steps", "lab.credit.process", "lab.credit.values", "lab.credit.prefix", "lab.credit.state",
+        "lab.credit.shaped", "lab.credit.boundaries", "lab.credit.continued", "lab.credit.trees", "lab.credit.placebo",
+        "lab.credit.critic", "lab.credit.token_baseline", "lab.credit.distillation",
     ),
 }  # fmt: skip
 """Heading of docs/formulas.md -> modules whose documentation holds the formulas."""
 
 
+PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "grposcope": ("", {
+        "read": '>>> run = read("docs/example.jsonl")\n>>> run.meta.engine, run.steps\n(\'verl\', 200)',
+        "Run": '>>> float(run.table["reward"][-1].round(1))\n0.9\n>>> run.setting("kl") is None  # not logged\nTrue',
+        "diagnose": ">>> worst = diagnose(run)[0]\n>>> worst.mode, worst.grade, worst.onset\n"
+                    "('reward hacking', 'failing', 80)",
+        "Finding": ">>> worst.because[:29]\n'held-out val-core/gsm8k/acc/m'",
+        "report": 'report(run, "run.html")  # or report([run, other], "both.html")',
+        "Estimate": ">>> print(Estimate.mean([0.2, 0.3, 0.4]))\n0.3 ± 0.058 (n=3)",
+        "Answer": '>>> Answer("mine", "Is it enough?", "healthy", "Yes.", because="3 of 3 passed").paragraphs\n'
+                  "('Yes.', 'Because 3 of 3 passed.')",
+        "UserError": '>>> try:\n...     read("missing.jsonl")\n... except UserError as error:\n...     '
+                     'print("missing.jsonl" in str(error))\nTrue',
+    }),
+    "grposcope.runs": ("grposcope.logs", {
+        "read": '>>> read("docs/example.jsonl", {"group": 8}).setting("group")\n8',
+        "Hints": '>>> read("docs/example.jsonl", Hints(columns={"kl": "actor/kl_loss"})).keys["kl"]\n\'actor/kl_loss\'',
+        "Run": "the class that `grposcope.Run` is",
+        "RunWriter": 'record = RunWriter.create(Path("runs/mine"), config)  # a folder that every command reads\n'
+                     'record.step({"step": 1, "reward": 0.3})',
+    }),
+    "grposcope.diagnosis": ("grposcope.instruments.diagnosis", {
+        "diagnose": '>>> from grposcope import read\n>>> [found.mode for found in diagnose(read("docs/example.jsonl"))'
+                    ' if found.status == "flagged"][0]\n\'reward hacking\'',
+        "Finding": "the class that `grposcope.Finding` is",
+    }),
+    "grposcope.objectives": ("grposcope.lab.objectives", {
+        "Objective": ">>> from dataclasses import replace\n>>> replace(recipes.GRPO, kl=0.01).kl\n0.01",
+        "recipes.ALL": ">>> sorted(recipes.ALL)[:4]\n['batch_grpo', 'cispo', 'dapo', 'dr_grpo']",
+        "recipes.with_advantage": '>>> recipes.with_advantage(recipes.GRPO, "leave_one_out").name\n'
+                                  "'grpo, leave_one_out advantage'",
+        "advantages.ALL": ">>> list(advantages.ALL)[:4]\n['none', 'centered', 'leave_one_out', 'standardized']",
+        "advantages.none": ">>> import torch\n>>> rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]])\n"
+                           ">>> advantages.none(rewards).tolist()\n[[1.0, 0.0, 0.0, 0.0]]",
+        "advantages.centered": ">>> advantages.centered(rewards).tolist()\n[[0.75, -0.25, -0.25, -0.25]]",
+        "advantages.leave_one_out": ">>> [round(a, 2) for a in advantages.leave_one_out(rewards)[0].tolist()]\n"
+                                    "[1.0, -0.33, -0.33, -0.33]",
+        "advantages.standardized": ">>> [round(a, 2) for a in advantages.standardized(rewards)[0].tolist()]\n"
+                                   "[1.5, -0.5, -0.5, -0.5]",
+        "advantages.dead": ">>> advantages.dead(torch.tensor([[1.0, 1.0], [1.0, 0.0]])).tolist()\n[True, False]",
+    }),
+    "grposcope.geometry": ("grposcope.instruments.gradient", {
+        "probe.probe": "measured = probe.probe(model, rollouts, recipes.GRPO)  # a lab.rollout_arrays.Rollouts",
+        "probe.Probe": 'measured.ranks("grpo"), measured.baseline(), measured.token_sparsity()',
+        "spectrum.ranks": '>>> round(spectrum.ranks([3.0, 1.0])["stable"], 3)  # 10/9\n1.111',
+        "spectrum.exact": '>>> import torch\n>>> round(spectrum.exact(torch.eye(3)).ranks()["participation"], 3)\n3.0',
+        "spectrum.from_gram": ">>> spectrum.from_gram(torch.eye(2)).values.tolist()\n[1.0, 1.0]",
+        "spectrum.Spectrum": ">>> sorted(spectrum.exact(torch.eye(2)).ranks())[:3]\n"
+                             "['energy_90', 'energy_95', 'energy_99']",
+    }),
+    "grposcope.ustat": ("grposcope.maths.{moments,pass_at_k}, grposcope.instruments.group_size.{mse,planning,limit}", {
+        "moments.from_scores": ">>> import numpy as np\n>>> draw = np.random.default_rng(0)\n"
+                               ">>> rewards = (draw.random((40, 8)) < 0.5).astype(float)  # 40 prompts, 8 rollouts\n"
+                               ">>> scores = draw.normal(size=(40, 8, 5))  # ∇ log π of each rollout\n"
+                               ">>> scores[..., 0] += rewards - 0.5\n"
+                               ">>> found = moments.from_scores(scores, rewards)\n"
+                               ">>> print(found.g2)  # ‖g‖²\n0.07772 ± 0.03 (n=40)",
+        "moments.from_gram": ">>> flat = scores.reshape(320, 5)\n"
+                             ">>> print(moments.from_gram(flat @ flat.T, rewards).g2)\n0.07772 ± 0.03 (n=40)",
+        "moments.Moments": ">>> print(found.delta)  # Δ, the price of not knowing the baseline\n1.408 ± 0.081 (n=40)",
+        "mse.leave_one_out": ">>> print(mse.leave_one_out(found, prompts=8, group=8))\n0.02311 ± 0.0026 (n=40)",
+        "mse.centered": ">>> print(mse.centered(found, 8, 8))\n0.01879 ± 0.002 (n=40)",
+        "mse.oracle": ">>> print(mse.oracle(found, 8, 8))\n0.01996 ± 0.0024 (n=40)",
+        "mse.reinforce": ">>> print(mse.reinforce(found, 8, 8))\n0.03348 ± 0.0039 (n=40)",
+        "mse.efficiency": ">>> print(mse.efficiency(found, group=8))\n1.165 ± 0.012 (n=40)",
+        "mse.budget": ">>> print(mse.budget(found, 8, 8).residual)\n0.003143 ± 0.00018 (n=40)",
+        "planning.optimal_group": ">>> plan = planning.optimal_group(found)\n"
+                                  ">>> plan.decided, plan.at_least\n(False, 5)",
+        "planning.Plan": ">>> [round(end, 1) for end in plan.interval]\n[4.7, inf]",
+        "limit.noise": ">>> noise = limit.noise(np.zeros((2, 2)), np.eye(2), np.eye(2), prompts=8, group=8)\n"
+                       ">>> noise.round(4).tolist()\n[[0.0179, 0.0], [0.0, 0.0179]]",
+        "limit.covariance": ">>> spread = limit.covariance(np.eye(2), noise, step=1.0)\n"
+                            ">>> spread.round(4).tolist()\n[[0.0179, 0.0], [0.0, 0.0179]]",
+        "limit.weights": ">>> limit.weights(np.eye(2), spread).round(4).tolist()\n[0.0179, 0.0179]",
+        "limit.quantile": ">>> round(limit.quantile(0.95, limit.weights(np.eye(2), spread)), 3)\n0.107",
+        "pass_at_k.pass_at_k": ">>> round(pass_at_k.pass_at_k(n=10, correct=3, k=5), 4)\n0.9167",
+    }),
+    "grposcope.dynamics": (
+        "grposcope.instruments.stability.{oscillator,refresh,sampled_refresh,noise}, "
+        "grposcope.instruments.forecast.fit, grposcope.instruments.bandit.bandit", {
+        "oscillator.Oscillator": ">>> reward = oscillator.Oscillator.from_optimizer(0.1, 0.9, curvature=0.5)\n"
+                                 ">>> reward.regime, round(reward.period, 1)\n('oscillatory', 28.1)",
+        "refresh.threshold": ">>> refresh.threshold(lr=0.1, momentum=0.9, curvature=0.5)\n5.0",
+        "refresh.onset": ">>> refresh.onset(0.1, 0.9, 0.5)\n1.0",
+        "refresh.spectral_radius": ">>> round(float(refresh.spectral_radius(0.1, 0.9, 0.5, interval=4)), 3)\n0.944",
+        "refresh.margin": ">>> refresh.margin(0.1, 0.9, 0.5, interval=4).stable\nTrue",
+        "sampled_refresh.threshold": ">>> sampled_refresh.threshold(0.1, 0.9, 0.5, variation=0.0)\n5.0",
+        "noise.stationary_variance": ">>> round(noise.stationary_variance(0.1, 0.9, 0.5, interval=1, "
+                                     "noise_variance=0.01), 4)\n0.0101",
+        "noise.autocovariance": ">>> noise.autocovariance(0.1, 0.9, 0.5, 1, 0.01, lags=2).round(4).tolist()\n"
+                                "[0.0101, 0.0099, 0.0091]",
+        "noise.power_spectrum": ">>> noise.power_spectrum([0.1], 0.1, 0.9, 0.5, 1, 0.01).round(5).tolist()\n[0.00099]",
+        "fit.fit": ">>> import numpy as np\n>>> steps = np.arange(200)\n"
+                   ">>> rewards = 0.8 - 0.6 * np.exp(-steps / 40) + np.random.default_rng(0).normal(0, 0.01, 200)\n"
+                   '>>> fitted = fit.fit(steps, rewards, "exponential")\n'
+                   '>>> round(fitted.parameters["plateau"].value, 2)\n0.8',
+        "fit.Fit": ">>> round(fitted.reaches(0.95), -1)  # the step of 95 % of the way\n120.0",
+        "fit.noise_ceiling": ">>> round(fit.noise_ceiling(steps, rewards).value, 1)\n1.0",
+        "fit.forecast": ">>> ahead = fit.forecast(steps, rewards, horizon=50)\n>>> round(ahead.level.value, 2)\n0.8",
+        "fit.Forecast": ">>> ahead.verdict\n'cannot tell'",
+        "bandit.Bandit": ">>> arms = bandit.Bandit([1.0, 0.0])\n"
+                         ">>> run = arms.simulate(lr=0.5, momentum=0.0, interval=1, group=None, steps=100)\n"
+                         ">>> round(float(run.value[0, -1]), 2)\n0.99",
+    }),
+    "grposcope.tasks": ("grposcope.lab.tasks", {
+        "Task": ">>> class Echo(Task):\n...     name = \"echo\"\n...     def problems(self, split):\n"
+                "...         return (Problem(\"1\", \"Say yes.\", \"yes\"),)\n"
+                "...     def reward(self, problem, completion):\n"
+                "...         return float(problem.answer in completion)",
+        "Problem": ">>> Problem(\"1\", \"Say yes.\", \"yes\").answer\n'yes'",
+        "Step": ">>> Step(start=0, end=4, correct=True).correct\nTrue",
+        "grade": ">>> grade(Echo(), Echo().problems(\"train\"), [\"yes!\"])\n[1.0]",
+        "load": '>>> load("arithmetic:steps=2").labels_steps\nTrue',
+    }),
+    "grposcope.training": ("grposcope.lab.train", {
+        "config.TrainConfig": '>>> config.TrainConfig(recipe="rloo", group=16).group\n16',
+        "loop.train": 'result = loop.train(config.TrainConfig(steps=100, out="runs/mine"))\nresult.heldout["last"]',
+        "loop.resume": 'loop.resume("runs/mine")',
+    }),
+    "grposcope.engines.trl": ("grposcope.engines.trl", {
+        "GRPOscopeCallback": 'GRPOTrainer(..., callbacks=[GRPOscopeCallback(stop_on=("failing",))])',
+        "GRPOscopeTrainer": 'GRPOscopeTrainer(..., probe_every=10, credit="prefix")',
+        "GRPOscopeMixin": "class Mine(GRPOscopeMixin, RLOOTrainer): ...",
+        "guarded": 'GRPOTrainer(..., reward_funcs=guarded(reward, seconds=60, errors="zero"))',
+    }),
+}  # fmt: skip
+"""Promised package -> where it lives (for type checkers and editors) and its promised names with an example each; one
+that starts with >>> is run by a test."""
+
+SAID = {
+    "grposcope.objectives.recipes.ALL": "Every published method by its name on the command line.",
+    "grposcope.objectives.advantages.ALL": "Every advantage by its name on the command line, with what it needs.",
+}
+"""A sentence for promised names that are no function and no class."""
+
+
 def cli() -> str:
     """Every command with its flags, as Markdown."""
     lines = ["# Command line", "", "Made by `python docs/build.py` from the program itself.", ""]
-    for purpose, commands in GROUPS.items():
+    for purpose in PURPOSES:
         lines += [f"**{purpose.capitalize()}**", ""]
-        lines += [f"- [`{name}`](#grposcope-{name}): {line}" for name, line in commands.items()] + [""]
+        commands = [command for command, _ in known().values() if command.purpose == purpose]
+        lines += [f"- [`{one.name}`](#grposcope-{one.name}): {one.help}" for one in commands] + [""]
     for name, command in _commands(parser()).items():
         lines += [f"## grposcope {name}", "", command.description or "", ""]
         for group in command._action_groups:
@@ -69,17 +206,28 @@ def cli() -> str:
 
 
 def api() -> str:
-    """Every public name of every module with the first line of its documentation."""
+    """The promised names with signature, sentence and example; everything else is internal."""
+    count = sum(len(names) for _, names in PROMISED.values())
     lines = [
         "# Python API",
         "",
-        "Made by `python docs/build.py` from the docstrings; `help(name)` shows more.",
+        f"Made by `python docs/build.py`. These {count} names are promised: they stay, or an alias does.",
+        "Everything else is internal and may change; `help(name)` shows it. Type checkers and editors follow the",
+        "modules behind these paths, named below each heading. A test runs the examples with `>>>`.",
         "",
     ]
-    for module in modules():
-        lines += [f"## {module.__name__}", "", _first(module), ""]
-        lines += [f"- `{signature(value)}`: {_first(value)}" for value in public(module)]
-        lines += [""] if public(module) else []
+    for package, (place, names) in PROMISED.items():
+        heads = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
+        lines += [f"## {package}", ""]
+        lines += [f"Lives in `{place}`.", ""] if place and place != package else []
+        lines += ["```python", f"from {package} import {heads}", "```", ""]
+        for name, example in names.items():
+            value = resolve_name(f"{package}.{name}")
+            said = SAID.get(f"{package}.{name}") or _first(value)
+            if example.startswith("the class that"):
+                lines += [f"**`{name}`**: {example}.", ""]
+            else:
+                lines += [f"**`{signature(name, value)}`**: {said}", "", "```python", example, "```", ""]
     return "\n".join(lines)
 
 
@@ -93,7 +241,7 @@ def formulas() -> str:
     ]
     for heading, names in FORMULAS.items():
         lines += [f"## {heading}", ""]
-        further = _of_sources() if "credit.steps" in names else []
+        further = _of_sources() if "lab.credit.steps" in names else []
         for name in (*names, *(name for name in further if name not in names)):
             module = importlib.import_module(f"grposcope.{name}")
             lines += [f"### {name}", "", inspect.getdoc(module) or "", ""]
@@ -103,7 +251,7 @@ def formulas() -> str:
 def _of_sources() -> list[str]:
     """Modules of the sources of credit, in the order of their table."""
     modules = dict.fromkeys(source.assign.__module__ for source in SOURCES.values())
-    return [name.removeprefix("grposcope.") for name in modules if name != "grposcope.credit"]
+    return [name.removeprefix("grposcope.") for name in modules if name != "grposcope.lab.credit"]
 
 
 def checks() -> str:
@@ -145,33 +293,16 @@ def _keys(metrics: Mapping[str, Metric]) -> list[str]:
     return lines
 
 
-def modules() -> list[ModuleType]:
-    """The package and all its public modules, in order."""
-    found = [grposcope]
-    for info in pkgutil.walk_packages(grposcope.__path__, "grposcope."):
-        if not info.name.rsplit(".", 1)[-1].startswith("_"):
-            found.append(importlib.import_module(info.name))
-    return found
-
-
-def public(module: ModuleType) -> list[object]:
-    """Functions and classes that a module defines and does not hide."""
-    return [
-        value
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and (inspect.isfunction(value) or inspect.isclass(value))
-        and value.__module__ == module.__name__
-    ]
-
-
-def signature(value: object) -> str:
-    """A name with its parameters; exceptions, mappings and protocols have none worth showing."""
-    name = getattr(value, "__name__", "?")
-    if inspect.isclass(value) and (issubclass(value, Exception | dict) or getattr(value, "_is_protocol", False)):
+def signature(name: str, value: object) -> str:
+    """A name with its parameters; mappings, errors and what has more than eight have none worth showing."""
+    if not callable(value) or (inspect.isclass(value) and issubclass(value, BaseException)):
         return name
-    parameters = [p.name for p in inspect.signature(value).parameters.values()]  # type: ignore[arg-type]
-    return f"{name}({', '.join(parameters)})"
+    parameters = [p.replace(annotation=p.empty) for p in inspect.signature(value).parameters.values()]
+    plain = (str, int, float, type(None))
+    shown = ", ".join(
+        str(p) if p.default is p.empty or isinstance(p.default, plain) else f"{p.name}=…" for p in parameters
+    )
+    return f"{name}({shown if len(parameters) <= 8 else '…'})"
 
 
 def _commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

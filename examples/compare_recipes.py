@@ -11,10 +11,10 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from grposcope.report import page, sweep
-from grposcope.runs import read
-from grposcope.sweeps import drive, plan, table
-from grposcope.sweeps.processes import LocalProcesses
+from grposcope.lab.sweeps import answer, drive, plan, table
+from grposcope.lab.sweeps.processes import LocalProcesses
+from grposcope.logs import read
+from grposcope.render import page, terminal
 
 
 def main() -> None:
@@ -31,9 +31,9 @@ def main() -> None:
     cells = plan.of({"seeds": given.seeds, "base": base, "grid": {"recipe": given.recipes}}, out)
     states = drive.sweep(cells, LocalProcesses(None, len(cells.runs)), print)
     runs = {(s.run.cell, s.run.seed): read(s.run.folder) for s in states if s.status == "finished"}
-    result = table.of_runs(cells, runs)
-    print(table.text(result))
-    page.write(sweep.document(result, states, runs), out / "page.html")
+    content = answer.document(table.of_runs(cells, runs), states, runs)
+    print(terminal.text(content.top))
+    page.write(content, out / "page.html")
     print(f"all runs on one page: {out / 'page.html'}")
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from grposcope.diagnosis import diagnose
-from grposcope.diagnosis.alarms import wanted
-from grposcope.errors import UserError
-from grposcope.facts.diagnosis import exceeds, verdict
-from grposcope.runs import read
+from grposcope import diagnose
+from grposcope.core.errors import UserError
+from grposcope.instruments.diagnosis.verdict import verdict
+from grposcope.logs import read
+from grposcope.watch.alarms import wanted
+from grposcope.watch.wording import exceeds
 
 
 def main() -> int:

@@ -14,8 +14,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from grposcope.training.config import TrainConfig
-from grposcope.training.loop import train
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.loop import train
 
 
 def score(completions: list[str], answer: list[str], **columns: object) -> list[float]:

@@ -13,8 +13,8 @@ import argparse
 from datasets import Dataset
 from trl import GRPOConfig
 
-from grposcope import policies, tasks
 from grposcope.engines.trl import GRPOscopeTrainer
+from grposcope.lab import policies, tasks
 
 TASK = tasks.load("arithmetic")
 PROBLEMS = list(TASK.problems("train"))[:200]

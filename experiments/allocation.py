@@ -20,7 +20,7 @@ stopped, at 4e-4 fixed-4 came to 0.77 by 320,000 tokens, which set BUDGET.) Fixe
 resample and two-stage have the rate and the G of the fixed cell that is best there: what differs is which groups a
 batch holds. Seeds 0 … 7 are the result, paired. Runs go seed by seed, first fixed-4 and optimal, then fixed-8, filter,
 fixed-16, two-stage and resample, so that whenever they end the cells of a part have the same seeds. Then `finite`, with
-fixed-4, fixed-8, optimal and filter, at the rates of `fresh`, and with resample, which was added when these were there.
+fixed-4, fixed-8, optimal and filter, at the rates of `fresh`; the other three were added when these were there.
 Fixed-16 is not extended beyond BUDGET.
 
 The rule, written before the first run. Tokens to 0.8: the first crossing of 0.8 by the held-out curve, smoothed
@@ -46,7 +46,9 @@ computing time was not to be had.
     python experiments/allocation.py --out FOLDER --smoke            three runs of 6 steps
     python experiments/allocation.py --out FOLDER --report           the tables of what is there
 
-Several processes may work on one folder: each takes the next run that no other has taken.
+Several processes may work on one folder: each takes the next run that no other has taken. The optimal draw and two
+stages were options of `train` when the result was made, and are in `allocators/` now; a folder from then can be
+reported, and runs that it has not finished begin anew.
 """
 
 from __future__ import annotations
@@ -65,37 +67,37 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 import torch
+from allocators import drawing, forecasts, scores
 from scipy import stats
 
-from grposcope import policies, tasks
-from grposcope.allocation import scores
-from grposcope.files import write_json
-from grposcope.runs import read
-from grposcope.runs.native import forecasts
-from grposcope.training import loop
-from grposcope.training.config import TrainConfig
-from grposcope.training.result import TrainResult
-from grposcope.training.rollouts import Rules, draw, generator
-from grposcope.training.sampler import Sampling
+from grposcope.core.files import write_json
+from grposcope.lab import policies, tasks
+from grposcope.lab.sampling.rollouts import DrawSettings, draw, generator
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.train import loop
+from grposcope.lab.train.allocate import NewBatchSource, RolloutAllocation
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.result import TrainResult
+from grposcope.logs import read
 
 TASKS = {"fresh": "arithmetic:size=20000", "finite": "arithmetic:size=200"}
-CELLS = {
-    "fixed-4": ("uniform:forecast=yes", 4),
-    "fixed-8": ("uniform:forecast=yes", 8),
-    "fixed-16": ("uniform:forecast=yes", 16),
-    "optimal": ("optimal", 8),
-    "filter": ("filter", None),
-    "two-stage": ("two-stage", None),
-    "resample": ("resample", None),
-    "pooled": ("two-stage:pooled=yes", None),
-    "one": ("optimal:sizes=one", 8),
-    "unweighted": ("optimal:weights=none", 8),
+CELLS: dict[str, tuple[NewBatchSource, int | None]] = {
+    "fixed-4": (drawing.Forecasting, 4),
+    "fixed-8": (drawing.Forecasting, 8),
+    "fixed-16": (drawing.Forecasting, 16),
+    "optimal": (drawing.optimal(), 8),
+    "filter": (drawing.Filtering, None),
+    "two-stage": (drawing.two_stages(), None),
+    "resample": (RolloutAllocation, None),
+    "pooled": (drawing.two_stages(pooled=True), None),
+    "one": (drawing.optimal(sizes="one"), 8),
+    "unweighted": (drawing.optimal(weighted=False), 8),
 }
-"""Name -> allocator and G, None for that of the best fixed cell."""
+"""Name -> what draws its batches and G, None for that of the best fixed cell."""
 
 FIXED, TUNED = ("fixed-4", "fixed-8", "fixed-16"), ("fixed-4", "fixed-8", "optimal")
 FIRST, SECOND = ("fixed-4", "optimal"), ("fixed-8", "filter", "fixed-16", "two-stage", "resample")
-ON_FINITE = ("fixed-4", "fixed-8", "optimal", "filter", "resample")
+ON_FINITE = ("fixed-4", "fixed-8", "optimal", "filter", "resample", "fixed-16", "two-stage")
 RATES, TUNING_SEED, SEEDS, ROLLOUTS, GOAL = (2e-4, 4e-4), 100, tuple(range(8)), 128, 0.8
 TUNED_TO, BUDGET, MOST, EVERY = 190_000, 320_000, 800_000, 10
 """Tokens of a tuning run, of a run, and of one that has not crossed GOAL; steps between evaluations."""
@@ -132,13 +134,13 @@ class Key:
 
 def train(key: Key, out: Path) -> None:
     """One run to its end. One that was stopped goes on from where it was last extended."""
-    folder = key.folder(out)
+    folder, draws = key.folder(out), CELLS[key.cell][0]
     if not (folder / "summary.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        _unless_ended(loop.train(replace(config_of(key, out), steps=2 * EVERY)))
+        _unless_ended(loop.train(replace(config_of(key, out), steps=2 * EVERY), draws))
     while (spent := generated(folder))[-1] < key.tokens:
         more = math.ceil((key.tokens - spent[-1]) / (spent[-1] / (len(spent) - 1)) / EVERY) * EVERY
-        _unless_ended(loop.resume(folder, {"steps": len(spent) - 1 + more}))
+        _unless_ended(loop.resume(folder, {"steps": len(spent) - 1 + more}, draws))
     kept = folder / "at_budget"
     if not kept.exists():
         (folder / "at_budget.new").mkdir(exist_ok=True)
@@ -148,7 +150,7 @@ def train(key: Key, out: Path) -> None:
         (folder / "at_budget.new").rename(kept)
     if key.seed != TUNING_SEED and key.cell != "fixed-16":
         while generated(folder)[-1] < MOST and not crossing(folder)[1]:
-            _unless_ended(loop.resume(folder, {"steps": len(generated(folder)) - 1 + 3 * EVERY}))
+            _unless_ended(loop.resume(folder, {"steps": len(generated(folder)) - 1 + 3 * EVERY}, draws))
     difficulty = json.loads((kept / "difficulty.json").read_text())
     for other in ("model", "checkpoints"):
         shutil.rmtree(folder / other, ignore_errors=True)
@@ -165,8 +167,8 @@ def _unless_ended(done: TrainResult) -> None:
 def config_of(key: Key, out: Path) -> TrainConfig:
     """The settings of a run, but for its length."""
     return replace(
-        SETTINGS, task=TASKS[key.task], allocate=CELLS[key.cell][0], group=key.group, prompts=ROLLOUTS // key.group,
-        lr=key.rate, seed=key.seed, out=str(key.folder(out)),
+        SETTINGS, task=TASKS[key.task], allocate="resample" if key.cell == "resample" else "uniform", group=key.group,
+        prompts=ROLLOUTS // key.group, lr=key.rate, seed=key.seed, out=str(key.folder(out)),
     )  # fmt: skip
 
 
@@ -191,8 +193,8 @@ def by_difficulty(folder: Path, task_name: str, seed: int) -> dict[str, list[flo
     """Held-out accuracy of the final model by the task's difficulty, and how many of 400 problems have it."""
     task, policy = tasks.load(TASKS[task_name], None), policies.load(str(folder / "model"), torch.float32, "cpu")
     problems = list(task.problems("heldout"))[:400]
-    rules = Rules(Sampling(task.max_tokens))
-    rewards = draw(policy, task, problems, 2, rules, generator(seed, "difficulty")).rollouts.rewards.mean(1).tolist()
+    settings = DrawSettings(Sampling(task.max_tokens))
+    rewards = draw(policy, task, problems, 2, settings, generator(seed, "difficulty")).rollouts.rewards.mean(1).tolist()
     found: dict[str, list[float]] = {}
     for problem, reward in zip(problems, rewards, strict=True):
         found.setdefault(f"{task.difficulty(problem):g}", []).append(reward)
@@ -415,7 +417,7 @@ def main() -> None:
         for cell, group in (("fixed-8", 8), ("two-stage", 4), ("optimal", 8)):
             key = Key("finite", cell, group, 4e-4, 0)
             shutil.rmtree(key.folder(given.out), ignore_errors=True)
-            loop.train(replace(config_of(key, given.out), steps=6))
+            loop.train(replace(config_of(key, given.out), steps=6), CELLS[cell][0])
             print(f"{cell}: {generated(key.folder(given.out))[-1]:g} tokens")
         return None
     began, going = time.perf_counter(), True

@@ -2,15 +2,16 @@
 
 Two questions, no training.
 
-**Records.** Of runs with `train --allocate NAME` whose allocator forecasts: Brier skill over the base rate and over the
-task's difficulty alone, slope and intercept of log odds, the reliability curve, and what forecasting and choosing took
-of a step. Intervals are over problems within a run, so they say nothing of other seeds.
+**Records.** Of runs of `allocation.py`, and of older ones with forecasts in their record: Brier skill over the base
+rate and over the task's difficulty alone, slope and intercept of log odds, the reliability curve, and what forecasting
+and choosing took of a step. Intervals are over problems within a run, so they say nothing of other seeds.
 
-**First token.** For problems that have no history, `allocation.forecast` knows difficulty, its square and the prompt's
-length. The model knows more: the entropy of its first token, and the probability of the likeliest one, cost a pass over
-the prompt. 1,500 training problems × 8 rollouts of each model; a logistic regression on three quarters of the problems
-forecasts the rest, in four folds, with and without the two. Reported: the share of the Brier score that they take off,
-interval over problems, and the seconds of the pass over as many prompts as the optimal draw chooses from for one batch.
+**First token.** For problems that have no history, `lab.allocation.forecast` knows difficulty, its square and the
+prompt's length. The model knows more: the entropy of its first token, and the probability of the likeliest one, cost a
+pass over the prompt. 1,500 training problems × 8 rollouts of each model; a logistic regression on three quarters of the
+problems forecasts the rest, in four folds, with and without the two. Reported: the share of the Brier score that they
+take off, interval over problems, and the seconds of the pass over as many prompts as the optimal draw chooses from for
+one batch.
 
     worth building    the skill's interval lies above 1 % on each model given, and the pass takes at most 1 % of a step,
                      3 % of the sampling of a batch of 128 rollouts
@@ -27,18 +28,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from allocators import forecasts, scores
+from allocators.policies import Optimal
 from numpy.typing import NDArray
 
-from grposcope import policies, tasks
-from grposcope.allocation import chosen, logistic, scores
-from grposcope.allocation.forecast import features
-from grposcope.allocation.logistic import Weights
-from grposcope.policies import Policy, encode
-from grposcope.runs import read
-from grposcope.runs.native import forecasts
-from grposcope.tasks import Problem, Task
-from grposcope.training.rollouts import Rules, draw, generator
-from grposcope.training.sampler import Sampling
+from grposcope.lab import policies, tasks
+from grposcope.lab.allocation import logistic
+from grposcope.lab.allocation.forecast import features
+from grposcope.lab.allocation.logistic import Weights
+from grposcope.lab.policies import Policy, encode
+from grposcope.lab.sampling.rollouts import DrawSettings, draw, generator
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.tasks import Problem, Task
+from grposcope.logs import read
 
 Floats = NDArray[np.float64]
 PROBLEMS, GROUP, FOLDS, CHUNK = 1500, 8, 4, 250
@@ -70,7 +72,7 @@ def of_model(name: str, seed: int = 0) -> bool:
     task, policy = tasks.load("arithmetic:size=20000", None), policies.load(name, torch.float32, "cpu")
     problems = list(task.problems("train"))[-PROBLEMS:]
     success, seconds = _successes(policy, task, problems, seed)
-    pool = int(chosen("optimal").values["pool"])
+    pool = Optimal().pool
     first, pass_seconds = _first_tokens(policy, task, problems)
     pass_seconds *= pool / len(problems)
     plain = features([task.difficulty(p) for p in problems], [len(p.prompt) for p in problems])
@@ -96,7 +98,9 @@ def _successes(policy: Policy, task: Task, problems: list[Problem], seed: int) -
     found, seconds = [], 0.0
     for start in range(0, len(problems), CHUNK):
         part = problems[start : start + CHUNK]
-        drawn = draw(policy, task, part, GROUP, Rules(Sampling(task.max_tokens)), generator(seed, "first", start))
+        drawn = draw(
+            policy, task, part, GROUP, DrawSettings(Sampling(task.max_tokens)), generator(seed, "first", start)
+        )
         found.append(drawn.rollouts.rewards.sum(1).double().numpy())
         seconds += drawn.sample_seconds
     return np.concatenate(found), seconds

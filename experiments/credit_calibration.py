@@ -30,26 +30,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from grposcope import credit, policies
-from grposcope.credit import placebo
-from grposcope.files import dumps, write_json
-from grposcope.objectives import recipes
-from grposcope.policies import Policy
-from grposcope.report.charts import base
-from grposcope.report.charts import credit as charts
-from grposcope.runs.credit import CreditRecord, SourceRecord
-from grposcope.tasks.arithmetic import Arithmetic
-from grposcope.tasks.base import Task
-from grposcope.training import credit_batch
-from grposcope.training.credit_batch import CreditBudget, CreditedBatch
-from grposcope.training.credit_sources import HALVES
-from grposcope.training.credit_trees import TreeDraw
-from grposcope.training.critic import Critic
-from grposcope.training.rollouts import collect, generator
-from grposcope.training.sampler import Sampling
-from grposcope.training.supply import Surroundings
-from grposcope.ustat import credit_error
-from grposcope.ustat.credit_error import CreditComparison, GradientSource
+from grposcope.core.files import dumps, write_json
+from grposcope.instruments.credit import batch as credit_batch
+from grposcope.instruments.credit import error as credit_error
+from grposcope.instruments.credit import figures as charts
+from grposcope.instruments.credit.batch import CreditBudget, CreditedBatch
+from grposcope.instruments.credit.error import CreditComparison, GradientSource
+from grposcope.instruments.credit.record import CreditRecord, SourceRecord
+from grposcope.instruments.credit.sources import HALVES
+from grposcope.instruments.credit.trees import TreeDraw
+from grposcope.lab import credit, policies
+from grposcope.lab.credit import placebo
+from grposcope.lab.objectives import recipes
+from grposcope.lab.policies import Policy
+from grposcope.lab.sampling.annotation import AnnotationContext
+from grposcope.lab.sampling.critic import Critic
+from grposcope.lab.sampling.rollouts import collect, generator
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.tasks.arithmetic import Arithmetic
+from grposcope.lab.tasks.base import Task
+from grposcope.render import charts as base
 
 GROUP, EACH, REFERENCE, WIDTH, PRICED = 8, 16, 16, 16_381, (2, 4, 8)
 TREE = "tree:widths=2x2x2,at=step"
@@ -74,7 +74,7 @@ ASKED = ("exact", "prefix", "continuations:k=2", TREE)
 
 def critic_of(policy: Policy, task: Task, batches: int = 30) -> Critic:
     """A critic that has learned from `batches` of 16 × 8 rollouts of the frozen policy."""
-    made = Critic(Surroundings(policy, 1.0, 64, task.instruction), credit.chosen("value").values)
+    made = Critic(AnnotationContext(policy, 1.0, 64, task.instruction), credit.chosen("value").values)
     stream = generator(900, "critic")
     for step in range(batches):
         batch = collect(

@@ -11,7 +11,7 @@ Method   For n = 2, 4 and 6 operations `tiny` takes a short lesson (100, 100, 12
          for the gradient; every source that the task allows, on the same rollouts, seed 1. A cell whose held-out pass@1
          is further than 0.1 from 0.3 is measured and marked. Cut, before the first cell was measured, from sums of 2, 4
          and 8 at three levels of training, 160 prompts, 128 continuations, 64 further rollouts, to fifteen minutes.
-Test     Over prompts, jointly for all sources (ustat/credit_error.py), on the scale of the logarithm.
+Test     Over prompts, jointly for all sources (instruments/credit/error.py), on the scale of the logarithm.
 Verdict  Written before the first run, each part by itself:
          (1) exact credit saves in a cell if log saving > z se with z at 0.05/3 two-sided; does not if the upper 95% end
              is below 1.1; else cannot tell, with the prompts it would take.
@@ -40,19 +40,20 @@ import numpy as np
 import torch
 from scipy import stats
 
-from grposcope import policies
-from grposcope.facts import credit as facts
-from grposcope.files import dumps, write_json
-from grposcope.report.charts import base
-from grposcope.report.charts import credit as charts
-from grposcope.runs import credit as records
-from grposcope.runs.credit import BASE, EXACT, CreditRecord
-from grposcope.tasks.arithmetic import Arithmetic
-from grposcope.training import credit_frontier, pretrain
-from grposcope.training.credit_batch import CreditBudget
-from grposcope.training.sampler import Sampling
-from grposcope.ustat import credit_error
-from grposcope.ustat.credit_error import GradientSource
+from grposcope.core.files import dumps, write_json
+from grposcope.instruments.credit import error as credit_error
+from grposcope.instruments.credit import figures as charts
+from grposcope.instruments.credit import findings
+from grposcope.instruments.credit import frontier as credit_frontier
+from grposcope.instruments.credit import record as records
+from grposcope.instruments.credit.batch import CreditBudget
+from grposcope.instruments.credit.error import BASE, EXACT, GradientSource
+from grposcope.instruments.credit.record import CreditRecord
+from grposcope.lab import policies
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.tasks.arithmetic import Arithmetic
+from grposcope.lab.train import pretrain
+from grposcope.render import charts as base
 
 OPERATIONS = (2, 4, 6)
 LESSONS = {2: 100, 4: 100, 6: 120}
@@ -190,7 +191,7 @@ def main() -> None:
     cells, reached = {}, {}
     for key in keys:
         cells[key], reached[str(key)] = cell(key, arguments)
-        print(f"{key} operations, pass@1 {reached[str(key)]:.2f}: {facts.verdict(cells[key])}", flush=True)
+        print(f"{key} operations, pass@1 {reached[str(key)]:.2f}: {findings.verdict(cells[key])}", flush=True)
         pictures = [one for one in (charts.savings(cells[key]), charts.frontier(cells[key])) if one is not None]
         base.export(pictures, arguments.out / "pictures" / str(key), "png")
     far = [name for name, value in reached.items() if abs(value - LEVEL) > NEAR]

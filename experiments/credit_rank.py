@@ -41,18 +41,18 @@ from credit_calibration import TREE, Pool, critic_of
 from numpy.typing import NDArray
 from scipy import stats
 
-from grposcope import credit, policies
-from grposcope.credit import placebo
-from grposcope.diagnosis.diagnose import holm
-from grposcope.files import dumps
-from grposcope.geometry import backward, spectrum
-from grposcope.geometry.score import Score
-from grposcope.objectives import advantages, recipes
-from grposcope.records import Rollouts
-from grposcope.tasks.arithmetic import Arithmetic
-from grposcope.training import credit_batch
-from grposcope.training.credit_batch import CreditBudget
-from grposcope.training.sampler import Sampling
+from grposcope.core.files import dumps
+from grposcope.instruments.credit import batch as credit_batch
+from grposcope.instruments.credit.batch import CreditBudget
+from grposcope.instruments.gradient import backward, spectrum
+from grposcope.instruments.gradient.score import Score
+from grposcope.lab import credit, policies
+from grposcope.lab.credit import placebo
+from grposcope.lab.objectives import advantages, recipes
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.tasks.arithmetic import Arithmetic
+from grposcope.maths.holm import holm
 
 SETS, FIRST, PROMPTS, GROUP = 12, 2000, 8, 8
 RANKS = ("stable", "participation", "energy_90")
@@ -97,12 +97,7 @@ def measured(policy: policies.Policy, task: Arithmetic, critic: Any, seed: int) 
     given["placebo:of=oracle"] = placebo.permuted(given["oracle"], rollouts.tokens, rollouts.mask)
     pairs = {name: (batch.rollouts, one) for name, one in given.items()}
     tree = batch.found.trees[TREE]
-    leaves = Rollouts(
-        **{
-            name: value.clone() if isinstance(value, torch.Tensor) else value
-            for name, value in vars(tree.rollouts).items()
-        }
-    )  # the sampler's own tensors take no part in a backward pass
+    leaves = tree.rollouts.each(lambda name, array: array.clone())  # the sampler's take no part in a backward pass
     pairs[TREE] = leaves, tree.credit
     pairs[f"placebo:of={TREE}"] = leaves, placebo.permuted(tree.credit, leaves.tokens, leaves.mask)
     attached = backward.attach(policy.model, batch.rollouts, 1.0)

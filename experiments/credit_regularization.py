@@ -36,16 +36,16 @@ import numpy as np
 import torch
 from scipy import stats
 
-from grposcope import policies, tasks
-from grposcope.diagnosis.diagnose import holm
-from grposcope.files import dumps
-from grposcope.objectives import recipes
-from grposcope.policies import Policy
-from grposcope.tasks.arithmetic import Arithmetic
-from grposcope.training.accumulate import frozen_logprobs
-from grposcope.training.evaluate import evaluate
-from grposcope.training.rollouts import collect, generator
-from grposcope.training.sampler import Sampling
+from grposcope.core.files import dumps
+from grposcope.lab import policies, tasks
+from grposcope.lab.objectives import recipes
+from grposcope.lab.policies import Policy
+from grposcope.lab.sampling.accumulate import frozen_logprobs
+from grposcope.lab.sampling.evaluate import evaluate
+from grposcope.lab.sampling.rollouts import collect, generator
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.tasks.arithmetic import Arithmetic
+from grposcope.maths.holm import holm
 
 FAMILIES = ("limit=200", "ops=+", "ops=-", "ops=+-*")
 FINER = ("prefix", "tree", "continuations", "oracle", "value")

@@ -58,10 +58,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from grposcope.diagnosis.diagnose import holm
-from grposcope.files import dumps, write_json
-from grposcope.report.charts import base
-from grposcope.training.config import TrainConfig
+from grposcope.core.files import dumps, write_json
+from grposcope.lab.train.config import TrainConfig
+from grposcope.maths.holm import holm
+from grposcope.render import charts as base
 
 ARMS = {
     "outcome": "outcome",
@@ -90,7 +90,7 @@ SETTINGS = TrainConfig(
 
 def run(arm: str, rate: float, seed: int, budget: int, folder: Path, settings: TrainConfig) -> dict:
     """The curve of one run up to the budget, trained or gone on with until it has it."""
-    from grposcope.training import loop
+    from grposcope.lab.train import loop
 
     path = outcome_of(folder)
     if path.exists():

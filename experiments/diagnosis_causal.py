@@ -35,14 +35,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 
-from grposcope.diagnosis import diagnose
-from grposcope.facts.intervals import wilson
-from grposcope.files import dumps, write_json
-from grposcope.runs import Run, read
-from grposcope.tasks.arithmetic import Arithmetic
-from grposcope.tasks.base import is_heldout
-from grposcope.training.config import TrainConfig
-from grposcope.training.loop import train
+from grposcope.core.files import dumps, write_json
+from grposcope.instruments.diagnosis import diagnose
+from grposcope.lab.tasks.arithmetic import Arithmetic
+from grposcope.lab.tasks.base import is_heldout
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.loop import train
+from grposcope.logs import Run, read
+from grposcope.maths.intervals import wilson
 
 STEPS = 100
 LIMIT = 25

@@ -16,9 +16,9 @@ import json
 
 import numpy as np
 
-from grposcope.dynamics import refresh
-from grposcope.dynamics.bandit import Bandit
-from grposcope.dynamics.oscillator import Oscillator
+from grposcope.instruments.bandit.bandit import Bandit
+from grposcope.instruments.stability import refresh
+from grposcope.instruments.stability.oscillator import Oscillator
 
 
 def stiff_direction(b: Bandit) -> np.ndarray:

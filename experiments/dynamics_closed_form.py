@@ -7,7 +7,8 @@ Method   Three policies over eight answers to each of 64 prompts of 16 random in
          layer of 64 tanh units, two layers. RLOO at G = 8 and 16, all prompts in every step, heavy ball with β = 0.9,
          400 steps, twelve seeds each. The step size is such that the run in exact expectation has half of its rise
          behind it at step 80. A reward is the mean of 512 or 1,024 rollouts, so the ceiling of R² is near 1.
-Fits     inertial, exponential, logistic and power (`dynamics.fit`) to the whole run for R², and to its first half for
+Fits     inertial, exponential, logistic and power (`instruments.forecast.fit`) to the whole run for R², and to its
+first half for
          the error on the second: root mean square against the policy's exact expected reward there, ÷ that of the
          mean of the last tenth of the first half ("the last level").
 Verdict  fits holds if the ceiling is above 0.95 in every cell and the lower end of the 95 % interval of the inertial R²
@@ -28,11 +29,12 @@ import math
 from pathlib import Path
 
 import numpy as np
+from curve_families import FAMILIES
 from numpy.typing import NDArray
 from scipy import stats
 
-from grposcope.dynamics import fit
-from grposcope.files import dumps, write_json
+from grposcope.core.files import dumps, write_json
+from grposcope.instruments.forecast import fit
 
 NETWORKS = {"log-linear": (), "one layer": (64,), "two layers": (64, 64)}
 GROUPS, MODELS, BETA = (8, 16), ("inertial", "exponential", "logistic", "power"), 0.9
@@ -107,8 +109,8 @@ def studied(name: str, seed: int, steps: int) -> dict:
         row = {"group": group, "ceiling": fit.noise_ceiling(n, observed).value, "start": expected[0],
                "end": expected[-1], "level": float(np.sqrt(((level - expected[half:]) ** 2).mean()))}  # fmt: skip
         for model in MODELS:
-            ahead = fit.fit(n[:half], observed[:half], model).predict(n[half:])
-            row[model] = {"r2": fit.fit(n, observed, model).r2,
+            ahead = fit.fit(n[:half], observed[:half], FAMILIES[model]).predict(n[half:])
+            row[model] = {"r2": fit.fit(n, observed, FAMILIES[model]).r2,
                           "error": float(np.sqrt(((ahead - expected[half:]) ** 2).mean()))}  # fmt: skip
         rows.append(row | {"rewards": observed.tolist()})
     return {"network": name, "seed": seed, "lr": lr, "rows": rows}

@@ -35,13 +35,13 @@ import numpy as np
 import torch
 from scipy import stats
 
-from grposcope import policies
-from grposcope.dynamics import fit
-from grposcope.files import dumps, write_json
-from grposcope.records import Estimate
-from grposcope.training import pretrain
-from grposcope.training.config import TrainConfig
-from grposcope.training.loop import train
+from grposcope.core.estimate import Estimate
+from grposcope.core.files import dumps, write_json
+from grposcope.instruments.forecast import fit
+from grposcope.lab import policies
+from grposcope.lab.train import pretrain
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.loop import train
 
 SIZES = {"3 × 96": (96, 3), "3 × 128": (128, 3), "4 × 160": (160, 4)}
 BIN, SMALL = 10, 0.02

@@ -37,13 +37,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grposcope import policies, tasks
-from grposcope.dynamics import refresh
-from grposcope.files import dumps, write_json
-from grposcope.geometry import curvature
-from grposcope.records import Estimate
-from grposcope.tasks.arithmetic import solution
-from grposcope.training import pretrain
+from grposcope.core.estimate import Estimate
+from grposcope.core.files import dumps, write_json
+from grposcope.instruments.gradient import curvature
+from grposcope.instruments.stability import refresh
+from grposcope.lab import policies, tasks
+from grposcope.lab.tasks.arithmetic import solution
+from grposcope.lab.train import pretrain
 
 EXACT = [(0.0, 0.19), (0.5, 0.17), (0.9, 0.11), (0.9, 0.043)]
 """(β, ηκ) of the runs; `tiny` has the first and the last of them."""

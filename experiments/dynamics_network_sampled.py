@@ -8,9 +8,9 @@ Setting  `tiny` on eight sums of `arithmetic`, eight rollouts each, leave-one-ou
          a KL of weight λ = 1 to the starting policy inside the reward; SGD with momentum 0.5, ηκ = 0.3.
 Method   (1) Adam at N = 1 with a falling rate to the plateau. (2) The first eigenvector of the Fisher matrix of four
          batches by Lanczos; κ along it on 16 other batches, from re-weighting and by a response
-         experiment (`geometry.curvature`); κ along the way from the start. (3) N* with its range. (4) Push the weights
-         along the eigenvector, run 16 refreshes at intervals around N*, fit the multiplier of a cycle to the
-         displacement at the refreshes.
+         experiment (`instruments.gradient.curvature`); κ along the way from the start. (3) N* with its range. (4) Push
+         the weights along the eigenvector, run 16 refreshes at intervals around N*, fit the multiplier of a cycle to
+         the displacement at the refreshes.
 Verdict  holds if the fitted multiplier crosses 1 within 25 % of N* for every seed; cannot tell where the errors of the
          multipliers, or the range of N*, are wider than that.
 """
@@ -32,17 +32,18 @@ import torch
 from dynamics_network import arguments, multiplier
 from torch import Tensor
 
-from grposcope import policies, tasks
-from grposcope.dynamics import refresh
-from grposcope.files import dumps, write_json
-from grposcope.geometry import curvature
-from grposcope.objectives import advantages, ratios, recipes
-from grposcope.records import Estimate, Rollouts
-from grposcope.training.accumulate import frozen_logprobs
-from grposcope.training.rollouts import collect
-from grposcope.training.run_curvature import fisher_product, model_logprobs
-from grposcope.training.sampler import Sampling
-from grposcope.training.update import TokenTerms, update
+from grposcope.core.estimate import Estimate
+from grposcope.core.files import dumps, write_json
+from grposcope.instruments.gradient import curvature
+from grposcope.instruments.stability import refresh
+from grposcope.lab import policies, tasks
+from grposcope.lab.objectives import advantages, ratios, recipes
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.accumulate import frozen_logprobs
+from grposcope.lab.sampling.rollouts import collect
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.train.run_curvature import fisher_product, model_logprobs
+from grposcope.lab.train.update import TokenTerms, update
 
 SETTING = (0.5, 0.3)
 """Momentum and ηκ."""

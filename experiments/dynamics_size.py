@@ -36,9 +36,9 @@ import torch
 from dynamics_network import Answers, to_plateau
 from scipy import stats
 
-from grposcope.files import dumps, write_json
-from grposcope.geometry import curvature
-from grposcope.training import pretrain
+from grposcope.core.files import dumps, write_json
+from grposcope.instruments.gradient import curvature
+from grposcope.lab.train import pretrain
 
 WIDTHS, KL, BETA, PULL = (32, 64, 96, 160, 256), 0.2, 0.9, 0.3
 

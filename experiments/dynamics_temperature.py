@@ -24,7 +24,7 @@ from dynamics_threshold import Setting, World
 from numpy.typing import NDArray
 from scipy import stats
 
-from grposcope.files import dumps, write_json
+from grposcope.core.files import dumps, write_json
 
 GROUPS, NAMES = (2, 4, 8, 16, 32, 64), ("log π", "expected reward")
 

@@ -40,8 +40,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from grposcope.dynamics import refresh
-from grposcope.files import dumps, write_json
+from grposcope.core.files import dumps, write_json
+from grposcope.instruments.stability import refresh
 
 MODES, POOL, PUSH = 12, 3000, 0.05
 KINDS = ("mean", "mode", "modes", "typical")
@@ -261,7 +261,7 @@ def studied(letter: str, seed: int, quick: bool) -> dict:
     if setting.kind == "llama":
         from dynamics_threshold_llama import Llama
 
-        world = Llama(setting, seed, quick)
+        world = Llama(setting.kl, setting.momentum, setting.group, seed, quick)
     else:
         world = World(setting, seed)
     lr, found = thresholds(world.here, world.scores(), setting, rng)

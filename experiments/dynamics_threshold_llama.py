@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from dynamics_network import small, to_plateau
 from numpy.typing import NDArray
 
-from grposcope.geometry import curvature
-
-if TYPE_CHECKING:
-    from dynamics_threshold import Setting
+from grposcope.instruments.gradient import curvature
 
 
 class Llama:
-    """One layer of width 32, four prompts, all 64 answers of two tokens, trained to its plateau."""
+    """One layer of width 32, four prompts, all 64 answers of two tokens, trained to its plateau.
 
-    def __init__(self, setting: Setting, seed: int, quick: bool):
+    kl, momentum, group: of the setting whose world it is, the weight of the KL, of SGD, and rollouts per prompt.
+    """
+
+    def __init__(self, kl: float, momentum: float, group: int, seed: int, quick: bool):
         torch.set_num_threads(1)
-        self.setting, self.answers = setting, small(seed, setting.kl)
+        self.kl, self.momentum, self.group, self.answers = kl, momentum, group, small(seed, kl)
         self.rewards, self.reference = self.answers.rewards.numpy(), self.answers.reference.numpy()
         self.before = self.objective()
         to_plateau(self.answers, 60 if quick else 1000)
@@ -52,14 +50,14 @@ class Llama:
 
     def one(self, lr: float, interval: int, cycles: int, rng: np.random.Generator) -> bool:
         """Whether a run is lost."""
-        model, s = self.answers.model, self.setting
+        model = self.answers.model
         generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
         push = curvature.unit(torch.randn(len(self.plateau), dtype=self.plateau.dtype, generator=generator))
         curvature.set_parameters(model, self.plateau + 1e-3 * push)
         moved = (self.logp().numpy() - np.log(self.here)) / 1e-3
         size = float(np.sqrt((self.here * moved**2).sum(-1).mean()))
         curvature.set_parameters(model, self.plateau + 0.05 / size * push)
-        optimizer, gaps = torch.optim.SGD(model.parameters(), lr=lr, momentum=s.momentum), []
+        optimizer, gaps = torch.optim.SGD(model.parameters(), lr=lr, momentum=self.momentum), []
         for _ in range(cycles):
             logp = self.logp().numpy()
             gaps.append(self.top - self.objective())
@@ -67,9 +65,9 @@ class Llama:
                 curvature.set_parameters(model, self.plateau)
                 return True
             chances = np.exp(logp)
-            counts = rng.multinomial(s.group, chances / chances.sum(-1, keepdims=True))
-            total = counts * (self.rewards - s.kl * (logp - self.reference))
-            weights = (total - counts * total.sum(-1, keepdims=True) / s.group) / (s.group - 1) / len(counts)
+            counts = rng.multinomial(self.group, chances / chances.sum(-1, keepdims=True))
+            total = counts * (self.rewards - self.kl * (logp - self.reference))
+            weights = (total - counts * total.sum(-1, keepdims=True) / self.group) / (self.group - 1) / len(counts)
             held = torch.tensor(weights)
             for _ in range(interval):
                 optimizer.zero_grad()

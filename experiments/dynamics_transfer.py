@@ -6,13 +6,14 @@ Command  python experiments/dynamics_transfer.py --models runs/allocation --out 
          … --quick --out FOLDER   a smoke test that proves nothing
 Models   `tiny` trained on `arithmetic` by RLOO at G = 4, 8 and 16, 128 rollouts a step cut into 32, 16 and 8 prompts,
          to the same number of rollouts, seeds 0 … 7: AdamW at 4e-4 after 20 steps of warm-up, gradients clipped, 50
-         steps (--train). Or --models names a folder of `allocation.py`, whose cells fixed-4, fixed-8 and fixed-16 go on
-         to 400,000 generated tokens, each at its own tuned learning rate.
+         steps (--train). Or --models names a folder of `allocation.py`, whose cells fixed-4, fixed-8 and fixed-16
+         go on to 400,000 generated tokens, each at its own tuned learning rate.
 Families Eight that were not trained on and that `tiny` partly solves: larger results (limit=200, 400), larger operands
          (largest=12, 20), another operator (+-*, -*), one operator only (+, -). Two and four steps it solves in 1 to
          2 % of cases, and reasoning-gym's prompts have words that its vocabulary lacks: left out. 150 held-out problems
          × 2 completions each, the same problems and random numbers for all models; and the family trained on.
-Test     Differences of pass@1 between two G, seeds and problems crossed (`ustat.crossed`). Equivalence by two one-sided
+Test     Differences of pass@1 between two G, seeds and problems crossed (`instruments.evaluation.crossed`). Equivalence
+by two one-sided
          tests with a margin of 5 points; Holm over the 24 comparisons (eight families, three pairs of G).
 Verdict  The claim holds jointly if all 24 comparisons are equivalent at 5 % each (intersection-union: no correction);
          it does not hold if a family differs (Holm p < 0.05, two-sided); else cannot tell. By family: equivalent if the
@@ -40,15 +41,15 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from grposcope import policies, tasks
-from grposcope.diagnosis.diagnose import holm
-from grposcope.files import dumps
-from grposcope.runs import evaluation
-from grposcope.runs.evaluation import EvaluationPlan, EvaluationView
-from grposcope.training.config import TrainConfig
-from grposcope.training.evaluate_models import draw, find_task
-from grposcope.training.loop import train
-from grposcope.ustat import crossed
+from grposcope.core.files import dumps
+from grposcope.instruments.evaluation import crossed
+from grposcope.instruments.evaluation import record as evaluation
+from grposcope.instruments.evaluation.evaluate_models import draw, find_task
+from grposcope.instruments.evaluation.record import EvaluationPlan, EvaluationView
+from grposcope.lab import policies, tasks
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.loop import train
+from grposcope.maths.holm import holm
 
 GROUPS, SEEDS, MARGIN, TRAINED = (4, 8, 16), range(8), 0.05, "arithmetic"
 FAMILIES = tuple(f"arithmetic:{option}" for option in (

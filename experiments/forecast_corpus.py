@@ -53,7 +53,7 @@ class Descriptor:
 class PublicRun:
     """One training run. columns: name -> (N,), NaN where nothing was logged; "step" and "reward" are always there.
 
-    repository: OWNER/NAME, with the commit and the path of the log. trainer: as `grposcope.runs` named it. seen:
+    repository: OWNER/NAME, with the commit and the path of the log. trainer: as `grposcope.logs` named it. seen:
     whether the forecast was tuned to this source before. window: optimiser steps that a row of the log is the mean
     over. block: rows of the log that a row here is the mean of. names: column -> its key in the log, or the name of its
     exact definition (reward_std_batch, kl_k1), where it is not the column's own. settings: what the log or a config

@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grposcope import policies, tasks
-from grposcope.geometry import backward, baseline, gram
-from grposcope.objectives import recipes
-from grposcope.records import Rollouts
-from grposcope.training.rollouts import collect
-from grposcope.training.sampler import Sampling
+from grposcope.instruments.gradient import backward, baseline, gram
+from grposcope.lab import policies, tasks
+from grposcope.lab.objectives import recipes
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.rollouts import collect
+from grposcope.lab.sampling.sampler import Sampling
 
 BINS = {"all": (0.0, 1.0), "0 to 1/3": (0.0, 1 / 3), "1/3 to 2/3": (1 / 3, 2 / 3), "2/3 to 1": (2 / 3, 1.0)}
 

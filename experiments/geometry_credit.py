@@ -24,12 +24,13 @@ from pathlib import Path
 
 import torch
 
-from grposcope import policies, tasks
-from grposcope.geometry import probe, weightings
-from grposcope.objectives import recipes
-from grposcope.records import Estimate, Rollouts
-from grposcope.training.rollouts import collect
-from grposcope.training.sampler import Sampling
+from grposcope.core.estimate import Estimate
+from grposcope.instruments.gradient import probe, weightings
+from grposcope.lab import policies, tasks
+from grposcope.lab.objectives import recipes
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.rollouts import collect
+from grposcope.lab.sampling.sampler import Sampling
 
 SCOPES = ("batch", "live", "one group")
 SHOWN = ("stable", "participation", "entropy_sq", "energy_90", "energy_99", "threshold_0.1")

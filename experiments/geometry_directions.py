@@ -27,10 +27,11 @@ import torch
 from geometry_rank import RECIPE, SIZES, arranged, wanted
 from torch import Tensor
 
-from grposcope import policies
-from grposcope.geometry import backward, weightings
-from grposcope.geometry.score import Score
-from grposcope.records import Estimate, Rollouts
+from grposcope.core.estimate import Estimate
+from grposcope.instruments.gradient import backward, weightings
+from grposcope.instruments.gradient.score import Score
+from grposcope.lab import policies
+from grposcope.lab.rollout_arrays import Rollouts
 
 CREDITS = ("outcome", "nll")
 DIRECTIONS = ("mean", "second", "random", "own first")

@@ -30,11 +30,12 @@ from pathlib import Path
 
 import torch
 
-from grposcope import policies
-from grposcope.geometry import backward, spectrum, weightings
-from grposcope.geometry.score import Score
-from grposcope.objectives import advantages, recipes
-from grposcope.records import Estimate, Rollouts
+from grposcope.core.estimate import Estimate
+from grposcope.instruments.gradient import backward, spectrum, weightings
+from grposcope.instruments.gradient.score import Score
+from grposcope.lab import policies
+from grposcope.lab.objectives import advantages, recipes
+from grposcope.lab.rollout_arrays import Rollouts
 
 RECIPE = replace(recipes.RLOO, name="outcome", advantage=advantages.standardized)
 SIZES = (2, 4, 8)
@@ -44,10 +45,7 @@ SHOWN = spectrum.NAMES
 def arranged(one: Rollouts) -> Rollouts:
     """The same group with a success first and a failure second."""
     order = one.rewards[0].argsort(descending=True)
-    order = torch.cat((order[:1], order[-1:], order[1:-1]))
-    rows = {name: getattr(one, name) for name in Rollouts.__dataclass_fields__ if name != "rewards"}
-    kept = {name: None if array is None else array[order] for name, array in rows.items()}
-    return Rollouts(rewards=one.rewards[:, order], **kept)
+    return one.columns(torch.cat((order[:1], order[-1:], order[1:-1])))
 
 
 def wanted(name: str, every: int) -> bool:

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import torch
 
-from grposcope import policies, tasks
-from grposcope.facts.intervals import wilson
-from grposcope.objectives import advantages, recipes
-from grposcope.training.rollouts import collect
-from grposcope.training.sampler import Sampling
+from grposcope.lab import policies, tasks
+from grposcope.lab.objectives import advantages, recipes
+from grposcope.lab.sampling.rollouts import collect
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.maths.intervals import wilson
 
 
 def draw(given: argparse.Namespace) -> dict[str, object]:

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from geometry_training import report, run
 
-from grposcope import policies
-from grposcope.files import dumps, write_json
-from grposcope.tasks import Problem, Task
-from grposcope.tasks.base import Split
+from grposcope.core.files import dumps, write_json
+from grposcope.lab import policies
+from grposcope.lab.tasks import Problem, Task
+from grposcope.lab.tasks.base import Split
 
 LARGEST, KINDS = 20, ("parameter gini", "parameter hoyer", "token gini", "token top_20", "dead")
 

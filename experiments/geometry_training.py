@@ -26,19 +26,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grposcope import policies, tasks
-from grposcope.geometry import probe
-from grposcope.geometry.trajectory import Trajectory
-from grposcope.objectives import advantages, recipes
-from grposcope.policies import Policy
-from grposcope.records import Estimate
-from grposcope.tasks import Task
-from grposcope.training import optimizer as optimizers
-from grposcope.training.config import TrainConfig
-from grposcope.training.rollouts import collect
-from grposcope.training.sampler import Sampling
-from grposcope.training.update import TokenTerms, update
-from grposcope.ustat import dead_groups
+from grposcope.core.estimate import Estimate
+from grposcope.instruments.gradient import probe
+from grposcope.instruments.gradient.trajectory import Trajectory
+from grposcope.lab import policies, tasks
+from grposcope.lab.objectives import advantages, recipes
+from grposcope.lab.policies import Policy
+from grposcope.lab.sampling.rollouts import collect
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.tasks import Task
+from grposcope.lab.train import optimizer as optimizers
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.update import TokenTerms, update
+from grposcope.maths import dead_groups
 
 
 def measured(model, rollouts, lr: float, prompts: int) -> dict[str, float]:
@@ -88,14 +88,7 @@ def run(
     """
     config = TrainConfig(steps=given.steps, seed=seed)
     objective, sampling = recipes.GRPO, Sampling(task.max_tokens)
-    optimizer = optimizers.build(
-        config.optimizer,
-        policy.model.parameters(),
-        policy.learning_rate,
-        config.momentum,
-        config.beta2,
-        config.weight_decay,
-    )
+    optimizer = optimizers.build(policy.model.parameters(), policy.learning_rate, config)
     kept, windows = Trajectory(window=window, size=4096), {}
 
     def keep(*_: object) -> None:  # before the optimiser's step, since `update` frees gradients after it

@@ -23,9 +23,9 @@ from dynamics_threshold import half
 from dynamics_transfer import FAMILIES, GROUPS, TRAINED
 from scipy import stats
 
-from grposcope.report.charts import base
-from grposcope.report.elements import Columns, Figure
-from grposcope.runs import evaluation
+from grposcope.core.answer import Columns, Figure
+from grposcope.instruments.evaluation import record as evaluation
+from grposcope.render import charts as base
 
 TITLES = {
     "dynamics_closed_form": "Forecast error of four curves, ÷ that of the last level",

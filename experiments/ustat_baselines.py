@@ -1,7 +1,7 @@
 """Are the predicted errors of other gradients right on a network, and which baseline is best there?
 
 Claim    V is the best constant baseline only where Cov(r, ‖s‖²) = 0 (arXiv:2606.29238); the MSE of each gradient
-         follows from one probe (`ustat.mse`), the standardized one with its bias included.
+         follows from one probe (`instruments.group_size.mse`), the standardized one with its bias included.
 Command  python experiments/ustat_baselines.py --probe runs/ustat_deep_network/probe0      about ten minutes on one core
 Method   `tiny` on `arithmetic`, batches of 8 × 8 rollouts. Every batch gives one gradient of each kind; over blocks of
          batches, E‖ĝ‖² and (from pairs of batches) ‖E ĝ‖² and ‖E ĝ − E g‖² are unbiased. Standard errors over blocks.
@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from ustat_gradients import draw, gradient
 
-from grposcope import policies, tasks
-from grposcope.files import dumps
-from grposcope.objectives import advantages
-from grposcope.runs.probe import read_gram
-from grposcope.ustat import moments, mse
+from grposcope.core.files import dumps
+from grposcope.instruments.gradient.probe_record import read_gram
+from grposcope.instruments.group_size import mse
+from grposcope.lab import policies, tasks
+from grposcope.lab.objectives import advantages
+from grposcope.maths import moments
 
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "no baseline": advantages.none,

@@ -26,10 +26,11 @@ import torch
 from numpy.typing import NDArray
 from ustat_gradients import draw, gradient, gram, pooled, write_probe
 
-from grposcope import policies, tasks
-from grposcope.files import dumps, write_json
-from grposcope.runs.probe import read_gram
-from grposcope.ustat import moments, mse, planning
+from grposcope.core.files import dumps, write_json
+from grposcope.instruments.gradient.probe_record import read_gram
+from grposcope.instruments.group_size import mse, planning
+from grposcope.lab import policies, tasks
+from grposcope.maths import moments
 
 GROUPS = (2, 4, 8, 16, 32)
 BUDGETS = (64, 256)

@@ -18,8 +18,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from grposcope.files import dumps
-from grposcope.ustat import moments, mse
+from grposcope.core.files import dumps
+from grposcope.instruments.group_size import mse
+from grposcope.maths import moments
 from reference import ustat_policies
 from reference.ustat_policies import SmallPolicy
 

@@ -42,8 +42,8 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 from ustat_limit import RIDGE, Softmax
 
-from grposcope.files import dumps, write_json
-from grposcope.ustat import limit
+from grposcope.core.files import dumps, write_json
+from grposcope.instruments.group_size import limit
 
 GROUPS, METHODS, MARKS, X = (
     (2, 8, 32),

@@ -17,18 +17,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grposcope.files import write_json
-from grposcope.geometry import backward
-from grposcope.geometry import gram as contraction
-from grposcope.objectives import advantages
-from grposcope.policies import Policy, encode
-from grposcope.records import Rollouts
-from grposcope.runs.probe import ProbeGram, write_gram
-from grposcope.tasks.base import Problem, Task, grade
-from grposcope.training.logprobs import token_logprobs
-from grposcope.training.rollouts import joined, to_rollouts
-from grposcope.training.sampler import Sampling, sample
-from grposcope.ustat import moments
+from grposcope.core.files import write_json
+from grposcope.instruments.gradient import backward
+from grposcope.instruments.gradient import gram as contraction
+from grposcope.instruments.gradient.probe_record import ProbeGram, write_gram
+from grposcope.lab.objectives import advantages
+from grposcope.lab.policies import Policy, encode
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.logprobs import token_logprobs
+from grposcope.lab.sampling.rollouts import joined, to_rollouts
+from grposcope.lab.sampling.sampler import Sampling, sample
+from grposcope.lab.tasks.base import Problem, Task, grade
+from grposcope.maths import moments
 
 AT_ONCE = 512
 """Rollouts sampled at once."""
@@ -53,7 +53,7 @@ def draw(
         texts = policy.tokenizer.batch_decode(done.tokens, skip_special_tokens=True)
         rewards = grade(task, [p for p in chosen for _ in range(group)], texts)
         graded = torch.tensor(rewards, dtype=torch.float64).reshape(len(chosen), group)
-        parts.append(to_rollouts(ids, mask, done, graded, group, (None, None)))
+        parts.append(to_rollouts(ids, mask, done, graded, group))
     return joined(parts, policy.pad)
 
 
@@ -93,8 +93,7 @@ def gram(policy: Policy, rollouts: Rollouts) -> tuple[NDArray, dict[str, NDArray
 
 def streamed(policy: Policy, rollouts: Rollouts) -> NDArray:
     """K_ij = ⟨s_i, s_j⟩ over all parameters, (B, B). ValueError where a parameter cannot be measured."""
-    tensors = {f.name: getattr(rollouts, f.name) for f in fields(rollouts)}
-    own = replace(rollouts, **{k: v.clone() for k, v in tensors.items() if torch.is_tensor(v)})  # not of inference mode
+    own = rollouts.each(lambda name, array: array.clone())  # not of inference mode
     attached = backward.attach(policy.model, own, temperature=1.0)
     if attached.left_out:
         raise ValueError(f"no factors for {', '.join(attached.left_out)}")

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from grposcope.files import dumps
-from grposcope.ustat import limit
+from grposcope.core.files import dumps
+from grposcope.instruments.group_size import limit
 
 RIDGE, STEP = 0.3, 4.0
 

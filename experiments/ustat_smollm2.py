@@ -22,10 +22,11 @@ import numpy as np
 import torch
 from ustat_gradients import draw, pooled, streamed, write_probe
 
-from grposcope import policies, tasks
-from grposcope.files import dumps
-from grposcope.runs.probe import ProbeGram, read_gram
-from grposcope.ustat import confidence, moments, planning
+from grposcope.core.files import dumps
+from grposcope.instruments.gradient.probe_record import ProbeGram, read_gram
+from grposcope.instruments.group_size import planning
+from grposcope.lab import policies, tasks
+from grposcope.maths import confidence, moments
 
 GROUPS = (2, 4, 8, 16, 32, 64)
 

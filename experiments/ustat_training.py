@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from grposcope.diagnosis.diagnose import holm
-from grposcope.files import dumps, write_json
-from grposcope.training.config import TrainConfig
-from grposcope.training.loop import train
+from grposcope.core.files import dumps, write_json
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.loop import train
+from grposcope.maths.holm import holm
 
 OUTCOMES = {"final": "pass@1 at the end", "mean": "mean pass@1 over the run"}
 

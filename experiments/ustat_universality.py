@@ -28,12 +28,13 @@ import numpy as np
 import torch
 from ustat_gradients import draw, streamed, write_probe
 
-from grposcope import policies, tasks
-from grposcope.files import dumps
-from grposcope.runs.probe import read_gram
-from grposcope.training.config import TrainConfig
-from grposcope.training.loop import train
-from grposcope.ustat import moments, planning, resampling
+from grposcope.core.files import dumps
+from grposcope.instruments.gradient.probe_record import read_gram
+from grposcope.instruments.group_size import planning
+from grposcope.lab import policies, tasks
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.loop import train
+from grposcope.maths import moments, resampling
 
 
 def probe(folder: Path, model: str, arguments: argparse.Namespace, shape: tuple[int, int]) -> moments.Moments:

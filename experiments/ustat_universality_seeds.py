@@ -8,8 +8,8 @@ Command  python experiments/ustat_universality_seeds.py --out runs/universality_
 Method   `tiny` trained by RLOO, 16 prompts × 8 rollouts a step, 50 steps of AdamW at 4e-4 after a warm-up of 20,
          gradients clipped. Each seed is a training of its own and has 64 prompts of its own, × 16 rollouts, that the
          model is probed with at the start, in the middle and at the end. Leave-one-out: G* = 1 + √(Δ/V_p) with
-         Fieller's interval. Standardized: the noise over signal q(G) of `ustat.recipe_plan`, the least among G = 2 …
-         16.
+         Fieller's interval. Standardized: the noise over signal q(G) of `instruments.group_size.recipe_plan`, the least
+         among G = 2 … 16.
 Test     Over seeds, t intervals of log(G* ÷ G* at the start), two stages, 97.5 % each; the share by which the budget
          must grow if the start's best whole G is kept, for both kinds of advantages.
 Verdict  G* moves: "does not hold" for universality if an interval leaves 1 out; "holds" if both lie within 0.8 to 1.25;
@@ -33,12 +33,13 @@ import torch
 from scipy import stats
 from ustat_gradients import draw, streamed, write_probe
 
-from grposcope import policies, tasks
-from grposcope.files import dumps, write_json
-from grposcope.runs.probe import read_gram
-from grposcope.training.config import TrainConfig
-from grposcope.training.loop import train
-from grposcope.ustat import moments, planning, recipe_plan
+from grposcope.core.files import dumps, write_json
+from grposcope.instruments.gradient.probe_record import read_gram
+from grposcope.instruments.group_size import planning, recipe_plan
+from grposcope.lab import policies, tasks
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.loop import train
+from grposcope.maths import moments
 
 STAGES = ("start", "middle", "end")
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import hostile
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-import hostile
 from grposcope.cli import main
 
 SECONDS = 30
@@ -99,10 +99,10 @@ def wrong(arguments: Sequence[str], status: int, out: str, err: str) -> str:
         return "standard error holds a traceback or a warning"
     if status < 2:
         try:
-            json.loads(out.splitlines()[-1])
-        except (ValueError, IndexError):
-            return "the last line is no JSON"
-        return ""
+            document = json.loads(out)
+        except ValueError:
+            document = None
+        return "" if isinstance(document, dict) == ("--json" in arguments) else "JSON, or none, against --json"
     if "usage:" in err:  # of argparse
         return ""
     if not err.startswith("grposcope: error: ") or err.count("\n") != 1:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import inspect
+import pkgutil
 import re
 import shlex
-from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
 
 import pytest
+from places import ROOT
 
-from grposcope import runs
+import grposcope
+from grposcope import logs as runs
 from grposcope.cli import parser
-from grposcope.facts.diagnosis import findings_of, verdict
-from grposcope.runs.trainers import TRAINERS
-from grposcope.runs.trainers.trainer import Trainer
+from grposcope.instruments.diagnosis import answer
+from grposcope.instruments.diagnosis.verdict import findings_of, verdict
+from grposcope.logs.trainers import TRAINERS
+from grposcope.logs.trainers.trainer import Trainer
+from grposcope.render import terminal
 
-ROOT = Path(__file__).parents[1]
 DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
 TOLD = ["README.md", "CONTRIBUTING.md", *(page for page in DOCS if page.startswith(("docs/tutorials/", "docs/howto/")))]
 """Pages that tell the reader what to type."""
@@ -29,16 +33,6 @@ HOMES = ("", "src", "src/grposcope", "benchmarks", "experiments", "tests")
 EXAMPLES = {"rewards.py", "path/to/file.py", "train.py"}
 """Files of the reader's own that the docs take as examples."""
 ROOMS = "|".join(path.parent.name for path in (ROOT / "src" / "grposcope").glob("*/__init__.py"))
-
-
-@pytest.fixture(scope="module")
-def build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("page", ["cli", "api", "formulas", "checks", "readers"])
@@ -55,10 +49,53 @@ def test_a_new_trainer_has_a_column_among_the_keys(build: ModuleType, monkeypatc
     ]  # fmt: skip
 
 
-def test_every_public_name_has_a_docstring(build: ModuleType) -> None:
-    bare = [m.__name__ for m in build.modules() if not inspect.getdoc(m)]
-    for module in build.modules():
-        for value in build.public(module):
+def modules() -> list[ModuleType]:
+    """The package and all its public modules, in order."""
+    found = [grposcope]
+    for info in pkgutil.walk_packages(grposcope.__path__, "grposcope."):
+        if not info.name.rsplit(".", 1)[-1].startswith("_"):
+            found.append(importlib.import_module(info.name))
+    return found
+
+
+def public(module: ModuleType) -> list[object]:
+    """Functions and classes that a module defines and does not hide."""
+    return [
+        value
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isfunction(value) or inspect.isclass(value))
+        and value.__module__ == module.__name__
+    ]
+
+
+def test_what_is_promised_is_what_is_documented(build: ModuleType) -> None:
+    """`__all__` of each promised package names what docs/api.md documents of it, names or modules that have some."""
+    for package, (_, names) in build.PROMISED.items():
+        exported = set(importlib.import_module(package).__all__) - {"__version__", "INSTRUMENT"}
+        assert exported == {name.partition(".")[0] for name in names}, package
+        assert all(names.values()), package
+        assert not [name for name in names if not _exists(f"{package}.{name}")]
+    assert 55 <= sum(len(names) for _, names in build.PROMISED.values()) <= 75
+
+
+def test_examples_of_promised_names_run(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one package in order, each going on where the one before ended."""
+    monkeypatch.chdir(ROOT)
+    runner, parse = doctest.DocTestRunner(), doctest.DocTestParser()
+    said: list[str] = []
+    for package, (_, names) in build.PROMISED.items():
+        known = {name: resolve_name(f"{package}.{name}") for name in {one.partition(".")[0] for one in names}}
+        text = "\n".join(example for example in names.values() if example.startswith(">>>"))
+        runner.run(parse.get_doctest(text, known, package, None, None), out=said.append)
+    assert not said, "".join(said)
+    assert runner.summarize(verbose=False).attempted > 80
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    bare = [m.__name__ for m in modules() if not inspect.getdoc(m)]
+    for module in modules():
+        for value in public(module):
             if not value.__doc__ or (inspect.isclass(value) and value.__doc__.startswith(f"{value.__name__}(")):
                 bare.append(f"{module.__name__}.{value.__name__}")
     assert not bare
@@ -131,6 +168,9 @@ def _exists(name: str) -> bool:
 def test_the_example_of_the_readme_gets_the_verdict_that_is_printed_there() -> None:
     log = ROOT / "docs" / "example.jsonl"
     run = runs.read(log)
-    said = verdict(run, findings_of(run)).conclusion.lower()
+    printed = terminal.text(answer.of_run(run, findings_of(run)))
+    word = verdict(run, findings_of(run)).word.capitalize()
     for page in ("README.md", "docs/tutorials/log.md"):
-        assert f"\n{said}, because" in (ROOT / page).read_text()
+        blocks = re.findall(rf"```\n({word}: .*?)\n```", (ROOT / page).read_text(), re.S)
+        assert blocks
+        assert all(printed.startswith(f"{block}\n") for block in blocks), page

@@ -5,45 +5,54 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
+from imports import SOURCE, imports, instrument_of, needed_to_import
 
-SOURCE = Path(__file__).parents[1] / "src" / "grposcope"
+from grposcope.core.instrument import Instrument
+from grposcope.instruments import all_instruments
+
 LEVEL = {
-    "errors": 0, "formatting": 0,
-    "records": 1, "files": 1, "named": 1, "yaml_files": 2,
-    "objectives": 2, "ustat": 2, "timeseries": 2, "tasks": 2, "policies": 2,
-    "runs": 3, "credit": 3, "allocation": 3,
-    "diagnosis": 4, "dynamics": 4,
-    "geometry": 5, "facts": 5,
-    "lint": 6, "training": 6,
-    "engines": 7, "sweeps": 7,
-    "report": 8,
-    "commands": 9,
-    "cli": 10,
-    "__main__": 11,
+    "core": 0,
+    "maths": 1, "render": 1,
+    "logs": 2, "lab": 2, "lab.objectives": 3, "lab.tasks": 3, "lab.policies": 3, "lab.allocation": 3,
+    "lab.credit": 4, "lab.cpu": 4,
+    "lab.sampling": 5,
+    "instruments": 6,
+    "watch": 7,
+    "lab.train": 8,
+    "lab.sweeps": 9, "engines": 9,
+    "commands": 10,
+    "cli": 11, "aliases": 0,
+    "__main__": 12,
 }  # fmt: skip
-TORCHLESS = (
-    "errors",
-    "files",
-    "formatting",
-    "named",
-    "ustat",
-    "allocation",
-    "timeseries",
-    "dynamics",
-    "runs",
-    "diagnosis",
-    "facts",
-    "lint",
-)
+"""Room -> its level; a room imports those below it. The commands of instruments, of the loop and of `watch` belong to
+the room of commands."""
+
+TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instruments", "lab.allocation")
+"""Rooms that do without torch, but for the modules in MEASURING."""
+
+MEASURING = (
+    "instruments/gradient/", "instruments/credit/", "instruments/evaluation/", "commands/probe_model.py",
+    "watch/live.py", "watch/loggers.py", "watch/receivers.py", "lab/train/command.py", "lab/sweeps/command.py",
+)  # fmt: skip
+"""What measures models, and so needs torch; the light modules among them are those that `test_without_torch` runs."""
 
 FILES = sorted(f for f in SOURCE.rglob("*.py") if f != SOURCE / "__init__.py")
 
 
+def room_of(parts: tuple[str, ...]) -> str:
+    """The room of a module from the parts of its name below the package."""
+    if parts[-1].startswith("command") and parts[0] in ("instruments", "lab", "watch"):
+        return "commands"
+    return ".".join(parts[:2]) if parts[0] == "lab" and ".".join(parts[:2]) in LEVEL else parts[0]
+
+
 def room(file: Path) -> str:
-    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return room_of(file.relative_to(SOURCE).with_suffix("").parts)
 
 
 def imported(file: Path) -> set[str]:
@@ -65,18 +74,21 @@ def test_every_room_has_a_level() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
 def test_imports_point_down(file: Path) -> None:
     own = room(file)
+    files = modules()
     for name in imported(file):
-        parts = name.split(".")
-        if parts[0] != "grposcope" or len(parts) == 1 or parts[1].startswith("__"):
-            continue
-        assert parts[1] == own or LEVEL[parts[1]] < LEVEL[own], f"{own} must not import {name}"
+        owner = owner_of(name, files)
+        if owner.count("."):
+            other = room_of(tuple(owner.split(".")[1:]))
+            assert other == own or LEVEL[other] < LEVEL[own], f"{own} must not import {name}"
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if room(f) in TORCHLESS], ids=lambda f: str(f.relative_to(SOURCE)))
 def test_rooms_without_torch(file: Path) -> None:
-    assert not [name for name in imported(file) if name.split(".")[0] in ("torch", "transformers")]
+    if not file.relative_to(SOURCE).as_posix().startswith(MEASURING):
+        assert not [name for name in imported(file) if name.split(".")[0] in ("torch", "transformers")]
 
 
+@cache
 def modules() -> dict[str, Path]:
     """File of every module by its dotted name."""
     named = {}
@@ -86,16 +98,17 @@ def modules() -> dict[str, Path]:
     return named
 
 
+def owner_of(name: str, files: Mapping[str, Path]) -> str:
+    """The module of ours that an imported name belongs to; empty where it is none of ours."""
+    while name and name not in files:
+        name = name.rpartition(".")[0]
+    return name
+
+
 def dependencies() -> dict[str, set[str]]:
     """Modules of ours that each module imports, wherever in it the import stands."""
     files = modules()
-
-    def owner(name: str) -> str:
-        while name and name not in files:
-            name = name.rpartition(".")[0]
-        return name
-
-    return {module: {owner(name) for name in imported(file)} - {"", module} for module, file in files.items()}
+    return {module: {owner_of(name, files) for name in imported(file)} - {"", module} for module, file in files.items()}
 
 
 def test_no_two_modules_import_each_other() -> None:
@@ -106,6 +119,96 @@ def test_no_two_modules_import_each_other() -> None:
     assert not waiting, "these import each other, or what does: " + ", ".join(sorted(waiting))
 
 
+def instruments() -> dict[str, Instrument]:
+    return {one.name: one for one in all_instruments()}
+
+
+KNOWN: set[tuple[str, str]] = set()
+"""File of an instrument and another instrument that it imports although it must not."""
+
+
+def test_an_instrument_imports_only_what_it_declares() -> None:
+    """What it cannot answer without stands in its `uses`; all else is imported in a function, under `if has(…)`."""
+    found = set()
+    for name, one in instruments().items():
+        for file in sorted((SOURCE / "instruments" / name).rglob("*.py")):
+            for imported in imports(file):
+                other = instrument_of(imported.name)
+                asked = imported.inside and other in imported.guards
+                if other not in ("", name, *one.uses) and not asked:
+                    found.add((file.relative_to(SOURCE).as_posix(), other))
+    assert sorted(found - KNOWN) == [], "declare these in INSTRUMENT.uses, or import them under `if has(…)`"
+    assert sorted(KNOWN - found) == [], "these are mended; take them out of KNOWN"
+
+
+def test_an_instrument_imports_what_it_declares() -> None:
+    """A use that is declared and not made would take an answer away for nothing."""
+    for name, one in instruments().items():
+        files = (SOURCE / "instruments" / name).rglob("*.py")
+        imported = {instrument_of(imported.name) for file in files for imported in imports(file)}
+        assert set(one.uses) <= imported, f"{name} does not import {sorted(set(one.uses) - imported)}"
+
+
+def test_no_circle_among_the_uses_of_instruments() -> None:
+    waiting = {name: set(one.uses) for name, one in instruments().items()}
+    while ready := {name for name, uses in waiting.items() if not uses & waiting.keys()}:
+        waiting = {name: uses for name, uses in waiting.items() if name not in ready}
+    assert not waiting, "these use each other, or what does"
+
+
+SERVING = {
+    "engines/distributed.py": {"gradient"}, "engines/processes.py": {"gradient"},
+    "engines/trl/checkpoint_probe.py": {"diagnosis", "gradient"}, "engines/trl/": {"diagnosis"},
+    "lab/train/run_curvature.py": {"gradient"},
+    "watch/alarm_file.py": {"diagnosis"}, "watch/alarms.py": {"diagnosis"}, "watch/follow.py": {"diagnosis"},
+    "watch/live.py": {"diagnosis"}, "watch/wording.py": {"diagnosis"},
+}  # fmt: skip
+"""File or folder -> the instruments that it serves; everybody else imports it in functions only."""
+
+
+def test_what_is_no_instrument_is_imported_without_any() -> None:
+    """So that the command line, the loop and the readers work whichever folder of instruments is not there."""
+    wrong = {}
+    for file in FILES:
+        place = file.relative_to(SOURCE).as_posix()
+        if not instrument_of(".".join(("grposcope", *file.relative_to(SOURCE).parts))):
+            served = next((names for start, names in SERVING.items() if place.startswith(start)), set())
+            if beyond := needed_to_import(file) - served:
+                wrong[place] = sorted(beyond)
+    assert not wrong
+
+
+ENGINE = "grposcope.lab.cpu"
+"""The CPU engine: other modules import its interface alone."""
+
+
+def test_only_the_interface_of_the_cpu_engine_is_imported() -> None:
+    """`from grposcope import cpu`, or a name that the interface exports; never a module of the folder."""
+    inside = [module for module in modules() if module.startswith(f"{ENGINE}.")]
+    assert inside
+    reaching = [
+        f"{file.relative_to(SOURCE)}: {name}"
+        for file in FILES
+        if room(file) != "lab.cpu"
+        for name in imported(file)
+        if any(name == module or name.startswith(f"{module}.") for module in inside)
+    ]
+    assert not reaching
+
+
+def test_nobody_outside_names_a_private_part_of_the_cpu_engine() -> None:
+    exported = set(re.findall(r'^    "(\w+)",$', (SOURCE / "lab" / "cpu" / "__init__.py").read_text(), re.MULTILINE))
+    assert "decoder" in exported
+    used = {
+        node.attr
+        for file in FILES
+        if room(file) != "lab.cpu"
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "cpu"
+    }
+    assert used <= exported, "not in __all__ of grposcope.lab.cpu"
+
+
 def test_a_class_name_means_one_thing() -> None:
     trees = [ast.parse(file.read_text()) for file in FILES]
     classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
@@ -113,7 +216,7 @@ def test_a_class_name_means_one_thing() -> None:
 
 
 FLAGS_BELONG = ("commands", "cli")
-OTHER_PROGRAMS = ("runs/trainers", "training/pretrain.py", "policies/smollm2.py", "runs/environment.py")
+OTHER_PROGRAMS = ("logs/trainers", "lab/train/pretrain.py", "lab/policies/smollm2.py", "core/environment.py")
 """Flags of other trainers, of pip and git, and of a program of its own."""
 
 

@@ -11,18 +11,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grposcope import credit, policies, tasks
-from grposcope.facts import geometry as geometry_facts
-from grposcope.geometry import record
-from grposcope.geometry.probe import probe
-from grposcope.objectives import recipes
-from grposcope.report import page
-from grposcope.runs import probe as probe_folder
-from grposcope.runs import read
-from grposcope.training.logprobs import token_logprobs
-from grposcope.training.rollouts import collect
-from grposcope.training.sampler import Sampling
-from grposcope.ustat import moments, planning
+from grposcope.instruments import page as runs_page
+from grposcope.instruments.gradient import findings as geometry
+from grposcope.instruments.gradient import probe_record as probe_folder
+from grposcope.instruments.gradient import probe_record as probes
+from grposcope.instruments.gradient import recording as record
+from grposcope.instruments.gradient.probe import probe
+from grposcope.instruments.group_size import planning
+from grposcope.lab import credit, policies, tasks
+from grposcope.lab.objectives import recipes
+from grposcope.lab.sampling.logprobs import token_logprobs
+from grposcope.lab.sampling.rollouts import collect
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.logs import read
+from grposcope.maths import moments
+from grposcope.render import page
 
 P, G = 16, 8
 
@@ -71,10 +74,10 @@ def test_from_rollouts_to_the_page(tmp_path: Path) -> None:
     ]
     probe_folder.write(tmp_path, kept, record.gram(probed), record.rollouts(probed, batch.problems, batch.texts, texts))
     opened = read(tmp_path)
-    facts = geometry_facts.facts(opened.probes[-1])
-    assert facts == geometry_facts.facts(kept)
+    facts = geometry.facts(probes.of_run(opened)[-1])
+    assert facts == geometry.facts(kept)
 
     # 7. The page shows the same sentences.
-    html = page.html(page.document([opened]))
+    html = page.html(runs_page.document([opened]))
     for fact in facts:
         assert page.escaped(fact.sentence)[1:-1] in html

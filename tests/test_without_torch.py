@@ -6,16 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-
 import synthetic
 import synthetic_probe
 
 PRELUDE = """
-import sys
+import contextlib, io, json, sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
@@ -24,24 +24,37 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 from grposcope.cli import main
-sys.exit(main(sys.argv[1:]))
+
+done = []
+for words in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        done.append([main(words), out, err])
+print(json.dumps([[status, out.getvalue(), err.getvalue()] for status, out, err in done]))
 """
-"""Run the command line in an interpreter in which some packages are not installed."""
+"""Commands, one after the other, in an interpreter in which some packages are not installed."""
 
 TRAINING = ("torch", "transformers", "accelerate", "trl")
+LAB = (*TRAINING, "huggingface_hub", "jaxtyping", "pyarrow", "safetensors", "tqdm")
+LOG_COMMANDS = (["diagnose"], ["watch", "--once"], ["report", "--json"], ["fit"])
 
 
-def call(*arguments: str | Path, absent: tuple[str, ...] = TRAINING) -> str:
-    """Standard output of the command line without the packages `absent`; it must succeed."""
-    done = attempt(*arguments, absent=absent)
+def call(*commands: Sequence[str | Path], absent: tuple[str, ...] = TRAINING) -> list[str]:
+    """Standard output of each command without the packages `absent`; all must succeed."""
+    done = attempt(*commands, absent=absent)
+    for words, (status, _, err) in zip(commands, done, strict=True):
+        assert status == 0, (words, err)
+    return [out for _, out, _ in done]
+
+
+def attempt(*commands: Sequence[str | Path], absent: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    """Status, standard output and error of each command, in a process of their own without the packages `absent`."""
+    words = json.dumps([[str(word) for word in command] for command in commands])
+    command = [sys.executable, "-c", PRELUDE.format(absent=set(absent)), words]
+    environment = {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def attempt(*arguments: str | Path, absent: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own, without the packages `absent`."""
-    command = [sys.executable, "-c", PRELUDE.format(absent=set(absent)), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "COLUMNS": "100"})
+    return [tuple(one) for one in json.loads(done.stdout)]
 
 
 @pytest.fixture(scope="module")
@@ -63,34 +76,25 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", [["diagnose"], ["compare"], ["watch", "--once"], ["report", "--json"], ["fit"],
-                                     ["plan"]], ids=" ".join)  # fmt: skip
-def test_commands_for_logs_need_no_torch(command: list[str], run: Path, tmp_path: Path) -> None:
-    runs = [run, synthetic.make(tmp_path / "other", steps=40, seed=1)] if command == ["compare"] else [run]
-    assert json.loads(call(*command, *runs).splitlines()[-1])
+def test_commands_for_logs_need_no_torch(run: Path, tmp_path: Path) -> None:
+    other = synthetic.make(tmp_path / "other", steps=40, seed=1)
+    commands = [[*command, run, "--json"] for command in (*LOG_COMMANDS, ["plan"])]
+    assert all(json.loads(said) for said in call(*commands, ["compare", run, other, "--json"]))
 
 
-def test_the_page_needs_no_torch(run: Path, log: Path, tmp_path: Path) -> None:
-    call("report", run, log, "--out", tmp_path / "page.html")
+def test_the_page_and_a_setting_need_no_torch(run: Path, log: Path, tmp_path: Path) -> None:
+    setting = ["stability", "--lr", "0.1", "--momentum", "0.9", "--curvature", "0.1", "--interval", "20"]
+    call(["report", run, log, "--out", tmp_path / "page.html"], setting)
     assert (tmp_path / "page.html").stat().st_size > 100_000
-
-
-def test_a_setting_is_judged_without_torch() -> None:
-    call("stability", "--lr", "0.1", "--momentum", "0.9", "--curvature", "0.1", "--interval", "20")
 
 
 def test_a_probe_is_read_without_torch(tmp_path: Path) -> None:
     probe = synthetic_probe.make(tmp_path / "probe")
-    assert json.loads(call("plan", probe).splitlines()[-1])
-    call("report", probe, "--json")
+    plan, _ = call(["plan", probe, "--json"], ["report", probe, "--json"])
+    assert json.loads(plan)
 
 
-@pytest.mark.parametrize("command", [["diagnose"], ["watch", "--once"], ["report", "--json"], ["fit"]], ids=" ".join)
-def test_json_lines_need_no_pyarrow(command: list[str], log: Path) -> None:
-    call(*command, log, absent=(*TRAINING, "pyarrow"))
-
-
-@pytest.mark.parametrize("command", [["diagnose"], ["watch", "--once"], ["report", "--json"], ["fit"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["diagnose"], ["watch", "--once"]], ids=" ".join)
 def test_logs_are_judged_without_the_slow_parts_of_scipy(command: list[str], log: Path) -> None:
     """Importing `scipy.stats` takes a third of a second and `scipy.optimize` a quarter: more than the diagnosis."""
     code = (
@@ -101,30 +105,36 @@ def test_logs_are_judged_without_the_slow_parts_of_scipy(command: list[str], log
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", [["diagnose"], ["fit"]], ids=" ".join)
-def test_a_record_is_read_alike_without_pyarrow(command: list[str], run: Path) -> None:
-    assert call(*command, run, absent=(*TRAINING, "pyarrow")) == call(*command, run)
+def test_a_record_is_read_alike_without_pyarrow(run: Path) -> None:
+    commands = [["diagnose", run], ["fit", run]]
+    assert call(*commands, absent=(*TRAINING, "pyarrow")) == call(*commands)
 
 
-LAB = (*TRAINING, "huggingface_hub", "jaxtyping", "pyarrow", "safetensors", "tqdm")
-
-
-@pytest.mark.parametrize("command", [["train"], ["probe"], ["train", "--help"]], ids=" ".join)
-def test_a_command_that_needs_an_extra_names_it_in_one_line(command: list[str]) -> None:
-    done = attempt(*command, absent=LAB)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert "which the extra `lab` of GRPOscope installs" in line
+def test_a_command_that_needs_an_extra_names_it_in_one_line() -> None:
+    for status, _, err in attempt(["train"], ["probe"], ["train", "--help"], absent=LAB):
+        assert status == 2
+        (line,) = err.splitlines()
+        assert "which the extra `lab` of GRPOscope installs" in line
 
 
 def test_the_page_of_a_record_needs_none_of_the_packages_of_the_lab(tmp_path: Path) -> None:
     """Its rollouts are in Parquet files; without pyarrow the page says why it does not show them."""
     run = synthetic.make(tmp_path / "run", steps=40)
     assert list((run / "rollouts").glob("*.parquet"))
-    call("report", run, "--out", tmp_path / "page.html", absent=LAB)
+    call(["report", run, "--out", tmp_path / "page.html"], absent=LAB)
     assert "needs pyarrow" in (tmp_path / "page.html").read_text()
 
 
-@pytest.mark.parametrize("command", [["diagnose"], ["watch", "--once"], ["report", "--json"], ["fit"]], ids=" ".join)
-def test_logs_need_none_of_the_packages_of_the_lab(command: list[str], log: Path) -> None:
-    call(*command, log, absent=LAB)
+def test_logs_need_none_of_the_packages_of_the_lab(log: Path) -> None:
+    """Nor pyarrow, where the log is JSON lines."""
+    assert all(call(*([*command, log] for command in LOG_COMMANDS), absent=LAB))
+
+
+def test_a_terminal_does_not_wait_for_the_library_of_charts(log: Path) -> None:
+    assert all(call(["fit", log], absent=("altair",)))
+
+
+def test_the_list_of_commands_does_not_wait_for_numpy() -> None:
+    code = "import sys; from grposcope.cli import listing; listing(); print({'numpy', 'altair'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "set()\n"

@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from grposcope import aliases
+
+if TYPE_CHECKING:
+    from grposcope.core.answer import Answer
+    from grposcope.core.errors import UserError
+    from grposcope.core.estimate import Estimate
+    from grposcope.core.run import Run
+    from grposcope.instruments.diagnosis import Finding, diagnose
+    from grposcope.instruments.page import report
+    from grposcope.logs import read
 
 __version__ = "0.1.0"
+__all__ = ["Answer", "Estimate", "Finding", "Run", "UserError", "__version__", "diagnose", "read", "report"]
+
+PLACES = {
+    "Answer": "grposcope.core.answer",
+    "Estimate": "grposcope.core.estimate",
+    "Finding": "grposcope.instruments.diagnosis",
+    "Run": "grposcope.core.run",
+    "UserError": "grposcope.core.errors",
+    "diagnose": "grposcope.instruments.diagnosis",
+    "read": "grposcope.logs",
+    "report": "grposcope.instruments.page",
+}
+"""Promised name -> the module that has it, imported when it is asked for."""
+
+aliases.install()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(PLACES[name]), name)
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext grposcope`: runs show themselves in the notebook, as `report.notebook` draws them."""
-    from grposcope.report import notebook
+    """`%load_ext grposcope`: runs show themselves in the notebook, as `instruments.overview.notebook` draws them."""
+    from grposcope.instruments.overview import notebook
 
     notebook.register(shell)

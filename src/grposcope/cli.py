@@ -1,7 +1,6 @@
 """The command `grposcope`.
 
-Progress goes to standard error. The last line of standard output is one JSON document, except for a person at a
-terminal, who asks for it with --json.
+Progress goes to standard error. Standard output is text for people, or with --json one JSON document.
 """
 
 from __future__ import annotations
@@ -12,16 +11,18 @@ import os
 import sys
 import traceback
 from collections.abc import Collection, Sequence
+from typing import Any
 
 # Threads that spin while they wait slow each other down badly as soon as another program runs; those that sleep at once
 # take a third longer when none does. So they spin for a moment.
 if os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE") == "PASSIVE":
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-from grposcope import __version__
-from grposcope.commands import HELP, listing
-from grposcope.errors import UserError
-from grposcope.formatting import visible
+from grposcope import __version__, instruments
+from grposcope.commands import generic, known, listing
+from grposcope.core.errors import UserError
+from grposcope.core.instrument import Command, Instrument
+from grposcope.core.text import visible
 
 EXTRAS = {
     "accelerate": "trl",
@@ -36,8 +37,11 @@ EXTRAS = {
 """Package that a part of GRPOscope needs -> the extra of GRPOscope that installs it."""
 
 
-def parser(wanted: Collection[str] = tuple(HELP)) -> argparse.ArgumentParser:
-    """The command line: every command with its line of help, those `wanted` with their flags."""
+def parser(wanted: Collection[str] | None = None) -> argparse.ArgumentParser:
+    """The command line: every command with its line of help, those `wanted`, else all, with their flags.
+
+    Of all, those whose instrument lacks another that it needs stay without flags.
+    """
     top = argparse.ArgumentParser(
         prog="grposcope",
         usage="grposcope [-h] [--version] COMMAND ...",
@@ -49,20 +53,33 @@ def parser(wanted: Collection[str] = tuple(HELP)) -> argparse.ArgumentParser:
     commands = top.add_subparsers(
         prog="grposcope", dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS
     )
-    for name in HELP:
-        if name not in wanted:
+    for name, (declared, instrument) in known().items():
+        if wanted is not None and name not in wanted:
             commands.add_parser(name)
-            continue
-        module = importlib.import_module(f"grposcope.commands.{name}")
-        command = commands.add_parser(
-            name,
-            description=module.DESCRIPTION,
-            epilog=module.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_flags(command)
-        command.set_defaults(run=module.run)
+        else:
+            try:
+                _declare(commands, declared, instrument)
+            except ModuleNotFoundError as error:
+                if wanted is not None or not instruments.needed_by(error):
+                    raise
     return top
+
+
+def _declare(commands: Any, declared: Command, instrument: Instrument | None) -> None:
+    """Add a command with its flags; one without a module of its own has those of its instrument's settings."""
+    module = importlib.import_module(declared.module) if declared.module else None
+    command = commands.add_parser(
+        declared.name,
+        description=module.DESCRIPTION if module else instrument.question if instrument else "",
+        epilog=module.EXAMPLES if module else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if module is not None:
+        module.add_flags(command)
+        command.set_defaults(run=module.run, instrument=instrument)
+    elif instrument is not None:
+        generic.add_flags(command, instrument)
+        command.set_defaults(run=lambda arguments: generic.run(arguments, instrument), instrument=instrument)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,15 +92,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = parser(words[:1]).parse_args(words)
         if getattr(arguments, "dry_run", False):
-            from grposcope.commands import logs
+            from grposcope.commands import log_flags as logs
 
             return logs.dry_run(arguments)
+        if arguments.instrument is not None and (lacking := instruments.lacking(arguments.instrument)):
+            raise UserError(lacking)
         return int(arguments.run(arguments))
     except UserError as error:
         said = visible(str(error), 10_000)  # names of files and keys may hold anything
         print(f"grposcope: error: {said}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
+        if reason := instruments.needed_by(error):
+            print(f"grposcope: error: {reason}", file=sys.stderr)
+            return 2
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise

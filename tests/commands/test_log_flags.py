@@ -11,7 +11,11 @@ import pytest
 from grposcope import cli
 
 REWARD = np.random.default_rng(0).normal(0.5, 0.05, 40).round(4).tolist()
-COMMANDS = (("diagnose",), ("fit",), ("watch", "--once"), ("compare",), ("report",), ("stability", "--run"))
+NEEDED = {"diagnose": "diagnosis", "fit": "forecast", "watch": "diagnosis"} | {x: x for x in ("compare", "stability")}
+COMMANDS = [
+    pytest.param(words, marks=pytest.mark.needs(*NEEDED.get(words[0], "").split()), id=words[0])
+    for words in (("diagnose",), ("fit",), ("watch", "--once"), ("compare",), ("report",), ("stability", "--run"))
+]
 
 
 def own_log(path: Path, runs: int = 1) -> Path:
@@ -20,17 +24,23 @@ def own_log(path: Path, runs: int = 1) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_dry_run_shows_what_is_understood(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
     path = str(own_log(tmp_path / "out.log"))
-    assert cli.main([*command, path, "--dry-run"]) == 2
+    question = "which number is the reward cannot be told; it may be other_reward (0.5 → 0.5, 40 rows), my_score ("
+    assert cli.main(["diagnose", path]) == 2
     said = capsys.readouterr().err
-    assert "it may be my_score and other_reward; say which with --map, such as --map reward=NAME" in said
-    assert cli.main([*command, path, "--map", "reward=my_score,step=2", "--dry-run"]) == 0
+    assert question in said
+    assert "say which with --map, such as --map reward=other_reward" in said
+    assert cli.main([*command, path, "--dry-run"]) == 0
+    assert question in capsys.readouterr().out
+    known = [*command, path, "--map", "reward=my_score,step=2", "--dry-run"]
+    assert cli.main(known) == 0
     text = capsys.readouterr().out.splitlines()
-    (found,) = json.loads(text[-1])["understood"]
+    assert cli.main([*known, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["understood"]
     assert found["steps"] == [40, 1, 40]
     assert found["metrics"][0] | {"values": 0} == {
         "metric": "reward", "key": "my_score", "values": 0, "first": REWARD[0], "last": REWARD[-1],
@@ -39,6 +49,31 @@ def test_a_dry_run_shows_what_is_understood(
     assert not list(tmp_path.glob("*.html"))
 
 
+def test_a_dry_run_shows_what_a_refused_log_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log.jsonl"
+    rows = [{"step": s, "a_reward": r, "b_reward": 2 * r, "gain": 0.25} for s, r in enumerate(REWARD, 1)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert cli.main(["diagnose", str(path), "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{path} · cannot be read as it is"
+    cells = [line.split() for line in lines[2:7]]
+    assert cells[1][:2] == ["a_reward", "40"]
+    assert cells[1][-5:] == [f"{REWARD[-1]:.3g}", "may", "be", "the", "reward"]
+    assert cells[3:] == [["gain", "40", "0.25", "0.25"], ["step", "40", "1", "40"]]
+    assert lines[-1].endswith("--map reward=a_reward; --dry-run shows all that is in it")
+    assert cli.main(["diagnose", str(path), "--dry-run", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["understood"]
+    assert found["seen"][1] == {
+        "key": "b_reward", "values": 40, "first": 2 * REWARD[0], "last": 2 * REWARD[-1], "candidate": True,
+    }  # fmt: skip
+    for flag in ("reward=a_reward", "a_reward=reward", "reward=train/a_reward"):
+        assert cli.main(["diagnose", str(path), "--map", flag, "--dry-run"]) == 0
+        cells = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert cells[3][:3] == ["reward", "a_reward", "40"]
+        assert ["(not", "used)", "gain", "40", "0.25", "0.25"] in cells
+
+
+@pytest.mark.needs("diagnosis")
 def test_one_of_several_runs_is_named_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = own_log(tmp_path / "out.log", runs=2)
     flags = ["--map", "reward=my_score", "--map", "step=2"]
@@ -51,6 +86,7 @@ def test_one_of_several_runs_is_named_by_its_number(tmp_path: Path, capsys: pyte
     assert cli.main(["watch", "--once", str(path), *flags]) == 0, "it follows the one that is being written"
 
 
+@pytest.mark.needs("diagnosis")
 def test_rows_of_a_step_are_averaged_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"step": 1 + k // 3, "reward": value + 0.2 * (k % 3)} for k, value in enumerate(REWARD)]
     path = tmp_path / "log.jsonl"
@@ -61,6 +97,7 @@ def test_rows_of_a_step_are_averaged_on_request(tmp_path: Path, capsys: pytest.C
     assert "the rows of a step were averaged, 40 rows to 14 steps: as asked" in capsys.readouterr().out
 
 
+@pytest.mark.needs("diagnosis")
 def test_what_is_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(own_log(tmp_path / "out.log"))
     for flag, words in (

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from grposcope.lint import Known, TrainerConfig, lint
-from grposcope.lint.checks.names import KNOWN, misspelt
-from grposcope.lint.dialects import RLOO, TRL
+from grposcope.instruments.lint import Known, TrainerConfig, lint
+from grposcope.instruments.lint.checks.names import KNOWN, misspelt
+from grposcope.instruments.lint.dialects import RLOO, TRL
 
 trl = pytest.importorskip("trl", reason="needs TRL")
 

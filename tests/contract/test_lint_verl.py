@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from grposcope.lint import TrainerConfig, lint
-from grposcope.lint.dialects import VERL
+from grposcope.instruments.lint import TrainerConfig, lint
+from grposcope.instruments.lint.dialects import VERL
 
 if find_spec("verl") is None:
     pytest.skip("needs verl, which has an environment of its own: make test-verl", allow_module_level=True)

@@ -18,12 +18,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from grposcope.core.errors import UserError
 from grposcope.engines.trl import guard, settings
-from grposcope.errors import UserError
-from grposcope.objectives import Objective, advantages, ratios, recipes, reductions
-from grposcope.objectives.surrogates import Cispo, Clip
-from grposcope.records import Rollouts
-from grposcope.training.logprobs import token_logprobs
+from grposcope.lab.objectives import Objective, advantages, ratios, recipes, reductions
+from grposcope.lab.objectives.surrogates import Cispo, Clip
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.logprobs import token_logprobs
 
 pytest.importorskip("trl")
 pytest.importorskip("datasets")
@@ -309,7 +309,7 @@ def test_what_has_no_counterpart_is_named(trainer: Any) -> None:
     ],
 )
 def test_an_objective_is_named_by_the_recipe_of_its_advantage(trainer: Any, options: Any, name: str) -> None:
-    """What the best group size depends on is the advantage; `facts.recipe_size` knows recipes by name."""
+    """What the best group size depends on is the advantage; `instruments.group_size.size` knows recipes by name."""
     objective = settings.objective(arguments(trainer, options))
     assert objective.name == name
     assert name.split(",")[0] in recipes.ALL

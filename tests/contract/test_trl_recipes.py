@@ -17,14 +17,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from grposcope.credit import per_token
-from grposcope.objectives import recipes
-from grposcope.policies import encode
-from grposcope.records import Rollouts
-from grposcope.tasks import grade
-from grposcope.training.accumulate import frozen_logprobs
-from grposcope.training.config import TrainConfig
-from grposcope.training.update import TokenTerms, update
+from grposcope.lab.credit import per_token
+from grposcope.lab.objectives import recipes
+from grposcope.lab.policies import encode
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.accumulate import frozen_logprobs
+from grposcope.lab.tasks import grade
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.update import TokenTerms, update
 
 pytest.importorskip("trl")
 
@@ -137,7 +137,7 @@ class Kept(torch.optim.SGD):
         return super().step(closure)
 
 
-@pytest.mark.parametrize("recipe", sorted(recipes.ALL.keys() - recipes.BESIDES))
+@pytest.mark.parametrize("recipe", sorted(recipes.ALL.keys() - recipes.DEFAULT_SETTINGS))
 def test_the_gradient_is_that_of_trl(recipe: str, tmp_path: Path, errors: dict[str, tuple[float, float]]) -> None:
     """On fresh rollouts, and on the same ones after the weights have moved, where ratios and clips act."""
     reuse = 1 if recipe == "reinforce" else 2

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from grposcope.engines.verl.estimators import all_estimators
-from grposcope.objectives import advantages
+from grposcope.lab.objectives import advantages
 
 pytest.importorskip("verl", reason="needs the extra verl: make test-verl")
 

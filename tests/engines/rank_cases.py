@@ -21,13 +21,13 @@ from geometry_models import batch, build
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from grposcope.core.errors import UserError
 from grposcope.engines import distributed
 from grposcope.engines.processes import Processes
-from grposcope.errors import UserError
-from grposcope.geometry import background, checkpointing, layers, probe
-from grposcope.geometry.probe import Probe
-from grposcope.objectives import recipes
-from grposcope.records import Rollouts
+from grposcope.instruments.gradient import checkpointing, layers, probe, score
+from grposcope.instruments.gradient.probe import Probe
+from grposcope.lab.objectives import recipes
+from grposcope.lab.rollout_arrays import Rollouts
 
 PROMPTS, GROUP = 3, 5  # of which the ranks have uneven shares
 SETTINGS: dict[str, Any] = {
@@ -102,7 +102,7 @@ def equal(family: str, wrap: Callable[[str], Any], tier: str, large: int) -> dic
     rollouts = batch(PROMPTS, GROUP)
     own, groups = share(rollouts)
     wanted = probe.probe(build(family), in_order(rollouts), recipes.GRPO, tier=tier, **SETTINGS)
-    background.LARGE = large
+    score.LARGE = large
     model, split, parts = wrap(family), Processes.split, []
 
     def counted(self: Processes, *given: Any) -> Any:
@@ -112,7 +112,7 @@ def equal(family: str, wrap: Callable[[str], Any], tier: str, large: int) -> dic
     Processes.split = counted  # type: ignore[method-assign]
     got = distributed.probe(model, own, recipes.GRPO, groups=groups, pad=2, tier=tier, **SETTINGS)
     Processes.split = split  # type: ignore[method-assign]
-    background.LARGE = 2**24
+    score.LARGE = 2**24
     assert any(parts) == (large == 16), "which matrices are measured by rows"
     assert all(p.grad is None for p in model.parameters())
     return differences(got, wanted)

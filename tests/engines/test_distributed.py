@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grposcope.runs.probe import read_gram
+from grposcope.instruments.gradient.probe_record import read_gram
 
 HERE = Path(__file__).parent
 EQUAL = ("replicated, fast", "DDP, exact, matrices split", "FSDP2, fast, matrices split", "FSDP2, exact", "works again")
@@ -22,7 +22,7 @@ EQUAL = ("replicated, fast", "DDP, exact, matrices split", "FSDP2, fast, matrice
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What every rank found, by case."""
     folder, count = tmp_path_factory.mktemp("ranks"), request.param
-    path = os.pathsep.join([str(HERE.parents[1] / "src"), str(HERE.parent / "geometry")])
+    path = os.pathsep.join([str(HERE.parents[1] / "src"), str(HERE.parent / "helpers")])
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}"]
     done = subprocess.run(
         [*command, str(HERE / "rank_cases.py"), str(folder)],

@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("transformers")
 
 from engines import tiny_trl
+from grposcope.core.errors import UserError
 from grposcope.engines.trl import GRPOscopeCallback, guarded
-from grposcope.errors import UserError
-from grposcope.runs import read
+from grposcope.logs import read
 
 PROMPTS, COMPLETIONS = ["p", "p", "p", "q", "q", "q"], ["a", "bb", "c", "dd", "ee", "f"]
 

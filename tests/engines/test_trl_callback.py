@@ -19,15 +19,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from places import ROOT, TESTS
 
 from engines import tiny_trl
-from grposcope.diagnosis import diagnose
-from grposcope.dynamics import stability
+from grposcope.core.errors import UserError
 from grposcope.engines.trl import GRPOscopeCallback, record
 from grposcope.engines.trl import callback as trl_callback
-from grposcope.errors import UserError
-from grposcope.runs import read
-from grposcope.runs.trainers import trl_completions, trl_output
+from grposcope.instruments.diagnosis import diagnose
+from grposcope.instruments.stability import stability
+from grposcope.logs import read
+from grposcope.logs.trainers import trl_completions, trl_output
 
 FUNCTION = "right"
 
@@ -131,7 +132,7 @@ def test_the_record_is_what_was_logged_under_our_names(tmp_path: Path) -> None:
 
 def test_the_page_describes_the_record(tmp_path: Path) -> None:
     """docs/record.md names every file, the keys of config.json and summary.json, and the fields of an alarm."""
-    page = (Path(__file__).parents[2] / "docs" / "record.md").read_text("utf-8")
+    page = (ROOT / "docs" / "record.md").read_text("utf-8")
     Play(
         GRPOscopeCallback(), tmp_path, lambda step: logged(step, **({"grad_norm": math.nan} if step == 5 else {}))
     ).run(8)
@@ -255,7 +256,7 @@ def test_it_warns_once_per_onset(
     assert (alarm["mode"], alarm["step"], alarm["onset"]) == ("non-finite", 10, 10)
     summary = json.loads((tmp_path / "grposcope" / "summary.json").read_text())
     assert "non-finite" in summary["flagged"]
-    assert summary["verdict"].startswith("failing: non-finite")
+    assert summary["verdict"].startswith("failing: grad_norm not finite in 3 of 60 steps; reward ")
 
 
 def test_a_line_is_on_the_terminal_once(capsys: pytest.CaptureFixture) -> None:
@@ -345,7 +346,7 @@ def test_its_failures_do_not_end_the_training(
         callback.folder = tmp_path / "grposcope"
         play.state.global_step = 1
     else:
-        monkeypatch.setattr("grposcope.runs.RunWriter.step", lambda *_: 1 / 0)
+        monkeypatch.setattr("grposcope.logs.RunWriter.step", lambda *_: 1 / 0)
     play.run(5, since=play.state.global_step)
     assert not play.control.should_training_stop
     assert capsys.readouterr().err.count("the training goes on without a record") == 1
@@ -422,7 +423,7 @@ def test_judging_keeps_to_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("time.perf_counter", lambda: now)
     monkeypatch.setattr("time.monotonic", lambda: now)
     monkeypatch.setattr(GRPOscopeCallback, "_judge", judge)
-    monkeypatch.setattr("grposcope.diagnosis.alarms.Alarms.due", lambda *_: True)
+    monkeypatch.setattr("grposcope.watch.alarms.Alarms.due", lambda *_: True)
 
     def log(step: int) -> dict[str, Any]:
         nonlocal now
@@ -494,7 +495,7 @@ def test_two_processes_stop_together(tmp_path: Path) -> None:
 
     script = tmp_path / "train.py"
     script.write_text(
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        f"import sys; sys.path.insert(0, {str(TESTS)!r})\n"
         "import os\n"
         "from engines import tiny_trl\n"
         "from grposcope.engines.trl import GRPOscopeCallback\n"
@@ -559,8 +560,8 @@ def test_a_receiver_that_is_absent_is_said_and_no_more(
 def test_a_receiver_that_hangs_does_not_slow_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr("grposcope.diagnosis.webhook.TIMEOUT", 60.0)
-    monkeypatch.setattr("grposcope.diagnosis.alerts.wait.__defaults__", (0.2,))
+    monkeypatch.setattr("grposcope.watch.webhook.TIMEOUT", 60.0)
+    monkeypatch.setattr("grposcope.watch.alerts.wait.__defaults__", (0.2,))
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and never answers
         url = f"slack:http://127.0.0.1:{silent.getsockname()[1]}/"
         callback = GRPOscopeCallback(alert_to=url)
@@ -577,14 +578,14 @@ def test_a_receiver_that_hangs_does_not_slow_the_training(
 )
 def test_what_is_told_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alert_on: Any, sent: int) -> None:
     told: list[Any] = []
-    monkeypatch.setattr("grposcope.diagnosis.alerts.Sender.send", lambda _, alert: told.append(alert.mode))
+    monkeypatch.setattr("grposcope.watch.alerts.Sender.send", lambda _, alert: told.append(alert.mode))
     Play(GRPOscopeCallback(alert_to="https://example.org", alert_on=alert_on), tmp_path, nan_from_10).run(30)
     assert told.count("non-finite") == sent
 
 
 def test_what_ends_the_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    monkeypatch.setattr("grposcope.diagnosis.alerts.Sender.send", lambda _, alert: told.append(alert.mode))
+    monkeypatch.setattr("grposcope.watch.alerts.Sender.send", lambda _, alert: told.append(alert.mode))
     callback = GRPOscopeCallback(stop_on="non-finite", alert_to="https://example.org", alert_on="length")
     Play(callback, tmp_path, nan_from_10).run(30)
     assert told == ["non-finite"]

@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 
 from engines.test_trl_callback import Play, lines
 from grposcope.engines.trl import GRPOscopeCallback
-from grposcope.runs import read
+from grposcope.logs import read
 
 
 def test_what_does_not_fit_waits_until_there_is_room(

@@ -1,4 +1,4 @@
-"""Optimal draws in TRL: the sampler's order, its weights, what is learned, and what is refused."""
+"""Draws by success rates in TRL: the sampler's order, what is learned, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 pytest.importorskip("trl")
 pytest.importorskip("datasets")
 
 from engines import tiny_trl
-from grposcope.allocation import ALLOCATORS, Allocator, picks
-from grposcope.allocation.picks import Offer, Picks, Values
+from grposcope.core.errors import UserError
+from grposcope.core.files import write_json
 from grposcope.engines.trl import GRPOscopeTrainer
-from grposcope.engines.trl import trainer as module
 from grposcope.engines.trl.draws import CHECKPOINT, PromptDraws, allocator
-from grposcope.errors import UserError
-from grposcope.files import write_json
+from grposcope.lab.allocation import ALLOCATORS, Allocator, picks
+from grposcope.lab.allocation.picks import AllocationPlan, CandidateProblems, Values
 
 ROWS = [{"prompt": "x" * (1 + i % 3), "difficulty": i % 4} for i in range(12)]
 
 
-def drawn(text: str = "optimal:floor=0.5") -> PromptDraws:
+def drawn(text: str = "filter:dead=0.5") -> PromptDraws:
     asked = allocator(text)
     assert asked is not None
     return PromptDraws(asked, ROWS, prompts=4, group=3, repeats=2, seed=0)
@@ -40,26 +38,6 @@ def test_a_batch_is_its_prompts_each_a_group_as_often_as_it_is_used() -> None:
     assert batch[0, :, 0].tolist() == sampler.drawn[0][0].tolist()
 
 
-def test_weights_undo_the_draw_over_many_batches() -> None:
-    """The weighted count of every prompt is that of a uniform draw, whatever was learned."""
-    sampler = drawn()
-    rng = np.random.default_rng(0)
-    rates = np.array([0.02, 0.5, 0.9] * 4)
-    total = np.zeros(12)
-    for i in range(3000):
-        which = sampler._draw().which
-        if i < 40:
-            rewards = (rng.random((4, 3)) < rates[which][:, None]).astype(float)
-            weights, metrics = sampler.learn(ROWS[which[0]]["prompt"], rewards)
-            assert 0 <= metrics["allocation/live_promised"] <= 1
-            continue
-        which, weights, _ = sampler.drawn.popleft()
-        np.add.at(total, which, weights)
-    assert total / total.mean() == pytest.approx(np.ones(12), abs=0.08)
-    chances = np.bincount(np.concatenate([sampler._draw().which for _ in range(1000)]), minlength=12)
-    assert chances[rates == 0.5].mean() > 1.1 * chances[rates == 0.02].mean()
-
-
 def run(folder: Path, **given: Any) -> Any:
     trainer = tiny_trl.trainer(folder, [], kind=GRPOscopeTrainer, ours=given, per_device_train_batch_size=16,
                             num_generations=4, max_completion_length=6)  # fmt: skip
@@ -68,15 +46,9 @@ def run(folder: Path, **given: Any) -> Any:
 
 
 def test_a_run_learns_from_every_batch(tmp_path: Path) -> None:
-    done = run(tmp_path, allocate="optimal")
+    done = run(tmp_path, allocate="filter")
     assert done._scope_draws.forecaster.batches == 4
     assert all(np.isfinite(row["grad_norm"]) for row in done.state.log_history if "grad_norm" in row)
-
-
-def test_weights_reach_the_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_learned", lambda *_: torch.zeros(4))
-    norms = [row["grad_norm"] for row in run(tmp_path, allocate="optimal").state.log_history if "grad_norm" in row]
-    assert norms == [0] * 4
 
 
 def test_the_filter_skips_prompts_that_are_never_solved() -> None:
@@ -87,34 +59,28 @@ def test_the_filter_skips_prompts_that_are_never_solved() -> None:
     for i in range(400):
         which = sampler._draw().which
         rewards = (rng.random((4, 3)) < rates[which][:, None]).astype(float)
-        weights, _ = sampler.learn(ROWS[which[0]]["prompt"], rewards)
-        assert (weights == 1).all()
+        metrics = sampler.learn(ROWS[which[0]]["prompt"], rewards)
+        assert 0 <= metrics["allocation/live_promised"] <= 1
         assert len(set(which.tolist())) == 4
         counts += np.bincount(which, minlength=12) * (i >= 100)
     assert counts[rates == 0].sum() < 0.1 * counts.sum()
 
 
-def test_a_new_allocator_with_groups_of_the_given_size_draws_for_trl(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cautious(offer: Offer, values: Values) -> Picks:
-        which = np.argsort(-offer.random, kind="stable")[: offer.prompts]
-        return picks.groups_of_one_size(offer.rates, which, offer.group, len(offer.random))
+def test_a_new_allocator_draws_for_trl(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cautious(candidates: CandidateProblems, values: Values) -> AllocationPlan:
+        which = np.argsort(-candidates.random, kind="stable")[: candidates.prompts]
+        return picks.picked(candidates, which, len(candidates.random))
 
     monkeypatch.setitem(ALLOCATORS, "toy", Allocator("", "", picks=cautious))
-    with pytest.raises(UserError, match="the group size here, filter or optimal, or"):
-        allocator("toy")
-    monkeypatch.setitem(ALLOCATORS, "toy", Allocator("", "", picks=cautious, given_size={}))
     rows = np.array(list(drawn("toy"))).reshape(3, 2, 4, 3)
     assert (rows == rows[:, :1, :, :1]).all()
     assert len({tuple(batch) for batch in rows[:, 0, :, 0].tolist()}) == 3
-    monkeypatch.setitem(ALLOCATORS, "toy", Allocator("", "", picks=picks.least_error, given_size={},
-                                                     settings=ALLOCATORS["optimal"].settings))  # fmt: skip
-    with pytest.raises(ValueError, match="it can have no `given_size`"):
-        drawn("toy")._draw()
+    with pytest.raises(UserError, match="use filter or toy here"):
+        allocator("resample")
 
 
-@pytest.mark.parametrize("text", ["two-stage", "resample", "uniform:forecast=yes", "optimal:sizes=own",
-                                  "optimal:history=runs/x", "filter:history=runs/x"])  # fmt: skip
-def test_what_batches_of_one_group_size_cannot_do_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["resample", "filter:history=runs/x"])
+def test_what_trl_cannot_do_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="TRL"):
         allocator(text)
 
@@ -123,7 +89,7 @@ def made(folder: Path, **options: Any) -> Any:
     """Two of the four prompts a batch, so that a pass has two batches; a checkpoint behind every step."""
     shape = {"per_device_train_batch_size": 8, "num_generations": 4, "save_strategy": "steps", "save_steps": 1}
     given = {"max_steps": 5, **shape, **options}
-    return tiny_trl.trainer(folder, [], kind=GRPOscopeTrainer, ours={"allocate": "optimal"}, **given)
+    return tiny_trl.trainer(folder, [], kind=GRPOscopeTrainer, ours={"allocate": "filter"}, **given)
 
 
 @pytest.mark.parametrize("step", [2, 3])  # at the end of a pass, and within one
@@ -152,8 +118,16 @@ def test_within_the_use_of_a_batch_its_prompts_are_answered_again(tmp_path: Path
         assert again._scope_draws.forecaster.batches >= whole._scope_draws.forecaster.batches
 
 
+def test_a_checkpoint_that_a_kill_has_cut_short_is_passed_over(tmp_path: Path) -> None:
+    made(tmp_path, max_steps=2).train()
+    (tmp_path / "checkpoint-2" / "trainer_state.json").unlink()
+    again = made(tmp_path)
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == 5
+
+
 def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no checkpoint to resume from"):
+    with pytest.raises(UserError, match="holds no whole checkpoint to resume from"):
         made(tmp_path / "nothing").train(resume_from_checkpoint=True)
     made(tmp_path, max_steps=1).train()
     with pytest.raises(UserError, match="2 prompts × 4 rollouts, each used 1 times, and these are of 4 prompts × 2"):
@@ -163,8 +137,21 @@ def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
         made(tmp_path).train(resume_from_checkpoint=True)
 
 
+def test_a_checkpoint_of_an_earlier_version_is_gone_on_from(tmp_path: Path) -> None:
+    """It kept weights of the prompts, and of two further forecasts, beside what is needed."""
+    sampler = drawn()
+    list(sampler)
+    state = sampler.state(1, 1)
+    state["format"], state["left"] = 1, [[which, [1.0] * 4, live] for which, live in state["left"]]
+    state["forecast"]["weights"] |= {"base": [[0.0], [[0.25]]]}
+    write_json(tmp_path / CHECKPOINT, state)
+    again = drawn()
+    again.restore(tmp_path, skipping=True)
+    assert [one.which.tolist() for one in again.drawn] == [one.which.tolist() for one in sampler.drawn]
+
+
 def test_a_history_of_other_prompts_is_refused(tmp_path: Path) -> None:
-    sampler, asked = drawn(), allocator("optimal")
+    sampler, asked = drawn(), allocator("filter")
     assert asked is not None
     write_json(tmp_path / CHECKPOINT, sampler.state(1, 1))
     rows = [{**row, "prompt": row["prompt"] + "y"} for row in ROWS]

@@ -15,10 +15,10 @@ pytest.importorskip("trl")
 pytest.importorskip("datasets")
 
 from engines import tiny_trl
-from grposcope.credit import SOURCES, chosen
+from grposcope.core.errors import UserError
 from grposcope.engines.trl import GRPOscopeMixin, GRPOscopeTrainer, guard, probing, scored
 from grposcope.engines.trl.scored import Scored
-from grposcope.errors import UserError
+from grposcope.lab.credit import SOURCES, chosen
 
 
 def steps(completions: list[str], **_: Any) -> list[list[tuple[int, float]]]:
@@ -39,8 +39,11 @@ def refused(folder: Path, reward: Any = tiny_trl.reward_letters, kind: Any = GRP
     [
         ({"credit": "stpes"}, "did you mean steps?"),
         ({"credit": "steps"}, "give step_rewards"),
-        ({"credit": "tree"}, "credit tree needs trees, which TRL does not generate"),
-        ({"step_rewards": steps}, "credit outcome does not read it"),
+        (
+            {"credit": "tree"},
+            "credit tree needs more than a group of rollouts for each prompt, and engine trl does not generate them",
+        ),
+        ({"step_rewards": steps}, "credit outcome does not read it; leave it out, or use credit steps"),
         ({"credit": "steps", "step_rewards": steps, "advantage": "centered"}, "leave out advantage centered"),
         ({"advantage": "centred"}, "unknown advantage 'centred'"),
         ({"credit": "steps", "step_rewards": steps, "importance_sampling_level": "sequence"}, "not the token form"),
@@ -217,13 +220,12 @@ def test_a_step_is_on_the_token_that_closes_it() -> None:
 
     rollouts, batch = own()
     labelled = scored.labelled(rollouts, batch, rated, Pieces())
-    assert labelled.step_rewards is not None
-    assert labelled.step_rewards.tolist() == [[0, 1.0, 0.75, 0], [0, 0, 2.0, 0]]
-    assert labelled.step_ends is not None
-    assert labelled.step_ends.int().tolist() == [[0, 1, 1, 0], [0, 0, 1, 0]]
+    assert labelled.token_annotations["step_rewards"].tolist() == [[0, 1.0, 0.75, 0], [0, 0, 2.0, 0]]
+    ends = labelled.token_annotations["step_ends"]
+    assert ends.int().tolist() == [[0, 1, 1, 0], [0, 0, 1, 0]]
     assert labelled.truncated.tolist() == [False, False]
     chat = replace(batch, completions=[[{"role": "assistant", "content": text}] for text in batch.completions])
-    assert torch.equal(scored.labelled(rollouts, chat, rated, Pieces()).step_ends, labelled.step_ends)
+    assert torch.equal(scored.labelled(rollouts, chat, rated, Pieces()).token_annotations["step_ends"], ends)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import TESTS
 
-from grposcope.runs import read
+from grposcope.logs import read
 
 pytest.importorskip("trl")
 pytestmark = pytest.mark.slow
@@ -25,20 +26,21 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from engines import tiny_trl
 from grposcope.engines.trl import GRPOscopeCallback
+from grposcope.engines.trl.draws import checkpoint
 
 folder = Path(sys.argv[1])
 rank = os.environ.get("RANK", "0")
 (folder / f"rank{{rank}}").write_text(str(os.getpid()))
 trainer = tiny_trl.trainer(folder, [GRPOscopeCallback()], max_steps=60, save_strategy="steps", save_steps=10,
                            per_device_train_batch_size=4, log_completions=True)
-trainer.train(resume_from_checkpoint=len(sys.argv) > 2)
+trainer.train(resume_from_checkpoint=checkpoint(folder, True) if len(sys.argv) > 2 else None)
 """
 
 
 def launched(folder: Path, ranks: int, *more: str) -> subprocess.Popen[str]:
     """A run of 60 steps in `folder`, under torchrun for several ranks."""
     script = folder.parent / "script.py"
-    script.write_text(SCRIPT.format(tests=str(Path(__file__).parents[1])))
+    script.write_text(SCRIPT.format(tests=str(TESTS)))
     alone = [sys.executable, str(script), str(folder), *more]
     together = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", *alone[1:]]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grposcope.errors import UserError
+from grposcope.core.errors import UserError
+from grposcope.instruments.gradient import probe_record as probes
 
 pytest.importorskip("transformers")
 
 from engines import tiny_trl
 from grposcope import cli
 from grposcope.engines.trl import GRPOscopeCallback
-from grposcope.runs import read
+from grposcope.logs import read
 
 OPTIONS: dict[str, Any] = {
     "max_steps": 4, "save_strategy": "steps", "save_steps": 2, "log_completions": True, "loss_type": "dr_grpo",
@@ -41,9 +42,9 @@ def test_the_training_does_not_notice_and_the_command_finds_the_same(
 ) -> None:
     plain = trained(tmp_path / "plain", ())
     assert trained(tmp_path / "probed", ("save", "end")) == plain
-    probes = read(tmp_path / "probed" / "grposcope").probes
-    assert [record.step for record in probes] == [2, 4]
-    for record in probes:
+    records = probes.of_run(read(tmp_path / "probed" / "grposcope"))
+    assert [record.step for record in records] == [2, 4]
+    for record in records:
         assert record.source is not None
         assert record.source.step == record.step
         assert (record.source.changed_prompts, record.source.changed_completions) == (0, 0)
@@ -54,9 +55,9 @@ def test_the_training_does_not_notice_and_the_command_finds_the_same(
     words = ["--rollouts", str(tmp_path / "probed"), "--step", "2", "--prompts", "8", "--out", str(out)]
     status = cli.main(["probe", str(checkpoint), *words])
     assert status == 0, capsys.readouterr().err
-    from grposcope.runs.probe import read_gram
+    from grposcope.instruments.gradient.probe_record import read_gram
 
-    np.testing.assert_allclose(probes[0].read_gram().gram, read_gram(out).gram, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(records[0].read_gram().gram, read_gram(out).gram, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grposcope.runs import probe as probes
+from grposcope.instruments.gradient import probe_record as probes
 
 pytest.importorskip("trl")
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ CASES = ("replicated", "replicated, accumulated", "sharded", "sharded, accumulat
 def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Runs all cases under torchrun; the folder that has what each rank found, and what they printed."""
     folder = tmp_path_factory.mktemp("ranks")
-    path = os.pathsep.join([str(HERE.parents[1] / "src"), str(HERE.parent), str(HERE), str(HERE.parent / "geometry")])
+    path = os.pathsep.join([str(HERE.parents[1] / "src"), str(HERE.parent), str(HERE), str(HERE.parent / "helpers")])
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={RANKS}"]
     done = subprocess.run(
         [*command, str(HERE / "trainer_cases.py"), str(folder), *CASES, "a rank fails"],

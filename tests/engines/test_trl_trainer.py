@@ -17,15 +17,16 @@ pytest.importorskip("datasets")
 
 from engines import tiny_trl
 from grposcope.cli import main
-from grposcope.credit.steps import steps as credit_of_steps
+from grposcope.core.errors import UserError
+from grposcope.engines import distributed
 from grposcope.engines.trl import GRPOscopeCallback, GRPOscopeMixin, GRPOscopeTrainer
 from grposcope.engines.trl import trainer as module
-from grposcope.errors import UserError
-from grposcope.geometry.backward import Refusal
-from grposcope.objectives import advantages
-from grposcope.objectives.advantages import Advantage
-from grposcope.runs import probe as probes
-from grposcope.runs import read
+from grposcope.instruments.gradient import probe_record as probes
+from grposcope.instruments.gradient.backward import Refusal
+from grposcope.lab.credit.steps import steps as credit_of_steps
+from grposcope.lab.objectives import advantages
+from grposcope.lab.objectives.advantages import Advantage
+from grposcope.logs import read
 
 SIZE = {"per_device_train_batch_size": 16, "num_generations": 4, "max_completion_length": 6}
 
@@ -141,7 +142,7 @@ def test_the_record_has_the_probes_and_every_reader_finds_them(tmp_path: Path, c
     assert [np.isfinite(v) for v in run.table["geometry/rollout_stable"]] == [True, False, True, False]
     assert run.table["geometry/dead"][0] == run.table["dead_fraction"][0]
     assert run.table["seconds_probe"][0] > 0
-    first, second = probes.of_run(folder)
+    first, second = probes.in_folder(folder)
     assert (first.step, second.step, first.prompts, first.group) == (0, 2, 3, 4)
     assert first.recipe == "grpo, dapo loss"
     names = {layer.name for layer in first.layers}
@@ -151,7 +152,7 @@ def test_the_record_has_the_probes_and_every_reader_finds_them(tmp_path: Path, c
     assert rollout.completion == "".join(token for token in rollout.tokens if not token.startswith("<"))
     assert main(["report", str(folder), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
-    assert "Geometry of the gradient" in page
+    assert "What is the gradient made of?" in page
     assert "How many rollouts per prompt" in page
     assert main(["plan", str(folder)]) == 0
     assert "rollouts of the trainer after step 2" in capsys.readouterr().out
@@ -274,7 +275,7 @@ def test_a_failure_in_a_sharded_model_ends_the_training_and_a_refusal_does_not(
         raise raised.pop(0)
 
     monkeypatch.setattr(module.probing, "measure", fail)
-    monkeypatch.setattr(module.distributed, "sharded", lambda model: [model])
+    monkeypatch.setattr(distributed, "sharded", lambda model: [model])
     trainer = make(tmp_path, probe_every=1, max_steps=2)
     with pytest.raises(UserError, match=r"step 2: the probe failed: RuntimeError: such and such; .*resume from the"):
         trainer.train()

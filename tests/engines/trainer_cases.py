@@ -20,8 +20,9 @@ from rank_cases import differences
 
 from engines import tiny_trl
 from grposcope.engines import distributed
-from grposcope.engines.trl import GRPOscopeTrainer, probing
-from grposcope.geometry import backward, layers
+from grposcope.engines.trl import GRPOscopeTrainer
+from grposcope.instruments.gradient import backward, layers
+from grposcope.instruments.gradient import probe as probes
 
 SIZE = {"per_device_train_batch_size": 6, "num_generations": 4, "max_completion_length": 6, "loss_type": "grpo"}
 SHARDED = {"fsdp": True, "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}}
@@ -79,22 +80,22 @@ def whole_copy(model: Any) -> Any:
 
 def compared(folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     """The run with probes and without, and every probe of all ranks beside that of this rank alone."""
-    shared, off = probing.probe, []
+    shared, off = probes.probe, []
 
     def both(model: Any, *given: Any, **more: Any) -> Any:
-        ranks = more.pop("ranks")
-        assert ranks.size == dist.get_world_size()
+        workers = more.pop("workers")
+        assert workers.size == dist.get_world_size()
         alone = whole_copy(model)
-        got = shared(model, *given, **more, ranks=ranks)
+        got = shared(model, *given, **more, workers=workers)
         found = differences(got, shared(alone, *given, **more))
         off.append({name: value for name, value in found.items() if more["check"] or name != "self-check"})
         return got
 
-    probing.probe = both  # type: ignore[assignment]
+    probes.probe = both  # type: ignore[assignment]
     try:
         probed = trained(folder / "probed", options, 2)
     finally:
-        probing.probe = shared
+        probes.probe = shared
     return {"probed": probed, "plain": trained(folder / "plain", options, 0), "differences": off}
 
 

@@ -1,4 +1,4 @@
-"""Slow twins of `ustat.moments`: averages over pairs, triples and quadruples of rollouts, in loops."""
+"""Slow twins of `maths.moments`: averages over pairs, triples and quadruples of rollouts, in loops."""
 
 from __future__ import annotations
 

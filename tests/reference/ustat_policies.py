@@ -45,7 +45,7 @@ class SmallPolicy:
         return np.einsum("xa,xa,xad->xd", self.chances, self.rewards, self.scores)
 
     def moments(self) -> dict[str, float]:
-        """Exact averages over prompts of what `ustat.moments` estimates, from their definitions."""
+        """Exact averages over prompts of what `maths.moments` estimates, from their definitions."""
         p, s, r, g = self.chances, self.scores, self.rewards, self.gradients
         value = (p * r).sum(-1)
         variance = (p * (r - value[:, None]) ** 2).sum(-1)

@@ -1,40 +1,45 @@
-"""The commands of `grposcope`, a file each: `add_flags` declares its flags, `run` does its work.
+"""The command line: which commands there are, those of the instruments among them.
 
-They are imported when asked for, so that a quick command does not wait for what a slow one needs.
+A command is a module: `add_flags` declares its flags, `run` does its work. It is imported when it is asked for, so that
+a quick command does not wait for what a slow one needs. A command whose instrument has none is `commands.generic`.
 """
 
-GROUPS = {
-    "look at a run": {
-        "diagnose": "say what is wrong with a run, since when, why, and what to do",
-        "report": "draw one page about one or several runs",
-        "watch": "follow a running run in the terminal",
-        "runs": "list all runs of a folder with their verdicts",
-        "compare": "put runs side by side, with the step where they diverge",
-    },
-    "plan the next one": {
-        "lint": "say what will go wrong with the settings of TRL or verl, before the run",
-        "probe": "measure what a gradient is made of: rank, credit, sparsity",
-        "credit": "say whether finer credit would help, what it would save and cost",
-        "plan": "choose the rollouts per prompt, from a probe or a run's rewards",
-        "fit": "fit and forecast the reward curve of a run",
-        "stability": "how long rollouts may be reused before training blows up",
-        "simulate": "sweep softmax bandits under GRPO and compare with the closed form",
-    },
-    "train": {
-        "train": "train a model with GRPO or a relative from verifiable rewards",
-        "evaluate": "pass@k of models on tasks with intervals, compared on the same problems",
-        "sweep": "train over a grid of settings and seeds, and compare the cells",
-    },
-}
-"""What people want -> the commands for it, with a line about each, in the order of `grposcope --help`."""
+from __future__ import annotations
 
-HELP = {name: line for commands in GROUPS.values() for name, line in commands.items()}
-"""Command -> its line of help."""
+from grposcope import instruments
+from grposcope.core.instrument import Command, Instrument
+
+PURPOSES = ("look at a run", "plan the next one", "train")
+"""What people want, in the order of `grposcope --help`."""
+
+OWN = (
+    Command("report", PURPOSES[0], "draw one page about one or several runs", "grposcope.commands.report"),
+    Command("watch", PURPOSES[0], "follow a running run in the terminal", "grposcope.watch.command"),
+    Command(
+        "train", PURPOSES[2], "train a model with GRPO or a relative from verifiable rewards",
+        "grposcope.lab.train.command",
+    ),
+    Command(
+        "sweep", PURPOSES[2], "train over a grid of settings and seeds, and compare the cells",
+        "grposcope.lab.sweeps.command",
+    ),
+)  # fmt: skip
+"""Commands that belong to no instrument."""
+
+
+def known() -> dict[str, tuple[Command, Instrument | None]]:
+    """Every command by its name, with the instrument that it belongs to."""
+    of_instruments = [(command, one) for one, command in instruments.commands().values()]
+    every = [*of_instruments, *((command, None) for command in OWN)]
+    every.sort(key=lambda pair: PURPOSES.index(pair[0].purpose))
+    return {command.name: (command, one) for command, one in every}
 
 
 def listing() -> str:
     """All commands by purpose, as `grposcope --help` shows them."""
     lines = []
-    for purpose, commands in GROUPS.items():
-        lines += [f"{purpose}:", *(f"  {name:<10} {line}" for name, line in commands.items()), ""]
+    every = [command for command, _ in known().values()]
+    for purpose in PURPOSES:
+        of_purpose = [command for command in every if command.purpose == purpose]
+        lines += [f"{purpose}:", *(f"  {command.name:<10} {command.help}" for command in of_purpose), ""]
     return "\n".join([*lines, "grposcope COMMAND --help shows the flags of a command and examples."])

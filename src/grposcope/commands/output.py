@@ -1,16 +1,11 @@
-"""What a command prints: text for people, and one JSON document for programs as the last line.
-
-A person at a terminal sees the text alone. Where the output goes to a file or a pipe, the document follows the text;
-`--json` prints nothing but the document.
-"""
+"""What a command prints: text for people, or with `--json` one JSON document for programs and nothing else."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
-from grposcope.formatting import printable
+from grposcope.core.text import printable
 
 
 def add_json(command: Any, help: str = "print only the JSON document") -> None:
@@ -25,8 +20,9 @@ def say(arguments: argparse.Namespace, text: str) -> None:
 
 
 def finish(arguments: argparse.Namespace, document: Any) -> None:
-    """Print the document on one line, unless the output goes to a person at a terminal who did not ask for it."""
-    if arguments.json or not sys.stdout.isatty():
-        from grposcope.files import dumps
+    """Keep the document as `arguments.document`, and print it on one line if --json asks for it."""
+    arguments.document = document
+    if arguments.json:
+        from grposcope.core.files import dumps
 
         print(dumps(document))

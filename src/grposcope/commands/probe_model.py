@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grposcope.errors import UserError
-from grposcope.runs import probe
-from grposcope.runs.native import schema
-from grposcope.runs.trainers import trl_output
-from grposcope.training import checkpoint as checkpoints
+from grposcope.core.errors import UserError
+from grposcope.instruments import has
+from grposcope.lab.train import checkpoint as checkpoints
+from grposcope.logs.native import schema
+from grposcope.logs.trainers import trl_output
 
 DEFAULTS: Mapping[str, Any] = {"task": "arithmetic", "reward": None, "max_tokens": None, "temperature": 1.0,
                                "recipe": "grpo", "advantage": None, "credit": "outcome"}  # fmt: skip
@@ -44,7 +44,11 @@ class ModelSource:
     @property
     def place(self) -> Path | None:
         """Folder in the run where its page looks for probes of this model; None outside of runs."""
-        return None if self.run is None else self.run / probe.FOLDER / f"step-{self.step:06d}"
+        if self.run is not None and has("gradient"):
+            from grposcope.instruments.gradient import probe_record as probe
+
+            return self.run / probe.FOLDER / f"step-{self.step:06d}"
+        return None
 
     def complete(self, arguments: argparse.Namespace) -> None:
         """Set the flags that were not given: to the run's settings, else to DEFAULTS; UserError without a task."""

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grposcope.commands import logs
+from grposcope.commands import log_flags as logs
 from grposcope.commands.output import add_json, finish, say
-from grposcope.errors import UserError
+from grposcope.core.errors import UserError
 
 if TYPE_CHECKING:
-    from grposcope.report.elements import Figure
-    from grposcope.report.page import Document
+    from grposcope.core.answer import Figure
+    from grposcope.render.page import Document
 
 DESCRIPTION = "Write a self-contained HTML page about runs, finished or in progress."
 EXAMPLES = """\
@@ -48,24 +48,23 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the runs, write what was asked for, and say where it is."""
-    from grposcope.report import page
-    from grposcope.runs import evaluation
+    from grposcope.instruments import page as runs_page
 
-    if len(arguments.runs) == 1 and evaluation.recognises(Path(arguments.runs[0])):
-        return _write(_evaluation(Path(arguments.runs[0])), arguments)
+    if len(arguments.runs) == 1 and (evaluated := _evaluation(Path(arguments.runs[0]))) is not None:
+        return _write(evaluated, arguments)
     if len(arguments.runs) == 1 and (several := _several(Path(arguments.runs[0]))):
         return _overview(several, arguments)
     runs = [logs.read(path, arguments) for path in arguments.runs]
-    return _write(page.document(runs), arguments, [str(run.meta.source) for run in runs])
+    return _write(runs_page.document(runs), arguments, [str(run.meta.source) for run in runs])
 
 
 def _write(content: Document, arguments: argparse.Namespace, sources: Sequence[str] = ()) -> int:
     """Write the page or what else was asked for, and say where it is. sources: of the runs, by default as named."""
-    from grposcope.formatting import visible
+    from grposcope.core.text import visible
 
-    said: dict[str, Any] = {"runs": list(sources) or arguments.runs, "headline": content.top.title}
-    say(arguments, visible(content.top.title, 1000))
-    for text in content.top.text:
+    said: dict[str, Any] = {"runs": list(sources) or arguments.runs, "headline": content.top.sentence}
+    say(arguments, visible(content.top.sentence, 1000))
+    for text in content.top.paragraphs[1:]:
         say(arguments, visible(text, 1000))
     if arguments.figures:
         written = write_figures(content.figures, arguments)
@@ -82,19 +81,22 @@ def _write(content: Document, arguments: argparse.Namespace, sources: Sequence[s
     return 0
 
 
-def _evaluation(folder: Path) -> Document:
-    """The page of what `grposcope evaluate` wrote."""
-    from grposcope.facts import evaluation as facts
-    from grposcope.report import evaluation as page
-    from grposcope.runs import evaluation
+def _evaluation(folder: Path) -> Document | None:
+    """The page of what `grposcope evaluate` wrote; None for any other folder."""
+    from grposcope.instruments import has
 
-    record = evaluation.read(folder)
-    return page.document(record, facts.of_record(record))
+    if has("evaluation"):
+        from grposcope.instruments.evaluation import answer
+        from grposcope.instruments.evaluation import record as evaluation
+
+        if evaluation.recognises(folder):
+            return answer.document(evaluation.read(folder))
+    return None
 
 
 def _several(folder: Path) -> Path | None:
     """The folder, if it holds runs without being one."""
-    from grposcope.runs.detect import is_run_folder
+    from grposcope.logs.sources import is_run_folder
 
     return folder if folder.is_dir() and not is_run_folder(folder) else None
 
@@ -104,9 +106,12 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
     import os
     from urllib.parse import quote
 
-    from grposcope.commands import runs as command
-    from grposcope.facts.overview import sentence
-    from grposcope.report import overview, page
+    from grposcope.instruments import page as runs_page
+    from grposcope.instruments import unavailable
+
+    if reason := unavailable("overview"):
+        raise UserError(reason)
+    from grposcope.instruments.overview import command, many
 
     if arguments.figures:
         raise UserError(f"--figures needs one run, and {folder} holds several; name one of them")
@@ -115,15 +120,16 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
     if len(lines) == 1:
         arguments.runs = [str(lines[0].path)]
         return run(arguments)
-    said: dict[str, Any] = {"headline": sentence(lines, len(problems)), "runs": [command.entry(line) for line in lines]}
+    answer = many.of_lines(lines, folder, problems)
+    said: dict[str, Any] = {"headline": answer.sentence, "runs": answer.document["runs"]}
     say(arguments, said["headline"])
     if not arguments.json:
         pages = {}
         for line in lines:
             place = default_page(line.path)
-            write_page(page.document([logs.read(line.path, arguments)]), place, "--out")
+            write_page(runs_page.document([logs.read(line.path, arguments)]), place, "--out")
             pages[line.path] = quote(Path(os.path.relpath(place, out.parent)).as_posix())
-        size = write_page(overview.document(lines, folder, pages, len(problems)), out, "--out")
+        size = write_page(many.page(answer, lines, folder, pages), out, "--out")
         said |= {"page": str(out), "bytes": size, "pages": len(pages)}
         say(arguments, f"page: {out} ({size / 1e6:.1f} MB), with links to {len(pages)} more; open it in a browser")
     for problem in problems:
@@ -134,7 +140,7 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
 
 def write_page(content: Document, path: Path, flag: str) -> int:
     """Write a page; returns its size in bytes. UserError, naming the flag that chose `path`, where it cannot."""
-    from grposcope.report import page
+    from grposcope.render import page
 
     try:
         return page.write(content, path)
@@ -144,7 +150,7 @@ def write_page(content: Document, path: Path, flag: str) -> int:
 
 def write_figures(figures: Sequence[Figure], arguments: argparse.Namespace, kind: str = "") -> list[Path]:
     """Write figures as `kind` (else as --format says) into the folder of --figures; UserError where that fails."""
-    from grposcope.report.charts import base
+    from grposcope.render import charts as base
 
     try:
         return base.export(figures, Path(arguments.figures), kind or arguments.format)

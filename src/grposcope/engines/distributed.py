@@ -25,16 +25,16 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from grposcope.core.errors import UserError
 from grposcope.engines.processes import Processes
-from grposcope.errors import UserError
-from grposcope.geometry import backward
-from grposcope.geometry import probe as of_one_process
-from grposcope.geometry.backward import Refusal
-from grposcope.geometry.probe import Probe
-from grposcope.geometry.ranks import ALONE, Ranks
-from grposcope.objectives import Objective
-from grposcope.records import Rollouts
-from grposcope.training.rollouts import joined
+from grposcope.instruments.gradient import backward
+from grposcope.instruments.gradient import probe as of_one_process
+from grposcope.instruments.gradient.backward import Refusal
+from grposcope.instruments.gradient.probe import Probe
+from grposcope.lab.objectives import Objective
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.rollouts import joined
+from grposcope.lab.workers import ALONE, Workers
 
 PATIENCE = 1800.0
 """Seconds to wait for another rank before giving up."""
@@ -55,18 +55,18 @@ def probe(
     number of rows. groups (B,): number of the prompt of each row; rows with the same number form a group, whichever
     rank holds them, and all groups must be of one size. None: the rank's rollouts are whole groups. The result has the
     groups in the order of their numbers, and within a group the rows in the order of ranks. pad: the token id that
-    fills shorter rows. settings: see `geometry.probe.probe`; the same on every rank.
+    fills shorter rows. settings: see `instruments.gradient.probe.probe`; the same on every rank.
 
     Without torch.distributed this is the probe of one process. UserError as there, and where there are fewer rollouts
     than ranks, where groups differ in size, and where another rank has failed.
     """
-    with sharing(rollouts.mask.device) as ranks, reducing(model):
-        every = gather_rollouts(rollouts, groups, pad, ranks)
-        return of_one_process.probe(bare(model), every, recipe, ranks=ranks, **settings)
+    with sharing(rollouts.mask.device) as workers, reducing(model):
+        every = gather_rollouts(rollouts, groups, pad, workers)
+        return of_one_process.probe(bare(model), every, recipe, workers=workers, **settings)
 
 
 @contextmanager
-def sharing(device: torch.device) -> Iterator[Ranks]:
+def sharing(device: torch.device) -> Iterator[Workers]:
     """The ranks of torch.distributed, to share a probe's work inside the `with` block; all ranks enter it together.
 
     When the block of one rank ends with an exception, the other ranks get a UserError instead of waiting.
@@ -75,17 +75,17 @@ def sharing(device: torch.device) -> Iterator[Ranks]:
         yield ALONE
         return
     group = dist.new_group(timeout=timedelta(seconds=PATIENCE))
-    ranks = Processes(group, device)
+    workers = Processes(group, device)
     try:
-        yield ranks
+        yield workers
     except BaseException as error:
-        ranks.fail(error)
+        workers.fail(error)
         raise
     dist.destroy_process_group(group)
 
 
 @contextmanager
-def launched(device: str) -> Iterator[Ranks]:
+def launched(device: str) -> Iterator[Workers]:
     """The processes that torchrun started, of which all but the first are silent; one process without torchrun.
 
     device: "cpu", "cuda" or "auto". A UserError is said by the first process; the others end with status 2.
@@ -100,36 +100,36 @@ def launched(device: str) -> Iterator[Ranks]:
     if not dist.is_initialized():
         dist.init_process_group()
     if dist.get_rank() == 0:
-        with sharing(local) as ranks:
-            yield ranks
+        with sharing(local) as workers:
+            yield workers
     else:
         try:
             with (
                 open(os.devnull, "w") as nowhere,
                 redirect_stdout(nowhere),
                 redirect_stderr(nowhere),
-                sharing(local) as ranks,
+                sharing(local) as workers,
             ):
-                yield ranks
+                yield workers
         except UserError:
             time.sleep(1)  # torchrun ends all processes with the first that fails: leave time to say why
             sys.exit(2)
     dist.destroy_process_group()
 
 
-def gather_rollouts(rollouts: Rollouts, groups: Tensor | None, pad: int, ranks: Ranks) -> Rollouts:
+def gather_rollouts(rollouts: Rollouts, groups: Tensor | None, pad: int, workers: Workers) -> Rollouts:
     """The rollouts of all ranks, sorted by group, on every rank; arguments as in `probe`."""
     if groups is None:
         prompts, size = rollouts.groups
-        groups = (ranks.rank * 2**32 + torch.arange(prompts)).repeat_interleave(size)
+        groups = (workers.number * 2**32 + torch.arange(prompts)).repeat_interleave(size)
     if len(groups) != len(rollouts.mask):
         raise UserError(f"groups has {len(groups)} numbers for {len(rollouts.mask)} rollouts; give one for each row")
-    parts = ranks.gathered((rollouts.rows(slice(None)).to("cpu"), groups.cpu()))
+    parts = workers.gathered((rollouts.rows(slice(None)).to("cpu"), groups.cpu()))
     rows = joined([part for part, _ in parts], pad)
     numbers = torch.cat([number for _, number in parts])
     order = torch.argsort(numbers, stable=True)
     sizes = torch.unique(numbers, return_counts=True)[1]
-    check_shareable(len(numbers), ranks)
+    check_shareable(len(numbers), workers)
     if len(set(sizes.tolist())) > 1:
         raise UserError(
             f"groups have {int(sizes.min())} to {int(sizes.max())} rollouts over all ranks; a probe needs groups of "
@@ -139,11 +139,11 @@ def gather_rollouts(rollouts: Rollouts, groups: Tensor | None, pad: int, ranks: 
     return replace(sorted_rows, rewards=sorted_rows.rewards.reshape(len(sizes), -1))
 
 
-def check_shareable(rollouts: int, ranks: Ranks) -> None:
+def check_shareable(rollouts: int, workers: Workers) -> None:
     """Refusal unless there is a rollout for each of the processes."""
-    if rollouts < ranks.size:
+    if rollouts < workers.size:
         raise Refusal(
-            f"{rollouts} rollouts cannot be shared by {ranks.size} processes; use more prompts, larger groups or "
+            f"{rollouts} rollouts cannot be shared by {workers.size} processes; use more prompts, larger groups or "
             "fewer processes"
         )
 

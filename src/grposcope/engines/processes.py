@@ -17,10 +17,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import _get_default_store
 
-from grposcope.errors import UserError
-from grposcope.geometry import background
-from grposcope.geometry.ranks import Ranks, Rows
-from grposcope.geometry.score import Score, Use
+from grposcope.core.errors import UserError
+from grposcope.instruments.gradient.score import Score, Use, is_large
+from grposcope.lab.workers import Rows, Workers
 
 T = TypeVar("T")
 
@@ -34,12 +33,12 @@ SOON = 0.0002
 """Seconds between two looks whether an exchange is complete."""
 
 
-class Processes(Ranks):
+class Processes(Workers):
     """The processes of `group`, which has all processes of the program, with arrays on `device`."""
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device):
         self.group, self.device = group, device
-        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self.number, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", self.size)) if device.type == "cpu" else 1
         self.store, self.key = _get_default_store(), f"grposcope/{group.group_name}"
         self.order: list[str] = []
@@ -49,7 +48,7 @@ class Processes(Ranks):
     # What a probe asks for
 
     def join(self, own: Tensor, ranges: tuple[slice, ...]) -> Tensor:
-        """The rows of all processes, in order, on every process; `own` has those of `ranges[rank]`."""
+        """The rows of all processes, in order, on every process; `own` has those of `ranges[number]`."""
         counts = [one.stop - one.start for one in ranges]
         longest = max(counts)
         whole = own.new_empty(self.size, longest, *own.shape[1:])
@@ -87,7 +86,7 @@ class Processes(Ranks):
     def split(self, shape: tuple[int, int], entries: int) -> Rows | None:
         """A parameter that holds much of all weights is shared by rows; others are measured by one process each."""
         size = shape[0] * shape[1]
-        large = size >= background.LARGE and 8 * self.size * size > entries and shape[0] >= self.size
+        large = is_large(size) and 8 * self.size * size > entries and shape[0] >= self.size
         return self.rows(shape[0]) if large else None
 
     @contextmanager
@@ -137,13 +136,13 @@ class Processes(Ranks):
         def brought(array: Tensor) -> Tensor:
             nothing = array[:0]
             parts = [array if rank == owner else nothing for rank in range(self.size)]
-            whole = array.new_empty(rollouts.total if owner == self.rank else 0, *array.shape[1:])
+            whole = array.new_empty(rollouts.total if owner == self.number else 0, *array.shape[1:])
             works.append(self._exchange(parts, whole, rollouts))
             return whole
 
         uses = tuple(Use(brought(use.rows), brought(use.columns), use.padding) for use in score.uses)
         direct = None if score.direct is None else brought(score.direct)
-        whole = Score(score.name, score.kind, score.shape, uses, direct) if owner == self.rank else None
+        whole = Score(score.name, score.kind, score.shape, uses, direct) if owner == self.number else None
         return works, whole
 
     def _rows_of(self, score: Score, part: Rows, rollouts: Rows) -> Score:
@@ -157,7 +156,7 @@ class Processes(Ranks):
                 uses.append(Use((ids - part.mine.start).masked_fill(~inside, -1), columns))
             else:
                 parts = [use.rows[..., one] for one in part.ranges]
-                rows = use.rows.new_empty(rollouts.total, *parts[self.rank].shape[1:])
+                rows = use.rows.new_empty(rollouts.total, *parts[self.number].shape[1:])
                 self.wait(self._exchange(parts, rows, rollouts))
                 uses.append(Use(rows, columns))
         shape = (part.mine.stop - part.mine.start, score.shape[1])
@@ -201,6 +200,6 @@ class Processes(Ranks):
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         try:
             if not self.store.check([self.key]):
-                self.store.set(self.key, f"process {self.rank} of {self.size} ended this probe: {kind}{reason}")
+                self.store.set(self.key, f"process {self.number} of {self.size} ended this probe: {kind}{reason}")
         except RuntimeError:  # the process that keeps the store is gone: nobody is left to be told
             pass

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grposcope.policies.load import TINY
-from grposcope.records import Rollouts
+from grposcope.lab.policies.load import TINY
+from grposcope.lab.rollout_arrays import Rollouts
 
 TEMPERATURE = 0.7
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from grposcope.tasks.arithmetic import Arithmetic
-from grposcope.tasks.base import Problem
+from grposcope.lab.tasks.arithmetic import Arithmetic
+from grposcope.lab.tasks.base import Problem
 
 TASK = Arithmetic()
 

@@ -17,12 +17,13 @@ from unittest import mock
 
 import numpy as np
 import torch
+from places import TESTS
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
 
-from grposcope.policies.load import TINY
+from grposcope.lab.policies.load import TINY
 
-FIXTURE = Path(__file__).parents[2] / "fixtures" / "verl_rollouts"
+FIXTURE = TESTS / "fixtures" / "verl_rollouts"
 STEPS = (
     {"8+5-4=": ("9=9", "13-4=9", "13-4=9", "12-4=8"), "30-7+2=": ("23+2=25", "23+2=25", "22+2=24", "23+2=2")},
     {"61+9-3=": ("70-3=67", "69-3=66", "70-3=67", "70-3=67"), "5+5-1=": ("10-1=9", "10-1=9", "10-1=9", "10-1=9")},

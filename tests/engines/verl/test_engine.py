@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from places import TESTS
 from torch import Tensor
 
-from grposcope.engines.verl.estimators import MARK, PREFIX, STEPS, all_estimators
+from grposcope.engines.verl.estimators import MARK, PREFIX, all_estimators, steps_credit
 from grposcope.engines.verl.overrides import ACTOR, overrides
-from grposcope.objectives import Objective, recipes
-from grposcope.policies.load import Policy, encode, load
-from grposcope.records import Rollouts
-from grposcope.training.logprobs import token_logprobs
+from grposcope.lab.objectives import Objective, recipes
+from grposcope.lab.policies.load import Policy, encode, load
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.logprobs import token_logprobs
 
 pytest.importorskip("verl", reason="needs the extra verl: make test-verl")
 import ray
@@ -33,7 +33,7 @@ RUNTIME = {
     "VERL_PLATFORM": "cpu",
     "VERL_USE_EXTERNAL_MODULES": "engines.verl.cpu,grposcope.engines.verl",
     "VERL_USE_EXTERNAL_PLUGINS": "none",
-    "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
+    "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS / "helpers"), os.environ.get("PYTHONPATH", "")]),
     "OMP_NUM_THREADS": "1",
     "MASTER_ADDR": "127.0.0.1",
     "RANK": "0",
@@ -76,8 +76,10 @@ def rollouts(policy: Policy) -> Rollouts:
         entropy=torch.zeros(mask.shape),
         truncated=torch.zeros(len(mask), dtype=torch.bool),
         rewards=rewards,
-        step_rewards=torch.randint(0, 2, mask.shape, generator=random).double() * ends,
-        step_ends=ends,
+        token_annotations={
+            "step_rewards": torch.randint(0, 2, mask.shape, generator=random).double() * ends,
+            "step_ends": ends,
+        },
     )
     with torch.no_grad():
         logp = token_logprobs(policy.model, filled, torch.arange(len(mask)), TEMPERATURE)[0]
@@ -120,7 +122,7 @@ def test_log_probabilities_are_ours(bench: Any, rollouts: Rollouts) -> None:
 
 
 VARIANTS = {
-    **{name: (objective, None) for name, objective in recipes.ALL.items() if name not in recipes.BESIDES},
+    **{name: (objective, None) for name, objective in recipes.ALL.items() if name not in recipes.DEFAULT_SETTINGS},
     "kl": (replace(recipes.GRPO, name="kl", kl=0.3), None),
     "entropy": (replace(recipes.DAPO, name="entropy", entropy=0.2), None),
     "steps": (recipes.RLOO, "steps"),
@@ -139,9 +141,9 @@ def test_the_gradient_is_that_of_our_objective(
     rewards = on_last(rollouts)
     if credit:
         estimator = PREFIX + credit
-        marked = rollouts.step_rewards.where(~rollouts.step_ends | (rollouts.step_rewards != 0), MARK)
-        rewards = marked.float().numpy()
-        given = STEPS[credit](rollouts.step_rewards, rollouts.step_ends, rollouts.mask, GROUP).float()
+        of_steps, ends = (rollouts.token_annotations[name] for name in ("step_rewards", "step_ends"))
+        rewards = of_steps.where(~ends | (of_steps != 0), MARK).float().numpy()
+        given = steps_credit()[credit](of_steps, ends, rollouts.mask, GROUP).float()
     else:
         given = objective.token_advantages(rollouts)
     theirs = ray.get(bench.advantages.remote(estimator, rewards, rollouts.mask.numpy(), UID))

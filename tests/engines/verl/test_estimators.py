@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from step_policies import Credit, Listed, tree
 from torch import Tensor
 
-from credit.step_policies import Credit, Listed, tree
+from grposcope.core.capabilities import STEP_REWARDS
+from grposcope.core.errors import UserError
+from grposcope.engines.verl import token_rewards
 from grposcope.engines.verl.estimators import MARK, PREFIX, StepEstimator, all_estimators, groups_by_size
 from grposcope.engines.verl.versions import check
-from grposcope.errors import UserError
-from grposcope.objectives import advantages, reductions
-from grposcope.objectives.advantages import Advantage
+from grposcope.lab.credit import SOURCES, CreditSource, steps
+from grposcope.lab.objectives import advantages, reductions
+from grposcope.lab.objectives.advantages import Advantage
 
 OUTCOMES = [PREFIX + name for name in advantages.ALL]
 GROUPED = [PREFIX + name for name, advantage in advantages.ALL.items() if advantage.needs_group]
@@ -86,6 +89,18 @@ def test_a_new_advantage_appears(monkeypatch: pytest.MonkeyPatch) -> None:
     rewards, mask = batch(4)
     given = all_estimators()["grposcope_toy"](rewards, mask, list("aabb"))[0]
     torch.testing.assert_close(given, (rewards.sum(-1, keepdim=True) + 7) * mask)
+
+
+def test_a_new_credit_of_steps_appears(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its one entry in `lab.credit.SOURCES` is also an estimator of verl, and what may read the rewards of steps."""
+    toy = CreditSource(
+        steps.of_rollouts, "a toy", frozenset({STEP_REWARDS}), from_steps=lambda r, ends, mask, group: 2 * r
+    )
+    monkeypatch.setitem(SOURCES, "toy", toy)
+    rewards, mask = batch(4)
+    given = all_estimators()["grposcope_toy"](rewards, mask, list("aabb"))[0]
+    torch.testing.assert_close(given, 2 * rewards * mask)
+    token_rewards.check("grposcope_toy")
 
 
 def as_verl(name: str) -> Credit:

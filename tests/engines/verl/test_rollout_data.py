@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engines.verl import rollout_data
-from grposcope.runs import read
+from grposcope.logs import read
 
 
 def test_the_installed_verl_writes_the_fixture(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from grposcope.core.errors import UserError
 from grposcope.engines.verl.estimators import MARK, all_estimators
 from grposcope.engines.verl.token_rewards import check, pop, token_rewards
-from grposcope.errors import UserError
 
 PIECES = ["13", "-", "4", "=", "9", ""]
 """A completion 13-4=9 and its end-of-text token, which is not spelled."""

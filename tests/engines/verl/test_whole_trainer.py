@@ -16,8 +16,8 @@ pytest.importorskip("verl", reason="needs the extra verl: make test-verl")
 from engines.verl import reward, whole
 from grposcope.engines.verl.estimators import all_estimators
 from grposcope.engines.verl.token_rewards import token_rewards
-from grposcope.policies.load import TINY
-from grposcope.runs import read
+from grposcope.lab.policies.load import TINY
+from grposcope.logs import read
 
 pytestmark = pytest.mark.slow
 

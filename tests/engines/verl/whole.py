@@ -32,7 +32,7 @@ def data(folder: Path, prompts: int = 64) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from grposcope.tasks.arithmetic import Arithmetic
+    from grposcope.lab.tasks.arithmetic import Arithmetic
 
     rows = [
         {
@@ -51,7 +51,7 @@ def data(folder: Path, prompts: int = 64) -> Path:
 
 def command(folder: Path, overrides: list[str]) -> list[str]:
     """`main_ppo` for some steps of four prompts with four rollouts each."""
-    from grposcope.policies.load import TINY
+    from grposcope.lab.policies.load import TINY
 
     train = data(folder)
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -89,7 +89,9 @@ def run(folder: Path, overrides: list[str], limit: float = 1500) -> int:
     environment = {
         **os.environ,
         **ENVIRONMENT,
-        "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(HERE.parents[1]), str(HERE.parents[1] / "helpers"), os.environ.get("PYTHONPATH", "")]
+        ),
         "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
     }
     with (folder / "log.txt").open("w") as log:

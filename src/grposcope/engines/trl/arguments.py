@@ -18,50 +18,16 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from grposcope import credit
-from grposcope.errors import UserError
-from grposcope.training.config import TrainConfig
+from grposcope.core import capabilities
+from grposcope.core.errors import UserError
+from grposcope.engines.trl import guard
+from grposcope.lab.train.config import InTrl, NotInTrl, TrainConfig, parts
 
 SETTING_OF = {
-    "adam_beta1": "momentum",
-    "adam_beta2": "beta2",
-    "beta": "kl",
-    "bf16": "dtype",
-    "data_seed": "seed",
-    "entropy_coef": "entropy",
-    "epsilon": "clip_low",
-    "epsilon_high": "clip_high",
-    "fp16": "dtype",
-    "generation_batch_size": "prompts",
-    "gradient_accumulation_steps": "micro_batch",
-    "gradient_checkpointing": "checkpointing",
-    "importance_sampling_level": "recipe",
-    "learning_rate": "lr",
-    "loss_type": "recipe",
-    "lr_scheduler_type": "schedule",
-    "max_completion_length": "max_tokens",
-    "max_grad_norm": "clip_grad",
-    "max_steps": "steps",
-    "num_generations": "group",
-    "num_iterations": "interval",
-    "num_train_epochs": "steps",
-    "optim": "optimizer",
-    "output_dir": "out",
-    "per_device_train_batch_size": "micro_batch",
-    "report_to": "log_to",
-    "save_steps": "checkpoint_every",
-    "save_total_limit": "keep_checkpoints",
-    "scale_rewards": "advantage",
-    "seed": "seed",
-    "steps_per_generation": "minibatches",
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "trust_remote_code": "remote_code",
-    "use_cpu": "device",
-    "warmup_ratio": "warmup",
-    "warmup_steps": "warmup",
-    "weight_decay": "weight_decay",
+    argument: setting.name
+    for setting in dataclasses.fields(TrainConfig)
+    if isinstance(counterpart := setting.metadata["trl"], InTrl)
+    for argument in counterpart.arguments
 }
 """Argument of GRPOConfig -> the setting of ours that decides it, which is to be given in its place."""
 
@@ -76,23 +42,6 @@ FIXED = {
     "save_strategy": "checkpoints are taken by checkpoint_every",
 }
 """Argument of GRPOConfig that a run of ours needs as it is -> why."""
-
-FOLLOWED = frozenset({
-    "model", "task", "reward", "reward_timeout", "reward_errors", "recipe", "out", "seed", "steps", "prompts",
-    "group", "interval", "minibatches", "allocate", "micro_batch", "max_tokens", "temperature", "top_p", "top_k",
-    "optimizer", "lr", "momentum", "beta2", "weight_decay", "schedule", "warmup", "clip_grad", "advantage",
-    "credit", "kl", "divergence", "entropy", "clip_low", "clip_high", "eval_every", "eval_problems",
-    "eval_samples", "eval_temperature", "checkpoint_every", "keep_checkpoints", "probe_every", "probe_prompts",
-    "log_to", "dtype", "device", "threads", "checkpointing", "remote_code",
-})  # fmt: skip
-"""Settings that a run of TRL follows; any other, a new one too, is refused there unless it has its default."""
-
-NOT_FOLLOWED = {
-    "rollouts_every": "single rollouts are kept by TRL in completions/, every step",
-    "rollouts_groups": "single rollouts are kept by TRL in completions/, all of them",
-    "sampler_precision": "TRL samples in the model's own number format",
-}
-"""Settings that a run of TRL does not follow -> why, where that is known."""
 
 PEFT = ("use_peft", "use_rslora", "use_dora")
 """Arguments of TRL's ModelConfig that are taken too, with those that begin with `lora_`."""
@@ -125,39 +74,33 @@ def batch_arguments(config: TrainConfig, micro_batch: int, processes: int) -> di
 
 def run_arguments(config: TrainConfig, lr: float, on_cpu: bool) -> dict[str, Any]:
     """Sampling, optimiser, logging and checkpoints, as GRPOConfig calls them."""
-    from grposcope.training import loggers
+    from grposcope.watch import loggers
 
     every = config.checkpoint_every
+    same = {
+        counterpart.arguments[0]: getattr(config, setting.name)
+        for setting in dataclasses.fields(config)
+        if isinstance(counterpart := setting.metadata.get("trl"), InTrl) and counterpart.same
+    }
     return {
-        "temperature": config.temperature, "top_p": config.top_p, "top_k": config.top_k,
-        "learning_rate": lr, "adam_beta1": config.momentum, "adam_beta2": config.beta2,
-        "weight_decay": config.weight_decay, "max_grad_norm": config.clip_grad, "max_steps": config.steps,
-        "seed": config.seed, "use_cpu": on_cpu, "bf16": False, "gradient_checkpointing": config.checkpointing,
-        "disable_dropout": True, "report_to": loggers.names(config.log_to) or "none",
-        "logging_steps": 1, "log_completions": True, "num_completions_to_print": 0, "disable_tqdm": True,
+        **same, "learning_rate": lr, "use_cpu": on_cpu, "bf16": False, "disable_dropout": True,
+        "report_to": loggers.names(config.log_to) or "none", "logging_steps": 1, "log_completions": True,
+        "num_completions_to_print": 0, "disable_tqdm": True,
         "save_strategy": "steps" if every else "no", **({"save_steps": every} if every else {}),
         "save_total_limit": config.keep_checkpoints or None, "dataloader_pin_memory": not on_cpu,
     }  # fmt: skip
 
 
-def refuse_without_counterpart(config: TrainConfig) -> None:
-    """UserError for a setting that was changed from its default and that TRL, or its record, has no counterpart for."""
+def refuse_without_counterpart(config: TrainConfig, processes: int = 1) -> None:
+    """UserError for a setting changed from its default that TRL has no counterpart for, or for what a part needs."""
     for setting in dataclasses.fields(config):
-        if setting.name not in FOLLOWED and getattr(config, setting.name) != setting.default:
-            why = f": {NOT_FOLLOWED[setting.name]}" if setting.name in NOT_FOLLOWED else ""
+        counterpart = setting.metadata.get("trl", NotInTrl())
+        if isinstance(counterpart, NotInTrl) and getattr(config, setting.name) != setting.default:
+            why = f": {counterpart.why}" if counterpart.why else ""
             raise UserError(
                 f"{setting.name} has no counterpart in a run of TRL{why}; leave it out, or use engine grposcope"
             )
-    if credit.chosen(config.credit).source.needs:
-        raise UserError(
-            f"credit {config.credit} needs a further pass of a model over every batch, which TRL's trainer does not "
-            "make; use engine grposcope"
-        )
-    if config.reward_errors == "drop":
-        raise UserError(
-            "reward_errors drop would leave groups of several sizes, which TRL's batches cannot have; use "
-            "reward_errors zero, or engine grposcope"
-        )
+    capabilities.check(guard.engine(processes), *parts(config))
 
 
 def parse(pairs: Iterable[str], known: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,26 +21,23 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from grposcope.diagnosis import alarm_file, alerts
-from grposcope.diagnosis.alarms import BUDGET, FIRST, Alarm, Alarms, Wanted, wanted
-from grposcope.diagnosis.alerts import Sender
-from grposcope.engines import receivers
+from grposcope.core.errors import UserError
+from grposcope.core.not_finite import not_finite_in
+from grposcope.core.run import Run
+from grposcope.core.text import visible
 from grposcope.engines.trl import record as trl_record
 from grposcope.engines.trl import versions
 from grposcope.engines.trl.lines import RecordLines
 from grposcope.engines.trl.together import anywhere, say
-from grposcope.errors import UserError
-from grposcope.facts.diagnosis import alarm_alert, alarm_line, flagged_modes, verdict
-from grposcope.files import json_number
-from grposcope.formatting import visible
-from grposcope.runs import RunWriter
-from grposcope.runs.native import reader
-from grposcope.runs.run import Run
-from grposcope.runs.tail import Pace
-from grposcope.runs.trainers.trl_output import RECORD
-
-URGENT = ("loss", "policy_loss", "grad_norm", "reward")
-"""Metrics that are diagnosed at once when they stop being finite."""
+from grposcope.instruments.diagnosis.verdict import flagged_modes, verdict
+from grposcope.logs import RunWriter
+from grposcope.logs.native import reader
+from grposcope.logs.tail import Pace
+from grposcope.logs.trainers.trl_output import RECORD
+from grposcope.watch import alarm_file, alerts, receivers
+from grposcope.watch.alarms import BUDGET, FIRST, Alarm, Alarms, Wanted, wanted
+from grposcope.watch.alerts import Sender
+from grposcope.watch.wording import alarm_alert, alarm_line
 
 PROBED = ("save", "end")
 """Moments at which the gradient can be probed."""
@@ -156,7 +152,7 @@ class GRPOscopeCallback(TrainerCallback):
         if self._row and self._row["step"] != step:
             self._flush(args, state)
         self._row = {**self._row, **logs, "step": step}
-        odd = {name for name in URGENT if name in logs and _is_not_finite(logs[name])}
+        odd = not_finite_in(logs)
         self._urgent |= bool(odd - self._odd)
         self._odd |= odd
 
@@ -282,8 +278,3 @@ def _wanted(setting: str, names: str | Iterable[str]) -> Wanted:
         return wanted([names] if isinstance(names, str) else names)
     except UserError as error:
         raise UserError(f"{setting} {error}") from None
-
-
-def _is_not_finite(value: Any) -> bool:
-    number = json_number(value)
-    return number is None or not math.isfinite(number)

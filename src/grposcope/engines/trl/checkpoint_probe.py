@@ -11,15 +11,16 @@ from typing import Any
 
 import torch
 
+from grposcope.core.errors import UserError
 from grposcope.engines.trl import settings as trl_settings
-from grposcope.errors import UserError
-from grposcope.geometry import probe, record
-from grposcope.policies import Policy
-from grposcope.runs import logged_rollouts
-from grposcope.runs import probe as probes
-from grposcope.runs.trainers import trl_completions
-from grposcope.tasks.base import Problem
-from grposcope.training.retokenize import origin, retokenize
+from grposcope.instruments.gradient import probe
+from grposcope.instruments.gradient import probe_record as probes
+from grposcope.instruments.gradient import recording as record
+from grposcope.instruments.gradient.retokenize import origin, retokenize
+from grposcope.lab.policies import Policy
+from grposcope.lab.tasks.base import Problem
+from grposcope.logs import logged_rollouts
+from grposcope.logs.trainers import trl_completions
 
 PROMPTS = 8
 """Prompts of the step that are probed."""

@@ -1,10 +1,9 @@
-"""Allocated draws in TRL: a sampler that draws prompts by their forecast success rates, and weights that undo it.
+"""Allocated draws in TRL: a sampler that draws prompts by their forecast success rates.
 
-TRL gives every prompt of a batch `num_generations` rollouts, so group sizes stay as they are: what can be allocated is
-the draw, of an allocator that keeps the size: optimal, with weights 1/q on the advantages (or none), or filter. Draws
-are made when the data loader asks for a batch, which may be while the batch before is still to be generated; the
-forecast then lags by a batch, and a gradient that was unbiased stays so. What was learned, and what was drawn but not
-yet used, lies in each of TRL's checkpoints as CHECKPOINT, so that a resumed run draws as if it had never ended.
+Which prompts those are an allocator with a policy says, such as filter; TRL gives each `num_generations` rollouts.
+Draws are made when the data loader asks for a batch, which may be while the batch before is still to be generated; the
+forecast then lags by a batch. What was learned, and what was drawn but not yet used, lies in each of TRL's checkpoints
+as CHECKPOINT, so that a resumed run draws as if it had never ended.
 """
 
 from __future__ import annotations
@@ -19,33 +18,33 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from grposcope.allocation import ALLOCATORS, ChosenAllocator, chosen
-from grposcope.allocation.forecast import Forecaster
-from grposcope.allocation.picks import Offer
-from grposcope.errors import UserError
-from grposcope.files import versioned_json, write_json
-from grposcope.tasks.base import number
+from grposcope.core.errors import UserError
+from grposcope.core.files import versioned_json, write_json
+from grposcope.lab.allocation import ALLOCATORS, LOOKED_AT, ChosenAllocator, chosen
+from grposcope.lab.allocation.forecast import Forecaster
+from grposcope.lab.allocation.picks import CandidateProblems
+from grposcope.lab.tasks.base import number
+from grposcope.logs.trainers.trl import checkpoint_step
 
 CHECKPOINT = "grposcope_allocation.json"
 """File of a checkpoint that keeps the draws' history."""
-FORMAT = 1
+FORMAT = 2
+"""Format 1 had weights of prompts too, which the allocators of today do not need."""
 
 
 def allocator(text: str) -> ChosenAllocator | None:
     """What `allocate` asks for, None for uniform draws; UserError for what TRL's batches cannot do."""
     asked = chosen(text)
-    if asked.text == "uniform":
+    if asked.name == "uniform":
         return None
-    needed = asked.allocator.given_size or {}
-    added = "".join(f",{key}={value}" for key, value in needed.items() if f"{key}=" not in text)
-    asked = chosen(text + (added if ":" in text else added.replace(",", ":", 1)))
-    if asked.allocator.given_size is None or any(asked.values[key] != value for key, value in needed.items()):
-        able = [name for name, known in ALLOCATORS.items() if known.given_size is not None]
+    if asked.plain:
+        able = [name for name, known in ALLOCATORS.items() if known.picks is not None]
         raise UserError(
             f"allocate {text}: TRL's batches have num_generations rollouts of every prompt, so only the draw can be "
-            f"allocated; use one that keeps the group size here, {' or '.join(able)}, or grposcope train"
+            f"allocated; use {' or '.join(able)} here, or grposcope train"
         )
     if asked.values.get("history"):
         raise UserError(f"allocate {text}: history is not read in TRL; leave it out")
@@ -53,17 +52,16 @@ def allocator(text: str) -> ChosenAllocator | None:
 
 
 class TrlBatch(NamedTuple):
-    """A batch: rows of the dataset (P,), their weights (P,), and the share of live groups that was promised."""
+    """A batch: rows of the dataset (P,), and the share of live groups that was promised."""
 
     which: NDArray[np.int64]
-    weights: NDArray[np.float64]
     live: float
 
 
 class PromptDraws(Sampler[int]):
     """Row numbers of a dataset: batches of P prompts, each prompt G times and each batch `repeats` times, as in TRL.
 
-    After a batch was rewarded, `learn` takes its rewards and returns its prompts' weights.
+    After a batch was rewarded, `learn` takes its rewards.
     """
 
     def __init__(self, asked: ChosenAllocator, dataset: Any, prompts: int, group: int, repeats: int, seed: int):
@@ -103,32 +101,28 @@ class PromptDraws(Sampler[int]):
         self.count += 1
         assert self.asked.allocator.picks is not None
         prompts, group = self.shape
-        pool = random.permutation(len(self.prompts))[: self.asked.candidates(prompts)]
-        offer = Offer(self.forecaster.rates(pool), prompts, group, random.random(len(pool)))
-        taken = self.asked.allocator.picks(offer, self.asked.values)
-        if taken.sizes.tolist() != [group] * prompts:
-            raise ValueError(f"allocator {self.asked.name} picks other groups than P of G; it can have no `given_size`")
-        self.drawn.append(TrlBatch(pool[taken.candidates], taken.weights, taken.live))
+        pool = random.permutation(len(self.prompts))[: LOOKED_AT * prompts]
+        candidates = CandidateProblems(self.forecaster.rates(pool), prompts, group, random.random(len(pool)))
+        taken = self.asked.allocator.picks(candidates, self.asked.values)
+        self.drawn.append(TrlBatch(pool[taken.chosen], taken.live))
         return self.drawn[-1]
 
-    def learn(self, first: Any, rewards: NDArray[np.float64]) -> tuple[NDArray[np.float64], dict[str, float]]:
-        """The weights (P,) of the oldest batch not learned from, and its metrics; the forecast takes in its rewards.
+    def learn(self, first: Any, rewards: NDArray[np.float64]) -> dict[str, float]:
+        """The metrics of the oldest batch not learned from; the forecast takes in its rewards.
 
         first: prompt of the batch's first rollout; rewards (P, G), NaN where there is none. UserError where the batch
         is not the one that was drawn.
         """
-        which, weights, promised = self.drawn.popleft() if self.drawn else TrlBatch(np.empty(0, int), np.empty(0), 0.0)
+        which, promised = self.drawn.popleft() if self.drawn else TrlBatch(np.empty(0, int), 0.0)
         if len(which) != len(rewards) or self.prompts[which[0]] != first:
             raise UserError("the batches of this trainer are not those that allocate drew; leave allocate out")
         present = ~np.isnan(rewards)
         live = np.array([len(set(group[kept])) > 1 for group, kept in zip(rewards, present, strict=True)])
         self.forecaster.learn_groups(which, rewards)
-        carried = weights[live]
-        effective = float(carried.sum() ** 2 / (carried**2).sum()) if len(carried) else 0.0
-        return weights, {
+        return {
             "allocation/live": float(live.mean()),
             "allocation/live_promised": promised,
-            "allocation/effective_prompts": effective,
+            "allocation/effective_prompts": float(live.sum()),
         }
 
     def state(self, step: int, accumulated: int) -> dict[str, Any]:
@@ -142,7 +136,7 @@ class PromptDraws(Sampler[int]):
             "batch": [*self.shape, self.repeats],
             "count": self.count,
             "used": used,
-            "left": [[one.which.tolist(), one.weights.tolist(), one.live] for one in left],
+            "left": [[one.which.tolist(), one.live] for one in left],
             "forecast": self.forecaster.state(),
         }
 
@@ -165,9 +159,9 @@ class PromptDraws(Sampler[int]):
             raise UserError(f"{path} is of batches of {was}, and these are of {now}; resume with the same arguments")
         self.forecaster.restore(state["forecast"])
         self.count = state["count"]
-        left = [TrlBatch(np.array(which), np.array(weights), live) for which, weights, live in state["left"]]
+        left = [TrlBatch(np.array(which), live) for which, *_, live in state["left"]]
         self.drawn = deque(left if skipping else [])
-        skipped = TrlBatch(np.zeros(self.shape[0], int), np.ones(self.shape[0]), 0.0)  # rows that nobody will look at
+        skipped = TrlBatch(np.zeros(self.shape[0], int), 0.0)  # rows that nobody will look at
         self._resumed = [skipped] * state["used"] + left if skipping else []
 
 
@@ -184,9 +178,9 @@ class KeepDraws(TrainerCallback):
         write_json(folder / CHECKPOINT, self.draws.state(state.global_step, args.gradient_accumulation_steps))
 
 
-def checkpoint(output: str | None, asked: str | bool) -> Path:
-    """The checkpoint that `resume_from_checkpoint` names; UserError where True is asked and there is none."""
-    last = get_last_checkpoint(str(output)) if asked is True else asked
-    if not last:
-        raise UserError(f"{output} holds no checkpoint to resume from; train without resume_from_checkpoint")
-    return Path(str(last))
+def checkpoint(output: str | None, asked: str | bool) -> Path | None:
+    """The checkpoint that `resume_from_checkpoint` names: for True the newest that no kill has cut short, if any."""
+    if asked is not True:
+        return Path(str(asked))
+    whole = [path.parent for path in Path(str(output)).glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")]
+    return max(whole, key=lambda folder: checkpoint_step(folder.name), default=None)  # the state is written last

@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
-from grposcope.credit import Chosen
+from grposcope.core import capabilities
+from grposcope.core.capabilities import (
+    ADVANTAGE,
+    CHOICE,
+    ENTROPY,
+    FURTHER_ROLLOUTS,
+    INDEPENDENT,
+    MINIBATCHES,
+    MODEL_PASS,
+    ONE_PROCESS,
+    ONE_SIZE,
+    PAIRS,
+    STEP_ENDS,
+    STEP_MARK,
+    STEP_READER,
+    SUMMED_REWARDS,
+    TOKEN_WEIGHTS,
+    UNEVEN,
+    WHOLE_GROUPS,
+    Capability,
+    Lack,
+    Part,
+)
+from grposcope.core.errors import UserError
 from grposcope.engines.trl import settings
-from grposcope.errors import UserError
-from grposcope.objectives import advantages, recipes
-from grposcope.records import Rollouts
+from grposcope.lab.credit import Chosen
+from grposcope.lab.objectives import advantages
 
 METHODS = {
     "_generate_and_score_completions": ("self", "inputs"),
@@ -116,79 +138,72 @@ def rewards(functions: Iterable[Any], columns: Iterable[str] | None, given: tupl
             ) from None
 
 
+def engine(processes: int = 1) -> Part:
+    """What a trainer of TRL provides to a run, in so many processes."""
+    provided = frozenset({
+        PAIRS, ONE_SIZE, WHOLE_GROUPS, INDEPENDENT, MINIBATCHES, CHOICE, ONE_PROCESS, TOKEN_WEIGHTS, SUMMED_REWARDS,
+        STEP_ENDS, STEP_MARK,
+    })  # fmt: skip
+    lacks = {
+        FURTHER_ROLLOUTS: Lack("does not generate them", ""),
+        MODEL_PASS: Lack("does not make it", ""),
+        ENTROPY: Lack("does not hand it over", ""),
+        UNEVEN: Lack("has batches of a fixed size", ""),
+    }
+    if processes > 1:
+        lacks[ONE_PROCESS] = Lack(f"runs in {processes}", "start it without torchrun")
+    return Part("engine trl", "use engine grposcope", provides=provided, lacks=lacks)
+
+
 def credit(chosen: Chosen, advantage: str | None, step_rewards: Callable[..., Any] | None, args: Any) -> None:
     """UserError where credit, advantage and TRL's loss do not go together."""
-    source, name = chosen.source, chosen.name
     if advantage is not None and advantage not in advantages.ALL:
         raise UserError(f"unknown advantage {advantage!r}; use one of {', '.join(advantages.ALL)}")
-    if advantage is not None and not source.uses_advantage:
-        raise UserError(
-            f"credit {name} compares rewards itself and uses no advantage; leave out advantage {advantage}, or use "
-            "credit outcome"
-        )
-    if source.generates:
-        raise UserError(
-            f"credit {name} needs {'trees' if source.generates == 'tree' else 'continuations'}, which TRL does not "
-            "generate; use grposcope train with the engine grposcope, or another credit"
-        )
-    if source.needs:
-        raise UserError(
-            f"credit {name} needs a further pass of a model over every batch, which TRL's trainer does not make; use "
-            "engine grposcope"
-        )
-    if source.needs_steps and step_rewards is None:
-        raise UserError(
-            f"credit {name} needs the rewards of single steps; give step_rewards, a function that is called as a "
-            "reward function is and returns for each completion a list of (end, reward)"
-        )
-    if step_rewards is not None and not source.needs_steps:
-        raise UserError(f"step_rewards is given and credit {name} does not read it; use credit steps, or leave it out")
-    if advantage is not None or (source.uses_advantage and name != "outcome"):
-        _advantage_of_sum(args)
-    if name == "outcome":
-        return
-    if settings.is_rloo(args):
-        raise UserError(f"credit {name} varies along a completion, and RLOOTrainer's loss weighs completions as wholes")
-    for setting, why in (
-        ("importance_sampling_level", _SEQUENCE if args.importance_sampling_level == "sequence" else ""),
-        ("off_policy_mask_threshold", _MASK if getattr(args, "off_policy_mask_threshold", None) is not None else ""),
-        ("loss_type", _VESPO if args.loss_type == "vespo" else ""),
-    ):
-        if why:
-            raise UserError(f"credit {name} varies along a completion, and {setting}={getattr(args, setting)} {why}")
-    _measurable(chosen)
+    source, parts = chosen.source, [*_loss(args), chosen.part()]
+    if step_rewards is None:
+        parts.append(Part("this trainer", lacks={STEP_ENDS: Lack("was given none", _STEPS)}))
+    else:
+        parts.append(Part("step_rewards", "leave it out", needs=frozenset({STEP_READER})))
+    if advantage is not None:
+        name = f"advantage {advantage}"
+        parts.append(Part(name, f"leave out {name}", needs=frozenset({ADVANTAGE, SUMMED_REWARDS})))
+    elif ADVANTAGE in source.provides and not source.whole:
+        parts.append(Part(f"credit {chosen.name}", "use another credit", needs=frozenset({SUMMED_REWARDS})))
+    capabilities.check(engine(), *parts)
 
 
-def _advantage_of_sum(args: Any) -> None:
-    """UserError where TRL does more to the rewards than to add them up before it compares them."""
+_STEPS = (
+    "give step_rewards, a function that is called as a reward function is and returns for each completion a list of "
+    "(end, reward)"
+)
+
+
+def _loss(args: Any) -> Iterator[Part]:
+    """What settings of TRL take away: the weight of single tokens, and rewards that are merely added up."""
+    rloo, threshold = settings.is_rloo(args), getattr(args, "off_policy_mask_threshold", None)
     together = getattr(args, "multi_objective_aggregation", "sum_then_normalize")
-    lost = [f"multi_objective_aggregation={together} compares every reward function by itself"]
-    lost = lost if together != "sum_then_normalize" else []
-    if settings.is_rloo(args):
-        lost += [f"beta={args.beta:g} takes the divergence from the reference off the rewards"] if args.beta else []
-        lost += ["reward_clip_range changes the rewards"] if args.reward_clip_range else []
-    if lost:
-        raise UserError(f"an advantage of ours compares sums of rewards, and {lost[0]}; leave out one of the two")
+    if rloo:
+        yield _taking(TOKEN_WEIGHTS, "RLOOTrainer's loss", "weighs completions as wholes", "use GRPOTrainer")
+    elif args.importance_sampling_level == "sequence":
+        yield _taking(TOKEN_WEIGHTS, "importance_sampling_level=sequence", _SEQUENCE, "use 'token' for it")
+    if threshold is not None:
+        yield _taking(TOKEN_WEIGHTS, f"off_policy_mask_threshold={threshold}", _MASK)
+    if getattr(args, "loss_type", "") == "vespo":
+        yield _taking(TOKEN_WEIGHTS, "loss_type=vespo", _VESPO, "use another loss")
+    if together != "sum_then_normalize":
+        yield _taking(SUMMED_REWARDS, f"multi_objective_aggregation={together}", "compares every reward function")
+    if rloo and args.beta:
+        yield _taking(SUMMED_REWARDS, f"beta={args.beta:g}", "takes the divergence from the reference off the rewards")
+    if rloo and args.reward_clip_range:
+        yield _taking(SUMMED_REWARDS, "reward_clip_range", "changes the rewards")
+
+
+def _taking(lost: Capability, setting: str, why: str, remedy: str = "leave that out") -> Part:
+    return Part(setting, lacks={lost: Lack(why, remedy)})
 
 
 _SEQUENCE = (
-    "puts one ratio in front of the sum over its tokens, which averages the credit away: this is not the token form of "
-    "GSPO; use importance_sampling_level='token'"
+    "puts one ratio in front of the sum over its tokens, which averages credit away and is not the token form of GSPO"
 )
-_MASK = "keeps or drops a completion by the sign of its one advantage; leave it out"
-_VESPO = "weighs a completion by the sign of its one advantage; use another loss"
-
-
-def _measurable(chosen: Chosen) -> None:
-    """UserError for credit that needs what TRL does not hand over: the policy's entropies or log-probabilities."""
-    mask = torch.ones(2, 3, dtype=torch.bool)
-    ids, none = torch.arange(6).reshape(2, 3), torch.zeros(2, dtype=torch.bool)
-    ends = torch.tensor([[False, False, True]]).repeat(2, 1)
-    rewards = torch.tensor([[0.0, 1.0]]).double()
-    given = []
-    for values in ([0.1, 1.0, 3.0], [3.0, 0.1, 1.0]):
-        sampled = torch.tensor([values]).repeat(2, 1)
-        one = Rollouts(ids, mask, ids, mask, -sampled, sampled, none, rewards, ends.double(), ends)
-        given.append(chosen.assign(recipes.GRPO, one))
-    if not torch.equal(*given):
-        raise UserError(f"credit {chosen.name} needs the policy's entropy at every token, which TRL does not hand over")
+_MASK = "keeps or drops a completion by the sign of its one advantage"
+_VESPO = "weighs a completion by the sign of its one advantage"

@@ -8,11 +8,11 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from grposcope.core.estimate import Estimate
 from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.together import anywhere
-from grposcope.records import Estimate
-from grposcope.training.loggers import Progress
-from grposcope.training.termination import Termination
+from grposcope.lab.sampling.termination import Termination
+from grposcope.watch.loggers import Progress
 
 
 class HeldOutScores(TrainerCallback):

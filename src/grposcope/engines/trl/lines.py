@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from grposcope.core.errors import UserError
+from grposcope.core.files import json_number
 from grposcope.engines.trl.together import say
-from grposcope.errors import UserError
-from grposcope.files import json_number
-from grposcope.runs import RunWriter
-from grposcope.runs.trainers import trl_completions
-from grposcope.runs.trainers.trl import COMPONENT, TRL
+from grposcope.logs import RunWriter
+from grposcope.logs.trainers import trl_completions
+from grposcope.logs.trainers.trl import COMPONENT, TRL
 
 
 class RecordLines:

@@ -25,15 +25,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from grposcope.core import capabilities
+from grposcope.core.capabilities import LOWER_CLIP, WEIGHTED_KL, Lack, Part, factor
+from grposcope.core.errors import UserError
 from grposcope.engines.trl.settings import SCALES
-from grposcope.errors import UserError
-from grposcope.objectives import Objective, advantages, divergences, ratios, reductions
-from grposcope.objectives.surrogates import Cispo, Clip, Reinforce
+from grposcope.lab.objectives import Objective, advantages, divergences, ratios, reductions
+from grposcope.lab.objectives.surrogates import Cispo, Clip, Reinforce
 
 UNCLIPPED = 1e9
 """Clip range that no ratio of float32 log-probabilities of a usable run leaves."""
 
-LOSS_TYPES = {
+LOSS_TYPES: dict[Any, str] = {
     reductions.sequence_mean: "grpo",
     reductions.token_mean: "dapo",
     reductions.constant_length: "dr_grpo",
@@ -61,16 +63,13 @@ def loss_arguments(objective: Objective, limit: int, reuse: int = 1, parts: int 
     reuse: optimiser steps on each batch of rollouts. parts: minibatches that it is split into. pieces: forward passes,
     over all processes, of a step. UserError, naming the part and the remedy, where TRL's loss has no such part.
     """
-    given = {**_reduction(objective, limit), **_ratio(objective, reuse)}
+    capabilities.check(_loss(objective, reuse), objective.part())
+    given = {**_reduction(objective, limit)}
+    given["importance_sampling_level"] = "sequence" if objective.ratio is ratios.sequence else "token"
     scale, advantage = _advantage(objective)
     given |= _surrogate(objective, given["loss_type"])
     given |= {"scale_rewards": scale, "beta": objective.kl, "entropy_coef": objective.entropy}
     if objective.kl:
-        if objective.divergence is not divergences.k3:
-            raise UserError(
-                f"divergence {_name(objective.divergence)} is not in TRL, whose KL is the k3 estimate; use divergence "
-                "k3, or engine grposcope"
-            )
         given["use_bias_correction_kl"] = objective.kl_weighted
     left_out = []
     if objective.resample_dead:
@@ -87,22 +86,25 @@ def loss_arguments(objective: Objective, limit: int, reuse: int = 1, parts: int 
     return LossArguments(given, advantage, tuple(left_out))
 
 
+def _loss(objective: Objective, reuse: int) -> Part:
+    """The factors that TRL's loss has, where it is that of this objective on batches that are used so often."""
+    lacks = {LOWER_CLIP: Lack("clips from above alone", "leave out clip_low, or use engine grposcope")}
+    if reuse > 1:
+        lacks[factor("ratio", ratios.none)] = Lack("weighs old rollouts by a ratio", "use an interval of 1")
+    if objective.reduction is not reductions.token_mean:
+        lacks[factor("surrogate", Cispo)] = Lack("has it with the reduction token_mean alone", "use engine grposcope")
+    provided = [factor("ratio", one) for one in (ratios.none, ratios.token, ratios.sequence)]
+    provided += [factor("surrogate", one) for one in (Reinforce, Clip, Cispo)]
+    provided += [factor("reduction", one) for one in LOSS_TYPES]
+    provided += [factor("divergence", divergences.k3), WEIGHTED_KL]
+    return Part("engine trl", "use engine grposcope", provides=frozenset(provided), lacks=lacks)
+
+
 def _reduction(objective: Objective, limit: int) -> dict[str, Any]:
     plain = objective.reduction.func if isinstance(objective.reduction, partial) else objective.reduction
-    if plain not in LOSS_TYPES:
-        raise UserError(f"recipe {objective.name} adds tokens up by {_name(plain)}, which is not in TRL; use another")
     if isinstance(objective.reduction, partial) and objective.reduction.keywords.get("length", limit) != limit:
         raise UserError(f"recipe {objective.name} divides by another length than that of the longest completion")
     return {"loss_type": LOSS_TYPES[plain], "max_completion_length": limit}
-
-
-def _ratio(objective: Objective, reuse: int) -> dict[str, Any]:
-    if objective.ratio is ratios.none and reuse > 1:
-        raise UserError(
-            f"recipe {objective.name} weighs old rollouts by no ratio, which TRL always does; use an interval of 1, "
-            "another recipe, or engine grposcope"
-        )
-    return {"importance_sampling_level": "sequence" if objective.ratio is ratios.sequence else "token"}
 
 
 def _surrogate(objective: Objective, loss_type: str) -> dict[str, Any]:
@@ -112,14 +114,8 @@ def _surrogate(objective: Objective, loss_type: str) -> dict[str, Any]:
     if isinstance(surrogate, Clip):
         bound = {} if surrogate.bound is None else {"delta": surrogate.bound}
         return {"epsilon": surrogate.low, "epsilon_high": surrogate.high, **bound}
-    if isinstance(surrogate, Cispo) and loss_type == "dapo":
-        if surrogate.low < 1:
-            raise UserError(
-                f"recipe {objective.name} with clip_low {surrogate.low:g}: TRL's cispo has no lower clip; leave "
-                "clip_low out, or use engine grposcope"
-            )
-        return {"loss_type": "cispo", "epsilon_high": 1 + surrogate.high}
-    raise UserError(f"the surrogate {_name(type(surrogate))} of recipe {objective.name} is not in TRL; use another")
+    assert isinstance(surrogate, Cispo)  # `_loss` provides no other
+    return {"loss_type": "cispo", "epsilon_high": 1 + surrogate.high}
 
 
 def _advantage(objective: Objective) -> tuple[str, str | None]:
@@ -137,7 +133,3 @@ def _spelled_out(function: Any) -> tuple[Any, dict[str, Any]]:
     plain, given = (function.func, function.keywords) if isinstance(function, partial) else (function, {})
     defaults = {name: p.default for name, p in inspect.signature(plain).parameters.items() if p.default is not p.empty}
     return plain, {**defaults, **given}
-
-
-def _name(part: Any) -> str:
-    return str(getattr(part, "__name__", part))

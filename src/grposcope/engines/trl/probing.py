@@ -12,20 +12,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from grposcope.engines import distributed
-from grposcope.geometry import per_step
-from grposcope.geometry import record as records
-from grposcope.geometry.checkpointing import replaced_forward
-from grposcope.geometry.probe import Probe, probe
-from grposcope.objectives import Objective
-from grposcope.records import Rollouts
-from grposcope.runs import probe as probes
-from grposcope.tasks.base import Problem
+from grposcope.lab.objectives import Objective
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.tasks.base import Problem
+
+if TYPE_CHECKING:
+    from grposcope.instruments.gradient.probe import Probe
 
 CHECKED = 10
 """One probe in CHECKED, beginning with the first, compares its gradient with autograd's."""
@@ -58,6 +55,8 @@ def plain(model: nn.Module) -> Iterator[None]:
 
     It also computes in the precision of its weights, without the autocast that accelerate puts around its forward.
     """
+    from grposcope.instruments.gradient.checkpointing import replaced_forward
+
     modes = {module: module.training for module in model.modules()}
     checkpointing: list[Any] = [one for one in model.modules() if getattr(one, "gradient_checkpointing", False)]
     model.eval()
@@ -92,17 +91,21 @@ def measure(
     them, since leaving those out would make the moments look better than they are. credit (B, T): the advantages that
     the trainer uses. UserError as from `probe`.
     """
+    from grposcope.engines import distributed
+    from grposcope.instruments.gradient import per_step
+    from grposcope.instruments.gradient.probe import probe
+
     began = time.perf_counter()
     few = every.take(torch.arange(min(prompts, len(every.rewards)), device=every.mask.device))
     weights = credit[: len(few.mask)]
     live = int(weights.reshape(len(few.rewards), -1).any(-1).sum())
     measured = None
     if live:
-        with distributed.sharing(few.mask.device) as ranks, distributed.reducing(model), plain(model):
-            distributed.check_shareable(len(few.mask), ranks)
+        with distributed.sharing(few.mask.device) as workers, distributed.reducing(model), plain(model):
+            distributed.check_shareable(len(few.mask), workers)
             measured = probe(
                 distributed.bare(model), few, objective, credit=weights, temperature=temperature,
-                leading=8, learning_rate=learning_rate, seed=seed, check=check, ranks=ranks,
+                leading=8, learning_rate=learning_rate, seed=seed, check=check, workers=workers,
             )  # fmt: skip
         if not measured.complete:
             raise KeyboardInterrupt
@@ -115,6 +118,9 @@ def write(folder: Path, measured: Probe, few: Rollouts, model: str, step: int, s
 
     step: of the model, so that of the optimiser before the rollouts are trained on.
     """
+    from grposcope.instruments.gradient import probe_record as probes
+    from grposcope.instruments.gradient import recording as records
+
     record = records.record(measured, model, TASK, seed, step)
     group = few.groups[1]
     texts = [_text(tokenizer, ids, kept) for ids, kept in zip(few.prompt_ids, few.prompt_mask, strict=True)][::group]

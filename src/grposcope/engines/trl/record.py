@@ -16,15 +16,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from grposcope.diagnosis import alarm_file
-from grposcope.diagnosis.alarms import Alarm
-from grposcope.facts import geometry, group_size
-from grposcope.runs import RunWriter
-from grposcope.runs import probe as probes
-from grposcope.runs.environment import environment
-from grposcope.runs.native.schema import LINES, ModelInfo, RunConfig
-from grposcope.runs.native.writer import check_unlocked
-from grposcope.runs.trainers.trl import TRL
+from grposcope.core.environment import environment
+from grposcope.instruments import has
+from grposcope.logs import RunWriter
+from grposcope.logs.native.schema import LINES, ModelInfo, RunConfig
+from grposcope.logs.native.writer import check_unlocked
+from grposcope.logs.trainers.trl import TRL
+from grposcope.watch import alarm_file
+from grposcope.watch.alarms import Alarm
 
 _STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
@@ -79,12 +78,19 @@ def go_on(folder: Path, step: int) -> tuple[RunWriter, list[Alarm], int]:
 
 def probed(folder: Path, group: object) -> list[str]:
     """What the last probe of a run found, and the best group size by it; nothing for a run without probes."""
-    records = probes.of_run(folder)
-    if not records:
-        return []
-    which = f"the last of {len(records)} probes" if len(records) > 1 else "the probe"
-    best = group_size.of_probe(records[-1], ()).sentence(group if isinstance(group, int) else None)
-    return [f"{which}: {geometry.brief(records[-1])}", best]
+    said: list[str] = []
+    if has("gradient"):
+        from grposcope.instruments.gradient import findings as geometry
+        from grposcope.instruments.gradient import probe_record as probes
+
+        if records := probes.in_folder(folder):
+            which = f"the last of {len(records)} probes" if len(records) > 1 else "the probe"
+            said.append(f"{which}: {geometry.brief(records[-1])}")
+            if has("group_size"):
+                from grposcope.instruments.group_size import size as group_size
+
+                said.append(group_size.of_probe(records[-1], ()).sentence(group if isinstance(group, int) else None))
+    return said
 
 
 def _configuration(args: Any, known: Mapping[str, Any], model: Any) -> RunConfig:

@@ -5,9 +5,9 @@
     trainer = GRPOTrainer(…, reward_funcs=[guarded(my_reward, seconds=60, errors="zero")])
 
 Without it, a function that raises ends the run without saying on which rollout, and one that hangs holds the run, on
-all ranks, for ever. Policies as in `tasks.faults`: "fail" ends the run and names the rollout, "zero" gives it 0. "drop"
-takes it out of its group: TRL has no such thing, so the rollout gets the mean reward of the others that this process
-has of its prompt. Its advantage is then 0, and those of the others are as without it up to a factor: 1 for
+all ranks, for ever. Policies as in `lab.tasks.faults`: "fail" ends the run and names the rollout, "zero" gives it 0.
+"drop" takes it out of its group: TRL has no such thing, so the rollout gets the mean reward of the others that this
+process has of its prompt. Its advantage is then 0, and those of the others are as without it up to a factor: 1 for
 scale_rewards "none", √((G−1)/(k−1)) for "group", with k of G rollouts left.
 """
 
@@ -20,10 +20,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from grposcope.errors import UserError
-from grposcope.tasks import faults
-from grposcope.tasks.base import number, raised_in
-from grposcope.tasks.limits import OutOfTime, time_limit
+from grposcope.core.errors import UserError
+from grposcope.lab.tasks import faults
+from grposcope.lab.tasks.base import number, raised_in
+from grposcope.lab.tasks.limits import OutOfTime, time_limit
 
 SHARE = "reward_error_share"
 """Metric of a guarded function: share of a batch's rollouts on which it failed."""

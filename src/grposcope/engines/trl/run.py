@@ -27,29 +27,30 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.model_config import ModelConfig
 from trl.trainer.utils import get_peft_config
 
-from grposcope import credit
+from grposcope.core.capabilities import ADVANTAGE, STEP_ENDS
+from grposcope.core.errors import UserError
+from grposcope.core.estimate import Estimate
 from grposcope.engines.trl import arguments, draws, versions
 from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.heldout import Bar, HeldOutScores, Leave
 from grposcope.engines.trl.loss_arguments import LossArguments, loss_arguments
 from grposcope.engines.trl.reward_guard import SHARE
 from grposcope.engines.trl.trainer import GRPOscopeTrainer
-from grposcope.errors import UserError
-from grposcope.objectives import shaping
-from grposcope.records import Estimate
-from grposcope.runs import RunWriter, read
-from grposcope.runs.native import schema
-from grposcope.runs.native.schema import ModelInfo
-from grposcope.tasks import Problem, faults
-from grposcope.training import checkpoint, optimizer, termination
-from grposcope.training.allocate import consequence
-from grposcope.training.config import TrainConfig, check
-from grposcope.training.evaluate import evaluate
-from grposcope.training.loggers import Progress
-from grposcope.training.result import Totals, TrainResult
-from grposcope.training.rollouts import generator
-from grposcope.training.sampler import Sampling
-from grposcope.training.setup import Setup, prepare
+from grposcope.lab import credit
+from grposcope.lab.objectives import shaping
+from grposcope.lab.sampling import termination
+from grposcope.lab.sampling.evaluate import evaluate
+from grposcope.lab.sampling.rollouts import generator
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.tasks import Problem, faults
+from grposcope.lab.train import checkpoint, optimizer
+from grposcope.lab.train.config import TrainConfig, check
+from grposcope.lab.train.result import Totals, TrainResult
+from grposcope.lab.train.setup import Setup, prepare
+from grposcope.logs import RunWriter, read
+from grposcope.logs.native import schema
+from grposcope.logs.native.schema import ModelInfo
+from grposcope.watch.loggers import Progress
 
 OUTPUT = "trl"
 """TRL's output folder in the folder of the record."""
@@ -76,17 +77,14 @@ def train(config: TrainConfig, options: Sequence[str] = ()) -> TrainResult:
     UserError for what cannot work, settings that TRL has no counterpart for among it.
     """
     versions.check("trainer")
-    if (asked := draws.allocator(config.allocate)) is not None:
-        config = replace(config, allocate=asked.text)
+    draws.allocator(config.allocate)
     check(config)
-    arguments.refuse_without_counterpart(config)
     given = arguments.parse(options, arguments.known_options(GRPOConfig, ModelConfig))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
+    arguments.refuse_without_counterpart(config, processes)
     if config.out is None and processes > 1:
         raise UserError("several processes need one folder for the run: give out")
     folder = Path(config.out or f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{Path(config.model).name}-{config.recipe}-trl")
-    if asked is not None and processes > 1:
-        raise UserError(f"allocate {config.allocate} works in one process; leave it out, or start without torchrun")
     setup, launch = _prepared(config, given, processes)
     if launch.main:
         _check_new(folder)
@@ -110,6 +108,7 @@ def resume(folder: Path, asked: Mapping[str, Any] | None = None) -> TrainResult:
         raise UserError(f"{folder} is finished; start a new run from its model, {folder}/model")
     steps = {path: int(path.name.rpartition("-")[2]) for path in (folder / OUTPUT).glob("checkpoint-*")}
     found = sorted(steps, key=lambda path: (steps[path] < given["steps"], steps[path]))  # TRL takes a step at least
+    checkpoint.check_allocator(folder, given)
     allocates = draws.allocator(given.get("allocate", "uniform")) is not None
     last = draws.CHECKPOINT if allocates else "trainer_state.json"  # what is written last
     whole = [path for path in found if (path / last).exists()]
@@ -162,7 +161,7 @@ def _configuration(launch: Launch, folder: Path) -> tuple[Any, Any]:
 
 
 def _dataset(setup: Setup) -> Dataset:
-    """The training problems as TRL takes them: what `policies.encode` makes a prompt of, and the problem's place.
+    """The training problems as TRL takes them: what `lab.policies.encode` makes a prompt of, and the problem's place.
 
     Their difficulty is there too where draws follow success rates.
     """
@@ -225,10 +224,8 @@ class RecipeTrainer(GRPOscopeTrainer):
         """The optimiser of the settings on all weights that are trained."""
         made: Any = self.optimizer
         if made is None:
-            c, model = self.setup.config, cast(torch.nn.Module, self.model)
-            made = self.optimizer = optimizer.build(
-                c.optimizer, model.parameters(), self.setup.lr, c.momentum, c.beta2, c.weight_decay
-            )
+            model = cast(torch.nn.Module, self.model)
+            made = self.optimizer = optimizer.build(model.parameters(), self.setup.lr, self.setup.config)
         return made
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
@@ -273,7 +270,7 @@ def _run(setup: Setup, launch: Launch, folder: Path, start: Path | None) -> Trai
             for line in launch.loss.left_out:
                 progress.say(f"warning: {line}")
             if asked_for := draws.allocator(config.allocate):
-                progress.say(consequence(asked_for, setup.objective))
+                progress.say(asked_for.consequence)
         interrupted = False
         try:
             trainer.train(resume_from_checkpoint=None if start is None else str(start))
@@ -299,8 +296,8 @@ def _trainer(setup: Setup, launch: Launch, args: Any, adapters: Any, callbacks: 
             probe_prompts=setup.config.probe_prompts,
             credit=setup.config.credit,
             allocate=setup.config.allocate,
-            advantage=launch.loss.advantage if source.uses_advantage else None,
-            step_rewards=_steps(setup) if source.needs_steps else None,
+            advantage=launch.loss.advantage if ADVANTAGE in source.provides else None,
+            step_rewards=_steps(setup) if source.requires(STEP_ENDS) else None,
             **({} if adapters is None else {"peft_config": adapters}),
         )
     except (ValueError, ImportError) as error:

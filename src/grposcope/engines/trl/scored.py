@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from grposcope.errors import UserError
-from grposcope.records import Rollouts
-from grposcope.training.rollouts import characters_spelled
+from grposcope.core.errors import UserError
+from grposcope.lab.rollout_arrays import LEFT_PADDED, PER_PROMPT, Rollouts, blank
+from grposcope.lab.sampling.rollouts import characters_spelled
 
 Steps = Sequence[tuple[int, float]]
 """Verified steps of a completion: the character behind each one's end, and its reward."""
@@ -85,7 +85,7 @@ def labelled(own: Rollouts, scored: Scored, step_rewards: Callable[..., Any], to
             rewards[row, token] += reward
             ends[row, token] = True
     device = own.mask.device
-    return replace(own, step_rewards=rewards.to(device), step_ends=ends.to(device))
+    return own.annotated(step_rewards=rewards.to(device), step_ends=ends.to(device))
 
 
 def _checked(steps: Any, name: str) -> list[tuple[int, float]]:
@@ -125,24 +125,15 @@ def of_all(own: Rollouts, accelerator: Any, pad: int) -> Rollouts:
     if accelerator.num_processes == 1:
         return own
 
-    def gathered(name: str, fill: float = 0, left: bool = False) -> Tensor | None:
-        array = getattr(own, name)
-        if array is None:
-            return None
-        flags = array.dtype == torch.bool
-        wide = accelerator.pad_across_processes(array.long() if flags else array, 1, fill, left)
-        whole = accelerator.gather(wide)
-        return whole.bool() if flags else whole
+    def gathered(name: str, array: Tensor) -> Tensor:
+        if name in PER_PROMPT:
+            return array
+        sent = array.long() if array.dtype == torch.bool else array
+        if array.ndim == 2:
+            sent = accelerator.pad_across_processes(sent, 1, blank(name, pad), name in LEFT_PADDED)
+        return accelerator.gather(sent).to(array.dtype)
 
-    arrays: dict[str, Any] = {
-        "prompt_ids": gathered("prompt_ids", pad, True),
-        "prompt_mask": gathered("prompt_mask", 0, True),
-        "tokens": gathered("tokens", pad),
-        "truncated": accelerator.gather(own.truncated.long()).bool(),
-        **{name: gathered(name) for name in ("mask", "step_rewards", "step_ends")},
-    }
-    unknown = torch.full(arrays["tokens"].shape, torch.nan, device=own.mask.device)
-    return Rollouts(**arrays, logp=unknown, entropy=unknown, rewards=own.rewards)
+    return own.each(gathered)
 
 
 def scorable(every: Rollouts) -> Tensor:

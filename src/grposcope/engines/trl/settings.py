@@ -29,9 +29,9 @@ from typing import Any
 
 from torch import Tensor
 
-from grposcope.errors import UserError
-from grposcope.objectives import Objective, advantages, ratios, recipes, reductions
-from grposcope.objectives.surrogates import Cispo, Clip, Reinforce, Surrogate
+from grposcope.core.errors import UserError
+from grposcope.lab.objectives import Objective, advantages, ratios, recipes, reductions
+from grposcope.lab.objectives.surrogates import Cispo, Clip, Reinforce, Surrogate
 
 REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "grpo": reductions.sequence_mean,

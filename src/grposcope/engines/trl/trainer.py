@@ -23,21 +23,22 @@ import torch
 from torch import Tensor
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from grposcope import credit as credits
-from grposcope.allocation import ChosenAllocator
-from grposcope.credit import Chosen
-from grposcope.engines import distributed
+from grposcope.core import capabilities
+from grposcope.core.errors import UserError
 from grposcope.engines.trl import draws, guard, probing, scored, settings
 from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.scored import Scored
 from grposcope.engines.trl.together import anywhere, say
-from grposcope.errors import UserError
-from grposcope.geometry import backward
-from grposcope.geometry.probe import Probe
-from grposcope.objectives import Objective, advantages
-from grposcope.records import Rollouts, rows_of_groups
+from grposcope.instruments import has, needed
+from grposcope.lab import credit as credits
+from grposcope.lab.allocation import ChosenAllocator
+from grposcope.lab.credit import Chosen
+from grposcope.lab.objectives import Objective, advantages
+from grposcope.lab.rollout_arrays import Rollouts, rows_of_groups
 
 if TYPE_CHECKING:
+    from grposcope.instruments.gradient.probe import Probe
+
     _Behind = GRPOTrainer
 else:  # whatever trainer of TRL stands behind the mixin
     _Behind = object
@@ -47,12 +48,12 @@ class GRPOscopeMixin(_Behind):
     """What `GRPOscopeTrainer` adds to a trainer of TRL; it stands before the trainer among the bases of a class.
 
     probe_every: measure the gradient every K optimiser steps, on the first `probe_prompts` groups of the batch, whose
-    rollouts the processes share; 0 for never. credit: a source of `credit.SOURCES`, `outcome` for TRL's own. advantage:
-    a name of `advantages.ALL`, in the place of TRL's scale_rewards. step_rewards: a function that is called as a reward
-    function of TRL is, and returns for each completion a list of (end, reward), a pair per step: the number of
-    characters up to its end, and what it is worth; needed by credit steps, process and state. allocate: optimal, filter
-    or another allocator that keeps the group size, with its settings, draws prompts by their forecast success rates;
-    uniform for TRL's own order. Everything else goes to the trainer.
+    rollouts the processes share; 0 for never. credit: a source of `lab.credit.SOURCES`, `outcome` for TRL's own.
+    advantage: a name of `advantages.ALL`, in the place of TRL's scale_rewards. step_rewards: a function that is called
+    as a reward function of TRL is, and returns for each completion a list of (end, reward), a pair per step: the number
+    of characters up to its end, and what it is worth; needed by credit steps, process and state. allocate: filter or
+    another allocator with a policy, with its settings, draws prompts by their forecast success rates; uniform for TRL's
+    own order. Everything else goes to the trainer.
 
     UserError for settings that do not go together, a reward function that cannot take what TRL passes, a batch that is
     not made of whole groups, a model without a matrix to train, and a version of TRL whose methods have changed.
@@ -100,7 +101,7 @@ class GRPOscopeMixin(_Behind):
     @property
     def _replaces(self) -> bool:
         """Whether the advantages of the trainer are replaced."""
-        return self._scope_credit.name != "outcome" or self._scope_advantage is not None
+        return not self._scope_credit.source.whole or self._scope_advantage is not None
 
     @property
     def _attached(self) -> bool:
@@ -122,20 +123,27 @@ class GRPOscopeMixin(_Behind):
         model: Any = self.model
         if not model.training or batch is None or not (due or self._replaces or self._scope_draws):
             return out
-        weights = _learned(self, batch) if self._scope_draws is not None else None
+        if self._scope_draws is not None:
+            _learn(self, batch)
         if due or self._replaces:
             self._assigned_or_probed(out, batch, due)
-        if weights is not None:  # behind a probe, which measures the batch as it was drawn
-            rows = weights.repeat_interleave(len(out["advantages"]) // len(weights)).to(out["advantages"])
-            out["advantages"] = out["advantages"] * (rows if out["advantages"].dim() == 1 else rows[:, None])
         return out
 
     def train(self, resume_from_checkpoint: Any = None, *more: Any, **given: Any) -> Any:
-        """TRL's; draws go on with the history in the checkpoint, UserError where it holds none."""
-        if resume_from_checkpoint and self._scope_draws is not None:
-            found = draws.checkpoint(self.args.output_dir, resume_from_checkpoint)
+        """TRL's, with True from the newest checkpoint that no kill has cut short.
+
+        Draws go on with the history in the checkpoint. Raises UserError without a whole one, or without that history.
+        """
+        if not resume_from_checkpoint:
+            return super().train(resume_from_checkpoint, *more, **given)
+        found = draws.checkpoint(self.args.output_dir, resume_from_checkpoint)
+        if found is None:
+            raise UserError(
+                f"{self.args.output_dir} holds no whole checkpoint to resume from; train without resume_from_checkpoint"
+            )
+        if self._scope_draws is not None:
             self._scope_draws.restore(found, skipping=not self.args.ignore_data_skip)
-        return super().train(resume_from_checkpoint, *more, **given)
+        return super().train(str(found), *more, **given)
 
     def _get_train_sampler(self, *given: Any, **more: Any) -> Any:
         """TRL's, or draws by success rates."""
@@ -166,7 +174,7 @@ def assigned(chosen: Chosen, objective: Objective, every: Rollouts) -> Tensor:
     A group with a rollout that no reward function scored has nothing to compare, and gets 0 as a whole.
     """
     good = scored.scorable(every).nonzero()[:, 0]
-    outcome = chosen.name == "outcome"
+    outcome = chosen.source.whole
     given = torch.zeros(every.mask.shape[:1] if outcome else every.mask.shape, device=every.mask.device)
     if len(good):
         some = every.take(good)
@@ -177,21 +185,19 @@ def assigned(chosen: Chosen, objective: Objective, every: Rollouts) -> Tensor:
 
 def _draws(trainer: Any, asked: ChosenAllocator) -> draws.PromptDraws:
     """The sampler of a trainer; UserError where it runs in several processes."""
-    if trainer.accelerator.num_processes > 1:
-        raise UserError("allocate works in one process; leave it out under torchrun, or use grposcope train")
+    capabilities.check(guard.engine(trainer.accelerator.num_processes), asked.part())
     args, group = trainer.args, trainer.num_generations
     repeats = trainer.num_iterations * args.steps_per_generation
     prompts = args.generation_batch_size // group
     return draws.PromptDraws(asked, trainer.train_dataset, prompts, group, repeats, args.seed)
 
 
-def _learned(trainer: Any, batch: Scored) -> Tensor:
-    """The weights (P,) of a batch's prompts; the forecast learns from its rewards, and metrics are logged."""
+def _learn(trainer: Any, batch: Scored) -> None:
+    """Let the forecast learn from a batch's rewards, and log its metrics."""
     rewards = batch.total(trainer.reward_weights, trainer.num_generations)
-    weights, metrics = trainer._scope_draws.learn(batch.examples[0]["prompt"], rewards.numpy(force=True))
+    metrics = trainer._scope_draws.learn(batch.examples[0]["prompt"], rewards.numpy(force=True))
     for name, value in metrics.items():
         trainer._metrics["train"][name].append(value)
-    return torch.tensor(weights)
 
 
 def _check(trainer: Any) -> None:
@@ -205,6 +211,10 @@ def _check(trainer: Any) -> None:
     if trainer._scope_steps is not None:
         guard.rewards([trainer._scope_steps], columns, ())
     if trainer._scope_probes.every:
+        if not has("gradient"):
+            raise UserError(needed(["gradient"]))
+        from grposcope.instruments.gradient import backward
+
         guard.processes(trainer)
         guard.probed_rollouts(trainer._scope_probes.prompts, args)
         backward.attach(trainer.accelerator.unwrap_model(trainer.model))
@@ -253,6 +263,9 @@ def _probe(trainer: Any, step: int, every: Rollouts, given: Tensor, images: bool
     A failure is said and does not end the training, except that of a pass through a model that FSDP2 shards:
     the processes would then stand at different places in it. They all have to call this.
     """
+    from grposcope.engines import distributed
+    from grposcope.instruments.gradient import backward
+
     folder = trainer._scope_record.record_folder
     if not anywhere(folder is not None, trainer.args):
         return

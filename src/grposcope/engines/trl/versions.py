@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from packaging.version import InvalidVersion, Version
 
-from grposcope.errors import UserError
+from grposcope.core.errors import UserError
 
 LOWEST = {
     "callback": {"trl": "0.21.0", "transformers": "4.55.0"},

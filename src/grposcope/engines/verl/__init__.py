@@ -12,9 +12,9 @@ import importlib.util
 import logging
 from typing import Any
 
+from grposcope.core.errors import UserError
 from grposcope.engines.verl import versions
 from grposcope.engines.verl.estimators import all_estimators
-from grposcope.errors import UserError
 
 logger = logging.getLogger("grposcope")
 

@@ -2,7 +2,7 @@
 
 verl hands an estimator `token_level_rewards` (B, T) and `response_mask` (B, T), the group of every row (`index`, its
 uid) and the section `algorithm` of its configuration, by keyword; it takes back advantages and returns, (B, T) each.
-Groups may be of any size and in any order: the functions of `objectives.advantages` and `credit` are asked for all
+Groups may be of any size and in any order: the functions of `lab.objectives.advantages` and `credit` are asked for all
 groups of one size at a time. A group of one has no baseline, so it contributes 0 (verl's own grpo, rloo and others give
 it the raw reward as its advantage).
 
@@ -22,12 +22,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from grposcope.credit.process import process
-from grposcope.credit.steps import steps
-from grposcope.credit.values import values
-from grposcope.errors import UserError
-from grposcope.objectives import advantages
-from grposcope.objectives.advantages import Advantage
+from grposcope.core.errors import UserError
+from grposcope.lab import credit
+from grposcope.lab.credit.values import values
+from grposcope.lab.objectives import advantages
+from grposcope.lab.objectives.advantages import Advantage
 
 PREFIX = "grposcope_"
 """What our names begin with in verl's registry."""
@@ -41,8 +40,12 @@ NOTHING = 1e-30
 Credit = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """Step rewards, step ends and mask (B, T), and the group size, to credit (B, T)."""
 
-STEPS: dict[str, Credit] = {"steps": steps, "process": process, "values": values}
-"""Estimators that read rewards of steps: name without PREFIX -> credit."""
+
+def steps_credit() -> dict[str, Credit]:
+    """Estimators that read rewards of steps: name without PREFIX -> credit; `values` has no source of ours."""
+    known = {name: source.from_steps for name, source in credit.SOURCES.items()}
+    return {**{name: function for name, function in known.items() if function is not None}, "values": values}
+
 
 logger = logging.getLogger("grposcope")
 _told: set[str] = set()
@@ -50,7 +53,7 @@ _told: set[str] = set()
 
 @dataclass(frozen=True)
 class OutcomeEstimator:
-    """An advantage of `objectives.advantages` as verl calls it, by the name it has there."""
+    """An advantage of `lab.objectives.advantages` as verl calls it, by the name it has there."""
 
     name: str
     advantage: Advantage
@@ -121,9 +124,9 @@ Estimator = OutcomeEstimator | StepEstimator
 
 
 def all_estimators() -> dict[str, Estimator]:
-    """Every estimator by its name in verl: one per entry of `advantages.ALL`, one per credit of STEPS."""
+    """Every estimator by its name in verl: one per entry of `advantages.ALL`, one per credit `from_steps`."""
     outcomes = {PREFIX + name: OutcomeEstimator(name, advantage) for name, advantage in advantages.ALL.items()}
-    return {**outcomes, **{PREFIX + name: StepEstimator(name, credit) for name, credit in STEPS.items()}}
+    return {**outcomes, **{PREFIX + name: StepEstimator(name, given) for name, given in steps_credit().items()}}
 
 
 def groups_by_size(groups: list[list[int]]) -> list[Tensor]:

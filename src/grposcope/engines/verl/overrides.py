@@ -10,10 +10,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from grposcope.core import capabilities
+from grposcope.core.capabilities import CRITIC, LOWER_CLIP, Lack, Part, factor
+from grposcope.core.errors import UserError
 from grposcope.engines.verl.estimators import PREFIX
-from grposcope.errors import UserError
-from grposcope.objectives import Objective, advantages, divergences, ratios, recipes, reductions
-from grposcope.objectives.surrogates import Cispo, Clip, Reinforce
+from grposcope.lab.credit import chosen
+from grposcope.lab.objectives import Objective, advantages, divergences, ratios, recipes, reductions
+from grposcope.lab.objectives.surrogates import Cispo, Clip, Reinforce
 
 FAR = 1e9
 """A bound on ratios that none reaches."""
@@ -29,24 +32,40 @@ _REDUCTIONS: dict[Any, str] = {
 _DIVERGENCES: dict[Any, str] = {divergences.k1: "k1", divergences.k2: "k2", divergences.k3: "k3"}
 
 
+ENGINE = Part(
+    "engine verl",
+    provides=frozenset(
+        {
+            *(factor("ratio", one) for one in (ratios.none, ratios.token, ratios.sequence)),
+            *(factor("surrogate", one) for one in (Clip, Cispo, Reinforce)),
+            *(factor("reduction", one) for one in _REDUCTIONS),
+            *(factor("divergence", one) for one in _DIVERGENCES),
+            LOWER_CLIP,
+        }
+    ),
+    lacks={
+        CRITIC: Lack(
+            "trains one itself", "take recipe ppo, and set algorithm.adv_estimator=gae with algorithm.lam=0.95"
+        )
+    },
+)
+"""The factors that losses of verl have, by themselves; and that it has no critic of ours."""
+
+
 def overrides(objective: Objective, limit: int) -> dict[str, Any]:
     """Settings of verl by their paths, for completions of at most `limit` tokens; `credit`, if any, is set by hand.
 
     UserError where verl has no such loss, the advantage is none of ours by name, or the recipe has a critic.
     """
-    if objective.name in recipes.BESIDES:
-        raise UserError(
-            f"recipe {objective.name} has a critic, which verl trains itself: take recipe ppo, and then set "
-            "algorithm.adv_estimator=gae with algorithm.lam=0.95"
-        )
+    capabilities.check(ENGINE, objective.part())
+    if brought := recipes.DEFAULT_SETTINGS.get(objective.name, {}).get("credit"):
+        capabilities.check(ENGINE, Part(f"recipe {objective.name}", needs=chosen(brought).source.needs))
     told = {
         "algorithm.adv_estimator": PREFIX + _advantage(objective),
         **{ACTOR + name: value for name, value in _loss(objective).items()},
         **{ACTOR + name: value for name, value in _reduction(objective, limit).items()},
     }
     if objective.kl:
-        if objective.kl_weighted:
-            raise UserError(f"{objective.name} multiplies the KL term by the ratio, which no loss of verl does")
         told[ACTOR + "use_kl_loss"] = True
         told[ACTOR + "kl_loss_coef"] = objective.kl
         told[ACTOR + "kl_loss_type"] = _DIVERGENCES[objective.divergence]

@@ -16,13 +16,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from grposcope.engines.verl.estimators import MARK, NOTHING, PREFIX, STEPS
-from grposcope.errors import UserError
+from grposcope.core.errors import UserError
+from grposcope.engines.verl.estimators import MARK, NOTHING, PREFIX, steps_credit
 
 REWARDS, VALUES = "step_rewards", "step_values"
 
-READERS = (*(PREFIX + name for name in STEPS), "gae", "reinforce_plus_plus", "optimal_token_baseline")
-"""Advantage estimators that read where a reward stands; all others of verl sum them."""
+
+def readers() -> tuple[str, ...]:
+    """Advantage estimators that read where a reward stands; all others of verl sum them."""
+    return (*(PREFIX + name for name in steps_credit()), "gae", "reinforce_plus_plus", "optimal_token_baseline")
 
 
 def pop(info: dict[str, Any]) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def pop(info: dict[str, Any]) -> dict[str, Any]:
 
 def check(estimator: str) -> None:
     """UserError where no estimator would read the rewards of steps."""
-    if estimator not in READERS:
+    if estimator not in readers():
         raise UserError(
             f"algorithm.adv_estimator={estimator} sums the rewards of a rollout, so that nothing reads those of its "
             f"steps; use {PREFIX}steps, or take {REWARDS} out of what the reward function returns"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib import metadata
 
-from grposcope.errors import UserError
+from grposcope.core.errors import UserError
 
 LOWEST, BELOW = (0, 9, 1), (0, 10)
 """Versions from LOWEST, and below BELOW, are supported."""

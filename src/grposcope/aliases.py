@@ -1,0 +1,107 @@
+"""Import paths of earlier versions, which go on working: each is the module that took its place.
+
+`from grposcope.geometry import spectrum` gives the very module `grposcope.instruments.gradient.spectrum`. Type checkers
+and editors, which run no code, follow the paths of today only; docs/api.md names both.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+from typing import Any, cast
+
+ALIASES = {
+    "grposcope.allocation": "grposcope.lab.allocation",
+    "grposcope.credit": "grposcope.lab.credit",
+    "grposcope.diagnosis": "grposcope.instruments.diagnosis",
+    "grposcope.dynamics.bandit": "grposcope.instruments.bandit.bandit",
+    "grposcope.dynamics.fit": "grposcope.instruments.forecast.fit",
+    "grposcope.dynamics.noise": "grposcope.instruments.stability.noise",
+    "grposcope.dynamics.oscillator": "grposcope.instruments.stability.oscillator",
+    "grposcope.dynamics.refresh": "grposcope.instruments.stability.refresh",
+    "grposcope.dynamics.sampled_refresh": "grposcope.instruments.stability.sampled_refresh",
+    "grposcope.errors": "grposcope.core.errors",
+    "grposcope.geometry": "grposcope.instruments.gradient",
+    "grposcope.lint": "grposcope.instruments.lint",
+    "grposcope.objectives": "grposcope.lab.objectives",
+    "grposcope.policies": "grposcope.lab.policies",
+    "grposcope.runs": "grposcope.logs",
+    "grposcope.tasks": "grposcope.lab.tasks",
+    "grposcope.training": "grposcope.lab.train",
+    "grposcope.ustat.limit": "grposcope.instruments.group_size.limit",
+    "grposcope.ustat.moments": "grposcope.maths.moments",
+    "grposcope.ustat.mse": "grposcope.instruments.group_size.mse",
+    "grposcope.ustat.pass_at_k": "grposcope.maths.pass_at_k",
+    "grposcope.ustat.planning": "grposcope.instruments.group_size.planning",
+}
+"""Earlier name of a module or package -> its name now; what lies below a package is found below its new name."""
+
+PACKAGES = frozenset(name.rpartition(".")[0] for name in ALIASES if name.count(".") > 1)
+"""Earlier packages whose modules went to several places."""
+
+
+def renamed(name: str) -> str | None:
+    """The name now of a module by its earlier name; None for one that was not renamed."""
+    head, rest = name, ""
+    while head:
+        if head in ALIASES:
+            return ALIASES[head] + rest
+        head, _, last = head.rpartition(".")
+        rest = f".{last}{rest}"
+    return None
+
+
+class Aliases:
+    """Finds modules by their earlier names and hands out the modules of today: a finder of modules and their loader.
+
+    Those two are protocols; their base classes in `importlib.abc` would cost every command 40 ms.
+    """
+
+    def __init__(self) -> None:
+        self._specs: dict[str, ModuleSpec | None] = {}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The place of a module of ours by its earlier name; None for any other."""
+        if name in PACKAGES:
+            return importlib.util.spec_from_loader(name, cast(Any, self), is_package=True)
+        now = renamed(name) if name.startswith("grposcope.") else None
+        there = importlib.util.find_spec(now) if now is not None else None
+        return None if there is None else importlib.util.spec_from_loader(name, cast(Any, self), origin=there.origin)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """The module of today; None, which makes an empty one, for a package that went to several places."""
+        now = renamed(spec.name)
+        if now is None:
+            return None
+        module = importlib.import_module(now)
+        self._specs[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing runs: the module is there, and keeps the name it has; a package of several places lists them."""
+        named = module.__spec__.name if module.__spec__ is not None else ""
+        if (own := self._specs.pop(named, None)) is not None:
+            module.__spec__ = own
+        if named in PACKAGES:
+            parts = {name.rpartition(".")[2]: now for name, now in ALIASES.items() if name.startswith(f"{named}.")}
+            listed = "\n".join(f"{part:16} {now}" for part, now in parts.items())
+            module.__doc__ = f"Modules of earlier versions and their places now.\n\n{listed}"
+            module.__dict__["__all__"] = sorted(parts)
+
+    def get_code(self, name: str) -> CodeType | None:
+        """The code of the module of today, for `python -m` with an earlier name."""
+        spec = importlib.util.find_spec(renamed(name) or "")
+        get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
+        return get_code(spec.name) if spec is not None and get_code is not None else None
+
+
+def install() -> None:
+    """Let imports by earlier names find the modules of today."""
+    if not any(isinstance(finder, Aliases) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Aliases())

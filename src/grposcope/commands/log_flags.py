@@ -1,0 +1,156 @@
+"""Flags and reading that all commands share which look at the log of a run."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grposcope.commands.output import finish, say
+from grposcope.core.errors import UserError
+
+if TYPE_CHECKING:
+    from grposcope.commands.understood import Refused, Understood
+    from grposcope.core.run import Run
+    from grposcope.logs import Hints
+    from grposcope.logs.hints import UndecidedError
+
+REMEDY = {
+    "columns": "say which with --map, such as --map {example}; --dry-run shows all that is in it",
+    "average": "--average takes the mean of the rows of a step; of several runs, give one by itself",
+    "run": "give one of them, such as {place}#2",
+}
+"""What to do about a log that leaves a question, by the field of `Hints` that answers it."""
+
+
+def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
+    """Declare the flags that say how a log is read. paths: attribute of the arguments with the path or paths."""
+    log = command.add_argument_group("log", "of another trainer; LOG#2 is the second run in it")
+    many = "may be given more than once"
+    setting = f"a setting that the log does not say, such as group=8; {many}"
+    key = (
+        "the key of a metric as it stands in the log, such as reward=score,step=2; a number is a place in a line of "
+        f"console output; {many}"
+    )
+    log.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=setting)
+    log.add_argument("--map", action="append", default=[], metavar="METRIC=KEY", help=key)
+    log.add_argument("--average", action="store_true", help="average the rows of one step, as of micro-batches")
+    log.add_argument("--dry-run", action="store_true", help="say what is understood of the log, and judge nothing")
+    command.set_defaults(log_paths=paths)
+
+
+def read(path: str | Path, arguments: argparse.Namespace) -> Run:
+    """The run at a path, with what the flags say of it; UserError that names the flag where one is needed."""
+    from grposcope.logs.hints import UndecidedError
+
+    try:
+        return _read(path, arguments)
+    except UndecidedError as error:
+        raise UserError(_question(error, path)) from None
+
+
+def _read(path: str | Path, arguments: argparse.Namespace) -> Run:
+    """The run at a path; UndecidedError where a flag is needed."""
+    from grposcope import logs as runs
+
+    place, number = numbered(path)
+    return runs.read(place, hints(arguments, number))
+
+
+def _question(error: UndecidedError, path: str | Path) -> str:
+    """The question that a log leaves, with the flag that answers it."""
+    return asked(error.field, str(error), numbered(path)[0], error.example)
+
+
+def asked(field: str, question: str, place: Path, example: str = "") -> str:
+    """The question that a log leaves, with the flag that answers it; without a field, no flag does.
+
+    example: METRIC=KEY of a likely answer.
+    """
+    if not field:
+        return question
+    example = shlex.quote(example) if example else "step=2" if "is the step" in question else "reward=NAME"
+    return f"{question}; {REMEDY[field].format(place=place, example=example)}"
+
+
+def hints(arguments: argparse.Namespace, run: int | None = None) -> Hints:
+    """What --set, --map and --average say of a log, and the number of the run in it."""
+    from grposcope.logs import Hints
+
+    return Hints(settings(arguments.set), columns(arguments.map), arguments.average, run)
+
+
+def numbered(path: str | Path) -> tuple[Path, int | None]:
+    """LOG#2 as (LOG, 2); any path that exists as it is, without a number."""
+    whole = Path(path)
+    match = re.fullmatch(r"(.+)#([1-9]\d{0,5})", str(path))
+    if match is None or whole.exists():
+        return whole, None
+    return Path(match[1]), int(match[2])
+
+
+def settings(given: Sequence[str]) -> dict[str, Any]:
+    """Settings from NAME=VALUE pairs; values that are numbers become numbers."""
+    pairs: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UserError(f"--set {text!r} is not NAME=VALUE; write for example --set group=8")
+        try:
+            pairs[name] = int(value)
+        except ValueError:
+            try:
+                pairs[name] = float(value)
+            except ValueError:
+                pairs[name] = value
+        if isinstance(pairs[name], float) and not math.isfinite(pairs[name]):
+            raise UserError(f"--set {text}: {value} is no finite number; write for example --set group=8")
+    return pairs
+
+
+def columns(given: Sequence[str]) -> dict[str, str]:
+    """Metric -> key from METRIC=KEY pairs, several in one text with commas between them.
+
+    KEY=METRIC is taken as well, where the first of the two is no metric and the second is.
+    """
+    from grposcope.logs.hints import is_metric
+
+    pairs: dict[str, str] = {}
+    for text in given:
+        for part in re.split(r",(?=[\w/.@-]+=)", text):
+            metric, equals, key = map(str.strip, part.partition("="))
+            if is_metric(key) and not is_metric(metric):
+                metric, key = key, metric
+            if not equals or not metric or not key:
+                raise UserError(f"--map {text!r} is not METRIC=KEY; write for example --map reward=score,step=2")
+            pairs[metric] = key
+    return pairs
+
+
+def dry_run(arguments: argparse.Namespace) -> int:
+    """Print what is understood of each log, or what is in it and what would have to be said of it."""
+    from dataclasses import asdict
+
+    from grposcope.commands.understood import refused, understood
+    from grposcope.core.text import visible
+    from grposcope.logs.hints import UndecidedError, UnreadError
+
+    paths = getattr(arguments, arguments.log_paths)
+    documents = []
+    for path in paths if isinstance(paths, list) else [paths]:
+        if path is None:
+            raise UserError("--dry-run needs a log to look at")
+        found: Understood | Refused
+        try:
+            found = understood(_read(path, arguments))
+        except UnreadError as error:
+            problem = _question(error, path) if isinstance(error, UndecidedError) else str(error)
+            found = refused(str(path), problem, error.seen)
+        say(arguments, "\n".join(visible(line, 2000) for line in found.lines()))
+        documents.append(asdict(found))
+    finish(arguments, {"understood": documents})
+    return 0

@@ -1,0 +1,46 @@
+"""A number with its uncertainty, which is how every number of the package travels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its uncertainty.
+
+    value: the estimate; NaN where nothing can be said.
+    se:    its standard error; NaN where it cannot be estimated.
+    n:     how many independent units it rests on.
+    flag:  empty when the estimate is fit for use, otherwise the reason for doubt.
+    """
+
+    value: float
+    se: float
+    n: int
+    flag: str = ""
+
+    @staticmethod
+    def mean(values: list[float]) -> Estimate:
+        """Sample mean of independent values with its standard error (ddof 1)."""
+        n = len(values)
+        if n == 0:
+            return Estimate(math.nan, math.nan, 0, "no data")
+        centre = math.fsum(values) / n
+        if n == 1:
+            return Estimate(centre, math.nan, 1, "one value: no standard error")
+        variance = math.fsum((v - centre) ** 2 for v in values) / (n - 1)
+        return Estimate(centre, math.sqrt(variance / n), n)
+
+    def interval(self, z: float = 1.959963984540054) -> tuple[float, float]:
+        """Normal interval value ± z·se (95 % by default)."""
+        return self.value - z * self.se, self.value + z * self.se
+
+    def __str__(self) -> str:
+        note = f" [{self.flag}]" if self.flag else ""
+        return f"{self.value:.4g} ± {self.se:.2g} (n={self.n}){note}"
+
+
+NOT_MEASURED = Estimate(math.nan, math.nan, 0, "not measured")
+"""A number that nobody measured."""

@@ -1,0 +1,321 @@
+"""The run as a type, whoever recorded it: settings, a table of metrics, groups of rollouts and evaluations.
+
+Readers make a Run (`logs.sources.read` finds the one for a path); diagnosis, facts and reports take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grposcope.core.not_finite import not_finite
+from grposcope.core.text import visible
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Origin and status of a run.
+
+    engine: the trainer, a name of `logs.trainers.TRAINERS`. status: finished, interrupted, failed, running (as the
+    trainer last said), or unknown. notes: what the reader had to leave out, join or assume, a sentence each.
+    """
+
+    source: Path
+    engine: str
+    name: str
+    status: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Groups:
+    """All groups of rollouts of a run as flat arrays; N groups, M rollouts.
+
+    step (N,); problem (N,), an index into `problems`; offsets (N + 1,); rewards (M,): those of group i are
+    rewards[offsets[i]:offsets[i + 1]]. truncated (M,) likewise, None if it was not recorded.
+    """
+
+    step: Ints
+    problem: Ints
+    problems: tuple[str, ...]
+    rewards: Floats
+    offsets: Ints
+    truncated: Bools | None = None
+
+    @staticmethod
+    def of(
+        steps: Sequence[int],
+        problems: Sequence[str],
+        rewards: Sequence[Sequence[float] | Floats],
+        truncated: Sequence[Sequence[bool]] | None = None,
+    ) -> Groups:
+        """Groups from the step, the id of the problem, the rewards and the flags of each."""
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(problems))}
+        return Groups(
+            step=np.array(steps, np.int64),
+            problem=np.array([numbers[name] for name in problems], np.int64),
+            problems=tuple(numbers),
+            rewards=np.concatenate([np.empty(0), *rewards]),
+            offsets=np.cumsum([0, *map(len, rewards)], dtype=np.int64),
+            truncated=None if truncated is None else np.concatenate([np.asarray(part, bool) for part in truncated]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def sizes(self) -> Ints:
+        """Rollouts in each group, (N,)."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """Held-out evaluations, one entry per step and metric (pass@1, pass@2, …, reward, length); all fields (E,).
+
+    se: standard error over n problems, NaN where it is not known. flag: empty, or the reason to doubt the value.
+    """
+
+    step: Ints
+    metric: tuple[str, ...]
+    value: Floats
+    se: Floats
+    n: Ints
+    flag: tuple[str, ...]
+
+    @staticmethod
+    def of_rows(rows: Sequence[tuple[int, str, float, float, int, str]]) -> Evaluations:
+        """Evaluations from rows (step, metric, value, se, n, flag)."""
+        step, metric, value, se, n, flag = zip(*rows, strict=True) if rows else ((),) * 6
+        return Evaluations(
+            step=np.array(step, np.int64),
+            metric=metric,
+            value=np.array(value, np.float64),
+            se=np.array(se, np.float64),
+            n=np.array(n, np.int64),
+            flag=flag,
+        )
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that were evaluated, in order of appearance."""
+        return tuple(dict.fromkeys(self.metric))
+
+    def of(self, metric: str) -> Evaluations:
+        """The entries of one metric."""
+        if self.metrics == (metric,):
+            return self
+        rows = zip(self.step.tolist(), self.metric, self.value.tolist(), self.se.tolist(), self.n.tolist(), self.flag,
+                   strict=True)  # fmt: skip
+        return Evaluations.of_rows([row for row in rows if row[1] == metric])
+
+
+@dataclass(frozen=True)
+class Continued:
+    """What the policy wrote from a place inside a rollout, after `place` of its tokens, and the reward of the whole.
+
+    text: without what stands before. tokens: how many it has.
+    """
+
+    place: int
+    text: str
+    reward: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One completion, with the sampling distribution at each of its tokens where that was recorded.
+
+    rollout: index in its group. tokens (T,) as text; logp and entropy (T,), in nats, when the completion was sampled;
+    weight (T,) = ∂L/∂log π, None if it was not recorded. T is 0 for logs of texts only. components: parts of the
+    reward, where they were recorded. parent, of a leaf of a tree: the rollout of its group that it branched from, whose
+    first `shared` tokens it has; None for one that has a beginning of its own. continuations: what else the policy
+    wrote from places inside it.
+    """
+
+    problem: str
+    prompt: str
+    rollout: int
+    completion: str
+    reward: float
+    truncated: bool
+    tokens: tuple[str, ...]
+    logp: Floats
+    entropy: Floats
+    weight: Floats | None = None
+    components: Mapping[str, float] = field(default_factory=dict)
+    parent: int | None = None
+    shared: int = 0
+    continuations: tuple[Continued, ...] = ()
+
+
+class RolloutFiles(Mapping[int, tuple[Rollout, ...]]):
+    """Step -> rollouts, read from the file of the step when they are asked for."""
+
+    def __init__(self, paths: Mapping[int, Path], load: Callable[[Path, int], tuple[Rollout, ...]]):
+        """load: the rollouts of a step, given its file."""
+        self._paths, self._load = dict(paths), load
+
+    def __getitem__(self, step: int) -> tuple[Rollout, ...]:
+        return self._load(self._paths[step], step)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The rows that one start of the trainer wrote, up to the next restart.
+
+    table: as in Run, with every row of the segment. place: where in the log it begins, such as "line 8".
+    """
+
+    table: Mapping[str, Floats]
+    place: str
+
+    def __len__(self) -> int:
+        return len(self.table["step"])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a log was understood, which a dry run shows.
+
+    step: what was taken as the step, where that is no key of its own. rows: how many were used, evaluations too.
+    left_out: lines of a text that are no rows, and examples of the first.
+    """
+
+    step: str = ""
+    rows: int = 0
+    left_out: int = 0
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Values of a key that are not numbers: how many, the line of the first, and the first few verbatim."""
+
+    count: int
+    line: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Values (K,) of a key that occurs too seldom to have a column of its own, and the row (K,) of each."""
+
+    row: Ints
+    value: Floats
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it was when it was read, also while it is in progress.
+
+    config:   engine, settings (under our names) and logged (the configuration as the trainer logged it); for a record
+              of our own, the content of its config.json.
+    table:    metric name -> float64 column, all of one length and aligned on table["step"];
+              NaN where a value is absent, `core.files.WRITTEN_NAN` where it was recorded as NaN (`core.not_finite`).
+    rollouts: step -> the rollouts sampled then, loaded when asked for.
+    phase:    what the trainer last said it was doing; summary: the outcome. None if absent.
+    keys:     metric name -> its key in the log, where the two differ.
+    segments: one per start of the trainer if it was restarted into the same log, else empty. `table` then
+              holds the last attempt of every step, and the segments hold all rows.
+    unknown:  key -> what could not become a column: text, or values too sparse for one.
+    window:   number of optimiser steps that each row is the mean over; spikes and variances are damped by it.
+    folder:   where instruments keep what they measured of the models of the run; None for the logs of others.
+    reading:  how the log was understood; None for a record of our own.
+    memory:   what was worked out of the run before (`once`).
+    """
+
+    meta: Meta
+    config: Mapping[str, Any]
+    table: Mapping[str, Floats]
+    groups: Groups
+    evaluations: Evaluations
+    rollouts: Mapping[int, tuple[Rollout, ...]] = field(default_factory=dict)
+    phase: Mapping[str, Any] | None = None
+    summary: Mapping[str, Any] | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
+    segments: tuple[Segment, ...] = ()
+    unknown: Mapping[str, Texts | Sparse] = field(default_factory=dict)
+    window: int = 1
+    folder: Path | None = None
+    reading: Reading | None = None
+    memory: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def steps(self) -> int:
+        """Number of optimiser steps recorded."""
+        return len(self.table["step"])
+
+    @property
+    def nonfinite(self) -> dict[str, int]:
+        """Number of values that are not finite where one is due, for each metric that has any (`core.not_finite`)."""
+        return {name: int(rows.sum()) for name, rows in not_finite(self.table).items()}
+
+    @property
+    def resamples_dead(self) -> bool:
+        """Whether dead groups were replaced by further prompts."""
+        objective = self.config.get("objective")
+        return isinstance(objective, Mapping) and bool(objective.get("resample_dead"))
+
+    @property
+    def refresh_interval(self) -> int:
+        """Optimizer steps on each batch of rollouts, 1 where the record does not say."""
+        interval = self.setting("interval")
+        return int(interval) if isinstance(interval, int | float) and interval >= 1 else 1
+
+    def setting(self, name: str) -> Any:
+        """A setting of the trainer under our name (group, kl, lr, …); None if it is not recorded."""
+        return self.config.get("settings", {}).get(name)
+
+
+def once(make: Callable[[Run], T]) -> Callable[[Run], T]:
+    """The function `make` of a run, whose result is kept with the run, so that it is worked out once."""
+    name = f"{make.__module__}.{make.__qualname__}"
+
+    @wraps(make)
+    def made(run: Run) -> T:
+        if name not in run.memory:
+            run.memory[name] = make(run)
+        kept: T = run.memory[name]
+        return kept
+
+    return made
+
+
+def no_groups() -> Groups:
+    """Groups of a run that recorded none."""
+    return Groups.of((), (), ())
+
+
+def no_evaluations() -> Evaluations:
+    """Evaluations of a run that recorded none."""
+    return Evaluations.of_rows(())
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """A short name for each run, all different: the folder's, with its parent or a number where need be."""
+    names = [visible(run.meta.name, 60) for run in runs]
+    if len(set(names)) < len(names):
+        names = [visible(f"{run.meta.source.resolve().parent.name}/{run.meta.name}", 80) for run in runs]
+    return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, 1)]

@@ -1,0 +1,60 @@
+"""Other horizontal axes than steps: tokens and hours since the start, for the runs that recorded them.
+
+A chart keeps its steps; the page maps them by straight lines between these points.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grposcope.core.run import Floats, Run
+from grposcope.render.thinning import rounded
+
+POINTS = 200
+"""Points of an axis, at most."""
+
+COVERED = 0.5
+"""Share of the steps that must have a value before a sum over all steps is estimated."""
+
+
+def of_run(run: Run) -> dict[str, dict[str, list[float | None]]]:
+    """Name of the axis -> steps, and the tokens or hours since the start at each; only axes that were recorded."""
+    found = {"tokens": tokens(run), "hours": hours(run)}
+    axes = {}
+    for name, values in found.items():
+        known = np.flatnonzero(np.isfinite(values))
+        if len(known) > 1 and np.all(np.diff(values[known]) >= 0) and values[known[-1]] > values[known[0]]:
+            kept = known[np.unique(np.linspace(0, len(known) - 1, POINTS).astype(int))]
+            axes[name] = {"step": rounded(run.table["step"][kept], 9), "value": rounded(values[kept], 7)}
+    return axes
+
+
+def tokens(run: Run) -> Floats:
+    """Tokens since the start at every row, NaN where not known: as recorded, or the sum of those of batches."""
+    if "tokens_total" in run.table:
+        return run.table["tokens_total"]
+    return next((_total(run, name) for name in ("tokens_batch", "tokens") if name in run.table), _unknown(run))
+
+
+def hours(run: Run) -> Floats:
+    """Hours since the first row by the clock, pauses included; without one, the sum of the seconds of the steps."""
+    if "time" in run.table and np.isfinite(run.table["time"]).sum() > 1:
+        since: Floats = (run.table["time"] - np.nanmin(run.table["time"])) / 3600
+        return since
+    return _total(run, "seconds_step") / 3600 if "seconds_step" in run.table else _unknown(run)
+
+
+def _total(run: Run, name: str) -> Floats:
+    """Running sum of a column; steps without a value count as their neighbours. NaN where most steps have none."""
+    step, column = run.table["step"], run.table[name]
+    known = np.isfinite(column)
+    if not known.any() or np.any(np.diff(step) <= 0) or known.sum() < COVERED * (step[-1] - step[0] + 1):
+        return _unknown(run)
+    every = np.arange(step[0], step[-1] + 1)
+    total = np.cumsum(np.interp(every, step[known], column[known]))
+    found: Floats = np.interp(step, every, total)
+    return found
+
+
+def _unknown(run: Run) -> Floats:
+    return np.full(run.steps, np.nan)

@@ -1,0 +1,128 @@
+"""By how much runs differ from the first of them, where they part, how they ended, and which settings differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from grposcope.core.answer import Answer, Table
+from grposcope.core.metrics import VARIANTS, variant
+from grposcope.core.run import Run, labels
+from grposcope.core.text import listed, number, visible
+from grposcope.instruments.compare import INSTRUMENT
+from grposcope.instruments.compare.differences import COMPARED, MetricDifference, differences
+from grposcope.instruments.diagnosis.verdict import findings_of, verdict
+
+LEVEL = 0.05
+"""Adjusted p-value below which runs are said to differ in a metric."""
+
+LIMIT = 600
+"""Characters of a cell."""
+
+
+def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
+    """Every run compared with the first; UserError where two share no metric on enough steps. sources: of the runs."""
+    names = labels(runs)
+    apart = [differences(runs[0], run) for run in runs[1:]]
+    sentence, *text = (_conclusion(name, names[0], found) for name, found in zip(names[1:], apart, strict=True))
+    verdicts = [str(verdict(run, findings_of(run))) for run in runs]
+    settings, ends, not_compared = _settings(runs), _ends(runs), _not_compared(runs)
+    document = {
+        "runs": list(sources),
+        "verdicts": verdicts,
+        "settings": settings,
+        "ends": ends,
+        "not_compared": not_compared,
+        "partings": [
+            {"run": source, "metrics": [asdict(one) for one in found]}
+            for source, found in zip(sources[1:], apart, strict=True)
+        ],
+    }
+    further = [f"Not compared, {line}." for line in not_compared]
+    judged = [(name, visible(said, LIMIT)) for name, said in zip(names, verdicts, strict=True)]
+    differing = [(visible(name), *(visible(str(value)) for value in values)) for name, values in settings.items()]
+    means = [(name, *("not logged" if one is None else number(one) for one in row)) for name, row in ends.items()]
+    found: dict[str, tuple[Sequence[str], Sequence[Sequence[str]], str]] = {
+        "Verdicts": (("run", "verdict"), judged, ""),
+        "Settings that differ": (("setting", *names), differing, ""),
+        "At the end": (("metric", *names), means, "Means of the last fifth of each run's rows."),
+        "Differences": (
+            ("run", "metric", f"minus {names[0]}", "standard error", "parts", "adjusted p"),
+            _rows(names[1:], apart),
+            "Over the last fifth of the common steps; p by Holm's method over metrics.",
+        ),
+    }
+    tables = [Table(title, header, rows, caption) for title, (header, rows, caption) in found.items() if rows]
+    return Answer(
+        "parting", INSTRUMENT.question, sentence=sentence, text=[*text, *further], tables=tables, document=document
+    )
+
+
+def _rows(names: Sequence[str], apart: Sequence[Sequence[MetricDifference]]) -> list[tuple[str, ...]]:
+    """A row per run and metric, the surest difference of each run first."""
+    return [
+        (name, one.metric, f"{one.difference:+.4g}", f"{one.se:.2g}" if math.isfinite(one.se) else "", since(one),
+         f"{one.adjusted:.2g}")
+        for name, found in zip(names, apart, strict=True)
+        for one in sorted(found, key=lambda one: one.adjusted)
+    ]  # fmt: skip
+
+
+def since(difference: MetricDifference) -> str:
+    """The step from which two runs differ in a metric, with its 95 % interval; "within noise" if noise explains it."""
+    if difference.adjusted >= LEVEL:
+        return "within noise"
+    return f"from {_step(difference)}" if difference.step is not None else "at no one step"
+
+
+def _step(difference: MetricDifference) -> str:
+    return f"step {difference.step:,} [{difference.low:,}, {difference.high:,}]"
+
+
+def _conclusion(name: str, other: str, metrics: Sequence[MetricDifference]) -> str:
+    """By how much a run differs from the first: the reward if it does, else the surest metric; then the others."""
+    differing = [difference for difference in metrics if difference.adjusted < LEVEL]
+    if not differing:
+        return f"{name} against {other}: they differ in no metric beyond noise."
+    main, *others = sorted(differing, key=lambda one: (one.metric != "reward", one.adjusted))
+    change = main.second - main.first
+    sizes = f"{number(main.second)} against {number(main.first)} at the end ({change:+.3g})"
+    date = f", parting at {_step(main)}" if main.step is not None else ""
+    also = listed([f"{one.metric} ({one.second - one.first:+.3g})" for one in others])
+    too = f"; {also} {'differ' if len(others) > 1 else 'differs'} too" if others else ""
+    return f"{name} against {other}: {main.metric} {sizes}{date}{too}."
+
+
+def _settings(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    settings = [dict(run.config.get("settings", {})) for run in runs]
+    names = dict.fromkeys(name for of_run in settings for name in of_run)
+    values = {name: [of_run.get(name) for of_run in settings] for name in names}
+    return {name: row for name, row in values.items() if any(value != row[0] for value in row)}
+
+
+def _ends(runs: Sequence[Run]) -> dict[str, list[float | None]]:
+    ends: dict[str, list[float | None]] = {}
+    for name in COMPARED:
+        if not any(name in run.table for run in runs):
+            continue
+        means: list[float | None] = []
+        for run in runs:
+            values = run.table.get(name, np.empty(0))[-max(1, run.steps // 5) :]
+            values = values[np.isfinite(values)]
+            means.append(float(values.mean()) if len(values) else None)
+        ends[name] = means
+    return ends
+
+
+def _not_compared(runs: Sequence[Run]) -> list[str]:
+    lines = []
+    for quantity, variants in VARIANTS.items():
+        logged = [{name for name in variants if name in run.table} for run in runs]
+        if all(logged) and not set.intersection(*logged):
+            nearest = dict.fromkeys(str(variant(quantity, run.table)) for run in runs)
+            lines.append(f"{quantity}: {' and '.join(nearest)} are different quantities")
+    return lines

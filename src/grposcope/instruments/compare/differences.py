@@ -1,0 +1,92 @@
+"""By how much two runs differ, and where they part: the difference of each metric, against autocorrelated noise.
+
+On the steps that both runs have, d_t = b_t − a_t. The runs diverge in a metric if d differs late from 0 or from how it
+began; p is twice the least of the two-sided tests, adjusted by Holm's method over metrics. The step is the posterior
+median of where a broken line through d breaks, given where its interval is short (SHORT): a constant offset and a slow
+drift begin nowhere. Only columns of one name are compared, since variants of a quantity
+have other definitions. Method of this project; no publication.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.run import Run
+from grposcope.instruments.diagnosis.quantities import LEAST
+from grposcope.maths.holm import holm
+from grposcope.maths.timeseries import change
+from grposcope.maths.timeseries.noise import Array
+
+COMPARED = (
+    "reward", "reward_after_kl", "reward_std", "dead_fraction", "entropy", "kl", "kl_loss", "length", "truncated",
+    "at_limit", "grad_norm", "clip_fraction",
+)  # fmt: skip
+"""Metrics that are compared."""
+
+
+SHORT = 0.2
+"""Share of the common steps up to which the interval of a step is short enough for the step to be given."""
+
+
+@dataclass(frozen=True)
+class MetricDifference:
+    """Difference of the second run from the first in one metric.
+
+    difference, se: mean over the last fifth of the common steps and its standard error. first, second: means of the two
+    runs over the same steps. p, adjusted: of no divergence, before and after Holm's method. step: where the runs part,
+    with the 95 % interval [low, high]; None where that is longer than SHORT of the steps.
+    """
+
+    metric: str
+    difference: float
+    se: float
+    p: float
+    adjusted: float
+    step: int | None
+    low: int | None
+    high: int | None
+    first: float
+    second: float
+
+
+def differences(first: Run, second: Run) -> list[MetricDifference]:
+    """Differences of all metrics that both runs have on at least LEAST common steps; UserError if there are none."""
+    steps, in_first, in_second = np.intersect1d(first.table["step"], second.table["step"], return_indices=True)
+    measured = []
+    for name in COMPARED:
+        if name not in first.table or name not in second.table:
+            continue
+        one, other = first.table[name][in_first], second.table[name][in_second]
+        finite = np.isfinite(one) & np.isfinite(other)
+        if finite.sum() >= LEAST:
+            measured.append(_measure(name, steps[finite], one[finite], other[finite]))
+    if not measured:
+        raise UserError(
+            f"{first.meta.source} and {second.meta.source} share {len(steps)} steps and no metric on {LEAST} of them; "
+            "compare runs that log the same metrics at the same steps"
+        )
+    adjusted = holm([metric.p for metric in measured])
+    return [replace(metric, adjusted=p) for metric, p in zip(measured, adjusted, strict=True)]
+
+
+def _measure(name: str, steps: Array, first: Array, second: Array) -> MetricDifference:
+    difference = second - first
+    curve = change.fit(difference)
+    level, shift = curve.level(), curve.change()
+    p = min(1.0, 2 * min(2 * min(test.p_up, test.p_down) for test in (level, shift)))
+    if level.se == 0 and level.value == 0 and shift.value == 0:
+        p = 1.0
+    late = slice(len(steps) - max(1, len(steps) // 5), None)
+    ends = float(first[late].mean()), float(second[late].mean())
+    step, low, high = _parting(steps, difference)
+    return MetricDifference(name, level.value, level.se, p, p, step, low, high, *ends)
+
+
+def _parting(steps: Array, difference: Array) -> tuple[int, int, int] | tuple[None, None, None]:
+    """The step where a difference begins with its interval; None where the interval is long."""
+    onset = change.onset(difference)
+    step, low, high = (int(steps[min(row, len(steps) - 1)]) for row in (onset.row, onset.low, onset.high))
+    return (step, low, high) if high - low <= SHORT * (steps[-1] - steps[0]) else (None, None, None)

@@ -1,0 +1,60 @@
+"""Whether finer credit would help, and which kind pays, as `grposcope credit` measured it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from grposcope.core.answer import Answer, Table
+from grposcope.core.run import Run
+from grposcope.core.text import listed
+from grposcope.instruments.credit import INSTRUMENT
+from grposcope.instruments.credit import figures as charts
+from grposcope.instruments.credit import findings as credit
+from grposcope.instruments.credit.error import EXACT
+from grposcope.instruments.credit.record import NOT_MEASURED, CreditRecord
+
+
+def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
+    """The last comparison of each run: everything of one, the verdicts of several."""
+    found = section(runs)
+    return [] if found is None else [found]
+
+
+def section(runs: Sequence[Run]) -> Answer | None:
+    """What the last comparison of each run found; None where no run has one."""
+    found = [(label, record) for label, _, record in credit.latest(runs)]
+    if not found:
+        return None
+    document = {label: _document(record) for label, record in found}
+    if len(found) > 1:
+        return replace(_compared(found), document=document)
+    _, record = found[0]
+    drawn = [one for one in (charts.savings(record), charts.frontier(record)) if one is not None]
+    return replace(of_record(record), figures=drawn, document=document)
+
+
+def of_record(record: CreditRecord) -> Answer:
+    """What one comparison found, without charts: what `grposcope credit` prints, and the page shows of its run."""
+    return Answer(
+        "credit", INSTRUMENT.question, sentence=credit.verdict(record),
+        text=[credit.about(record), *credit.details(record)], numbers=credit.numbers(record),
+        tables=[Table("Sources of credit", credit.HEADER, credit.rows(record), credit.MEANING)],
+        missing=credit.missing(record), document=_document(record),
+    )  # fmt: skip
+
+
+def _compared(found: Sequence[tuple[str, CreditRecord]]) -> Answer:
+    """The last comparisons of several runs, a verdict each."""
+    exact = [(label, record.source(EXACT)) for label, record in found]
+    savings = [f"{credit.shown(NOT_MEASURED if one is None else one.saving)} in {label}" for label, one in exact]
+    return Answer(
+        "credit", INSTRUMENT.question,
+        sentence=f"What exact credit would save, as a multiple: {listed(savings)}.",
+        text=[f"{label}: {credit.verdict(record)}" for label, record in found],
+    )  # fmt: skip
+
+
+def _document(record: CreditRecord) -> dict[str, Any]:
+    return record.summary() | {"verdict": credit.verdict(record)}

@@ -1,0 +1,263 @@
+"""One batch under every credit: rollouts, continuations and trees of a frozen policy, and the gradients of them all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from grposcope.core.capabilities import CRITIC, TEACHER
+from grposcope.core.errors import UserError
+from grposcope.instruments.credit import error as credit_error
+from grposcope.instruments.credit import gradients as credit_gradients
+from grposcope.instruments.credit.sources import Credits, Values, assigned
+from grposcope.instruments.credit.trees import drawn_trees
+from grposcope.lab import credit
+from grposcope.lab.credit import boundaries
+from grposcope.lab.objectives import advantages, recipes
+from grposcope.lab.policies import Policy
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.annotation import AnnotationContext
+from grposcope.lab.sampling.annotators import annotator
+from grposcope.lab.sampling.continuations import Continuations, continue_from
+from grposcope.lab.sampling.generation import tokens_with
+from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts, draw
+from grposcope.lab.sampling.rollouts import generator
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.tasks.base import Problem, Task
+
+ORACLE = 128
+"""Continuations per boundary of a small model, which are taken for the truth."""
+
+
+@dataclass(frozen=True)
+class CreditBudget:
+    """How much to draw.
+
+    prompts, group: rollouts that are credited. reference: further rollouts of each prompt. drawn: continuations from
+    each boundary, 0 for none; oracle: whether they are many. counts: of the continuations that are priced.
+    trees: widths of trees, such as 2x2x2.
+    """
+
+    prompts: int
+    group: int
+    reference: int
+    drawn: int
+    oracle: bool
+    counts: tuple[int, ...]
+    trees: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LearnedCritic:
+    """A critic that learned beside the policy. credit: such as value:lambda=1; folder: of the run or checkpoint."""
+
+    credit: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class CreditedBatch:
+    """One batch under every credit. continued: continuations drawn from each boundary; at: what the boundaries are."""
+
+    drawn: DrawnRollouts
+    rollouts: Rollouts
+    reference: Rollouts
+    found: Credits
+    values: Values | None
+    continued: int
+    at: str
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """Tokens of the credited rollouts of each prompt (P,)."""
+        return np.asarray(self.rollouts.lengths.double().unflatten(0, self.rollouts.groups).sum(-1).cpu())
+
+    @property
+    def extra(self) -> np.ndarray:
+        """Tokens of the continuations of each prompt (P,)."""
+        none = np.zeros(self.rollouts.groups[0])
+        return none if self.values is None else _extra(self.values.continuations, self.rollouts)
+
+    def sources(self, names: tuple[str, ...]) -> list[credit_error.GradientSource]:
+        """The sources by the base vectors of these names, outcome credit first."""
+        return self.found.sources(names, self.tokens, self.extra, self.continued)
+
+
+def collected(
+    policy: Policy,
+    task: Task,
+    budget: CreditBudget,
+    sampling: Sampling,
+    seed: int = 0,
+    quiet: bool = False,
+    seconds: dict[str, float] | None = None,
+    critic: LearnedCritic | None = None,
+) -> CreditedBatch:
+    """Draw what the budget says, and give every credit; the time of each part goes to `seconds`. Errors: `measure`."""
+    _check(budget)
+    seconds = {} if seconds is None else seconds
+    with timed(seconds, "rollouts"):
+        shape = budget.prompts, budget.group + budget.reference
+        drawn = draw(policy, task, recipes.RLOO, sampling, shape, seed)
+    rollouts, reference = _split(drawn.rollouts, budget.group)
+    if bool(advantages.dead(rollouts.rewards).all()):
+        value = float(rollouts.rewards.flatten()[0])
+        raise UserError(
+            f"all {budget.prompts} groups of {budget.group} rollouts have equal rewards (the first {value:g}), so no "
+            "credit has a gradient; use more prompts, larger groups, or a task that the model solves sometimes"
+        )
+    found = assigned(
+        rollouts,
+        task.labels_steps,
+        task.name,
+        lambda name: _supplied(policy, task, drawn.problems, rollouts, sampling.temperature, name, critic),
+        {} if critic is None else {"value": critic.credit},
+    )
+    values, at = None, ""
+    with timed(seconds, "continuations"):
+        if budget.drawn:
+            values, at = _continued(policy, task, drawn, rollouts, reference, budget, sampling, seed, quiet)
+    if values is None:
+        why = "no continuations were drawn" if not budget.drawn else "no rollout has a step or a line break inside it"
+        found.skipped["exact"] = found.skipped["continuations"] = why
+    else:
+        found.add_continued(rollouts, values, budget.counts)
+    with timed(seconds, "trees"):
+        found.add_trees(*drawn_trees(policy, task, drawn.problems, budget.group, sampling, seed, budget.trees))
+    return CreditedBatch(drawn, rollouts, reference, found, values, budget.drawn, at)
+
+
+def vectors(
+    policy: Policy, batch: CreditedBatch, temperature: float, width: int = credit_gradients.WIDTH, quiet: bool = False
+) -> tuple[tuple[str, ...], Tensor]:
+    """Names of the base vectors, the reference last, and the gradients (V, P, K) kept as `width` numbers each."""
+    rollouts, reference, found = batch.rollouts, batch.reference, batch.found
+    names = (*found.base, *found.trees, "reference")
+    sketch = credit_gradients.Sketch(credit_gradients.trainable(policy), width)
+    outcome = recipes.RLOO.token_advantages(reference, torch.float64)
+    others = [(one.rollouts, one.credit) for one in found.trees.values()] + [(reference, outcome)]
+    steps = (1 + len(others)) * rollouts.groups[0]
+    with tqdm(total=steps, desc="gradients", unit="prompt", disable=quiet, dynamic_ncols=True) as bar:
+        own = torch.stack(list(found.base.values()))
+        kept = [credit_gradients.of_groups(policy, rollouts, own, temperature, sketch, bar.update)]
+        for some, given in others:
+            kept.append(credit_gradients.of_groups(policy, some, given[None], temperature, sketch, bar.update))
+    return names, torch.cat(kept)
+
+
+def products(kept: Tensor) -> np.ndarray:
+    """Inner products (V, P, V, P) of kept vectors (V, P, K)."""
+    every = kept.flatten(0, 1)
+    gram = torch.zeros(len(every), len(every), dtype=torch.float64)
+    for piece in every.split(4096, 1):
+        gram += piece.double() @ piece.double().mT
+    return gram.reshape(*kept.shape[:2], *kept.shape[:2]).numpy()
+
+
+def _check(budget: CreditBudget) -> None:
+    if budget.group < 2:
+        raise UserError(f"a group of {budget.group} leaves nothing to compare with; use 2 rollouts per prompt or more")
+    if budget.prompts < 3:
+        raise UserError(f"{budget.prompts} prompts are too few to compare sources of credit; use 3 or more")
+    if budget.reference < 4:
+        raise UserError(f"{budget.reference} further rollouts of a prompt do not measure its gradient; use 4 or more")
+    if budget.drawn == 1:
+        raise UserError("one continuation per boundary cannot be told from its noise; use 2 or more")
+    if any(k < 1 for k in budget.counts):
+        raise UserError(f"{min(budget.counts)} continuations per boundary are none; use 1 or more")
+
+
+def _supplied(
+    policy: Policy,
+    task: Task,
+    problems: Sequence[Problem],
+    rollouts: Rollouts,
+    temperature: float,
+    name: str,
+    critic: LearnedCritic | None,
+) -> Rollouts:
+    """The rollouts with what a source needs of the policy; UserError for sources that need another model."""
+    source = credit.SOURCES[name.partition(":")[0]]
+    absent = {TEACHER: "a teacher", **({CRITIC: "a critic that has learned"} if critic is None else {})}
+    for what in (what for need, what in absent.items() if source.requires(need)):
+        raise UserError(f"needs {what} beside the policy, and there is none here")
+    learned = critic.folder if critic is not None else None
+    context = AnnotationContext(policy, temperature, rollouts.groups[1], task.instruction, learned=learned)
+    given = annotator(credit.chosen(name), context)
+    return rollouts if given is None else given(rollouts, problems)
+
+
+def _split(rollouts: Rollouts, group: int) -> tuple[Rollouts, Rollouts]:
+    """The first `group` rollouts of every prompt, and the others."""
+    return rollouts.columns(slice(group)), rollouts.columns(slice(group, None))
+
+
+def _continued(
+    policy: Policy,
+    task: Task,
+    drawn: DrawnRollouts,
+    rollouts: Rollouts,
+    reference: Rollouts,
+    budget: CreditBudget,
+    sampling: Sampling,
+    seed: int,
+    quiet: bool,
+) -> tuple[Values | None, str]:
+    """Continuations from the ends of steps, else of lines, a few prompts at a time; None where there are none."""
+    if task.labels_steps:
+        at, inside = "steps", boundaries.steps(rollouts)
+    else:
+        at, inside = "lines", boundaries.marked(rollouts, tokens_with(policy, "\n"))
+    inside = [[place for place in some if place < sampling.max_tokens] for some in inside]
+    if not any(inside):
+        return None, ""
+    stream = generator(seed, "continuations", device=policy.model.device)
+    parts: list[Continuations] = []
+    size = rollouts.groups[1]
+    for p in tqdm(range(budget.prompts), desc="continuations", unit="prompt", disable=quiet, dynamic_ncols=True):
+        own: list[Sequence[int]] = [[] for _ in inside]
+        own[p * size : (p + 1) * size] = inside[p * size : (p + 1) * size]
+        if any(own):
+            parts.append(continue_from(policy, task, drawn.problems, rollouts, own, budget.drawn, sampling, stream))
+    value = reference.rewards.double()
+    half = value.shape[1] // 2
+    starts = torch.stack((value[:, :half].mean(-1), value[:, half : 2 * half].mean(-1)))
+    return Values(_joined(parts), starts), at
+
+
+def _joined(parts: Sequence[Continuations]) -> Continuations:
+    """Continuations of several prompts as one."""
+    offsets = np.cumsum([0, *(len(part.rewards) for part in parts)])[:-1].tolist()
+    return Continuations(
+        row=torch.cat([part.row for part in parts]),
+        place=torch.cat([part.place for part in parts]),
+        which=torch.cat([part.which + offset for part, offset in zip(parts, offsets, strict=True)]),
+        rewards=torch.cat([part.rewards for part in parts]),
+        lengths=torch.cat([part.lengths for part in parts]),
+        texts=(),
+    )
+
+
+def _extra(continuations: Continuations, rollouts: Rollouts) -> np.ndarray:
+    """Tokens of the continuations of each prompt (P,), those that boundaries share counted once."""
+    prompts, group = rollouts.groups
+    owner = torch.zeros(len(continuations.rewards), dtype=torch.long, device=continuations.row.device)
+    owner[continuations.which] = continuations.row // group
+    total = torch.zeros(prompts, dtype=torch.float64, device=owner.device)
+    return total.index_add(0, owner, continuations.lengths.sum(-1).double()).cpu().numpy()
+
+
+@contextmanager
+def timed(seconds: dict[str, float], part: str) -> Iterator[None]:
+    """Note the seconds of what is inside under the name of its part."""
+    began = time.perf_counter()
+    yield
+    seconds[part] = round(time.perf_counter() - began, 1)

@@ -1,0 +1,199 @@
+"""`grposcope credit`: whether finer credit would help a model on a task, and what it would cost, before paying."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grposcope.commands.output import add_json, finish, say
+from grposcope.core.errors import UserError
+
+if TYPE_CHECKING:
+    from grposcope.commands.probe_model import ModelSource
+    from grposcope.instruments.credit.batch import CreditBudget, LearnedCritic
+    from grposcope.lab.policies import Policy
+
+DESCRIPTION = (
+    "Compare every source of credit on the same rollouts of a frozen policy: what exact credit would save, what each "
+    "source does to the gradient, and the tokens that it charges."
+)
+EXAMPLES = """\
+examples:
+  grposcope credit tiny --task arithmetic                 40 prompts × 8 rollouts, 128 continuations per step: minutes
+  grposcope credit runs/mine --checkpoint 80              a checkpoint of a run, on its own task; the page shows it
+  grposcope credit smollm2 --task arithmetic:steps=2,limit=20 --prompts 8 --continuations 4
+  grposcope credit tiny --prompts 160 --out credit/tiny   narrower intervals; grposcope report credit/tiny draws them
+"""
+
+SMALL = {"prompts": 40, "group": 8, "reference": 64}
+"""What is drawn of a model with fewer than 10 million parameters."""
+
+LARGE = {"prompts": 16, "group": 8, "reference": 8}
+"""What is drawn of a larger one."""
+
+
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    what = command.add_argument_group("what")
+    what.add_argument("model", nargs="?", default="tiny", metavar="MODEL",
+                      help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name "
+                           "(default: tiny)")  # fmt: skip
+    what.add_argument("--checkpoint", type=int, metavar="N", help="of a run: the checkpoint of step N, not the end")
+    what.add_argument("--task", metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
+    what.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
+    what.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: the run's or task's)")
+    what.add_argument("--temperature", type=float, metavar="X", help="of sampling (default: that of the run, else 1)")
+    what.add_argument("--seed", type=int, default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
+    draw = command.add_argument_group("how much")
+    draw.add_argument("--prompts", type=int, metavar="N", help="prompts (default: 40 of a small model, 16 of others)")
+    draw.add_argument("--group", type=int, metavar="N", help="rollouts per prompt that are credited (default: 8)")
+    draw.add_argument("--reference", type=int, metavar="N",
+                      help="further rollouts of each prompt, for the gradient itself (default: 64 of a small model, "
+                           "8 of others)")  # fmt: skip
+    draw.add_argument("--oracle", type=int, metavar="N",
+                      help="continuations from each end of a step, taken for the truth (default: 128 of a small model, "
+                           "none of others)")  # fmt: skip
+    draw.add_argument("--no-oracle", action="store_true",
+                      help="draw no more continuations than --continuations asks for")  # fmt: skip
+    draw.add_argument("--continuations", default="2,4,8", metavar="TEXT",
+                      help="numbers of continuations whose price is told, such as 2,4,8 (default: 2,4,8)")  # fmt: skip
+    draw.add_argument("--trees", default="2x2x2,4x2", metavar="TEXT",
+                      help="widths of trees that are drawn in place of the group, which their leaves make up, such as "
+                           "2x2x2,4x2; empty for none (default: 2x2x2,4x2)")  # fmt: skip
+    machine = command.add_argument_group("machine")
+    machine.add_argument("--out", metavar="TEXT", help="folder for credit.json and credit-tokens.jsonl, which may hold "
+                         "a probe (default: credit/step-N of the run, else none)")  # fmt: skip
+    machine.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of the weights")
+    machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
+    machine.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads, 0 for all cores")
+    machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
+    add_json(machine)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Draw, compare, print."""
+    import torch
+    from transformers.utils import logging
+
+    from grposcope.commands import probe_model
+    from grposcope.instruments.credit import frontier as credit_frontier
+    from grposcope.instruments.credit import record as records
+    from grposcope.instruments.credit.answer import of_record
+    from grposcope.lab import policies, tasks
+    from grposcope.lab.sampling.sampler import Sampling
+    from grposcope.render import document, terminal
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    counts = _counts(arguments)
+    source = probe_model.find(arguments.model, arguments.checkpoint)
+    _complete(arguments, source)
+    task = tasks.load(arguments.task, arguments.reward)
+    place = None if source.run is None else source.run / records.FOLDER / f"step-{source.step:06d}"
+    folder = _folder(arguments.out, place)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    device = policies.device(arguments.device)
+    policy = policies.load(source.model, getattr(torch, arguments.dtype), device, arguments.remote_code)
+    budget = _budget(arguments, policy, counts)
+    sampling = Sampling(arguments.max_tokens or task.max_tokens, arguments.temperature)
+    found = credit_frontier.measure(
+        policy, task, budget, sampling, arguments.seed, source.step, not sys.stderr.isatty(), _critic(source)
+    )
+    answer = of_record(found.record)
+    say(arguments, terminal.text(answer))
+    paths = {}
+    if folder is not None:
+        paths = {name: str(path) for name, path in records.write(folder, found.record, found.rollouts).items()}
+        shown = source.run if folder == place else folder
+        say(arguments, f"written to {folder}; grposcope report {shown} draws it")
+    else:
+        say(arguments, "nothing was kept: with --out FOLDER, grposcope report draws it")
+    finish(arguments, document.of_answer(answer) | {"paths": paths})
+    return 0
+
+
+def _complete(arguments: argparse.Namespace, source: ModelSource) -> None:
+    """Set the task and how it is sampled where they were not given: as in the run, else the defaults."""
+    if source.task_unknown and arguments.task is None:
+        raise UserError(
+            f"{source.model} is a checkpoint of TRL, which does not say on which task it was trained; give --task, "
+            "such as gsm8k, or jsonl:PATH with --reward MODULE:FUNCTION for one of your own"
+        )
+    own = arguments.task is None or arguments.task == source.settings.get("task")
+    for name, default in (("task", "arithmetic"), ("reward", None), ("max_tokens", None), ("temperature", 1.0)):
+        if getattr(arguments, name) is None:
+            recorded = source.settings.get(name) if own or name == "temperature" else None
+            setattr(arguments, name, default if recorded is None else recorded)
+    if not arguments.temperature > 0:
+        raise UserError(f"--temperature {arguments.temperature:g} must be above 0: greedy rollouts are all alike")
+    if arguments.max_tokens is not None and arguments.max_tokens < 2:
+        raise UserError(f"--max-tokens {arguments.max_tokens} leaves no room for a step; use 2 or more")
+
+
+def _critic(source: ModelSource) -> LearnedCritic | None:
+    """The critic of a run that was trained with one, beside the model; None for other models."""
+    from grposcope.instruments.credit.batch import LearnedCritic
+    from grposcope.lab.sampling.critic import FILE
+
+    used = str(source.settings.get("credit") or "")
+    folder = Path(source.model).parent
+    if source.run is None or used.partition(":")[0] != "value" or not (folder / FILE).is_file():
+        return None
+    return LearnedCritic(used, folder)
+
+
+def _counts(arguments: argparse.Namespace) -> tuple[int, ...]:
+    """The numbers of continuations that are priced."""
+    try:
+        counts = tuple(sorted({int(part) for part in arguments.continuations.split(",") if part.strip()}))
+    except ValueError:
+        raise UserError(f"--continuations {arguments.continuations}: write whole numbers such as 2,4,8") from None
+    if not counts or min(counts) < 1:
+        raise UserError(f"--continuations {arguments.continuations}: K must be 1 or more, K = 0 estimates nothing")
+    if arguments.no_oracle and arguments.oracle is not None:
+        raise UserError("--oracle and --no-oracle exclude each other; leave one out")
+    if arguments.oracle is not None and arguments.oracle < 2:
+        raise UserError(
+            f"--oracle {arguments.oracle}: two halves need 2 continuations or more, 128 are usual; or --no-oracle"
+        )
+    return counts
+
+
+def _budget(arguments: argparse.Namespace, policy: Policy, counts: tuple[int, ...]) -> CreditBudget:
+    """How much to draw, by what was asked for and the size of the model; UserError for numbers that are too small."""
+    from grposcope.instruments.credit.batch import ORACLE, CreditBudget
+
+    sizes = SMALL if policy.small else LARGE
+    chosen = {name: sizes[name] if getattr(arguments, name) is None else getattr(arguments, name) for name in sizes}
+    for name, least in (("prompts", 3), ("group", 2), ("reference", 4)):
+        if chosen[name] < least:
+            raise UserError(f"--{name} {chosen[name]} must be at least {least}")
+    oracle = not arguments.no_oracle and (arguments.oracle is not None or policy.small)
+    drawn = (arguments.oracle or ORACLE) if oracle else max(2, *counts)
+    return CreditBudget(**chosen, drawn=drawn, oracle=oracle, counts=counts, trees=_trees(arguments))
+
+
+def _trees(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The widths of the trees, which must make sense in themselves; whether they fit the group is said in the table."""
+    from grposcope.lab.credit import chosen
+
+    wanted = tuple(part.strip() for part in arguments.trees.split(",") if part.strip())
+    for widths in wanted:
+        try:
+            chosen(f"tree:widths={widths}")
+        except UserError as error:
+            raise UserError(f"--trees {arguments.trees}: {error}") from None
+    return tuple(dict.fromkeys(wanted))
+
+
+def _folder(out: str | None, place: Path | None) -> Path | None:
+    """The folder for results, `out` or else the `place` in the run; UserError where it holds such results."""
+    from grposcope.instruments.credit import record as records
+
+    folder = Path(out) if out is not None else place
+    if folder is not None and records.recognises(folder):
+        raise UserError(f"{folder} holds a {records.RECORD}: nothing was changed; choose another --out, or delete it")
+    return folder

@@ -1,0 +1,107 @@
+"""Chart of sources of credit: tokens against the error of the gradient, with the line of equal worth."""
+
+from __future__ import annotations
+
+import math
+
+import altair as alt
+
+from grposcope.core.answer import Columns, Figure
+from grposcope.core.text import number, visible
+from grposcope.instruments.credit.error import BASE
+from grposcope.instruments.credit.findings import shown
+from grposcope.instruments.credit.record import CreditRecord, SourceRecord
+from grposcope.render import charts as base
+from grposcope.render.thinning import rounded
+
+COLUMNS = ("source", "group", "tokens", "error", "low", "high", "shown", "saving")
+COLOURS = {"from the rollouts alone": "var(--run-1)", "bought with tokens": "var(--run-2)",
+           "exact and controls": "var(--run-8)"}  # fmt: skip
+
+
+def frontier(record: CreditRecord) -> Figure | None:
+    """Every source at its tokens and error, logarithmic, with 95 % intervals; None where no error is known."""
+    known = [one for one in record.sources if _drawable(one)]
+    if len(known) < 2:
+        return None
+    rows = [_row(one) for one in known]
+    tokens = [one.tokens.value for one in known]
+    ends = [0.9 * min(tokens), 1.25 * max(tokens)]
+    data: dict[str, Columns] = {
+        "sources": {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)},
+        "even": {"tokens": rounded(ends), "error": rounded(1 / end for end in ends)},
+    }
+    x = alt.X("tokens:Q", axis=alt.Axis(title="tokens generated, ÷ outcome credit", format="~g"))
+    x = x.scale(type="log", nice=False, domain=ends)
+    y = alt.Y("error:Q", axis=alt.Axis(format="~g")).scale(type="log", nice=False)
+    shades = base.colours("group", COLOURS, alt.Legend())
+    points = base.dataset("sources").encode(x, y, shades)
+    tips = base.tooltips(source="credit", shown="error, ÷ outcome", saving="saving")
+    even = base.dataset("even").mark_line(strokeDash=[4, 4], strokeWidth=1, color="var(--muted)").encode(x, y)
+    layers = [
+        even,
+        points.mark_rule(strokeWidth=2, opacity=0.4).encode(alt.Y("low:Q"), alt.Y2("high")),
+        points.mark_point(filled=True, size=70, opacity=1).encode(tooltip=tips),
+        points.mark_text(align="left", dx=8, fontSize=11).encode(text="source:N"),
+    ]
+    text = (
+        "Squared error of the gradient of all prompts against the tokens that it takes, both ÷ those of outcome credit "
+        "with the same rollouts. On the dashed line, along which more prompts move outcome credit, a source costs as "
+        "much as it saves; below it, it pays. Lines: 95% intervals. Sources that cost nothing lie at 1; few are drawn."
+    )
+    return base.figure("credit_frontier", "Tokens against error", layers, data, unit="÷ outcome credit", caption=text,
+                       height=320, wide=True)  # fmt: skip
+
+
+def savings(record: CreditRecord) -> Figure | None:
+    """What every source saves for the tokens that it takes, a row each; None where none is known."""
+    known = [one for one in record.sources if math.isfinite(one.saving.value) and one.saving.value > 0]
+    if len(known) < 2:
+        return None
+    names = ("source", "group", "saving", "low", "high", "shown")
+    rows = []
+    for one in sorted(known, key=lambda one: -one.saving.value):
+        low, high = (end if end > 0 and math.isfinite(end) else one.saving.value for end in _ends(one))
+        numbers = rounded([one.saving.value, low, high])
+        rows.append((visible(one.name, 60), _group(one), *numbers, shown(one.saving)))
+    data: dict[str, Columns] = {
+        "savings": {name: [row[i] for row in rows] for i, name in enumerate(names)},
+        "even": {"saving": [1.0]},
+    }
+    x = alt.X("saving:Q", axis=alt.Axis(title="saving", format="~g", grid=True)).scale(type="log", nice=False)
+    y = alt.Y("source:N", sort=None).axis(grid=False, labelLimit=220)
+    points = base.dataset("savings").encode(x, y, base.colours("group", COLOURS, alt.Legend()))
+    layers = [
+        base.dataset("even").mark_rule(strokeDash=[4, 4], color="var(--muted)").encode(x),
+        points.mark_rule(strokeWidth=2, opacity=0.4).encode(alt.X("low:Q"), alt.X2("high")),
+        points.mark_point(filled=True, size=60, opacity=1).encode(
+            tooltip=base.tooltips(source="credit", shown="saving")
+        ),
+    ]
+    text = (
+        "Error × tokens of outcome credit ÷ the same of each source, with 95% intervals over prompts: to the right of "
+        "the dashed line it pays. Exact credit is free here, which it is not in training."
+    )
+    return base.figure("credit_savings", "What each credit saves", layers, data, unit="×", caption=text,
+                       height=max(200, 20 * len(rows) + 20))  # fmt: skip
+
+
+def _ends(one: SourceRecord) -> tuple[float, float]:
+    return one.saving.low, one.saving.high
+
+
+def _group(one: SourceRecord) -> str:
+    """The name of the colour of a source."""
+    return list(COLOURS)[2 if not one.purchasable else 1 if one.tokens.value > 1.001 else 0]
+
+
+def _drawable(one: SourceRecord) -> bool:
+    named = one.name in (BASE, "exact", "prefix", "state") or one.tokens.value != 1
+    return named and all(math.isfinite(value) and value > 0 for value in (one.tokens.value, one.mse.value))
+
+
+def _row(one: SourceRecord) -> tuple[object, ...]:
+    low, high = (end if end > 0 and math.isfinite(end) else one.mse.value for end in (one.mse.low, one.mse.high))
+    drawn = rounded([one.tokens.value, one.mse.value, low, high])
+    named = visible(one.name, 60)
+    return named, _group(one), *drawn, shown(one.mse), f"{number(one.saving.value)} ×"

@@ -1,0 +1,211 @@
+"""What a comparison of credit found, in words: whether finer credit would help, what pays, and what would not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from grposcope.core.answer import KeyNumber
+from grposcope.core.estimate import Estimate
+from grposcope.core.run import Run, labels
+from grposcope.core.text import listed, number, percent, span, visible
+from grposcope.instruments.credit import error as credit_error
+from grposcope.instruments.credit import record as credits
+from grposcope.instruments.credit.error import BASE, EXACT, Ranged
+from grposcope.instruments.credit.record import CreditRecord, SourceRecord
+
+LITTLE = 1.1
+"""Saving up to which exact credit is not worth looking for."""
+
+HEADER = ("credit", "class", "tokens", "error", "saving", "bias", "wrong signs", "inside rollouts", "common")
+"""Columns of the table of sources."""
+
+MEANING = (
+    "Error: squared error of the gradient of all prompts, ÷ that of outcome credit (leave-one-out), once the learning "
+    "rate has taken back the scale. Tokens: generated, ÷ those of outcome credit. Saving: error × tokens of outcome "
+    "credit ÷ the same of the source; above 1 it pays. Bias: its size ÷ the root error of outcome credit. Wrong signs: "
+    "share of the steps whose exact credit is surely not 0 that get the other sign. Inside rollouts: share of the "
+    "credit's sum of squares that differs between the tokens of a rollout; common: that is the same all over a group, "
+    "which group centring would remove. 95% intervals over prompts. Class: i rollouts alone, ii continuations, iii "
+    "trees, iv value head, v verifier of steps, vi log-probabilities."
+)
+"""How to read the table."""
+
+
+def subject(record: CreditRecord) -> str:
+    """Sentence part that names the model, the task and the batch."""
+    model, task = (visible(name or "?", 80) for name in (record.model, record.task))
+    after = "" if record.step is None else f" after step {record.step:,}"
+    return f"{model} on {task}{after}, {record.prompts} prompts × {record.group} rollouts"
+
+
+def about(record: CreditRecord) -> str:
+    """Sentence on what was drawn, and what it cost."""
+    text = (
+        f"{subject(record)}, mean reward {number(record.solved)}, {number(record.tokens)} tokens per prompt; the "
+        f"gradient is that of {record.reference} further rollouts of each prompt"
+    )
+    if record.continuations:
+        text += (
+            f"; {record.continuations} continuations from each of {number(record.boundaries)} ends of {record.at} per "
+            f"rollout, {number(record.extra)} tokens per prompt"
+        )
+    return f"{text}."
+
+
+def verdict(record: CreditRecord) -> str:
+    """The one sentence: what exact credit would save, the cheapest that pays, and what continuations would cost."""
+    parts = [_exact(record), _paying(record), _continued(record)]
+    said = "; ".join(part for part in parts if part)
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def details(record: CreditRecord) -> list[str]:
+    """What else is said of a comparison, beside its verdict."""
+    said = []
+    if math.isfinite(record.floor.high):
+        said.append(
+            f"{percent(max(record.floor.value, 0.0))} ({span(record.floor.low, record.floor.high, percent)}) of the "
+            "error of outcome credit is how gradients differ between prompts, which no credit removes."
+        )
+    if record.effective < record.prompts / 2:
+        said.append(
+            f"A few prompts with large gradients make most of the error: {record.prompts} count as "
+            f"{number(record.effective)} equal ones, which the intervals take into account."
+        )
+    if record.recurrence:
+        text, step = (percent(record.recurrence.get(name, math.nan)) for name in ("text", "step"))
+        said.append(
+            f"{text} of the ends of steps inside rollouts have a text that another rollout of the group has as well, "
+            f"and {step} have a step that another has: where these are large, credit from merged rollouts is flattered."
+        )
+    if disguised := [one.name for one in record.sources if _same_as_outcome(one)]:
+        said.append(f"Outcome credit in disguise, constant on every rollout: {listed(disguised)}.")
+    return said
+
+
+def missing(record: CreditRecord) -> list[str]:
+    """A sentence for each reason why sources were not measured, or nothing can be told of them."""
+    doubts: dict[str, list[str]] = {}
+    for one in record.sources:
+        if one.mse.flag:
+            doubts.setdefault(one.mse.flag, []).append(visible(one.name))
+    unsure = [f"Cannot tell, {why}: {listed(names)}." for why, names in doubts.items()]
+    return unsure + [f"Skipped {visible(name)}: {visible(why)}." for name, why in record.skipped.items()]
+
+
+def numbers(record: CreditRecord) -> tuple[KeyNumber, ...]:
+    """The numbers of a comparison that are shown large."""
+    named = {"exact credit saves": EXACT, "merged prefixes save": "prefix"}
+    savings = {title: one.saving for title, name in named.items() if (one := record.source(name)) is not None}
+    return tuple(
+        KeyNumber(
+            title, Estimate(saving.value, math.nan, 0, "see the interval"), f"{number(saving.value)} ×",
+            span(saving.low, saving.high),
+        )
+        for title, saving in savings.items()
+        if math.isfinite(saving.value)
+    )  # fmt: skip
+
+
+def rows(record: CreditRecord) -> list[tuple[str, ...]]:
+    """The table of sources, a row each, by HEADER."""
+    return [
+        (
+            visible(one.name, 60), one.kind, f"{number(one.tokens.value)} ×", shown(one.mse), shown(one.saving),
+            _bias(one),
+            shown(one.wrong, percent), percent(one.within.value), percent(one.common.value),
+        )
+        for one in record.sources
+    ]  # fmt: skip
+
+
+def shown(value: Ranged, write: Callable[[float], str] = number) -> str:
+    """A number with its interval in brackets, where it has one; "–" where it was not measured."""
+    if not math.isfinite(value.value):
+        return "cannot tell" if value.flag and value.flag != "not measured" else "–"
+    if not math.isfinite(value.high - value.low):
+        return write(value.value)
+    if value.high - value.low <= 1e-6 * max(1.0, abs(value.value)):
+        return write(round(value.value, 6))
+    return f"{write(value.value)} ({span(value.low, value.high, write)})"
+
+
+def latest(runs: Sequence[Run]) -> list[tuple[str, Run, CreditRecord]]:
+    """The label, the run and what was measured last of its models, of each run that has it."""
+    return [
+        (label, run, credits.of_run(run)[-1])
+        for label, run in zip(labels(runs), runs, strict=True)
+        if credits.of_run(run)
+    ]
+
+
+# Parts of the verdict
+
+
+def _exact(record: CreditRecord) -> str:
+    exact = record.source(EXACT)
+    if exact is None:
+        return f"what exact credit would save is not known ({visible(record.skipped.get(EXACT, 'not measured'))})"
+    saving = exact.saving
+    if not math.isfinite(saving.value):
+        return f"cannot tell what exact credit would save ({saving.flag or 'too few prompts'})"
+    told = f"({span(saving.low, saving.high)})"
+    if saving.low > 1:
+        return f"exact credit would save {number(saving.value)} × here {told}"
+    if saving.high < LITTLE:
+        return (
+            f"exact credit would save at most {number(saving.high)} × here ({number(saving.value)} ×, "
+            f"{span(saving.low, saving.high)}): credit is not what holds this policy back"
+        )
+    doubt = f"({number(saving.value)} ×, {span(saving.low, saving.high)})"
+    return f"cannot tell whether exact credit would save here {doubt}, which {_more(exact, record)}"
+
+
+def _paying(record: CreditRecord) -> str:
+    bought = _bought(record)
+    names = {one.name for one in credit_error.pays([one.error() for one in bought])}
+    if paying := sorted((one for one in bought if one.name in names), key=lambda one: one.tokens.value):
+        least = [one for one in paying if one.tokens.value <= paying[0].tokens.value * 1.001]
+        best = max(least, key=lambda one: one.saving.value)
+        low, high = best.saving.low, best.saving.high
+        return f"the cheapest that pays is {visible(best.name)} ({number(best.saving.value)} ×, {span(low, high)})"
+    known = [one for one in bought if math.isfinite(one.saving.value)]
+    if not known:
+        return "nothing that can be bought was measured"
+    best = max(known, key=lambda one: one.saving.value)
+    told = f"{number(best.saving.value)} ×, {span(best.saving.low, best.saving.high)}"
+    return f"nothing that can be bought is known to pay, and the best is {visible(best.name)} ({told})"
+
+
+def _continued(record: CreditRecord) -> str:
+    every = [one for one in _bought(record) if one.kind == "ii" and math.isfinite(one.saving.value)]
+    if not every:
+        return ""
+    best = max(every, key=lambda one: one.saving.value)
+    count = best.name.rpartition("=")[2]
+    if best.saving.value >= 1:
+        return f"continuations at K = {count} would save {number(best.saving.value)} × what they cost"
+    return f"continuations at K = {count} would cost {number(1 / best.saving.value)} × what they save"
+
+
+def _bought(record: CreditRecord) -> list[SourceRecord]:
+    return [one for one in record.sources if one.purchasable and one.name != BASE]
+
+
+def _more(one: SourceRecord, record: CreditRecord) -> str:
+    """How many prompts would tell a saving of this size from 1."""
+    needed = credit_error.prompts_to_tell(one.saving.value, one.log_error, record.prompts)
+    if not math.isfinite(needed) or needed > 100_000:
+        return "is too near 1 for any number of prompts"
+    return f"would take about {max(float(f'{needed:.2g}'), record.prompts + 1):,.0f} prompts"
+
+
+def _bias(one: SourceRecord) -> str:
+    if one.name == BASE:
+        return "none"
+    return f"none ({shown(one.bias)} measured)" if one.unbiased else shown(one.bias)
+
+
+def _same_as_outcome(one: SourceRecord) -> bool:
+    return not one.name.startswith(BASE) and one.within.value < 1e-9

@@ -1,0 +1,202 @@
+"""What is wrong with a run, since when, how sure that is, and what to do; whether it learned; and the parts of its
+reward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from grposcope.core.answer import Answer, Table
+from grposcope.core.metrics import COMPONENT
+from grposcope.core.outline import outline
+from grposcope.core.run import Run, labels
+from grposcope.core.text import capitalised, number, visible
+from grposcope.instruments.diagnosis import group_signal, heldout, learning
+from grposcope.instruments.diagnosis.findings import Finding, Status
+from grposcope.instruments.diagnosis.judge import LEVEL
+from grposcope.instruments.diagnosis.rules import RULES
+from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, flagged_modes, verdict
+from grposcope.logs.trainers import how_to_log
+
+LIMIT = 600
+"""Characters of a sentence or a cell."""
+
+EVALUATED = 400
+"""Evaluations in a table, at most."""
+
+COMPONENTS = 6
+"""Parts of the reward whose charts are shown at once; those of further ones are folded."""
+
+MARKS: dict[Status, str] = {"flagged": "✗", "near the limit": "≈", "cannot tell": "?", "ok": "✓"}
+
+CONFIDENCE = (
+    "Confidence is 1 − p, adjusted for the number of rules: at most a share 1 − confidence of the runs without any "
+    "failure shows a finding as strong."
+)
+
+
+def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
+    """The diagnosis, and whether the run learned: the reward, held-out scores, and the parts of the reward."""
+    found = (diagnosed(runs), learned(runs), components(runs))
+    return [one for one in found if one is not None]
+
+
+def diagnosed(runs: Sequence[Run]) -> Answer | None:
+    """The diagnosis of one run with charts of what is flagged; of several, a verdict each."""
+    from grposcope.instruments.diagnosis import figures
+
+    if not any(run.steps for run in runs):
+        return None
+    each = [of_run(run, findings_of(run)) for run in runs]
+    document = {name: one.document for name, one in zip(labels(runs), each, strict=True)}
+    if len(runs) == 1:
+        return replace(each[0], figures=figures.of_findings(runs[0], findings_of(runs[0])), document=document)
+    rows = [(name, visible(one["verdict"], LIMIT)) for name, one in document.items()]
+    return Answer("diagnosis", "Diagnosis", tables=[Table("", ("run", "verdict"), rows)], document=document)
+
+
+def of_run(run: Run, findings: Sequence[Finding], level: float = LEVEL) -> Answer:
+    """The diagnosis of a run from its findings, in the order in which `diagnose` returns them. level: of `diagnose`."""
+    judged = verdict(run, findings)
+    return replace(
+        of_verdict(judged),
+        tables=_tables(findings),
+        missing=[f"Not logged: {name} ({how_to_log(name, run.meta.engine)})." for name in _missing(findings)],
+        document=_document(run, findings, judged, level),
+    )
+
+
+def of_verdict(judged: Verdict) -> Answer:
+    """A verdict in sentences."""
+    because = f"because {judged.because}" if judged.because else ""
+    clauses = (because, judged.outcome, *judged.remarks)
+    text = [visible(capitalised(clause), LIMIT) + "." for clause in clauses if clause]
+    return Answer("diagnosis", "Diagnosis", judged.word, capitalised(judged.line), "", visible(judged.do, LIMIT), text)
+
+
+def about(run: Run) -> tuple[str, ...]:
+    """What was read: the log, its trainer, the number of rows, and the notes of the reader."""
+    return (
+        f"{run.meta.source} · {run.meta.engine} · {run.steps:,} rows",
+        *(f"note: {note}" for note in run.meta.notes),
+    )
+
+
+def _missing(findings: Sequence[Finding]) -> list[str]:
+    """The quantities that rules lack."""
+    return list(dict.fromkeys(name for finding in findings for name in finding.missing))
+
+
+def _tables(findings: Sequence[Finding]) -> list[Table]:
+    """What is flagged, the evidence of it and what to do; and the other rules, folded."""
+    flagged = [finding for finding in findings if finding.status == "flagged"]
+    rest = [finding for finding in findings if finding.status != "flagged"]
+    others = [(finding.mode, _status(finding), visible(finding.because, LIMIT)) for finding in rest]
+    tables = [Table("Rules that are not flagged", ("rule", "status", "what was seen"), others, folded=True)]
+    if not flagged:
+        return tables
+    seen = [
+        (one.mode, _status(one), "" if one.onset is None else f"{one.onset:,}", f"{one.confidence:.3f}", f"{one.p:.2g}",
+         visible(one.because, LIMIT))
+        for one in flagged
+    ]  # fmt: skip
+    measured = [
+        (one.mode, visible(evidence.what, LIMIT), f"{evidence.value:.4g}",
+         f"{evidence.se:.2g}" if math.isfinite(evidence.se) and evidence.se > 0 else "", evidence.limit)
+        for one in flagged
+        for evidence in one.evidence
+    ]  # fmt: skip
+    advice = [(one.mode, visible(one.advice, LIMIT)) for one in flagged]
+    header = ("rule", "status", "since step", "confidence", "p", "what was seen")
+    return [
+        Table("Flagged", header, seen, CONFIDENCE),
+        *(
+            [Table("Evidence", ("rule", "measured", "value", "standard error", "limit"), measured, folded=True)]
+            if measured
+            else []
+        ),
+        Table("What to do", ("rule", "what to do"), advice),
+        *tables,
+    ]
+
+
+def _status(finding: Finding) -> str:
+    return f"{MARKS[finding.status]} {finding.grade or finding.status}"
+
+
+def _document(run: Run, findings: Sequence[Finding], judged: Verdict, level: float) -> dict[str, Any]:
+    """All of a diagnosis for programs."""
+    rules = {
+        rule.mode: {"needs": rule.needs, "statistic": rule.statistic, "threshold": rule.threshold}
+        for rule in RULES.values()
+    }
+    return {
+        "verdict": judged.line,
+        "because": judged.because,
+        "do": judged.do,
+        "outcome": judged.outcome,
+        "remarks": list(judged.remarks),
+        "grade": judged.word,
+        "source": str(run.meta.source),
+        "engine": run.meta.engine,
+        "rows": run.steps,
+        "level": level,
+        "flagged": flagged_modes(findings),
+        "findings": [asdict(finding) for finding in findings],
+        "groups": group_signal.document(run),
+        "rules": rules,
+        "notes": run.meta.notes,
+    }
+
+
+def learned(runs: Sequence[Run]) -> Answer | None:
+    """Whether the run learned: reward, held-out scores with 95% intervals, and for one run every pass@k."""
+    from grposcope.instruments.diagnosis import figures
+
+    drawn = [figures.reward(runs), *figures.accuracies(runs), figures.pass_at_k(runs) if len(runs) == 1 else None]
+    shown = [figure for figure in drawn if figure is not None]
+    if not shown:
+        return None
+    document = {
+        label: {
+            "reward": outline(run.table["reward"]) if "reward" in run.table else None,
+            "heldout": learning.ends(run),
+        }
+        for label, run in zip(labels(runs), runs, strict=True)
+    }
+    found = Answer("learning", "Did the policy learn?", figures=shown, tables=_evaluations(runs),
+                   document=document)  # fmt: skip
+    if len(runs) > 1 or not runs[0].steps:
+        return found
+    said = learning.of_run(runs[0])
+    return replace(found, sentence=said.sentence, text=said.details)
+
+
+def _evaluations(runs: Sequence[Run]) -> tuple[Table, ...]:
+    rows = []
+    for label, run in zip(labels(runs), runs, strict=True):
+        table = run.evaluations
+        for i in range(len(table)):
+            estimate = heldout.at(table, i)
+            rows.append(
+                (label, f"{table.step[i]:,}", table.metric[i], number(estimate.value), number(estimate.se),
+                 f"{estimate.n:,}", estimate.flag)
+            )  # fmt: skip
+    if not rows:
+        return ()
+    shown, left = rows[:EVALUATED], len(rows) - EVALUATED
+    more = f" {left:,} further rows are in evals.jsonl." if left > 0 else ""
+    header = ("run", "step", "metric", "value", "standard error", "problems", "note")
+    return (Table("All held-out evaluations", header, shown, f"As recorded.{more}", folded=True),)
+
+
+def components(runs: Sequence[Run]) -> Answer | None:
+    """Curves of the parts of the reward, means before spreads; the spreads, and all but the first parts, folded."""
+    recorded = dict.fromkeys(name for run in runs for name in run.table)
+    means, spreads = ([name for name in recorded if name.startswith(prefix)] for prefix in COMPONENT)
+    groups = dict.fromkeys(means[COMPONENTS:], "further components") | dict.fromkeys(spreads, "spread of components")
+    from grposcope.render.curves import of_metrics
+
+    return of_metrics("components", "Which parts of the reward moved?", (*means, *spreads), groups)(runs)

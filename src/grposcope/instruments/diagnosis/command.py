@@ -1,0 +1,112 @@
+"""`grposcope diagnose`: what is wrong with a run, in one screen."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grposcope.commands import log_flags as logs
+from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.watch_flags import add_webhook, senders, wanted_by
+from grposcope.core.answer import HEADLINE
+from grposcope.core.errors import UserError
+
+if TYPE_CHECKING:
+    from grposcope.core.answer import Answer
+    from grposcope.core.run import Run
+    from grposcope.instruments.diagnosis import Finding
+
+DESCRIPTION = (
+    "Judge the log of a run by rules for the ways in which GRPO fails. The first line is the verdict: failing, "
+    "warning, healthy or cannot tell. Exit status: 0, 1 for what --fail-on names, 2 where no run can be read."
+)
+EXAMPLES = """\
+examples:
+  grposcope diagnose runs/20260101-120000-tiny-grpo          a record of grposcope train
+  grposcope diagnose out/checkpoint-500/trainer_state.json   TRL; likewise verl, OpenRLHF, W&B, TensorBoard logs
+  grposcope diagnose train.log --set group=8                 what the log does not say
+  grposcope diagnose mine.log --dry-run                      what is understood of the log of your own trainer
+  grposcope diagnose mine.log --map reward=Reward,step=2     which of its numbers is the reward, and which the step
+  grposcope diagnose RUN --html verdict.html                 one page: the rules, and charts of what is flagged
+  grposcope diagnose RUN --fail-on failing                   exit status 1 if learning stops or reverses, for CI
+  grposcope diagnose RUN --fail-on "kl blow-up"              or if this mode is flagged, whatever its grade
+"""
+
+
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    from grposcope.instruments.diagnosis.rules import RULES
+
+    command.add_argument("path", metavar="RUN", help="folder or file of a run, of any supported trainer")
+    add_json(command, "print only the JSON document, with statistics, thresholds and sources")
+    command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page")
+    command.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="GRADE|MODE",
+        help="exit with status 1 for this grade or worse (failing: learning stops or reverses; warning: it may, or "
+        "most of the effort is wasted; note: anything flagged), or if this mode is flagged; may be given more than "
+        "once. Modes: " + ", ".join(RULES),
+    )
+    add_webhook(command, "the verdict")
+    command.add_argument(
+        "--level",
+        type=float,
+        default=0.05,
+        metavar="X",
+        help="chance of any flag on a run without failures (default: 0.05)",
+    )
+    logs.add_flags(command, "path")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the verdict; exit status 1 for what --fail-on names."""
+    from grposcope.instruments.diagnosis import answer
+    from grposcope.instruments.diagnosis.judge import diagnose
+    from grposcope.instruments.diagnosis.verdict import verdict
+    from grposcope.render import document, terminal
+    from grposcope.watch import alerts
+    from grposcope.watch.wording import exceeds, verdict_alert
+
+    hooks = senders(arguments.webhook)
+    if not 0 < arguments.level < 1:
+        raise UserError(f"--level {arguments.level:g} is no probability; give one between 0 and 1, such as 0.05")
+    fatal, told = wanted_by("--fail-on", arguments.fail_on), wanted_by("--alert-on", arguments.alert_on or ["warning"])
+    read_run = logs.read(arguments.path, arguments)
+    findings = diagnose(read_run, arguments.level)
+    judged, found = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
+    said = document.of_answer(found)
+    say(arguments, terminal.text(replace(found, text=(*found.text, *answer.about(read_run)))))
+    if arguments.html:
+        said["page"] = str(arguments.html)
+        size = _page(read_run, findings, found, arguments.html)
+        say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
+    too_bad = exceeds(judged, findings, fatal)
+    if too_bad or exceeds(judged, findings, told):
+        for hook in hooks:
+            hook.send(verdict_alert(judged, findings, said["source"]))
+        for line in alerts.wait(hooks):
+            print(line, file=sys.stderr)
+    finish(arguments, said)
+    return int(too_bad)
+
+
+def _page(run: Run, findings: Sequence[Finding], found: Answer, path: Path) -> int:
+    """Write the page: the verdict, charts of what is flagged, the rules, and the settings; its size in bytes."""
+    from grposcope.commands.report import write_page
+    from grposcope.core.run import labels
+    from grposcope.instruments import ask, has, instrument
+    from grposcope.instruments.diagnosis import answer, figures
+    from grposcope.render import page
+
+    text = (*found.text, *answer.about(run))
+    top = replace(found, name="headline", question=HEADLINE, text=text, tables=(), missing=(), document={})
+    rules = replace(found, sentence="", because="", do="", text=(), figures=figures.of_findings(run, findings))
+    others = ask(instrument("settings"), [run]) if has("settings") else ()
+    known = [one for one in others if one.name == "settings"]
+    return write_page(page.Document(tuple(labels([run])), top, (rules, *known)), path, "--html")

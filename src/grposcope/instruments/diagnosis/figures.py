@@ -1,0 +1,152 @@
+"""Charts of the diagnosis: metrics that show what is flagged, the training reward, and held-out scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from grposcope.core.answer import Figure
+from grposcope.core.metrics import VARIANTS, variant
+from grposcope.core.run import Run, labels
+from grposcope.core.text import visible
+from grposcope.instruments.diagnosis import heldout, learning
+from grposcope.instruments.diagnosis.findings import Finding
+from grposcope.instruments.diagnosis.rules import RULES
+from grposcope.maths.intervals import interval, shown_interval
+from grposcope.render import charts as base
+from grposcope.render.curves import curve, marked
+from grposcope.render.thinning import extremes, joined, rounded
+
+DRAWN = 6
+"""Charts of what is flagged, at most."""
+
+SCORES = 5
+"""Further held-out scores that are drawn for one run."""
+
+KEPT = 150
+"""Evaluations drawn per run and metric."""
+
+
+def of_findings(run: Run, findings: Sequence[Finding]) -> list[Figure]:
+    """A chart per metric that shows what is flagged, with the onset of each mode marked."""
+    onsets: dict[str, dict[str, int | None]] = {}
+    for finding in findings:
+        if finding.status == "flagged":
+            for name in evident(finding, run.table):
+                onsets.setdefault(name, {})[finding.mode] = finding.onset
+    drawn = [marked(run, name, modes) for name, modes in list(onsets.items())[:DRAWN]]
+    return [figure for figure in drawn if figure is not None]
+
+
+def evident(finding: Finding, table: Mapping[str, Any]) -> list[str]:
+    """The columns that show a finding: those that its evidence was measured on, and the others that its rule needs."""
+    measured = [evidence.column for evidence in finding.evidence if evidence.column in table]
+    needed = [variant(quantity, table) for quantity in RULES[finding.mode].needs]
+    related = {other for name in measured for names in VARIANTS.values() if name in names for other in names}
+    return list(dict.fromkeys([*measured, *(name for name in needed if name is not None and name not in related)]))
+
+
+def reward(runs: Sequence[Run]) -> Figure | None:
+    """Reward of the training batches; on an axis from 0 to 1 where all are shares."""
+    columns = [run.table["reward"] for run in runs if "reward" in run.table]
+    shares = bool(columns) and all(((c >= 0) & (c <= 1) | ~(abs(c) < math.inf)).all() for c in columns)
+    return curve("reward", runs, domain=[0, 1] if shares else ())
+
+
+def accuracies(runs: Sequence[Run]) -> list[Figure | None]:
+    """The held-out score that is looked at of each run, and of one run SCORES others."""
+    first = list(dict.fromkeys(name for run in runs if (name := learning.score(run))))
+    others = heldout.of_run(runs[0]) if len(runs) == 1 else []
+    others = [name for name in others if not name.startswith("pass@")][: SCORES + 1]
+    names = list(dict.fromkeys([*first, *others]))
+    return [accuracy(runs, name, place) for place, name in enumerate(names)]
+
+
+def accuracy(runs: Sequence[Run], metric: str, place: int = 0) -> Figure | None:
+    """A held-out score with error bars, a colour per run; None without evaluations."""
+    evaluated = [
+        (label, run) for label, run in zip(labels(runs), runs, strict=True) if metric in run.evaluations.metrics
+    ]
+    if not evaluated:
+        return None
+    data = joined([_points(run, metric) for _, run in evaluated], [label for label, _ in evaluated])
+    shares = heldout.are_shares(value for value in data["value"] if value is not None)
+    axis = base.share if shares else base.value
+    name = "accuracy, pass@1" if metric == "pass@1" else heldout.name(metric)
+    tips = [
+        *([alt.Tooltip("run:N")] if len(runs) > 1 else []),
+        alt.Tooltip("step:Q", format=","),
+        alt.Tooltip("value:Q", format=".1%" if shares else ".3g", title=visible(metric, 60)),
+        alt.Tooltip("interval:N", title="95% interval"),
+        *([alt.Tooltip("n:N", title="problems")] if any(data["n"]) else []),
+    ]
+
+    points = base.dataset("points").encode(base.steps(), axis("value"), base.run_colours(runs))
+    layers = [
+        points.mark_rule(strokeWidth=1.5, opacity=0.55).encode(axis("low"), alt.Y2("high")),
+        points.mark_line(strokeWidth=1.5),
+        points.mark_point(filled=True, size=36, opacity=1),
+        base.on_hover(points.encode(tooltip=tips)),
+    ]
+    text = "With 95% intervals that are estimated from neighbouring evaluations, since the log has no standard errors."
+    if any(data["n"]):
+        text = "Share of completions of held-out problems that were right, with 95% intervals over problems."
+    elif not any(math.isfinite(low) for low in data["low"] if low is not None):
+        text = "The log has no standard errors, and too few evaluations to estimate one."
+    most = max(len(run.evaluations.of(metric)) for _, run in evaluated)
+    if most > KEPT:
+        every = math.ceil(most / (KEPT // 2))
+        text += f" Drawn: the lowest and the highest of every {every} evaluations."
+    identity = "heldout" if not place else f"heldout-{place + 1}"
+    return base.figure(identity, f"Held-out {name}", layers, {"points": data}, caption=text)
+
+
+def pass_at_k(runs: Sequence[Run]) -> Figure | None:
+    """Every pass@k of the first run, paler for larger k; None with fewer than two."""
+    names = [name for name in runs[0].evaluations.metrics if name.startswith("pass@")]
+    if len(names) < 2:
+        return None
+    data = joined([_points(runs[0], name) for name in names], names, key="metric")
+    tips = [
+        alt.Tooltip("metric:N"),
+        alt.Tooltip("step:Q", format=","),
+        alt.Tooltip("value:Q", format=".1%", title="share"),
+        alt.Tooltip("interval:N", title="95% interval"),
+    ]
+
+    fading = alt.Opacity(
+        "metric:O",
+        sort=names,
+        scale=alt.Scale(domain=names, range=[round(1 - 0.75 * i / (len(names) - 1), 2) for i in range(len(names))]),
+        legend=alt.Legend(symbolType="stroke", symbolStrokeWidth=3, columns=4),
+    )
+    points = base.dataset("points").encode(base.steps(), base.share("value"), fading)
+    layers = [
+        points.mark_line(strokeWidth=2, color="var(--run-1)"),
+        points.mark_point(filled=True, size=40, color="var(--run-1)").encode(tooltip=tips),
+    ]
+    text = (
+        "Share of held-out problems with at least one right answer among k. Where pass@1 rises and the "
+        "largest k does not, the policy answers more surely but solves no new problems."
+    )
+    return base.figure("pass_at_k", "Held-out pass@k", layers, {"points": data}, caption=text)
+
+
+def _points(run: Run, name: str) -> dict[str, list[Any]]:
+    rows = run.evaluations.of(name)
+    kept = extremes(rows.value, KEPT // 2)
+    scored = heldout.evaluations(run, name)
+    chosen = [scored[int(i)][1] for i in kept]
+    shares = heldout.are_shares(score.value for _, score in scored)
+    ends = [interval(score) for score in chosen]
+    return {
+        "step": rounded(rows.step[kept].astype(float), 9),
+        "value": rounded(rows.value[kept]),
+        "low": rounded(low for low, _ in ends),
+        "high": rounded(high for _, high in ends),
+        "interval": [shown_interval(score, shares) for score in chosen],
+        "n": [int(rows.n[i]) for i in kept],
+    }

@@ -1,0 +1,119 @@
+"""The first line of a verdict: what became of the outcome that matters, and one cause, in at most MOST characters.
+
+    failing: every completion is cut at the token limit in all 37 steps; reward 0.02 → 0.02
+    failing: reward 0.85 → 0.5 in the last 150 steps; actor/entropy 0.9 → 0.1 since step 210
+    healthy: held-out accuracy 30% → 39% in 30 steps
+
+A fact that prevents learning comes before the outcome, a cause behind it. Certainty is said by counts, uncertainty in
+two or three words. "since step" stands only where a limit was crossed for good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from grposcope.core.text import apart, brief, percent, visible
+from grposcope.instruments.diagnosis import heldout
+from grposcope.instruments.diagnosis.findings import Finding
+from grposcope.instruments.diagnosis.outcome import Outcome
+
+MOST = 110
+"""Characters of a first line, at most."""
+
+NAME = 28
+"""Characters of the name of a held-out score."""
+
+OF_REWARD = ("reward decline", "held-out decline")
+"""Modes that say no more than an outcome that fell does."""
+
+CROSSINGS = ("entropy collapse", "entropy explosion", "kl blow-up", "length", "gradient explosion", "starved")
+"""Modes whose onset is the step at which a limit is crossed for good."""
+
+
+def of_finding(word: str, outcome: Outcome, finding: Finding, steps: int) -> str:
+    """The line where a mode is failing or a warning."""
+    became = levels(outcome, steps)
+    doubt = "" if outcome.fate != "cannot tell" else ", no gain shown" if outcome.no_gain else ""
+    if not became:
+        return fitted(f"{word}: {finding.brief or finding.mode}")
+    if finding.mode == "no learning":
+        return fitted(f"{word}: {became}, no gain")
+    if finding.mode in OF_REWARD and outcome.direction == "down":
+        return fitted(f"{word}: {became}")
+    cause = finding.brief or finding.mode
+    if finding.mode == "reward hacking" and outcome.heldout:
+        return fitted(f"{word}: {became} while the reward rose", f"{word}: {became}")
+    since = f" since step {finding.onset:,}" if finding.onset is not None and finding.mode in CROSSINGS else ""
+    if finding.confidence == 1 and not since and outcome.direction != "down":
+        bare = became.rpartition(" in ")[0]
+        said = (f"{cause}; {became}{doubt}", f"{cause}; {became}", f"{cause}; {bare}", cause)
+        return fitted(*(f"{word}: {one}" for one in said))
+    bare = became.rpartition(" in ")[0] or became
+    said = (f"{became}; {cause}{since}", f"{became}; {cause}", f"{bare}; {cause}", f"{became}; {finding.mode}")
+    return fitted(*(f"{word}: {one}" for one in said))
+
+
+def of_outcome(word: str, outcome: Outcome, steps: int, judged: int, rules: int) -> str:
+    """The line where nothing is failing or a warning. judged: the number of rules that could judge, of so many."""
+    became = levels(outcome, steps)
+    if not became:
+        return fitted(f"{word}: {outcome.missing or 'nothing is logged to judge by'}")
+    if word == "healthy":
+        return fitted(f"{word}: {became}" if outcome.heldout else f"{word}: {became}; held-out not logged")
+    if outcome.well or outcome.direction == "up":
+        few = f"no failure seen, but only {judged} of {rules} rules could judge"
+        return fitted(f"{word}: {became}; {few}", f"{word}: {became}; only {judged} of {rules} rules could judge")
+    return fitted(f"{word}: {became}{doubts(outcome)}", f"{word}: {became}")
+
+
+def doubts(outcome: Outcome) -> str:
+    """Why nothing can be told, in a few words."""
+    if outcome.direction == "down":
+        return ""
+    if outcome.missing:
+        return ", too short to judge"
+    if outcome.doubt == "lost":
+        return ", may have lost what it had"
+    return ", no gain shown, no reason seen" if outcome.no_gain or outcome.fate == "flat" else ", gain not certain"
+
+
+def levels(outcome: Outcome, steps: int) -> str:
+    """What became of the outcome: two levels and a length; empty where there are no levels."""
+    if not outcome.name or math.isnan(outcome.end.value):
+        return ""
+    what = f"held-out {short(outcome.name)}" if outcome.heldout else "reward"
+    what = short(outcome.name) if outcome.by_answers else what
+    down = outcome.direction == "down"
+    first = (outcome.before if down else outcome.start).value
+    last = outcome.end.value
+    shares = outcome.heldout and heldout.are_shares([first, last, outcome.best.value])
+    told = outcome.direction in ("up", "down")
+    a, b = (
+        (percent(first, 0), percent(last, 0)) if shares else apart(first, last) if told else (brief(first), brief(last))
+    )
+    if a == b and shares and told:
+        a, b = percent(first, 1), percent(last, 1)
+    if down and outcome.collapse is not None:
+        return f"{what} {a} → {b} at step {outcome.collapse:,}"
+    if down and outcome.before != outcome.start:
+        return f"{what} {a} → {b} in the last {outcome.last - outcome.best_step:,} steps"
+    return f"{what} {a} → {b} in {steps:,} step{'s' * (steps != 1)}"
+
+
+def short(metric: str) -> str:
+    """The name of a held-out score, its beginning left out where it is long."""
+    name = heldout.name(metric)
+    return name if len(name) <= NAME else "…" + name[1 - NAME :]
+
+
+def fitted(*variants: str) -> str:
+    """The first of these lines, which say ever less, that has at most MOST characters; the last is cut."""
+    line = next((one for one in variants if len(visible(one)) <= MOST), variants[-1])
+    line = visible(line, 400)
+    return line if len(line) <= MOST else line[: MOST - 1] + "…"
+
+
+def judged(findings: Sequence[Finding]) -> int:
+    """How many rules could judge."""
+    return sum(finding.status != "cannot tell" for finding in findings)

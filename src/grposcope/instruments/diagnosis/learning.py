@@ -1,0 +1,195 @@
+"""Did it learn? What became of a run (`instruments.diagnosis.run_outcome`) in words, for the terminal, the page and
+JSON alike.
+
+The single evaluations are quoted beside it, with the 95 % intervals of `maths.intervals`; nothing is judged by them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from grposcope.core.estimate import Estimate
+from grposcope.core.run import Run
+from grposcope.core.text import capitalised
+from grposcope.instruments.diagnosis import heldout, run_outcome
+from grposcope.instruments.diagnosis.heldout import Evaluated
+from grposcope.instruments.diagnosis.outcome import Direction, Fate, Outcome
+from grposcope.instruments.diagnosis.quantities import Quantities
+from grposcope.maths.intervals import interval, shown_interval, trusted
+
+NOISE = {False: "noise", True: "chance"}
+"""What explains a change that is none, of the training reward and of held-out scores."""
+
+CHANGED: dict[Fate, str] = {
+    "learned": "rose",
+    "stalled": "rose",
+    "lost": "rose and fell",
+    "fell": "fell",
+    "flat": "within noise",
+    "solved": "within noise",
+    "cannot tell": "cannot tell",
+}
+"""What became of a run, as a word in a table."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What became of a run, in words.
+
+    evaluations: (step, score) of every held-out evaluation that is a number. clause: what changed from where to where,
+    without a capital and a full stop; why nothing can be told where there are no levels. sentence: the same as the
+    closing line of a run. details: further sentences: intervals of single evaluations, the change, the best evaluation.
+    """
+
+    outcome: Outcome
+    evaluations: Evaluated
+    clause: str
+    sentence: str
+    details: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Direction:
+        """Where the run went."""
+        return self.outcome.direction
+
+    @property
+    def changed(self) -> str:
+        """What became of the run as a word in a table, which says so where it is the training reward that tells."""
+        word = CHANGED[self.outcome.fate]
+        if self.outcome.heldout or self.outcome.fate == "cannot tell":
+            return word
+        return f"answers {word}" if self.outcome.by_answers else f"reward {word}"
+
+    @property
+    def best(self) -> tuple[int, Estimate] | None:
+        """Step and score of the first evaluation with the highest value; None without evaluations."""
+        return max(self.evaluations, key=lambda evaluation: evaluation[1].value, default=None)
+
+
+def of_run(run: Run) -> Learning:
+    """What became of a recorded run, in words."""
+    found = run_outcome.of_run(run)
+    evaluated, said = evaluations(run), clause(found, steps(run))
+    sentence = f"{capitalised(said)}." if found.known else f"Whether it learned cannot be told: {said}."
+    if found.direction == "up" and not found.heldout:
+        held = "its held-out evaluations cannot" if len(evaluated) > 1 else "only held-out evaluations would"
+        sentence = f"{capitalised(said)}; {held} show whether this holds on other problems."
+    return Learning(found, evaluated, said, sentence, _details(found, evaluated))
+
+
+def clause(outcome: Outcome, steps: int) -> str:
+    """What became of a run of `steps` steps, as a clause without a capital and a full stop."""
+    if not outcome.known:
+        return outcome.missing or "nothing is logged that it could be judged by"
+    what = f"held-out {heldout.name(outcome.name)}" if outcome.heldout else "training reward"
+    what = heldout.name(outcome.name) if outcome.by_answers else what
+    levels = [level.value for level in (outcome.start, outcome.best, outcome.end)]
+    shares = outcome.heldout and heldout.are_shares(levels)
+    start, best, end = (heldout.shown(level, shares) for level in levels)
+    over = f"over {steps:,} step{'s' * (steps != 1)}"
+    around = f"around step {outcome.best_step:,}"
+    explains = f"than {NOISE[outcome.heldout]} explains"
+    since = " and stands still in its second half" if outcome.still else ""
+    if outcome.fate == "cannot tell":
+        return f"{what} {_untold(outcome, start, best, end, over, around)}"
+    fell = f"{what} fell from {best} to {end}, its highest was {around}"
+    if outcome.before == outcome.start:
+        fell = f"{what} fell from {start} to {end} {over}, more {explains}"
+    return {
+        "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}",
+        "stalled": f"{what} rose from {start} to {end}{since}",
+        "solved": f"{what} was near the top of its range from the start, at {end} in the end",
+        "lost": f"{what} rose from {start} to {best} {around} and fell to {end} since",
+        "fell": fell,
+        "flat": f"{what} stayed at {end} {over}",
+    }[outcome.fate]
+
+
+def _untold(outcome: Outcome, start: str, best: str, end: str, over: str, around: str) -> str:
+    """What an outcome that cannot be told did, and why it cannot be told, without its subject."""
+    higher = f"went from {start} to {best} {around} and to {end} in the end"
+    if outcome.heldout and outcome.best_step < outcome.last and outcome.gain > 0:
+        return higher
+    if not outcome.heldout and outcome.doubt == "lost":
+        return f"{higher}; whether it lost what it had cannot be told from slow wandering"
+    if outcome.doubt == "wandering":
+        more = "a longer run" if outcome.sampled else "a longer run, or the number of rollouts per step,"
+        wanders = f"but it cannot be told from slow wandering ({more} would decide)"
+        return f"went from {start} to {end} {over}, {wanders}"
+    if not outcome.heldout and start == best == end and not outcome.change.se:
+        return f"was {end} in every row {over}, no more than noise explains"
+    return f"went from {start} to {end} {over}, no more than {NOISE[outcome.heldout]} explains"
+
+
+def evaluations(run: Run) -> Evaluated:
+    """(step, score) of every held-out evaluation of a run that is a number."""
+    rows = heldout.evaluations(run, metric) if (metric := score(run)) else ()
+    return tuple(row for row in rows if math.isfinite(row[1].value))
+
+
+def score(run: Run) -> str:
+    """The held-out score of a run that is looked at; empty if it has none."""
+    return next(iter(heldout.of_run(run)), "")
+
+
+def ends(run: Run) -> dict[str, Any] | None:
+    """First and last accuracy with intervals, and what became of the score; None without evaluations."""
+    evaluated = evaluations(run)
+    if not evaluated:
+        return None
+    (first_step, first), (last_step, last) = evaluated[0], evaluated[-1]
+    said: dict[str, Any] = {
+        "first": {"step": first_step, **asdict(first), "interval": list(interval(first))},
+        "last": {"step": last_step, **asdict(last), "interval": list(interval(last))},
+    }
+    if len(evaluated) > 1:
+        outcome = run_outcome.of_heldout(Quantities(run))
+        change = replace(outcome.change, flag=outcome.missing)
+        said["change"] = {**asdict(change), "verdict": outcome.direction, "fate": outcome.fate}
+    return said
+
+
+def steps(run: Run) -> int:
+    """Optimiser steps from the first to the last row; more than rows where only some steps are logged."""
+    step = run.table["step"]
+    step = step[np.isfinite(step)]
+    return int(step[-1] - step[0]) + run.window if len(step) else run.steps
+
+
+def _details(outcome: Outcome, evaluated: Evaluated) -> tuple[str, ...]:
+    """Sentences about single evaluations, and the change that the outcome rests on; none without two evaluations."""
+    if len(evaluated) < 2:
+        return ()
+    first, last = evaluated[0][1], evaluated[-1][1]
+    shares = heldout.are_shares(value.value for _, value in evaluated)
+    said = []
+    if math.isfinite(first.se + last.se):
+        basis = f"over {last.n:,} problems" if last.n else "estimated from neighbouring evaluations"
+        ends = f"{shown_interval(first, shares)} at first, {shown_interval(last, shares)} at last"
+        wilson = (
+            ""
+            if trusted(first) and trusted(last)
+            else (" Wilson intervals, since there are few problems or all came out alike.")
+        )
+        said = [f"95% intervals: {ends}, {basis}.{wilson}{_change(outcome, shares)}"]
+    step, best = max(evaluated, key=lambda evaluation: evaluation[1].value)
+    if best.value > last.value:
+        said.append(f"The highest evaluation was {heldout.shown(best.value, shares, 1)}, after step {step:,}.")
+    return tuple(said)
+
+
+def _change(outcome: Outcome, shares: bool) -> str:
+    """The change of the held-out score with its standard error, as a further sentence; empty by the reward."""
+    if not outcome.heldout or not math.isfinite(outcome.change.se):
+        return ""
+    value, error = _difference(outcome.change.value, shares), _difference(outcome.change.se, shares)[1:]
+    return f" The change is {value}{' points' * shares}, with a standard error of {error}."
+
+
+def _difference(value: float, shares: bool) -> str:
+    """A difference of scores with its sign, of shares in percentage points."""
+    return (f"{100 * value:+.1f}" if shares else f"{value:+.3g}").replace("-", "−")

@@ -1,0 +1,146 @@
+"""Saturated and starved: groups of equal rewards, which teach nothing, with the reward at its ceiling or not.
+
+At success rate p a group of G rollouts is dead with probability p^G + (1 − p)^G.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from grposcope.instruments.diagnosis import run_outcome
+from grposcope.instruments.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell, late_level, least_of
+from grposcope.instruments.diagnosis.group_signal import signal
+from grposcope.instruments.diagnosis.outcome import SOLVED
+from grposcope.instruments.diagnosis.quantities import SHORT, MetricSeries, Quantities
+from grposcope.maths.timeseries.change import EARLY, LATE
+
+DEAD = 0.85
+"""Share of dead groups that leaves no signal to learn from."""
+
+HALF = 0.5
+"""Share of dead groups that is a reason to see where no gain was shown: most of what is paid for teaches nothing."""
+
+AFTER = "dead after a fall"
+"""Mode of groups that died as the reward was lost: they are not what began it."""
+
+BACK = (
+    "go back to a checkpoint from before the reward fell; groups have equal rewards since, and nothing brings it back"
+)
+
+NEAR = 0.05
+"""A share of dead groups this little below the limit is near it."""
+
+LEFT = 0.03
+"""Share of rollouts that fail, of rewards that are 0 or 1, below which the prompts are solved whatever the groups."""
+
+
+def check(quantities: Quantities, solved: bool) -> RuleResult:
+    """Late dead groups above DEAD, with the reward at its ceiling where `solved`, and below it otherwise."""
+    dead, reward = quantities.dead_fraction, quantities.get("reward", SHORT)
+    outcome = run_outcome.of_run(quantities.run)
+    fell = outcome.plain and not outcome.heldout
+    limit = DEAD if solved or outcome.well or outcome.direction == "up" else HALF
+    if reward is None:
+        return cannot_tell(quantities.absence("reward", SHORT), "reward")
+    if dead is None or quantities.dead_fraction_is_bound:
+        return _from_bounds(quantities, dead, reward, solved)
+    if dead.values.max() > 1:
+        return cannot_tell(f"{quantities.key(dead.name)} goes up to {dead.values.max():.3g}, which is no share")
+    late, early = dead.level(LATE, limit), dead.level(EARLY, limit)
+    at_ceiling, place = _place(quantities, reward)
+    p = late.p_up if at_ceiling == solved else 1.0
+    because = f"{late.value + limit:.0%} of groups have equal rewards, at a {place}"
+    solved_at_first = quantities.at_ceiling(reward.level(EARLY).value)
+    from_the_start = not solved and early.value > 0 and not (solved_at_first or fell)
+    if from_the_start and p < 0.5:
+        because += ", and so from the start"
+    elif not solved and solved_at_first and early.value > 0 and p < 0.5:
+        because += ", where at first they were all right"
+    of_groups = signal(quantities.run)
+    evidence = (*_levels(dead, reward), *(of_groups.evidence() if of_groups is not None else ()))
+    onset = None if p >= 0.5 or from_the_start or solved_at_first else dead.first_above(limit)
+    near = at_ceiling == solved and late.value + limit > DEAD - NEAR
+    brief = _brief(dead, early.value + limit, late.value + limit)
+    if not solved and fell and not from_the_start:
+        return RuleResult(p, because, evidence, onset, AFTER, BACK, near=near, brief=brief)
+    return RuleResult(p, because, evidence, onset, near=near, brief=brief)
+
+
+def _brief(dead: MetricSeries, early: float, late: float) -> str:
+    """The share of dead groups in few words; a count of steps where it is all of them."""
+    whole = int((dead.values >= 1).sum())
+    if whole == len(dead):
+        return f"all rewards of a group are equal in all {len(dead)} steps"
+    return f"groups with equal rewards {early:.0%} → {late:.0%}"
+
+
+def _from_bounds(quantities: Quantities, dead: MetricSeries | None, reward: MetricSeries, solved: bool) -> RuleResult:
+    """Result from a lower bound of the share of dead groups, or, for 0/1 rewards, from what is left to gain."""
+    at_ceiling, place = _place(quantities, reward)
+    tests: list[RuleResult] = []
+    evidence = _levels(dead, reward)
+    if dead is not None:
+        late = dead.level(LATE, DEAD)
+        because = f"at least {late.value + DEAD:.0%} of groups have equal rewards, at a {place}"
+        p = late.p_up if at_ceiling == solved else 1.0
+        brief = f"at least {late.value + DEAD:.0%} of groups have equal rewards"
+        tests.append(RuleResult(p, because, evidence, dead.first_above(DEAD), missing=("dead_fraction",), brief=brief))
+    if solved and quantities.binary_rewards:
+        top = reward.level(LATE, 1 - LEFT)
+        because = f"at most {LEFT - top.value:.1%} of rollouts have anything to gain, at a {place}"
+        onset = reward.first_above(1 - LEFT)
+        tests.append(RuleResult(top.p_up, because, evidence, onset, missing=("dead_fraction",), brief=because))
+    if not tests and quantities.column("dead_fraction") is not None:
+        return cannot_tell(quantities.absence("dead_fraction"), "dead_fraction")
+    if not tests:
+        return cannot_tell("the log does not say which groups were dead", "dead_fraction")
+    result = least_of(tests)
+    if result.p < 0.5:
+        return result
+    return replace(result, because="this log gives only a lower bound of the share of dead groups")
+
+
+def _place(quantities: Quantities, reward: MetricSeries) -> tuple[bool, str]:
+    """Whether the late reward is at its ceiling, and the late reward in words."""
+    level, ends = reward.level(LATE).value, quantities.reward_range
+    if ends is None:
+        return level > reward.level(EARLY).value, f"reward of {level:.3g}"
+    return quantities.at_ceiling(level), f"reward of {level:.3g}, where {ends[1]:.3g} is the most"
+
+
+def _levels(dead: MetricSeries | None, reward: MetricSeries) -> tuple[Evidence, ...]:
+    """Evidence of the late share of dead groups, where it is known, and of the late reward."""
+    paid = reward.level(LATE)
+    evidence = late_level(reward.name, paid.value, paid.se)
+    if dead is None:
+        return (evidence,)
+    share = dead.level(LATE)
+    return late_level(dead.name, share.value, share.se, f"limit {DEAD:g}"), evidence
+
+
+SOURCE = "theory: advantage degeneracy, P(dead) = p^G + (1 − p)^G"
+
+SATURATED = Rule(
+    mode="saturated",
+    needs=("dead_fraction", "reward"),
+    statistic="late share of dead groups − limit, reward above its ceiling's share",
+    threshold=f"dead > {DEAD:g} and reward above {SOLVED:g} of its range; "
+    f"where rewards are 0 or 1 and dead groups are not logged, reward above {1 - LEFT:g}",
+    source=SOURCE,
+    advice="the prompts are solved: take harder ones, filter solved ones (dynamic sampling, DAPO), or stop",
+    check=partial(check, solved=True),
+    limit=True,
+    costs="further steps on these prompts teach nothing",
+)
+STARVED = Rule(
+    mode="starved",
+    needs=("dead_fraction", "reward"),
+    statistic="late share of dead groups − limit, reward below its ceiling's share",
+    threshold=f"dead > {DEAD:g}, or > {HALF:g} where no gain was shown, and reward below {SOLVED:g} of its range",
+    source=SOURCE,
+    advice="take easier prompts, more rollouts per prompt or partial credit; check that the verifier can say yes",
+    check=partial(check, solved=False),
+    limit=True,
+    beside="warning",
+)

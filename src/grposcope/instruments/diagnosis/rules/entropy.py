@@ -1,0 +1,60 @@
+"""Entropy collapse and entropy explosion: the late entropy of the policy against the early one."""
+
+from __future__ import annotations
+
+import math
+
+from grposcope.instruments.diagnosis.findings import Grade, Rule, RuleResult, cannot_tell, early_level, late_level
+from grposcope.instruments.diagnosis.quantities import SHORT, Quantities
+from grposcope.maths.timeseries.change import EARLY, LATE
+
+COLLAPSED = 0.2
+"""Entropy below this share of its early mean has collapsed."""
+
+SPENT = 0.05
+"""Entropy below this share of its early mean is spent: worth a warning however much was learned."""
+
+NEAR = 1.25
+"""Entropy below this multiple of the limit is near it."""
+
+EXPLODED = 3.0
+"""Entropy above this multiple of its early mean has exploded."""
+
+
+def check(quantities: Quantities) -> RuleResult:
+    """Late geometric mean below COLLAPSED × or above EXPLODED × the early one."""
+    entropy = quantities.require("entropy", SHORT)
+    if entropy.logs is None:
+        because = "the entropy is not positive, so it is that of a continuous policy or a term of the loss"
+        return cannot_tell(because, "entropy")
+    early, late = entropy.geometric_mean(EARLY), entropy.geometric_mean(LATE)
+    low = entropy.logs.change(EARLY, LATE, minus=math.log(COLLAPSED)).p_down
+    high = entropy.logs.change(EARLY, LATE, minus=math.log(EXPLODED)).p_up
+    limit = f"collapsed below {COLLAPSED:g} × early"
+    evidence = (early_level(entropy.name, *early), late_level(entropy.name, *late, limit))
+    because = f"the entropy went from {early[0]:.3g} to {late[0]:.3g} nats"
+    brief = quantities.went(entropy.name, early[0], late[0])
+    if high < low:
+        return RuleResult(
+            min(1.0, 2 * high), because, evidence, entropy.first_above(EXPLODED * early[0]), "entropy explosion",
+            "lower the learning rate or the entropy bonus; look at completions for gibberish", beside="warning",
+            brief=brief,
+        )  # fmt: skip
+    p = min(1.0, 2 * low)
+    near = late[0] < NEAR * COLLAPSED * early[0]
+    onset = entropy.first_below(COLLAPSED * early[0]) if p < 0.5 else None
+    beside: Grade | None = "warning" if late[0] < SPENT * early[0] else None
+    return RuleResult(p, because, evidence, onset, beside=beside, near=near, brief=brief)
+
+
+RULE = Rule(
+    mode="entropy collapse",
+    needs=("entropy",),
+    statistic="mean log entropy, late − early − log ρ",
+    threshold=f"late < {COLLAPSED:g} × early (collapse) or > {EXPLODED:g} × early (explosion)",
+    source="theory: policy concentration; the ratios are chosen by this project",
+    advice="raise the upper clip (clip-higher, DAPO), add an entropy bonus or KL, or lower the learning rate",
+    check=check,
+    limit=True,
+    costs="answers differ less, so pass@k and further exploration may suffer",
+)

@@ -1,0 +1,52 @@
+"""Held-out decline: the held-out score is below its best at the end, whatever the training reward does.
+
+With a training reward that rises it is reward hacking, which is named first; with one that does not, the policy itself
+became worse, or fits its training problems only.
+"""
+
+from __future__ import annotations
+
+from grposcope.instruments.diagnosis.findings import (
+    OWN_METHOD,
+    Evidence,
+    Rule,
+    RuleResult,
+    cannot_tell,
+    least_of,
+    moved,
+)
+from grposcope.instruments.diagnosis.heldout import heldout_scores
+from grposcope.instruments.diagnosis.quantities import EVALUATIONS, Quantities
+from grposcope.instruments.diagnosis.rules.reward_hacking import best_evaluation, fallen, shares
+from grposcope.maths.timeseries.peak import since_places
+
+FORGOTTEN = 0.2
+"""Share of the run within which a wandering is forgotten: slow, since no reward that rises bears witness to a fall."""
+
+
+def check(quantities: Quantities) -> RuleResult:
+    """The least p-value of a fall from any place of the run on, times the number of places."""
+    reward = quantities.require("reward")
+    tests: list[RuleResult] = []
+    for held in heldout_scores(quantities)[:1]:
+        for since in since_places(shares(held.score, reward), held.score.values, held.variance, FORGOTTEN):
+            step, change = int(held.score.steps[since.first]), since.change()
+            evidence = (Evidence(f"change of {held.title} since step {step:,}", change.value, change.se),)
+            because = f"{held.title} {fallen(since) if change.value < 0 else moved(change.value)}"
+            best = best_evaluation(held.score)
+            tests.append(RuleResult(change.p_down, because, evidence, best, brief=because))
+    if not tests:
+        return cannot_tell(f"fewer than {EVALUATIONS} held-out evaluations are logged", "evaluation")
+    return least_of(tests)
+
+
+RULE = Rule(
+    mode="held-out decline",
+    needs=("reward", "evaluation"),
+    statistic="fall of the held-out score from several places of the run on, least p × number of places",
+    threshold="p < α",
+    source=OWN_METHOD,
+    advice="take the checkpoint of the best evaluation, and look for overfitting to the training problems",
+    check=check,
+    beside="warning",
+)

@@ -1,0 +1,79 @@
+"""KL blow-up: the policy has moved far from the one it started as, and ever faster, or very far; or rows exploded."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grposcope.instruments.diagnosis.findings import Evidence, Rule, RuleResult
+from grposcope.instruments.diagnosis.quantities import SHORT, MetricSeries, Quantities
+
+FAR, VERY_FAR = 0.5, 3.0
+"""Nats of KL per token: far if it also grows steeply, and very far however it got there."""
+
+STEEP = 5.0
+"""Mean KL of the last tenth over that of the first half; the ratio is 3.8 if it grows linearly."""
+
+IMPOSSIBLE, TIMES = 100.0, 1000.0
+"""Nats of KL per token that no policy has, if they are also TIMES the median of all rows: the estimate has exploded."""
+
+LEFT = 2.0
+"""Multiple of the first half's KL above which it has left its level."""
+
+HALF, TAIL = (0.0, 0.5), (0.9, 1.0)
+"""The parts of the run that are compared."""
+
+
+def check(quantities: Quantities) -> RuleResult:
+    """The last tenth above FAR and above STEEP × the first half, or above VERY_FAR; or rows that exploded."""
+    kl = quantities.require("kl", SHORT)
+    usual = float(np.median(kl.values))
+    exploded = np.flatnonzero((kl.values > IMPOSSIBLE) & (kl.values > TIMES * usual))
+    if len(exploded) and float(np.median(kl.values[-len(kl) // 10 :])) < VERY_FAR:  # it came back
+        return _exploded(kl, exploded, quantities.key(kl.name))
+    if kl.logs is not None:
+        early, late = kl.geometric_mean(HALF), kl.geometric_mean(TAIL)
+        far, very_far = (kl.logs.level(TAIL, math.log(limit)).p_up for limit in (FAR, VERY_FAR))
+        steep = kl.logs.change(HALF, TAIL, minus=math.log(STEEP)).p_up
+    else:
+        first, last = kl.level(HALF), kl.level(TAIL)
+        early, late = (first.value, first.se), (last.value, last.se)
+        far, very_far = (kl.level(TAIL, limit).p_up for limit in (FAR, VERY_FAR))
+        steep = kl.change(HALF, TAIL, STEEP).p_up
+    p = min(1.0, 2 * min(max(far, steep), very_far))
+    evidence = (
+        Evidence(f"{kl.name}, first half", *early, column=kl.name),
+        Evidence(f"{kl.name}, last tenth", *late, f"{FAR:g} and {STEEP:g} × the first half, or {VERY_FAR:g}", kl.name),
+    )
+    because = f"the KL to the starting policy went from {early[0]:.3g} to {late[0]:.3g} nats per token"
+    onset = kl.first_above(max(LEFT * early[0], usual)) if p < 0.5 else None
+    return RuleResult(p, because, evidence, onset, brief=quantities.went(kl.name, early[0], late[0]))
+
+
+def _exploded(kl: MetricSeries, rows: NDArray[np.int64], key: str) -> RuleResult:
+    """Single rows whose KL is beyond what a policy can have."""
+    largest, usual = float(kl.values[rows].max()), float(np.median(kl.values))
+    because = (
+        f"the KL to the starting policy is up to {largest:.3g} nats per token on {len(rows)} "
+        f"row{'s' * (len(rows) != 1)}, where {usual:.3g} is usual"
+    )
+    evidence = (Evidence(f"largest {kl.name}", largest, limit=f"{IMPOSSIBLE:g} nats", column=kl.name),)
+    advice = "read that step's completions: a token that became nearly impossible explodes the estimate"
+    brief = f"{key} up to {largest:.2g} in {len(rows)} of {len(kl)} steps"
+    return RuleResult(0.0, because, evidence, int(kl.steps[rows[0]]), advice=advice, brief=brief)
+
+
+RULE = Rule(
+    mode="kl blow-up",
+    needs=("kl",),
+    statistic="mean log KL of the last tenth against limits and against the first half",
+    threshold=f"> {FAR:g} nats and > {STEEP:g} × the first half, or > {VERY_FAR:g} nats; the error shrinks with n; "
+    f"or a row > {IMPOSSIBLE:g} nats and > {TIMES:g} × the median",
+    source="method of this project; Gao, Schulman & Hilton 2022 (arXiv:2210.10760) for reward against KL",
+    advice="raise the KL coefficient or lower the learning rate; go back to a checkpoint before the onset",
+    check=check,
+    limit=True,
+    beside="warning",
+)

@@ -1,0 +1,49 @@
+"""Never paid: a component of the reward that is 0 in every row."""
+
+from __future__ import annotations
+
+import re
+
+from grposcope.core.text import listed, visible
+from grposcope.instruments.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, cannot_tell
+from grposcope.instruments.diagnosis.heldout import pays_for_answers
+from grposcope.instruments.diagnosis.quantities import LEAST, SHORT, Quantities
+
+_PENALTY = re.compile(r"penal|overlong|repet|length|cost|kl", re.I)
+"""Names of components that are best at 0."""
+
+
+def check(quantities: Quantities) -> RuleResult:
+    """Components that are exactly 0 in SHORT rows or more, and in every row that has them."""
+    parts = quantities.components()
+    if not parts:
+        return cannot_tell(quantities.absent_components(), "components")
+    zero = {name: series for name, series in parts.items() if not series.values.any()}
+    spreads = quantities.components("component_std")
+    zero = {name: one for name, one in zero.items() if name not in spreads or not spreads[name].values.any()}
+    if not zero or len(zero) == len(parts):
+        which = "all components" if zero else "no component"
+        return RuleResult(1.0, f"{which} of the reward {'are' if zero else 'is'} 0 in every row")
+    answers = [name for name in zero if pays_for_answers(name)]
+    named = [visible(name, 40) for name in answers or zero]
+    rows = len(next(iter(zero.values())))
+    because = f"{listed(named)} {'is' if len(named) == 1 else 'are'} 0 in all {rows} rows"
+    evidence = tuple(Evidence(f"{name}, every row", 0.0, 0.0, column=series.name) for name, series in zero.items())
+    brief = f"{visible(named[0], 34)} is 0 in all {rows} steps"
+    if not answers and (rows < LEAST or all(_PENALTY.search(name) for name in zero)):
+        return RuleResult(0.0, because, evidence, beside="note", instead="note", brief=brief)
+    return RuleResult(0.0, because, evidence, beside="warning" if answers else "note", brief=brief)
+
+
+RULE = Rule(
+    mode="never paid",
+    needs=("components",),
+    statistic="components of the reward that are exactly 0 in every row",
+    threshold=f"every row, from {SHORT} rows on; of components that do not pay for answers, from {LEAST}",
+    source=OWN_METHOD,
+    advice="check by hand that this reward function can say yes to a right answer; then take easier prompts or partial "
+    "credit",
+    check=check,
+    proof=True,
+    costs="what it should teach is not taught, if it is no penalty",
+)

@@ -1,0 +1,52 @@
+"""No learning: the reward stays where it began. Two one-sided tests of equivalence (Schuirmann 1987)."""
+
+from __future__ import annotations
+
+from grposcope.instruments.diagnosis import run_outcome
+from grposcope.instruments.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell
+from grposcope.instruments.diagnosis.quantities import Quantities
+from grposcope.maths.timeseries.change import EARLY
+
+STILL = 0.1
+"""A change of reward below this share of its range is none."""
+
+
+def check(quantities: Quantities) -> RuleResult:
+    """No fifth of the run differs from the beginning by STILL of the reward's range, nor did the reward rise."""
+    reward = quantities.require("reward")
+    margin = quantities.reward_margin(STILL)
+    if margin is None:
+        return cannot_tell("the range of the reward is not known", "reward_std")
+    p, most = 0.0, 0.0
+    for first in (0.2, 0.4, 0.6, 0.8):
+        fifth = (first, first + 0.2)
+        up, down = (reward.change(EARLY, fifth, minus=d) for d in (margin, -margin))
+        p, most = max(p, up.p_down, down.p_up), max(most, abs(up.value + margin))
+    limit = f"counts from {margin:.3g}"
+    evidence = (
+        Evidence(f"largest change of {reward.name} over a fifth of the run", most, limit=limit, column=reward.name),
+    )
+    steps = f"{int(reward.steps[-1] - reward.steps[0]):,} steps"
+    if p >= 0.5:
+        return RuleResult(p, f"the reward changed by {most:.2g} over {steps}", evidence)
+    if (found := run_outcome.of_reward(quantities)).rose:
+        rise = found.change.value
+        because = f"the reward rose by {rise:.2g} over {steps}, which is little but more than noise explains"
+        return RuleResult(1.0, because, evidence)
+    because = f"the reward changed by {most:.2g} at most, less than {margin:.2g}, over {steps}"
+    return RuleResult(p, because, evidence, brief="no gain")
+
+
+RULE = Rule(
+    mode="no learning",
+    needs=("reward",),
+    statistic="equivalence: in every fifth of the run |change since the beginning| < δ; p = largest of the one-sided "
+    "tests",
+    threshold=f"δ = {STILL:g} of the reward's range, or {2 * STILL:g} of its spread within groups; no verdict while "
+    "the error exceeds about δ/2",
+    source="method of this project; two one-sided tests (Schuirmann 1987)",
+    advice="raise the learning rate, check that gradients reach the weights, or take prompts with 20–80 % success",
+    check=check,
+    instead="note",
+    minor=True,
+)

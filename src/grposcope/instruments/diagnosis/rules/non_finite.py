@@ -1,0 +1,85 @@
+"""Non-finite values: infinities anywhere; NaN that was written as loss, gradient norm, reward, KL or entropy; and a
+loss or gradient norm missing from a row that has all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from grposcope.core.not_finite import REWARD, UPDATE, Bools, Floats, not_finite
+from grposcope.instruments.diagnosis import run_outcome
+from grposcope.instruments.diagnosis.findings import OWN_METHOD, Evidence, Grade, Rule, RuleResult
+from grposcope.instruments.diagnosis.quantities import Quantities
+
+LASTING = 3
+"""Rows up to the end in which KL, entropy and the like are not finite, from which on they are lost for good."""
+
+OF_REWARD = (
+    "the reward function or grader returned infinity or NaN: have it return a finite number for any text (a division "
+    "by zero, log(0), a failed parse or timeout), and give a reward it cannot compute as None or 0"
+)
+"""What to do where the reward was not finite first: the optimiser only took it up."""
+
+
+def check(quantities: Quantities) -> RuleResult:
+    """One value that is not finite is enough: what is known exactly needs no test, and no further row.
+
+    Grades. Loss, gradient norm or reward that is not finite in its last row is failing: the update that it went into
+    may have spoilt the weights for good, and no later row says otherwise. KL, entropy and whatever else is measured
+    beside the update may lose single values to 0 × log 0; not finite in the last LASTING rows, they are gone and that
+    is failing. Whatever passed again is a warning, and failing only where the run stopped learning or never began to.
+    """
+    table = quantities.run.table
+    found = not_finite(table)
+    if not found:
+        return RuleResult(1.0, "all values are finite")
+    first = {name: int(np.flatnonzero(rows)[0]) for name, rows in found.items()}
+    names = sorted(found, key=first.__getitem__)
+    evidence = tuple(
+        Evidence(f"values of {name} that are not finite", float(found[name].sum()), column=name) for name in names
+    )
+    what = " and ".join(f"{name} on {_rows(int(found[name].sum()))}" for name in names)
+    worst = max(names, key=lambda name: int(found[name].sum()))
+    brief = f"{quantities.key(worst)} not finite in {int(found[worst].sum())} of {len(table['step'])} steps"
+    of_reward = any(first[name] == first[names[0]] for name in names if name in REWARD)
+    beside, instead = _grades(table, found, quantities)
+    return RuleResult(
+        0.0, f"values are not finite: {what}", evidence, int(table["step"][first[names[0]]]),
+        advice=OF_REWARD if of_reward else "", beside=beside, instead=instead, brief=brief,
+    )  # fmt: skip
+
+
+def _grades(
+    table: Mapping[str, Floats], found: Mapping[str, Bools], quantities: Quantities
+) -> tuple[Grade | None, Grade | None]:
+    """Grades beside learning that goes well and where it does not; None for the rule's own."""
+    if any(_lasts(name, found[name], table[name]) for name in found):
+        return "failing", "failing"
+    untold = run_outcome.of_run(quantities.run).fate == "cannot tell"
+    return None, "warning" if untold else None
+
+
+def _lasts(name: str, wrong: Bools, column: Floats) -> bool:
+    """Whether a metric is not finite up to the end: rows since in which it was not logged say nothing."""
+    logged = wrong | np.isfinite(column)
+    last = wrong[logged][-1 if name in (*UPDATE, *REWARD) else -LASTING :]
+    return bool(last.all()) and len(last) > 0
+
+
+def _rows(count: int) -> str:
+    return f"{count} {'row' if count == 1 else 'rows'}"
+
+
+RULE = Rule(
+    mode="non-finite",
+    needs=(),
+    statistic="infinite values; NaN that was written or stands where a value is due",
+    threshold="one is enough",
+    source=OWN_METHOD,
+    advice="lower the learning rate, clip the gradient, check for log(0) and for float16 overflow",
+    check=check,
+    proof=True,
+    beside="warning",
+)

@@ -1,0 +1,53 @@
+"""Zero loss: why the loss is 0. By construction while the gradient is not 0; for want of a signal if it is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grposcope.instruments.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell
+from grposcope.instruments.diagnosis.quantities import SHORT, Quantities
+from grposcope.maths.timeseries import level as levels
+from grposcope.maths.timeseries.change import LATE
+
+NEAR_ZERO = 1e-3
+"""A loss whose median magnitude is smaller than this is called zero."""
+
+NO_GRADIENT = 0.9
+"""Share of late gradients that are exactly 0 above which there is no signal."""
+
+
+def check(quantities: Quantities) -> RuleResult:
+    """A loss near 0 together with late gradients that are exactly 0."""
+    loss, norm = quantities.require("loss", SHORT), quantities.get("grad_norm", SHORT)
+    middle = float(np.median(np.abs(loss.values)))
+    size = Evidence("median |loss|", middle, limit=f"zero below {NEAR_ZERO:g}", column=loss.name)
+    if middle >= NEAR_ZERO:
+        because = f"the loss is not 0 (median {middle:.2g}); judge learning by reward and gradient, not by it"
+        return RuleResult(1.0, because, (size,))
+    if norm is None:
+        return cannot_tell("the loss is near 0, and without gradient norms the reason cannot be told", "grad_norm")
+    zeros = levels.level((norm.values == 0).astype(np.float64), LATE, NO_GRADIENT)
+    typical = float(np.median(norm.values))
+    evidence = (size, Evidence("median gradient norm", typical, column=norm.name))
+    if zeros.p_up < 0.5:
+        share = zeros.value + NO_GRADIENT
+        because = f"the loss is 0 because there is no signal: {share:.0%} of late gradients are exactly 0"
+        return RuleResult(zeros.p_up, because, evidence)
+    because = (
+        f"the loss is near 0 by construction (advantages of a group sum to 0, and on policy the ratio is 1), while the "
+        f"gradient is not (median norm {typical:.2g}): the run does train"
+    )
+    return RuleResult(1.0, because, evidence)
+
+
+RULE = Rule(
+    mode="zero loss",
+    needs=("loss", "grad_norm"),
+    statistic="late share of gradients that are exactly 0, where the loss is near 0",
+    threshold=f"> {NO_GRADIENT:g}",
+    source="theory: centred advantages sum to zero",
+    advice="see starved, saturated and misconfiguration",
+    check=check,
+    costs="further steps change nothing",
+    minor=True,
+)

@@ -1,0 +1,142 @@
+"""The verdict on a run from its findings, with every clause that terminal, page, lists of runs and alerts show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from grposcope.core.run import Run, once
+from grposcope.instruments.diagnosis import first_line, learning, run_outcome
+from grposcope.instruments.diagnosis.findings import Finding
+from grposcope.instruments.diagnosis.judge import diagnose
+from grposcope.instruments.diagnosis.outcome import Outcome
+from grposcope.instruments.diagnosis.quantities import Quantities
+
+Word = Literal["failing", "warning", "healthy", "cannot tell"]
+"""The first word of a verdict: the worst grade; healthy where the run gained or held what it had, and enough is logged
+to see a failure; cannot tell otherwise."""
+
+FEW = 3
+"""Modes that cannot be told which are named; the list of rules has all of them."""
+
+AREAS = (("dead_fraction", "reward_std"), ("entropy", "kl"), ("length", "truncated"), ("grad_norm", "loss", "clip"))
+"""Where failures are seen: in the groups, the policy, the completions, the update."""
+
+ENOUGH = 2
+"""Areas that must be logged before a run is called healthy; one less where a held-out score says that it learned."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The first thing to know of a run: what became of it, what is wrong, and what to do.
+
+    word: the worst grade. line: begins with it and says the outcome and one cause (`first_line`). mode: the failure
+    mode of the headline, empty where there is none. because, advice: of that mode. others: number of modes that are
+    failing or a warning besides it. outcome: what became of the run, in a clause. notes: a clause per mode that is a
+    note. near: a clause per mode that is near its limit. untold: modes that cannot be told, if none is flagged.
+    """
+
+    word: Word
+    line: str
+    mode: str = ""
+    because: str = ""
+    advice: str = ""
+    others: int = 0
+    outcome: str = ""
+    notes: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
+
+    @property
+    def do(self) -> str:
+        """The advice, and how many more modes there are that are failing or a warning; empty without advice."""
+        return f"{self.advice} (and {self.others} more)" if self.others else self.advice
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Clauses beside the line, its reason and the advice: notes, what is near a limit, what is untold."""
+        untold = "not enough is logged for" if self.word == "cannot tell" else "cannot tell"
+        return (
+            *(f"note: {note}" for note in self.notes),
+            *(f"near the limit: {finding}" for finding in self.near),
+            *([f"{untold}: {_few(self.untold)}"] if self.untold else []),
+        )
+
+    @property
+    def clauses(self) -> tuple[str, ...]:
+        """Clauses that follow the line: the advice, the reason, the outcome, and the remarks."""
+        because = f"because {self.because}" if self.because else ""
+        do = f"do: {self.do}" if self.do else ""
+        return tuple(clause for clause in (do, because, self.outcome, *self.remarks) if clause)
+
+    def __str__(self) -> str:
+        return self.line
+
+
+@once
+def findings_of(run: Run) -> tuple[Finding, ...]:
+    """The findings of a run, looked for once; none without steps."""
+    return diagnose(run) if run.steps else ()
+
+
+def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
+    """The verdict on a run from its findings, in the order in which `diagnose` returns them."""
+    outcome, steps = run_outcome.of_run(run), learning.steps(run)
+    flagged = [finding for finding in findings if finding.status == "flagged"]
+    bad = [finding for finding in flagged if finding.grade != "note"]
+    notes = tuple(_note(finding) for finding in flagged if finding.grade == "note")
+    near = tuple(f"{finding.mode}, {finding.because}" for finding in findings if finding.status == "near the limit")
+    said = learning.clause(outcome, steps)
+    if bad:
+        first = bad[0]
+        word: Word = "failing" if first.grade == "failing" or outcome.lost else "warning"
+        line = first_line.of_finding(word, outcome, first, steps)
+        return Verdict(
+            word, line, first.mode, first.because, first.advice, len(bad) - 1, said, notes, near=near
+        )  # fmt: skip
+    untold = () if flagged else tuple(finding.mode for finding in findings if finding.status == "cannot tell")
+    word = _without_findings(run, outcome)
+    line = first_line.of_outcome(word, outcome, steps, first_line.judged(findings), len(findings))
+    advice = BACK if word in ("failing", "warning") else ""
+    return Verdict(word, line, advice=advice, outcome=said, notes=notes, untold=untold, near=near)
+
+
+BACK = "go back to the checkpoint of the best level, and look at what changed after it"
+"""What to do where the outcome fell and no rule says why."""
+
+
+def _without_findings(run: Run, outcome: Outcome) -> Word:
+    """The first word by what became of the run alone."""
+    if outcome.direction == "down":
+        return "failing" if outcome.lost else "warning"
+    gained = outcome.well or outcome.direction == "up"
+    return "healthy" if gained and enough_is_logged(run, outcome) else "cannot tell"
+
+
+def enough_is_logged(run: Run, outcome: Outcome) -> bool:
+    """Whether failures would be seen, so that a run without any is healthy."""
+    quantities = Quantities(run)
+    areas = sum(any(quantities.logged(name) for name in area) for area in AREAS)
+    return areas >= (ENOUGH - 1 if outcome.by_heldout else ENOUGH)
+
+
+def _few(modes: Sequence[str]) -> str:
+    """The first of these modes, and how many more there are."""
+    rest = len(modes) - FEW
+    return ", ".join(modes[:FEW]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _note(finding: Finding) -> str:
+    """A mode that is a note: what was seen, and what it may cost."""
+    return f"{finding.mode}: {finding.because}" + (f" ({finding.costs})" if finding.costs else "")
+
+
+def flagged_modes(findings: Sequence[Finding]) -> list[str]:
+    """The modes that are flagged, in the order of what to look at first."""
+    return [finding.mode for finding in findings if finding.status == "flagged"]
+
+
+def conclusion(word: str, mode: str, onset: int | None) -> str:
+    """What is wrong, how bad it is, and since which step where that is known, as a clause."""
+    return f"{word}: {mode}" + ("" if onset is None else f", since step {onset:,}")

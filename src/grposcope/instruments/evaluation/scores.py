@@ -1,0 +1,177 @@
+"""Scores of each arm on each task, and differences on the same problems.
+
+An arm is a model, or several trainings that differ in their seed. Two arms are compared problem by problem; p-values of
+all differences in one pass@k are adjusted together by Holm's method.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.text import visible
+from grposcope.instruments.evaluation import crossed
+from grposcope.instruments.evaluation.crossed import CrossedMean
+from grposcope.instruments.evaluation.record import Completion, EvaluatedProblem, EvaluationRecord
+from grposcope.maths.holm import holm
+from grposcope.maths.pass_at_k import pass_at_k, variance
+
+Arms = Mapping[str, tuple[str, ...]]
+"""Name of an arm -> its models."""
+
+
+@dataclass(frozen=True)
+class ArmScore:
+    """One arm on one task, on the problems that every model of it was evaluated on.
+
+    passes: pass@k by k. se_samples: by k, the part of the standard error that more completions of the same problems
+    would take away, NaN where k is more than half of them. truncated, unread, failed: shares of the completions.
+    reward, length: means. asked: whether the task tells which answers it cannot read.
+    """
+
+    arm: str
+    task: str
+    problems: int
+    completions: int
+    passes: Mapping[int, CrossedMean]
+    se_samples: Mapping[int, float]
+    truncated: CrossedMean
+    unread: CrossedMean
+    failed: float
+    reward: float
+    length: float
+    asked: bool
+
+
+@dataclass(frozen=True)
+class ArmDifference:
+    """pass@k of `second` − that of `first` on the problems of a task that both have. adjusted: p by Holm's method."""
+
+    task: str
+    k: int
+    first: str
+    second: str
+    mean: CrossedMean
+    adjusted: float = math.nan
+
+
+@dataclass(frozen=True)
+class EvaluationScores:
+    """Scores and differences of an evaluation, of what is there so far. ks: of pass@k."""
+
+    arms: Arms
+    ks: tuple[int, ...]
+    scores: tuple[ArmScore, ...]
+    differences: tuple[ArmDifference, ...]
+
+
+def default_ks(samples: int) -> tuple[int, ...]:
+    """pass@1, and pass@k for as many completions as are drawn."""
+    return (1,) if samples == 1 else (1, samples)
+
+
+def of_record(record: EvaluationRecord, ks: Sequence[int] = (), arms: Arms | None = None) -> EvaluationScores:
+    """The scores of a folder, of what is there so far.
+
+    ks: of pass@k, arms: by default as the folder is shown. UserError for a k that the completions do not give.
+    """
+    samples = record.plan.samples
+    ks = tuple(ks) or record.view.ks or default_ks(samples)
+    for k in ks:
+        if not 1 <= k <= samples:
+            raise UserError(
+                f"pass@{k} needs {k} completions of each problem, and there are {samples}; choose a smaller k"
+            )
+    named = arms or record.view.arms or {name: (name,) for name in record.plan.models}
+    short = dict(zip(named, labels(list(named)), strict=True))
+    scores: list[ArmScore] = []
+    differences: list[ArmDifference] = []
+    for task in record.plan.tasks:
+        rows = {short[arm]: [record.rows.get((model, task), ()) for model in named[arm]] for arm in named}
+        scores += [_score(arm, task, of_arm, ks) for arm, of_arm in rows.items()]
+        for k in ks:
+            differences += [
+                ArmDifference(task, k, one, two, crossed.difference(*_common(rows[one], rows[two], k)))
+                for one, two in combinations(rows, 2)
+            ]
+    shown = {short[arm]: models for arm, models in named.items()}
+    return EvaluationScores(shown, ks, tuple(scores), _adjusted(differences, ks))
+
+
+def labels(names: Sequence[str]) -> list[str]:
+    """Short names, all different: the last part of a path, with as many parts before it as are needed."""
+    parts = [Path(name).parts or (name,) for name in names]
+    for length in range(1, max(map(len, parts), default=1) + 1):
+        short = ["/".join(part[-length:]) for part in parts]
+        telling = length > 1 or not any(one in ("model", ".", "..") for one in short)
+        if telling and len(set(short)) == len(short):
+            return [visible(one, 60) for one in short]
+    return [visible(name, 120) for name in names]
+
+
+def _score(arm: str, task: str, models: Sequence[Sequence[EvaluatedProblem]], ks: Sequence[int]) -> ArmScore:
+    common = _indices(models)
+    chosen = [[row for row in rows if row.index in common] for rows in models]
+    completions = [one for rows in chosen for row in rows for one in row.completions]
+    count = len(completions)
+    return ArmScore(
+        arm=arm,
+        task=task,
+        problems=len(common),
+        completions=count,
+        passes={k: crossed.score(_values(chosen, k)) for k in ks},
+        se_samples={k: _se_samples(chosen, k) for k in ks},
+        truncated=crossed.score(_shares(chosen, lambda one: one.truncated)),
+        unread=crossed.score(_shares(chosen, lambda one: one.verdict == "unread")),
+        failed=sum(one.verdict == "failed" for one in completions) / count if count else math.nan,
+        reward=math.fsum(one.reward for one in completions) / count if count else math.nan,
+        length=sum(one.tokens for one in completions) / count if count else math.nan,
+        asked=not any(one.verdict == "wrong" and one.answer is None for one in completions),
+    )
+
+
+def _indices(models: Sequence[Sequence[EvaluatedProblem]]) -> set[int]:
+    """Problems that every model was evaluated on."""
+    return set.intersection(*({row.index for row in rows} for rows in models))
+
+
+def _values(models: Sequence[Sequence[EvaluatedProblem]], k: int) -> crossed.Array:
+    """pass@k of each model (S) on each problem (I)."""
+    return np.array([[pass_at_k(len(row.completions), row.right, k) for row in rows] for rows in models]).reshape(
+        len(models), -1
+    )
+
+
+def _shares(models: Sequence[Sequence[EvaluatedProblem]], holds: Callable[[Completion], bool]) -> crossed.Array:
+    """Share of the completions of each model (S) on each problem (I) of which something holds."""
+    shares = [[sum(map(holds, row.completions)) / len(row.completions) for row in rows] for rows in models]
+    return np.array(shares).reshape(len(models), -1)
+
+
+def _common(
+    first: Sequence[Sequence[EvaluatedProblem]], second: Sequence[Sequence[EvaluatedProblem]], k: int
+) -> tuple[crossed.Array, crossed.Array]:
+    """The values of two arms on the problems that both have."""
+    both = _indices([*first, *second])
+    one, two = ([[row for row in rows if row.index in both] for rows in arm] for arm in (first, second))
+    return _values(one, k), _values(two, k)
+
+
+def _se_samples(models: Sequence[Sequence[EvaluatedProblem]], k: int) -> float:
+    within = [variance(len(row.completions), row.right, k) for rows in models for row in rows]
+    return math.sqrt(max(math.fsum(within), 0)) / len(within) if within else math.nan
+
+
+def _adjusted(differences: Sequence[ArmDifference], ks: Sequence[int]) -> tuple[ArmDifference, ...]:
+    """The differences with p adjusted over all tasks and pairs, each k for itself."""
+    by_k = {k: [one for one in differences if one.k == k] for k in ks}
+    adjusted = {
+        id(one): p for some in by_k.values() for one, p in zip(some, holm([x.mean.p for x in some]), strict=True)
+    }
+    return tuple(replace(one, adjusted=adjusted[id(one)]) for one in differences)

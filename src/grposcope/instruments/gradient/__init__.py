@@ -1,0 +1,36 @@
+"""Composition of a gradient, from one backward pass.
+
+probe          the whole instrument: `probe.probe(model, rollouts, recipe)`
+record         a probe as it is written to a folder
+
+Science, pure functions of arrays:
+score          the per-rollout gradients of one parameter, kept as factors; gram: their inner products
+spectrum       singular values and every rank by name; trajectory: of the gradients of successive steps
+logits         log π and the score e_y − π of every token
+weightings     which gradient: recipes, group sizes, controls
+class_means    successes against failures; baseline: the best constant to subtract
+curvature      the restoring force along a direction of the weights
+sparsity       tokens and parameters that count for little; token_credit: which tokens carry the gradient
+
+Machinery, behind `backward.attach(model).stream(rollouts, visit)`:
+backward       one pass that gives every parameter's scores, checked against autograd
+hooks          how layers report their factors; checkpointing: activations recomputed to save memory
+"""
+
+from grposcope.core.instrument import Command, Instrument
+
+__all__ = ["INSTRUMENT", "probe", "spectrum"]
+
+INSTRUMENT = Instrument(
+    "gradient",
+    "What is the gradient made of?",
+    answers="grposcope.instruments.gradient.answer",
+    commands=(
+        Command(
+            "probe",
+            "plan the next one",
+            "measure what a gradient is made of: rank, credit, sparsity",
+            "grposcope.instruments.gradient.command",
+        ),
+    ),
+)

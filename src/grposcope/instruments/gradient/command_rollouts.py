@@ -1,0 +1,295 @@
+"""The rollouts that `grposcope probe` measures: drawn for it, or taken from what a trainer wrote (`--rollouts`)."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from grposcope.core import capabilities
+from grposcope.core.capabilities import FURTHER_ROLLOUTS, INDEPENDENT, STEP_ENDS, Lack, Part
+from grposcope.core.errors import UserError
+from grposcope.core.text import number
+
+if TYPE_CHECKING:
+    from grposcope.commands.probe_model import ModelSource
+    from grposcope.core.run import Run
+    from grposcope.instruments.gradient.rollout_source import RolloutSource
+    from grposcope.lab.objectives import Objective
+    from grposcope.lab.policies import Policy
+    from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts
+    from grposcope.lab.tasks.base import Task
+    from grposcope.lab.workers import Workers
+    from grposcope.logs.logged_rollouts import LoggedRollouts
+
+FOREIGN = -0.5
+"""Nats per token below the policy's own rollouts from which on texts are refused as those of another policy.
+
+The tokens are then on average 1.6 times less likely than its own would be. On `tiny` 80 updates at a learning rate of
+4e-4 move this number by −0.21, other prompts by −5 (experiments/rollouts_under_later_weights.py).
+"""
+
+
+def add_flags(group: Any) -> None:
+    """Declare the flags that choose the rollouts."""
+    group.add_argument("--rollouts", metavar="PATH",
+                       help="take the prompts and completions that a trainer wrote instead of sampling: TRL's "
+                            "OUTPUT_DIR/completions, verl's rollout_data_dir")  # fmt: skip
+    group.add_argument("--step", type=int, metavar="N",
+                       help="of --rollouts: the step to take (default: the one that the checkpoint drew, else the last "
+                            "before it)")  # fmt: skip
+    group.add_argument("--reward-weights", metavar="TEXT",
+                       help="of --rollouts: weights of several reward functions, such as 1,0.5 (default: the run's, "
+                            "else all 1)")  # fmt: skip
+
+
+def check_numbers(arguments: argparse.Namespace) -> None:
+    """UserError for numbers of prompts or rollouts below 1."""
+    for name in ("prompts", "group"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise UserError(f"--{name} {value} must be at least 1")
+
+
+def logged(arguments: argparse.Namespace, source: ModelSource) -> LoggedRollouts | None:
+    """The rollouts of `--rollouts`, None without it; completes the numbers of prompts and rollouts."""
+    if arguments.rollouts is None:
+        for name in ("step", "reward_weights"):
+            if getattr(arguments, name) is not None:
+                raise UserError(
+                    f"--{name.replace('_', '-')} chooses among the rollouts of a trainer; give --rollouts too"
+                )
+        arguments.prompts = 16 if arguments.prompts is None else arguments.prompts
+        arguments.group = 8 if arguments.group is None else arguments.group
+        return None
+    check_numbers(arguments)
+    found = _read(arguments, source)
+    arguments.prompts, arguments.group = found.rewards.shape
+    return found
+
+
+def rollouts(
+    arguments: argparse.Namespace,
+    source: ModelSource,
+    logged: LoggedRollouts | None,
+    folder: Path | None,
+    objective: Objective,
+    say: Callable[[str], None],
+    workers: Workers,
+) -> tuple[Policy, int, DrawnRollouts, RolloutSource | None]:
+    """The policy, its longest completion, and graded rollouts; where they came from, if they were not drawn here.
+
+    workers: processes that share the drawing.
+    """
+    import torch
+
+    from grposcope.lab import policies, tasks
+    from grposcope.lab.credit import chosen
+
+    device = policies.device(arguments.device)
+    task = None if logged is not None else tasks.load(arguments.task, arguments.reward)
+    _check_credit(arguments, task)
+    if warning := chosen(arguments.credit).source.warning:
+        say(f"warning: {warning}")
+    policy = policies.load(source.model, getattr(torch, arguments.dtype), device, arguments.remote_code)
+    if logged is not None:
+        limit = arguments.max_tokens
+        drawn, origin = _take(arguments, policy, logged, source)
+    else:
+        assert task is not None
+        limit, origin = arguments.max_tokens or task.max_tokens, None
+        drawn = _draw(arguments, source.model, policy, task, limit, folder, objective, say, workers)
+    drawn = _supplied(arguments, source, policy, task, limit, drawn)
+    if arguments.checkpointing:
+        policies.recompute_activations(policy.model)
+    return policy, limit, drawn, origin
+
+
+def _supplied(
+    arguments: argparse.Namespace,
+    source: ModelSource,
+    policy: Policy,
+    task: Task | None,
+    limit: int,
+    drawn: DrawnRollouts,
+) -> DrawnRollouts:
+    """The rollouts with what the credit needs of every token; the critic is that of the run."""
+    from grposcope.lab.credit import chosen
+    from grposcope.lab.sampling.annotation import AnnotationContext
+    from grposcope.lab.sampling.annotators import annotator
+    from grposcope.lab.train.setup import micro_batch
+
+    learned = Path(source.model).parent if source.run is not None else Path(source.model)
+    instruction = "" if task is None else task.instruction
+    size = micro_batch(policy, limit)
+    context = AnnotationContext(policy, arguments.temperature, size, instruction, arguments.remote_code, learned)
+    made = annotator(chosen(arguments.credit), context)
+    return drawn if made is None else replace(drawn, rollouts=made(drawn.rollouts, drawn.problems))
+
+
+def _check_credit(arguments: argparse.Namespace, task: Task | None) -> None:
+    """UserError where the credit does not fit a probe, or the rollouts; task: None for those of a trainer."""
+    from grposcope.lab.credit import chosen
+    from grposcope.lab.tasks.base import part
+    from grposcope.lab.train.config import ENGINE
+
+    labels, further = Lack("have no labels of steps", ""), Lack("are not continued", "draw some with --task")
+    given = Part("the rollouts of a trainer", lacks={STEP_ENDS: labels, FURTHER_ROLLOUTS: further})
+    probe = Part("a probe", needs=frozenset({INDEPENDENT}))
+    capabilities.check(ENGINE, probe, given if task is None else part(task), chosen(arguments.credit).part("--credit "))
+
+
+def _draw(
+    arguments: argparse.Namespace,
+    model: str,
+    policy: Policy,
+    task: Task,
+    limit: int,
+    folder: Path | None,
+    objective: Objective,
+    say: Callable[[str], None],
+    workers: Workers,
+) -> DrawnRollouts:
+    """Graded rollouts of the policy on the task, those kept in `folder` among them."""
+    from grposcope.lab.credit import chosen
+    from grposcope.lab.sampling import generation, resumable_rollouts
+    from grposcope.lab.sampling.sampler import Sampling
+
+    credit = chosen(arguments.credit)
+    kept = {"credit": credit.name} if credit.source.requires(FURTHER_ROLLOUTS) else {}
+    names = ("task", "reward", "group", "temperature", "seed", "dtype")
+    if folder and resumable_rollouts.incomplete(folder):
+        say(f"{folder} has rollouts of a probe that was interrupted: continuing with them")
+    return resumable_rollouts.draw(
+        policy,
+        task,
+        objective,
+        Sampling(limit, arguments.temperature),
+        (arguments.prompts, arguments.group),
+        arguments.seed,
+        folder,
+        {"model": model, "max_tokens": limit, **{name: getattr(arguments, name) for name in names}, **kept},
+        say,
+        workers,
+        generation.of(credit, task, policy),
+    )
+
+
+def trained(arguments: argparse.Namespace, source: ModelSource) -> Objective:
+    """The objective that a run of TRL trained with, by its arguments; what it leaves out is said."""
+    from grposcope.engines.trl import settings
+
+    kind = "RLOOConfig" if source.logged.get("trainer") == "rloo" else "GRPOConfig"
+    try:
+        found, left_out = settings.fresh(type(kind, (SimpleNamespace,), {})(**source.logged), arguments.advantage)
+    except UserError as error:
+        raise UserError(f"{source.model}: {error}; or give --recipe for another objective") from None
+    except AttributeError as error:
+        raise UserError(f"{source.model}: its record lacks the argument {error.name}; give --recipe") from None
+    for clause in left_out:
+        print(f"not in the objective of this probe: {clause}", file=sys.stderr)
+    return found
+
+
+def _read(arguments: argparse.Namespace, source: ModelSource) -> LoggedRollouts:
+    """The rollouts that `--rollouts` and `--step` name, in groups; completes the flags that depend on them."""
+    from grposcope.logs import logged_rollouts
+    from grposcope.logs.formats.log_file import LogFile
+    from grposcope.logs.trainers import trl_completions, verl
+
+    place = Path(arguments.rollouts)
+    if not place.exists():
+        raise UserError(f"--rollouts {place}: there is no such file or folder")
+    files = {trl_completions.step_of(path): path for path in trl_completions.files(place)} if place.is_dir() else {}
+    verls = {} if files or not place.is_dir() else verl.rollout_files(place)
+    if place.is_file():
+        of_trl = trl_completions.recognises(LogFile(place))
+        name = place.stem.rpartition("_")[2]
+        (files if of_trl else verls)[int(name) if name.isdigit() else 0] = place
+    found = files or verls
+    if not found:
+        raise UserError(f"--rollouts {place} holds neither completions_N.parquet of TRL nor N.jsonl of verl")
+    step = logged_rollouts.choose(sorted(found), arguments.step, source.step, place)
+    rows = trl_completions.logged(found[step], _functions(source)) if files else verl.logged(found[step], step)
+    size = arguments.group if arguments.group is not None else source.settings.get("group")
+    arguments.task = f"rollouts of {rows.engine}, step {step}"
+    return logged_rollouts.grouped(rows, size, _weights(arguments, source, rows.rewards), arguments.prompts)
+
+
+def _take(
+    arguments: argparse.Namespace, policy: Policy, logged: LoggedRollouts, source: ModelSource
+) -> tuple[DrawnRollouts, RolloutSource]:
+    """The rollouts as token ids, with what was found of them; UserError where they are another policy's."""
+    from grposcope.instruments.gradient.retokenize import origin, retokenize
+    from grposcope.instruments.gradient.rollout_source import DOUBT
+    from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts
+    from grposcope.lab.tasks.base import Problem
+
+    if arguments.max_tokens is None:
+        raise UserError(
+            "--max-tokens is needed with --rollouts, since nothing here says how long a completion may have been: give "
+            "max_completion_length (TRL) or data.max_response_length (verl), so that truncated ones are told apart"
+        )
+    made = retokenize(
+        policy,
+        logged,
+        arguments.max_tokens,
+        arguments.temperature,
+        source.logged.get("chat_template_kwargs") or {},
+        bool(source.logged.get("mask_truncated_completions")),
+    )
+    about = origin(logged, made, _length_logged(source, logged.step))
+    if made.z < -DOUBT and made.excess.value < FOREIGN:
+        raise UserError(
+            f"--rollouts: {policy.name} did not write {logged.path}: its completions are {number(-made.excess.value)} "
+            f"nats per token less likely than its own would be (z = {made.z:.0f}); give the checkpoint that wrote "
+            "them, or the --temperature of the run"
+        )
+    problems = tuple(Problem(f"prompt {i}", prompt) for i, prompt in enumerate(made.prompts))
+    return DrawnRollouts(made.rollouts, problems, made.texts), about
+
+
+def _length_logged(source: ModelSource, step: int) -> float:
+    """Mean length of the completions that the trainer logged at this step alone; NaN where it is not known."""
+    run = _run(source.output)
+    if run is None or run.window != 1 or "length" not in run.table:
+        return math.nan
+    at = (run.table["step"] == step).nonzero()[0]
+    return float(run.table["length"][at[0]]) if len(at) else math.nan
+
+
+def _functions(source: ModelSource) -> tuple[str, ...]:
+    """Names of the reward functions by what the run logged; empty where that is not known."""
+    run = _run(source.output)
+    names = () if run is None else run.table
+    return tuple(name.removeprefix("component/") for name in names if name.startswith("component/"))
+
+
+@cache
+def _run(output: Path | None) -> Run | None:
+    """The run in TRL's output folder; None where there is none that can be read."""
+    from grposcope import logs as runs
+
+    try:
+        return None if output is None else runs.read(output)
+    except UserError:
+        return None
+
+
+def _weights(arguments: argparse.Namespace, source: ModelSource, rewards: Mapping[str, Any]) -> list[float] | None:
+    if arguments.reward_weights is None:
+        known = source.logged.get("reward_weights")
+        return list(known) if isinstance(known, list) and len(known) == len(rewards) else None
+    try:
+        given = [float(part) for part in arguments.reward_weights.split(",")]
+    except ValueError:
+        raise UserError(f"--reward-weights {arguments.reward_weights}: write numbers such as 1,0.5") from None
+    if not all(map(math.isfinite, given)):
+        raise UserError(f"--reward-weights {arguments.reward_weights}: weights must be finite")
+    return given

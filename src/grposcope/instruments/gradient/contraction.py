@@ -1,0 +1,56 @@
+"""Gradients, Gram matrix and norms of one parameter, taken together from the S_i (B, R, C) that `score` has as factors.
+
+One pass of `cpu` gives all three where it takes the factors; in torch they are taken from each piece of the S_i while
+it is in the cache. Both agree to round-off.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grposcope.instruments.gradient import gram
+from grposcope.instruments.gradient.score import Score
+from grposcope.instruments.gradient.sparsity import EntryNorms
+from grposcope.lab import cpu
+
+Contracted = tuple[Tensor, Tensor | None, EntryNorms | None]
+
+
+def contract(score: Score, weights: Tensor, main: int | None, *, with_gram: bool) -> Contracted:
+    """Σ u_i S_i (K, R, C) for each row u of weights (K, B), the Gram matrix (B, B) if asked for, norms of the main one.
+
+    main: which of the gradients that is.
+    """
+    fast = _in_one_pass(score, weights, main, with_gram=with_gram)
+    return in_torch(score, weights, main, with_gram=with_gram) if fast is None else fast
+
+
+def in_torch(score: Score, weights: Tensor, main: int | None, *, with_gram: bool) -> Contracted:
+    """`contract` from pieces of the S_i, of any score."""
+    gradients = torch.empty(len(weights), *score.shape, dtype=score.dtype, device=score.device)
+    weights = weights.to(gradients)
+
+    def work(piece: slice) -> tuple[Tensor | None, EntryNorms | None]:
+        block, place = score.piece(piece), gradients[:, piece]
+        torch.mm(weights, block.flatten(1), out=place.flatten(1))
+        return gram.of_block(block) if with_gram else None, None if main is None else EntryNorms.of(place[main])
+
+    products, norms = zip(*cpu.map_pieces(work, score.pieces(), gradients.device), strict=True)
+    inner = torch.stack(products).sum(0) if with_gram else None
+    return gradients, inner, None if main is None else EntryNorms.together(norms)
+
+
+def _in_one_pass(score: Score, weights: Tensor, main: int | None, *, with_gram: bool) -> Contracted | None:
+    """`contract` by `cpu`; None where it does not take the score, which has one dense use and at most one look-up."""
+    dense, looked = ([use for use in score.uses if use.lookup == lookup] for lookup in (False, True))
+    if len(dense) != 1 or len(looked) > 1:
+        return None
+    lookups = next((cpu.Lookups(use.rows, use.columns, use.padding) for use in looked), None)
+    done = cpu.contract(
+        dense[0].rows, dense[0].columns, lookups, weights, main, with_gram=with_gram, in_pieces=score.large
+    )
+    if done is None:
+        return None
+    norms = None if done.norms is None else EntryNorms.together([EntryNorms(*one) for one in done.norms.tolist()])
+    return done.gradients, done.gram, norms

@@ -1,0 +1,312 @@
+"""What a probe found, in words: each statement with the number it rests on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from grposcope.core.answer import KeyNumber, exactly
+from grposcope.core.estimate import Estimate
+from grposcope.core.run import Run, labels
+from grposcope.core.text import number, percent, span, visible
+from grposcope.instruments.gradient import probe_record as probes
+from grposcope.instruments.gradient.probe_record import ProbeRecord
+from grposcope.instruments.gradient.rollout_source import RolloutSource
+from grposcope.maths.intervals import Z, interval
+
+TITLES = {"trl": "TRL", "verl": "verl"}
+"""Names of the trainers whose rollouts a probe takes."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One statement. value: the number it rests on; NaN with the reason where nothing can be said."""
+
+    name: str
+    value: Estimate
+    sentence: str
+
+
+def facts(record: ProbeRecord) -> tuple[Fact, ...]:
+    """All that is said of a probe, in the order in which to read it."""
+    return (rank(record), class_means(record), dead_groups(record), tokens(record), parameters(record),
+            baseline(record))  # fmt: skip
+
+
+def subject(record: ProbeRecord) -> str:
+    """Sentence part that names the model, the task, the step and the batch of a probe."""
+    model, task = (visible(name or "?", 80) for name in (record.model, record.task))
+    after = "" if record.step is None else f" after step {record.step:,}"
+    prompts, group = ("?" if count is None else count for count in (record.prompts, record.group))
+    return f"{model} on {task}{after}, {prompts} prompts × {group} rollouts"
+
+
+def solved(record: ProbeRecord) -> str:
+    """The share of rollouts that were solved, or the mean reward where rewards are not 0 and 1."""
+    if math.isfinite(record.groups.dead_if_alike):
+        return f"{percent(record.solved)} of rollouts solved"
+    return f"mean reward {number(record.solved)}"
+
+
+def conclusion(record: ProbeRecord) -> str:
+    """What a probe found, in one sentence."""
+    model, task = (visible(name or "?", 80) for name in (record.model, record.task))
+    stable = record.rank("stable").value
+    if not math.isfinite(stable):
+        return f"{model} on {task} was probed; the rank of its gradient cannot be told."
+    return (
+        f"The gradients of {model} on {task} have a mean stable rank of {number(stable)}; 5% of the tokens hold "
+        f"{percent(record.token_sparsity['top_5'])} of the squared score norms, and "
+        f"{percent(record.groups.dead.value)} of the groups are dead."
+    )
+
+
+def numbers(record: ProbeRecord) -> tuple[KeyNumber, ...]:
+    """The numbers of a probe that are shown large."""
+    stable, control = record.rank("stable"), record.rank("stable", "nll").value
+    dead, alike = record.groups.dead, record.groups.dead_if_alike
+    top, cancelled = record.token_sparsity["top_5"], record.credit.cancelled
+    without_reward = f"{number(control)} without reward" if math.isfinite(control) else ""
+    expected = f"{percent(alike)} if prompts were alike" if math.isfinite(alike) else ""
+    return (
+        KeyNumber("stable rank", stable, number(stable.value), without_reward),
+        KeyNumber("dead groups", dead, percent(dead.value), expected),
+        KeyNumber("top 5% of tokens hold", exactly(top), percent(top), "of the score"),
+        KeyNumber("cancels on shared text", exactly(cancelled), percent(cancelled), "of the credit"),
+    )
+
+
+def about(record: ProbeRecord) -> str:
+    """What was measured: the subject of a probe, its share of solved rollouts, its objective, and the self-check."""
+    parts = [f"{subject(record)}, {solved(record)}; objective {visible(record.recipe)}."]
+    if record.tokens is not None and math.isfinite(record.truncated):
+        parts.append(f"{record.tokens:,} tokens, {percent(record.truncated)} of completions cut short.")
+    if math.isfinite(record.self_check):
+        parts.append(f"Self-check: the layers' gradients differ from autograd's by {record.self_check:.1e}.")
+    return " ".join([*parts, "In brackets: 95% intervals."])
+
+
+def brief(record: ProbeRecord) -> str:
+    """A probe in one sentence, to compare it with others."""
+    return (
+        f"{subject(record)}. Stable rank {ranged(record.rank('stable'))}; the top 5% of tokens hold "
+        f"{percent(record.token_sparsity['top_5'])}; baseline: {visible(record.baseline.verdict, 400)}."
+    )
+
+
+def missing(record: ProbeRecord) -> list[str]:
+    """A sentence for each thing that the probe did not measure."""
+    said = []
+    if not record.complete:
+        said.append(
+            f"The probe was interrupted: {len(record.layers)} weight matrices are measured, the others are missing."
+        )
+    if record.left_out:
+        names = ", ".join(visible(name, 60) for name in record.left_out[:5])
+        said.append(f"Not measured: {names} ({percent(record.share_left_out, 1)} of parameters).")
+    return said + [f"Skipped {visible(name)}: {visible(why)}." for name, why in record.skipped.items()]
+
+
+def taken(record: ProbeRecord) -> list[str]:
+    """Where rollouts that were not drawn for the probe are from, how their tokens were found, and whether they are the
+    policy's own; nothing for those that were drawn for it."""
+    source = record.source
+    if source is None:
+        return []
+    said = [_where(source, record.step)]
+    weights = ", ".join(f"{number(weight)} × {visible(name, 60)}" for name, weight in source.weights.items())
+    if len(source.weights) > 1:
+        said.append(f"The reward is {weights}.")
+    said += [_encoded(source), _fit(source)]
+    return said + [f"{visible(note, 300)[:1].upper()}{visible(note, 300)[1:]}." for note in source.notes]
+
+
+def rank(record: ProbeRecord) -> Fact:
+    """Stable rank of the weight matrices' gradients, next to other definitions and to the control without reward."""
+    stable = record.rank("stable")
+    if not math.isfinite(stable.value):
+        return Fact("rank", stable, f"Rank: cannot tell ({stable.flag or 'not finite'}).")
+    others = ", ".join(
+        f"{name} {number(record.rank(definition).value)}"
+        for definition, name in {"participation": "participation ratio", "entropy_sq": "entropy of σ²"}.items()
+    )
+    text = (
+        f"Rank: the gradient of a weight matrix has a stable rank Σσ²/σ₁² of {ranged(stable)}, mean and spread over "
+        f"{stable.n} matrices. Other definitions give other numbers: {others}; "
+        f"{number(record.rank('energy_90').value)} directions hold 90% of its squared norm."
+    )
+    control = record.rank("stable", "nll")
+    if math.isfinite(control.value):
+        text += (
+            f" Control: with the same weight on every rollout, reward or not, the stable rank is {ranged(control)}, so "
+            "compare before reading a low rank as the reward's doing."
+        )
+    return Fact("rank", stable, text)
+
+
+def class_means(record: ProbeRecord) -> Fact:
+    """Share of the gradient's squared norm held by the mean scores of successes and failures."""
+    shares = record.class_means
+    if not math.isfinite(shares.plain.value):
+        return Fact("class_means", shares.plain, f"Two classes: cannot tell ({shares.plain.flag}).")
+    inside = shares.plain.value + 2 * shares.plain.se <= 1  # an interval that leaves [0, 1] is not shown
+    text = (
+        "Two classes: a step pushes a group along one direction, from the mean of its failures to that of its "
+        f"successes, which holds {ranged(shares.plain, _fine) if inside else _fine(shares.plain.value)} of the squared "
+        f"norm of a live group's gradient, over {shares.plain.n} groups, and {_fine(shares.reduced.value)} once "
+        "rollouts are weighed as the objective does"
+    )
+    if shares.distinct.value > shares.plain.value + 1e-6:
+        text += f". A class per distinct reward holds {_fine(shares.distinct.value)}."
+    else:
+        text += " (all of it by algebra where rewards have two values)."
+    return Fact("class_means", shares.plain, text)
+
+
+def dead_groups(record: ProbeRecord) -> Fact:
+    """Observed share of dead groups, next to the share expected if all prompts were equally hard."""
+    observed, alike = record.groups.dead, record.groups.dead_if_alike
+    low, high = interval(observed)
+    text = (
+        f"Dead groups: {percent(observed.value)} ({span(low, high, percent)}) of {observed.n} groups had equal rewards "
+        "and taught nothing"
+    )
+    if not math.isfinite(alike):
+        text += "; what to expect cannot be told, since rewards are not 0 and 1."
+    else:
+        text += f"; were all prompts equally hard, it would be {percent(alike)}"
+        if low <= alike <= high:
+            text += ", which is within the interval."
+        else:
+            text += f"; {'prompts differ in difficulty' if observed.value > alike else 'there are fewer'}."
+    return Fact("dead_groups", observed, text)
+
+
+def tokens(record: ProbeRecord) -> Fact:
+    """Share of the squared score norms in the largest tokens, and share of the credit on shared text."""
+    sparsity, credit = record.token_sparsity, record.credit
+    count = math.nan if record.tokens is None else record.tokens
+    text = (
+        f"Tokens: of {count:,.0f} tokens the top 5% hold {percent(sparsity['top_5'])} of the squared "
+        f"score norms and the top 20% {percent(sparsity['top_20'])} (Gini {number(sparsity['gini'])}; 0 all alike, 1 "
+        f"one holds all). Where completions of a group begin alike, successes and failures push "
+        f"the same tokens in opposite directions: {percent(credit.cancelled)} of the credit undoes itself so, of the "
+        f"{percent(credit.shared)} on text that two completions share ({percent(credit.common)} on text common to "
+        "all)."
+    )
+    return Fact("tokens", Estimate(sparsity["top_5"], math.nan, record.tokens or 0), text)
+
+
+def parameters(record: ProbeRecord) -> Fact:
+    """Unevenness of the gradient's entries, and the share of bfloat16 weights that a step would change."""
+    measured = record.parameter_sparsity
+    if not measured:
+        text = "Parameters: cannot tell, the entries of the gradient were not measured."
+        return Fact("parameters", measured["gini"], text)
+    text = (
+        f"Parameters: unevenness of the gradient's entries by Gini {number(measured['gini'].value)}, by Hoyer "
+        f"{number(measured['hoyer'].value)} (0: all alike, 1: one holds all). "
+    )
+    adam, sgd = measured["visible_adam"].value, measured["visible_sgd"].value
+    if math.isfinite(adam):
+        text += (
+            f"Kept in bfloat16, a step of this learning rate would change {percent(adam, 1)} of the weights by "
+            f"Adam (its first step) and {percent(sgd, 2)} by plain descent."
+        )
+    else:
+        text += "How many weights kept in bfloat16 a step would change cannot be told without a learning rate."
+    return Fact("parameters", measured["gini"], text)
+
+
+def baseline(record: ProbeRecord) -> Fact:
+    """Whether the group mean is the best constant baseline."""
+    best = record.baseline
+    verdict = visible(best.verdict, 400)
+    if not math.isfinite(best.covariance.value):
+        return Fact("baseline", best.covariance, f"Baseline: {verdict}.")
+    text = (
+        f"Baseline: {verdict}. Best constant {ranged(best.optimal)}, group mean {ranged(best.mean)}, difference "
+        f"{ranged(best.covariance)}, over {best.covariance.n} prompts. Excess variance over the "
+        f"best: {ranged(best.excess_mean, percent)} for the group mean, {ranged(best.excess_none, percent)} for none."
+    )
+    note = f" Note: {best.covariance.flag}." if best.covariance.flag else ""
+    return Fact("baseline", best.covariance, text + note)
+
+
+def latest(runs: Sequence[Run]) -> list[tuple[str, Run, ProbeRecord]]:
+    """The label, the run and its last probe, of each run that has one."""
+    return [
+        (label, run, probes.of_run(run)[-1])
+        for label, run in zip(labels(runs), runs, strict=True)
+        if probes.of_run(run)
+    ]
+
+
+def by_step(run: Run) -> dict[int, ProbeRecord]:
+    """The probes of a run that name a step, in its order."""
+    return {record.step: record for record in probes.of_run(run) if record.step is not None}
+
+
+def ranged(value: Estimate, form: Callable[[float], str] = number) -> str:
+    """A number with its 95% interval in brackets; with the reason where nothing can be said."""
+    if not math.isfinite(value.value):
+        return f"cannot tell ({value.flag or 'not finite'})"
+    if not math.isfinite(value.se):
+        return form(value.value)
+    low, high = value.interval(Z)
+    return f"{form(value.value)} ({span(low, high, form)})"
+
+
+def _fine(share: float) -> str:
+    """A share as a percentage of three significant digits."""
+    return f"{number(100 * share)}%"
+
+
+def _where(source: RolloutSource, model_step: int | None) -> str:
+    engine = TITLES.get(source.engine, visible(source.engine, 40))
+    what = f"Rollouts: those that {engine} wrote at step {source.step}, {visible(source.path, 200)}"
+    if model_step is None or source.step is None:
+        return f"{what}."
+    updates = model_step + 1 - source.step
+    if updates == 0:
+        return f"{what}, drawn from the weights after step {model_step} where every batch is used once."
+    when = "later" if updates > 0 else "earlier"
+    return f"{what}; the model is that after step {model_step}, {abs(updates)} update{'s' * (abs(updates) > 1)} {when}."
+
+
+def _encoded(source: RolloutSource) -> str:
+    forms = ", ".join(f"{count} as {form}" for form, count in source.forms.items())
+    text = f"Tokens: encoded again from text (prompts: {forms})"
+    changed = [
+        f"{count} {what}" for count, what in
+        ((source.changed_prompts, "prompts"), (source.changed_completions, "completions")) if count
+    ]  # fmt: skip
+    text += (
+        f"; {' and '.join(changed)} do not come back when decoded"
+        if changed
+        else "; every text comes back when decoded"
+    )
+    if math.isfinite(source.length_logged):
+        text += f"; {source.length:.2f} tokens per completion, and the trainer logged {source.length_logged:.2f}"
+        if abs(source.length - source.length_logged) > 0.01 * source.length_logged:
+            text = f"CAUTION: not the tokens that were trained on. {text}"
+    return f"{text}; {source.truncated} completions fill the limit and are taken as truncated."
+
+
+def _fit(source: RolloutSource) -> str:
+    excess = source.excess
+    if not math.isfinite(source.z):
+        return f"Whether the rollouts are the model's own: cannot tell ({excess.flag or 'not finite'})."
+    measured = f"log π(y) + H is {number(excess.value)} ± {number(excess.se)} nats per token, z = {source.z:.1f}"
+    if not source.foreign:
+        return f"The rollouts are the model's own as far as can be told: {measured}."
+    if source.z < 0:
+        return (
+            f"CAUTION: the model would not have drawn these rollouts ({measured}): other weights, prompts, template or "
+            "a higher temperature. What follows is of these texts under this model, not of a step of the training."
+        )
+    return (
+        f"CAUTION: these rollouts are likelier than the model's own ({measured}): they were drawn at a lower "
+        "temperature or with the tail cut off (top-k, top-p). Give the temperature of the run."
+    )

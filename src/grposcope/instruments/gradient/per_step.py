@@ -1,0 +1,86 @@
+"""Geometry while training: a cheap probe of the current batch, as a flat row of numbers for the record of a run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from grposcope.core.run import Floats
+from grposcope.instruments.gradient import weightings
+from grposcope.instruments.gradient.probe import Probe, probe
+from grposcope.lab.objectives import Objective
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.workers import ALONE, Workers
+from grposcope.maths import dead_groups
+
+NAMES = tuple(
+    f"geometry/{name}"
+    for name in (
+        "prompts", "dead", "dead_predicted",
+        "layer_stable", "layer_participation", "layer_entropy_sq",
+        "rollout_stable", "rollout_participation", "rollout_entropy_sq",
+        "token_gini", "token_hoyer", "token_top_1", "token_top_5", "token_top_20",
+        "parameter_gini", "parameter_hoyer", "parameter_top_1",
+        "parameter_below_0.1", "parameter_below_0.01", "parameter_below_0.001",
+        "parameter_visible_sgd", "parameter_visible_adam",
+        "baseline_gap", "baseline_gap_se", "cancelled", "score_norm", "self_check",
+    )
+)  # fmt: skip
+"""Names of the numbers of `step_metrics`; `core.metrics` defines each."""
+
+
+def step_metrics(
+    model: Any,
+    rollouts: Rollouts,
+    recipe: Objective,
+    prompts: int = 4,
+    temperature: float = 1.0,
+    seed: int = 0,
+    credit: str = "outcome",
+    learning_rate: float | None = None,
+    check: bool = True,
+    workers: Workers = ALONE,
+) -> dict[str, float]:
+    """The numbers NAMES of one batch, NaN where nothing can be said.
+
+    Dead groups and their prediction are those of the whole batch; everything else is measured on the first `prompts`
+    prompts with a gradient, or on fewer if the batch has fewer. learning_rate: for the share of weights a step would
+    change. check: make the self-check, which takes a sixth of the time. workers: processes that share the probe.
+    UserError as from `probe`, but a batch without any gradient is no error; KeyboardInterrupt after Ctrl-C.
+    """
+    weights = weightings.of_recipe(recipe, rollouts, credit).weights
+    live = weights.reshape(len(rollouts.rewards), -1).any(-1).nonzero()[:prompts, 0]
+    measured = None
+    if len(live):
+        few = rollouts.take(live)
+        measured = probe(model, few, recipe, credit=credit, temperature=temperature, leading=8,
+                         learning_rate=learning_rate, seed=seed, check=check, workers=workers)  # fmt: skip
+        if not measured.complete:
+            raise KeyboardInterrupt
+    return metrics(rollouts.rewards.cpu().numpy(), measured, len(live))
+
+
+def metrics(rewards: Floats, measured: Probe | None, live: int) -> dict[str, float]:
+    """The numbers NAMES: rewards (P, G) are those of the batch, and `live` of the prompts probed have a gradient."""
+    values = {"dead": dead_groups.share(rewards).value, "dead_predicted": dead_groups.chance_if_alike(rewards)}
+    values["prompts"] = float(live)
+    if measured is not None:
+        values |= _flat(measured)
+    return {name: values.get(name.removeprefix("geometry/"), math.nan) for name in NAMES}
+
+
+def _flat(measured: Probe) -> dict[str, float]:
+    """A probe's numbers by name, NAMES among them."""
+    gap = measured.baseline()[0].covariance
+    parts = {
+        "layer": {name: estimate.value for name, estimate in measured.mean_ranks(measured.recipe).items()},
+        "rollout": measured.rollout_spectrum(measured.recipe).ranks(),
+        "token": measured.token_sparsity(),
+        "parameter": {name: estimate.value for name, estimate in measured.parameters.items()},
+        "baseline": {"gap": gap.value, "gap_se": gap.se},
+        "score": {"norm": math.sqrt(float(np.diag(measured.gram).mean()))},
+    }
+    named = {f"{part}_{name}": value for part, values in parts.items() for name, value in values.items()}
+    return named | {"cancelled": measured.credit.cancelled, "self_check": measured.error}

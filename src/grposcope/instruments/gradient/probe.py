@@ -1,0 +1,238 @@
+"""The probe: one backward pass over graded rollouts, and everything that can be derived from it.
+
+    measured = probe(model, rollouts, recipes.GRPO)
+    measured.ranks("grpo")["model.layers.3.mlp.up_proj.weight"]["stable"]
+
+The pass with unit weights gives every rollout's score, layer by layer (`backward`). From these follow the
+Gram matrix of all rollouts, the gradient of every weighting with one weight per rollout, its spectra, its
+sparsity and the best baseline. A weighting that varies along rollouts takes a backward pass of its own.
+Ctrl-C keeps the layers that are done: `complete` is then False.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from grposcope.core.errors import UserError
+from grposcope.core.estimate import Estimate
+from grposcope.instruments.gradient import backward, baseline, class_means, sparsity, spectrum, token_credit, weightings
+from grposcope.instruments.gradient.backward import AttachedModel
+from grposcope.instruments.gradient.baseline import BestBaseline
+from grposcope.instruments.gradient.class_means import ClassMeanShares
+from grposcope.instruments.gradient.layers import HELD, Layer, LayerMeasurements, Tier
+from grposcope.instruments.gradient.logits import TokenScores
+from grposcope.instruments.gradient.score import is_large
+from grposcope.instruments.gradient.spectrum import Spectrum
+from grposcope.instruments.gradient.weightings import Weighting
+from grposcope.lab import cpu
+from grposcope.lab.objectives import Objective, advantages
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.workers import ALONE, Workers
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Results of one probe.
+
+    recipe: the weighting that sparsity, credit and class means are those of. comparison: its objective's.
+    rewards, truncated: (P, G).
+    rollout_grams: Gram matrix (B, B) of the rows u_i s_i, by weighting. token_spectra: of the rows
+    w_{i,t} (e_y − π) at the logits, by weighting. mask (B, T): the tokens of `token_scores` and `credit`.
+    parameters: sparsity measures of the recipe's gradient, each with its sampling error. error: relative error of
+    the self-check. left_out: trainable parameters that were not measured, and their share. skipped: weightings that
+    are zero everywhere, and why. complete: False where Ctrl-C ended the pass early.
+    """
+
+    recipe: str
+    comparison: str
+    tier: Tier
+    rewards: NDArray[np.float64]
+    truncated: NDArray[np.bool_]
+    layers: tuple[Layer, ...]
+    weightings: dict[str, Weighting]
+    rollout_grams: dict[str, NDArray[np.float64]]
+    token_spectra: dict[str, Spectrum]
+    mask: Tensor
+    token_scores: TokenScores
+    credit: token_credit.TokenCredit
+    parameters: dict[str, Estimate]
+    error: float
+    left_out: tuple[str, ...]
+    share_left_out: float
+    skipped: dict[str, str]
+    complete: bool
+
+    @property
+    def gram(self) -> NDArray[np.float64]:
+        """Inner products of the scores over all parameters, (B, B)."""
+        return np.sum([layer.gram for layer in self.layers], axis=0)
+
+    def ranks(self, weighting: str) -> dict[str, dict[str, float]]:
+        """Layer name -> every rank of its gradient under this weighting."""
+        return {layer.name: layer.spectra[weighting].ranks() for layer in self.layers if weighting in layer.spectra}
+
+    def mean_ranks(self, weighting: str) -> dict[str, Estimate]:
+        """Each rank averaged over layers; the standard error is the spread over layers, not over batches."""
+        ranks = list(self.ranks(weighting).values())
+        return {name: Estimate.mean([of_layer[name] for of_layer in ranks]) for name in spectrum.NAMES}
+
+    def rollout_spectrum(self, weighting: str) -> Spectrum:
+        """Singular values of the matrix with a row u_i s_i per rollout."""
+        return spectrum.from_gram(torch.from_numpy(self.rollout_grams[weighting]))
+
+    def baseline(self) -> tuple[BestBaseline, tuple[BestBaseline, ...]]:
+        """The best baseline pooled over prompts, and the best baseline of each prompt."""
+        return baseline.pooled(self.rewards, self.gram)
+
+    def class_means(self) -> ClassMeanShares:
+        """Share of each live group's gradient that its class means hold; see `class_means.shares`."""
+        coefficients = self.weightings[self.recipe].per_rollout
+        if coefficients is None:
+            unknown = Estimate(math.nan, math.nan, 0, "weights vary along the rollouts")
+            return ClassMeanShares(unknown, unknown, unknown)
+        return class_means.shares(coefficients.cpu().numpy().reshape(self.rewards.shape), self.rewards, self.gram)
+
+    def token_sparsity(self) -> dict[str, float]:
+        """Sparsity measures of ‖e_y − π‖ over the tokens, before weighting."""
+        return sparsity.measures(self.token_scores.norms[self.mask])
+
+
+def probe(
+    model: Any,
+    rollouts: Rollouts,
+    recipe: Objective,
+    *,
+    credit: str | Tensor = "outcome",
+    temperature: float = 1.0,
+    tier: Tier = "fast",
+    sweep: Sequence[int] = (),
+    also: Sequence[Objective] = (),
+    controls: bool = False,
+    extra: Sequence[Weighting] = (),
+    leading: int = 16,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    check: bool = True,
+    progress: Callable[[str], None] = lambda _: None,
+    workers: Workers = ALONE,
+) -> Probe:
+    """Measure the gradients that these rollouts give.
+
+    recipe, credit: the gradient of most interest; credit is a source as `lab.credit.chosen` reads it,
+    or advantages per token (B, T). sweep: group sizes, each
+    the first rollouts of every group; also: further recipes, at every group size of the sweep; controls: adds
+    `weightings.controls`; extra: further weightings. temperature: the sampling temperature of the rollouts.
+    tier "fast" takes the `leading` singular values and bounds the rest, "exact" takes all. learning_rate: for the
+    share of weights a step would change. check: compare with autograd on a few tokens first, which also improves
+    the estimate of the memory needed. progress: called with a line per layer. workers: processes that share the work,
+    see `engines.distributed`; all call this with the same arguments, and get the same result.
+
+    UserError: G < 2 with a recipe that needs a group, no group with unequal rewards, a layer that is not
+    finite, no layer that can be measured, not enough memory.
+    """
+    wanted, skipped = _weightings(rollouts, recipe, credit, sweep, also, controls, extra, seed)
+    main = next(iter(wanted))
+    attached = backward.attach(model, rollouts if check else None, temperature)
+    here = backward.available_memory(rollouts.mask.device) / workers.neighbours
+    everywhere = workers.gathered((memory_needed(attached, rollouts, workers), here))
+    needed, free = max(everywhere, key=lambda found: found[0] / found[1])  # all processes refuse, or none
+    if needed > 0.9 * free:
+        raise backward.Refusal(
+            f"the probe would take about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
+            "use fewer prompts, smaller groups or shorter completions, or recompute activations (checkpointing)"
+        )
+    measurements = LayerMeasurements(
+        rollouts, wanted, main, attached, tier, leading, learning_rate, seed, progress, workers
+    )
+    complete = True
+    try:
+        attached.stream(
+            rollouts,
+            measurements.measure_scores,
+            between=measurements.keep_tokens,
+            keep=measurements.keep_scores,
+            workers=workers,
+        )
+        for name, weighting in wanted.items():
+            if weighting.per_rollout is None:
+                progress(f"backward pass of {name}")
+                measure = partial(measurements.measure_weighted, name=name)
+                keep = partial(measurements.keep_weighted, name=name)
+                attached.stream(rollouts, measure, weighting.weights, keep=keep, workers=workers)
+    except KeyboardInterrupt:
+        complete = False
+        if not measurements.layers or workers.size > 1:
+            raise
+    measurements.finish()
+    scores = measurements.token_scores
+    assert scores is not None
+    return Probe(
+        recipe=main,
+        comparison=recipe.comparison,
+        tier=tier,
+        rewards=rollouts.rewards.double().cpu().numpy(),
+        truncated=rollouts.truncated.cpu().numpy().reshape(rollouts.rewards.shape),
+        layers=tuple(measurements.layers.values()),
+        weightings=wanted,
+        rollout_grams=measurements.rollout_grams(),
+        token_spectra=measurements.token_spectra,
+        mask=rollouts.mask,
+        token_scores=scores,
+        credit=token_credit.measure(
+            rollouts.tokens, rollouts.mask, wanted[main].weights, scores.norms, rollouts.groups[1]
+        ),
+        parameters=measurements.sample.measures(),
+        error=attached.error,
+        left_out=attached.left_out,
+        share_left_out=attached.share_left_out,
+        skipped=skipped,
+        complete=complete,
+    )
+
+
+def _weightings(
+    rollouts: Rollouts,
+    recipe: Objective,
+    credit: str | Tensor,
+    sweep: Sequence[int],
+    also: Sequence[Objective],
+    controls: bool,
+    extra: Sequence[Weighting],
+    seed: int,
+) -> tuple[dict[str, Weighting], dict[str, str]]:
+    """All weightings that are not zero everywhere, the recipe's first; and why others were skipped, by name."""
+    asked = [weightings.of_recipe(recipe, rollouts, credit)]
+    asked += [weightings.of_recipe(other, rollouts, credit) for other in also]
+    asked += [weightings.smaller_group(one, rollouts, size) for one in (recipe, *also) for size in sweep]
+    asked += weightings.controls(recipe, rollouts, seed) if controls else []
+    asked += extra
+    if asked[0].empty:
+        prompts, group = rollouts.groups
+        equal, value = int(advantages.dead(rollouts.rewards).sum()), float(rollouts.rewards.flatten()[0])
+        raise UserError(
+            f"cannot tell: {prompts} groups of {group} rollouts were drawn, and {equal} of them have equal rewards "
+            f"(the first is {value:g}), so recipe {recipe.name} has no gradient; use more prompts, larger groups, an "
+            "easier or harder task, or a model that solves some of it"
+        )
+    skipped = {one.name: "no weight: rewards are equal within every group" for one in asked if one.empty}
+    return {one.name: one for one in asked if not one.empty}, skipped
+
+
+def memory_needed(attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE) -> float:
+    """Bytes a probe takes in each process: activations and logits of its rollouts, waiting factors, layer gradients."""
+    every, width = rollouts.tokens.shape
+    rows = math.ceil(every / workers.size)
+    vocabulary = getattr(attached.model.config, "vocab_size", 0)
+    longest = rollouts.prompt_mask.sum(-1).max().item() + width
+    sides = max((sum(p.shape) for p in attached.measured.values() if not is_large(p.numel())), default=0)
+    factors = 4 * every * longest * sides * cpu.items_held(rollouts.mask.device)
+    return float(attached.bytes_per_token * rows * longest + 4 * (rows + 3) * width * vocabulary + factors + 2 * HELD)

@@ -1,0 +1,116 @@
+"""A probe as the record that is written to a folder: `instruments.gradient.probe_record` knows the format, this module
+fills it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from grposcope.instruments.gradient.layers import Layer
+from grposcope.instruments.gradient.probe import Probe
+from grposcope.instruments.gradient.probe_record import (
+    Estimates,
+    LayerRecord,
+    Measures,
+    ProbeGram,
+    ProbeRecord,
+    ProbeRollout,
+    SpectrumRecord,
+)
+from grposcope.instruments.gradient.rollout_source import RolloutSource
+from grposcope.instruments.gradient.spectrum import Spectrum
+from grposcope.instruments.gradient.statistics import STATISTICS
+from grposcope.lab.tasks.base import Problem
+
+VALUES = 64
+"""Singular values of a matrix that are kept."""
+
+
+def record(
+    probe: Probe, model: str, task: str, seed: int, step: int | None = None, source: RolloutSource | None = None
+) -> ProbeRecord:
+    """The record of a probe of this model on this task.
+
+    step: the optimiser step of the model. source: of rollouts that were not drawn for the probe.
+    """
+    prompts, group = probe.rewards.shape
+    known = {entry.name for entry in fields(ProbeRecord)}
+    measured: dict[str, Any] = {name: statistic(probe) for name, statistic in STATISTICS.items()}
+    return ProbeRecord(
+        model=model,
+        task=task,
+        seed=seed,
+        step=step,
+        recipe=probe.recipe,
+        comparison=probe.comparison,
+        tier=probe.tier,
+        complete=probe.complete,
+        prompts=prompts,
+        group=group,
+        rollouts=prompts * group,
+        self_check=probe.error,
+        left_out=probe.left_out,
+        share_left_out=probe.share_left_out,
+        skipped=probe.skipped,
+        statistics={name: Estimates(given) for name, given in measured.items() if name not in known},
+        layers=tuple(_layer(layer) for layer in probe.layers if layer.spectra),
+        source=source,
+        **{name: given for name, given in measured.items() if name in known},
+    )
+
+
+def gram(probe: Probe) -> ProbeGram:
+    """The Gram matrix of all parameters and of each, with the rewards."""
+    names = tuple(layer.name for layer in probe.layers)
+    layers = np.stack([layer.gram for layer in probe.layers])
+    return ProbeGram(probe.gram, probe.rewards, probe.truncated, layers, names)
+
+
+def rollouts(
+    probe: Probe, problems: Sequence[Problem], completions: Sequence[str], tokens: Sequence[Sequence[str]]
+) -> list[ProbeRollout]:
+    """The rollouts with their numbers per token.
+
+    problems (P,), completions (B,) and tokens (B, length): the texts of the rollouts.
+    """
+    columns = {
+        "weight": probe.weightings[probe.recipe].weights,
+        "norm": probe.token_scores.norms,
+        "mass": probe.credit.mass,
+        "net": probe.credit.net,
+    }
+    rows = []
+    for row, completion in enumerate(completions):
+        mask, problem = probe.mask[row], problems[row // probe.rewards.shape[1]]
+        rows.append(
+            ProbeRollout(
+                problem=problem.id,
+                prompt=problem.prompt,
+                completion=completion,
+                reward=float(probe.rewards.flat[row]),
+                tokens=tuple(tokens[row]),
+                **{name: tuple(column[row][mask].tolist()) for name, column in columns.items()},
+                sharers=tuple(probe.credit.sharers[row][mask].tolist()),
+            )
+        )
+    return rows
+
+
+def _layer(layer: Layer) -> LayerRecord:
+    spectra = {name: _spectrum(spectrum) for name, spectrum in layer.spectra.items()}
+    norm = float(layer.gram.diagonal().mean()) ** 0.5
+    return LayerRecord(layer.name, layer.role, layer.depth, layer.shape, norm, spectra)
+
+
+def _spectrum(spectrum: Spectrum) -> SpectrumRecord:
+    return SpectrumRecord(
+        values=tuple(float(f"{v:.6g}") for v in spectrum.values[:VALUES]),
+        size=spectrum.size,
+        frobenius=spectrum.frobenius,
+        left_out=spectrum.left_out,
+        ranks=Measures(spectrum.ranks()),
+        bounds=None if spectrum.complete else spectrum.bounds(),
+    )

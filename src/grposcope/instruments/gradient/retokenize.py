@@ -1,0 +1,233 @@
+"""Token ids of rollouts that were kept as text, and what that may have changed.
+
+A trainer that logs texts decodes its token ids, most without special tokens, so three things have to be found again:
+
+- **The prompt.** A conversation goes through the chat template. A text that holds special tokens was rendered by the
+  template (TRL 0.21). A text that reads as a rendered conversation without its special tokens (verl, TRL 0.22 to 1.0)
+  is taken apart by the template's own pattern and rendered again. Any other text is encoded as it is.
+- **The completion.** Its text is encoded. A model may have written the same text in other tokens than its tokenizer
+  does; then some tokens differ from those that were trained on, which the text cannot show.
+- **Its end.** A completion shorter than the limit ended with the end token; one that fills the limit was truncated.
+
+What can be checked is counted: texts that do not come back when their ids are decoded.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grposcope.core.errors import UserError
+from grposcope.core.estimate import Estimate
+from grposcope.instruments.gradient.policy_fit import excess, moments
+from grposcope.instruments.gradient.rollout_source import RolloutSource
+from grposcope.lab.policies import Policy
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.logs.logged_rollouts import LoggedRollouts, Text
+
+_SYSTEM, _USER = "Qsystemq", "Quserq"
+"""Words that stand for the messages when the template's pattern is made; no template changes them."""
+
+
+@dataclass(frozen=True)
+class Retokenized:
+    """Rollouts made of texts, and what can be said of how well they fit the policy.
+
+    prompts (P,), texts (B,): prompts and completions as text. forms: how many prompts were of each form.
+    changed_prompts, changed_completions: texts that their ids do not spell when decoded. length: mean tokens of a
+    completion, its end token included. excess, z: of `policy_fit.excess`.
+    """
+
+    rollouts: Rollouts
+    prompts: tuple[str, ...]
+    texts: tuple[str, ...]
+    forms: Mapping[str, int]
+    changed_prompts: int
+    changed_completions: int
+    length: float
+    excess: Estimate
+    z: float
+
+
+def retokenize(
+    policy: Policy,
+    logged: LoggedRollouts,
+    limit: int,
+    temperature: float,
+    template: Mapping[str, Any] | None = None,
+    mask_truncated: bool = False,
+) -> Retokenized:
+    """The rollouts as token ids, with log-probabilities and entropies under the policy at `temperature`.
+
+    limit: tokens that a completion may have had, its end token included. template: further arguments of the chat
+    template. mask_truncated: truncated completions have no tokens in the loss (TRL's mask_truncated_completions).
+    UserError for completions that are no plain text, and for prompts that do not fit.
+    """
+    prompts = [_prompt_ids(policy, prompt, template or {}) for prompt in logged.prompts]
+    for prompt, (ids, _, _) in zip(logged.prompts, prompts, strict=True):
+        if not ids:
+            raise UserError(f"{logged.path}: the prompt {prompt!r} has no tokens; choose another step")
+    texts = [_completion_text(completion, logged) for completion in logged.completions]
+    rows, same = [], 0
+    for text in texts:
+        rows.append(policy.tokenizer(text, add_special_tokens=False).input_ids)
+        same += _spells(policy.tokenizer, rows[-1], text)
+    truncated = torch.tensor([len(ids) >= limit for ids in rows])
+    rows = [ids if cut else [*ids, _end(policy)] for ids, cut in zip(rows, truncated.tolist(), strict=True)]
+    rollouts = _rollouts(policy, logged, [ids for ids, _, _ in prompts], rows, truncated)
+    under = moments(policy.model, rollouts, temperature)
+    fit, z = excess(under, rollouts.mask)
+    mask = rollouts.mask & ~rollouts.truncated[:, None] if mask_truncated else rollouts.mask
+    kept = {name: getattr(under, name).where(mask, 0.0) for name in ("logp", "entropy")}
+    forms = [form for _, form, _ in prompts]
+    return Retokenized(
+        rollouts=replace(rollouts, mask=mask, **kept),
+        prompts=tuple(_shown(prompt) for prompt in logged.prompts),
+        texts=tuple(texts),
+        forms={form: forms.count(form) for form in dict.fromkeys(forms)},
+        changed_prompts=sum(not spelled for _, _, spelled in prompts),
+        changed_completions=len(texts) - same,
+        length=float(rollouts.lengths.double().mean()),
+        excess=fit,
+        z=z,
+    )
+
+
+def origin(logged: LoggedRollouts, made: Retokenized, length_logged: float = math.nan) -> RolloutSource:
+    """Where the rollouts came from and what was found of them. length_logged: mean length that the trainer logged."""
+    return RolloutSource(
+        engine=logged.engine,
+        path=str(logged.path),
+        step=logged.step,
+        weights=dict(zip(logged.functions, logged.weights, strict=True)),
+        forms=made.forms,
+        changed_prompts=made.changed_prompts,
+        changed_completions=made.changed_completions,
+        truncated=int(made.rollouts.truncated.sum()),
+        length=made.length,
+        length_logged=length_logged,
+        excess=made.excess,
+        z=made.z,
+        notes=logged.notes,
+    )
+
+
+def _rollouts(
+    policy: Policy, logged: LoggedRollouts, prompts: list[list[int]], rows: list[list[int]], truncated: Tensor
+) -> Rollouts:
+    """The batch, without log-probabilities."""
+    longest = max(map(len, prompts)) + max(map(len, rows))
+    if longest > policy.context:
+        raise UserError(
+            f"{logged.path}: a prompt and its completion have up to {longest} tokens, more than the {policy.context} "
+            f"of context of model {policy.name}; give the model that wrote them"
+        )
+    device, size = policy.model.device, logged.rewards.shape[1]
+    ids, prompt_mask = _padded(prompts, policy.pad, left=True)
+    tokens, mask = _padded(rows, policy.pad)
+    nothing = torch.zeros(tokens.shape, device=device)
+    return Rollouts(
+        prompt_ids=ids.repeat_interleave(size, 0).to(device),
+        prompt_mask=prompt_mask.repeat_interleave(size, 0).to(device),
+        tokens=tokens.to(device),
+        mask=mask.to(device),
+        logp=nothing,
+        entropy=nothing,
+        truncated=truncated.to(device),
+        rewards=torch.from_numpy(logged.rewards.copy()).to(device),
+    )
+
+
+def _padded(rows: Sequence[Sequence[int]], pad: int, left: bool = False) -> tuple[Tensor, Tensor]:
+    """Ids (N, longest) padded on one side, and their mask."""
+    width = max(map(len, rows))
+    ids = torch.full((len(rows), width), pad, dtype=torch.long)
+    mask = torch.zeros(ids.shape, dtype=torch.bool)
+    for index, row in enumerate(rows):
+        place = slice(width - len(row), width) if left else slice(0, len(row))
+        ids[index, place], mask[index, place] = torch.tensor(row, dtype=torch.long), True
+    return ids, mask
+
+
+def _end(policy: Policy) -> int:
+    """The token that ends a completion: the tokenizer's, which trainers stop at, or the model's first."""
+    own = policy.tokenizer.eos_token_id
+    return int(own) if isinstance(own, int) else int(policy.eos[0])
+
+
+def _prompt_ids(policy: Policy, prompt: Text, template: Mapping[str, Any]) -> tuple[list[int], str, bool]:
+    """Token ids of a prompt, its form, and whether the ids spell the text that was logged."""
+    tokenizer = policy.tokenizer
+    if not isinstance(prompt, str):
+        if not tokenizer.chat_template:
+            raise UserError(
+                f"the prompts are conversations, and the tokenizer of {policy.name} has no chat template; give the "
+                "checkpoint that wrote them"
+            )
+        return _rendered(tokenizer, prompt, template), "conversation", True
+    if any(token in prompt for token in tokenizer.all_special_tokens):
+        ids = list(tokenizer(prompt, add_special_tokens=False).input_ids)
+        return ids, "rendered text", tokenizer.decode(ids) == prompt
+    for pattern, roles in _patterns(tokenizer, template):
+        if match := pattern.fullmatch(prompt):
+            messages = [{"role": role, "content": text} for role, text in zip(roles, match.groups(), strict=True)]
+            ids = _rendered(tokenizer, messages, template)
+            if tokenizer.decode(ids, skip_special_tokens=True) == prompt:
+                return ids, "conversation without special tokens", True
+    ids = list(tokenizer(prompt).input_ids)
+    return ids, "text", _spells(tokenizer, ids, prompt)
+
+
+def _spells(tokenizer: Any, ids: list[int], text: str) -> bool:
+    """Whether the ids spell the text when decoded, without an unknown token."""
+    unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids
+    return not unknown and tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+def _rendered(tokenizer: Any, messages: list[dict[str, Any]], template: Mapping[str, Any]) -> list[int]:
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **template)
+    return list(tokenizer(text, add_special_tokens=False).input_ids)
+
+
+def _patterns(tokenizer: Any, template: Mapping[str, Any]) -> list[tuple[re.Pattern[str], tuple[str, ...]]]:
+    """How a rendered conversation reads without special tokens: of a user, and of a system and a user message."""
+    found: list[tuple[re.Pattern[str], tuple[str, ...]]] = []
+    for roles in (("user",), ("system", "user")) if tokenizer.chat_template else ():
+        words = {"system": _SYSTEM, "user": _USER}
+        try:
+            ids = _rendered(tokenizer, [{"role": role, "content": words[role]} for role in roles], template)
+        except Exception:  # of a template that knows no system message
+            continue
+        text = re.escape(tokenizer.decode(ids, skip_special_tokens=True))
+        text = text.replace(_SYSTEM, "(.*?)").replace(_USER, "(.*)")
+        if text.count("(.*") == len(roles) and len(text) > 4 * len(roles) + 1:  # something stands around the messages
+            found.append((re.compile(text, re.DOTALL), roles))
+    return found
+
+
+def _completion_text(completion: Text, logged: LoggedRollouts) -> str:
+    """The text of a completion; UserError where it is more than one message of text."""
+    if isinstance(completion, str):
+        return completion
+    message = completion[0] if len(completion) == 1 else {}
+    further = {name for name, value in message.items() if value and name not in ("role", "content")}
+    if further or not isinstance(message.get("content"), str):
+        what = f"has {', '.join(sorted(further))}" if further else f"is of {len(completion)} messages"
+        raise UserError(
+            f"{logged.path}: a completion {what}, from which its tokens cannot be made again; probe the run as it "
+            "trains, or give a task to sample from"
+        )
+    return str(message["content"])
+
+
+def _shown(prompt: Text) -> str:
+    """A prompt as one text."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(str(part.get("content", part)) if isinstance(part, dict) else str(part) for part in prompt)

@@ -1,0 +1,335 @@
+"""Answer on how many rollouts per prompt: what a probe, or else a run's rewards, say of each group size.
+
+The terminal, the page and JSON show the same; figures, which only the page has, are added for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from grposcope.core.answer import Answer, Figure, KeyNumber, Table
+from grposcope.core.errors import UserError
+from grposcope.core.estimate import Estimate
+from grposcope.core.run import Run, labels
+from grposcope.core.text import number, span
+from grposcope.instruments.gradient import findings as geometry
+from grposcope.instruments.gradient import probe_record as probes
+from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
+from grposcope.instruments.group_size import INSTRUMENT, PlanSettings, planning, rewards_alone
+from grposcope.instruments.group_size import size as group_size
+from grposcope.instruments.group_size.planning import Allocation, Plan
+from grposcope.instruments.group_size.size import GroupSize, LayerSize, RecipeSize, Unknown
+
+MEANING = {
+    "sigma1": "Σ₁   variance per rollout if V were known",
+    "delta": "Δ    price of not knowing V",
+    "prompt_variance": "V_p  how gradients differ between prompts",
+    "g2": "E‖g‖²  mean square of a prompt's gradient",
+    "mean2": "‖E g‖²  square of the gradient itself",
+}
+"""What the table of moments calls them."""
+
+SCOPE = (
+    "This is for leave-one-out advantages (rloo) and the error of one gradient at equal cost; what else a group size "
+    "does (exploration, memory, batching) is not in it."
+)
+"""What the best group size is the best for."""
+
+
+def answers(runs: Sequence[Run], settings: PlanSettings) -> list[Answer]:
+    """One answer on the probes of these runs, with figures; none where no run has one.
+
+    What rewards alone say, the page has in its answer on dead groups; `of_run` has it for one run.
+    """
+    found = {label: (run, probe) for label, run in zip(labels(runs), runs, strict=True) if (probe := planned_with(run))}
+    said: dict[str, Answer] = {}
+    known: dict[str, GroupSize] = {}
+    for label, (run, probe) in found.items():
+        try:
+            said[label], known[label] = _of_probe(run, probe, settings)
+        except UserError as error:
+            said[label] = _unknown(probe, str(error))
+    if not said:
+        return []
+    answer = together(said)
+    blocks: dict[str, GroupSize] = {}
+    if known and len(found) == 1:
+        (label,) = known
+        by_block = group_size.by_block(found[label][1])
+        if isinstance(by_block, Unknown):
+            left_out = f"By layer: left out, as {by_block.reason}; `grposcope plan` reads it when asked for layers."
+            answer = replace(answer, text=[*answer.text, left_out])
+        elif by_block:
+            blocks = by_block
+            of_blocks = {name: asdict(one.plan) for name, one in blocks.items()}
+            answer = replace(answer, document={label: {**answer.document[label], "blocks": of_blocks}})
+    return [replace(answer, figures=_figures(runs, known, blocks if len(found) == 1 else None))]
+
+
+def of_run(run: Run, settings: PlanSettings) -> Answer:
+    """What one run says, by its last probe that kept its Gram matrix, else by its rewards, without figures.
+
+    UserError where neither says anything.
+    """
+    probe = planned_with(run)
+    return rewards_alone.answer(run, settings) if probe is None else _of_probe(run, probe, settings)[0]
+
+
+def planned_with(run: Run) -> ProbeRecord | None:
+    """The last probe of a run that kept its Gram matrix; of a folder without steps the last one in any case."""
+    records = probes.of_run(run)
+    if not records and run.folder is not None and (run.folder / probes.GRAM).is_file():
+        return ProbeRecord(folder=run.folder)
+    kept = [record for record in records if record.gram_bytes()]
+    if not kept and (run.steps or len(run.groups)):
+        return None
+    return (kept or records or (None,))[-1]
+
+
+def together(said: Mapping[str, Answer]) -> Answer:
+    """One answer of those of several runs: each sentence and each row of a table with the label of its run."""
+    (first, *others) = said.values()
+    document = {label: one.document for label, one in said.items()}
+    if not others:
+        return replace(first, document=document)
+    brief = [f"{label}: " + (f"best G = {one.numbers[0].shown}" if one.numbers else "cannot tell")
+             for label, one in said.items()]  # fmt: skip
+    merged: dict[tuple[str, ...], Table] = {}
+    for label, one in said.items():
+        for table in one.tables:
+            rows = [(label, *row) for row in table.rows]
+            start = merged.get((table.title, *table.header), replace(table, header=("probe", *table.header), rows=()))
+            merged[table.title, *table.header] = replace(start, rows=(*start.rows, *rows))
+    return replace(
+        first,
+        word="told" if any(one.numbers for one in said.values()) else "cannot tell",
+        sentence=f"{'; '.join(brief)}.",
+        do="",
+        text=[f"{label}: {paragraph}" for label, one in said.items() for paragraph in one.paragraphs],
+        numbers=[replace(one, name=f"{one.name}, {label}") for label in said for one in said[label].numbers],
+        tables=list(merged.values()),
+        document=document,
+    )
+
+
+def _unknown(probe: ProbeRecord, reason: str) -> Answer:
+    """The answer of a probe from which nothing can be planned."""
+    sentence = Unknown(reason).sentence()
+    document = {"kind": "probe", "probe": _about(probe), "step": probe.step, "verdict": sentence, "plan": None}
+    told = {**document, "cannot_tell": reason}
+    return Answer(INSTRUMENT.name, INSTRUMENT.question, "cannot tell", sentence, document=told)
+
+
+def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Answer, GroupSize]:
+    """What one probe says, and the group size behind it; UserError where it says nothing."""
+    file = probe.read_gram(layers=settings.layers)
+    if settings.truncated == "drop":
+        file = file.without_truncated()
+    costs = (settings.prompt_cost, settings.rollout_cost)
+    resampled = (settings.replicates, settings.seed)
+    facts = group_size.of_gram(file.gram, file.rewards, settings.groups, *costs, *resampled)
+    recipe, comparison = _recipe(run, probe, settings)
+    trained = group_size.of_recipe(facts, recipe, comparison)
+    prompts, group = file.rewards.shape
+    budget = settings.budget if settings.budget is not None else prompts * (costs[0] + costs[1] * group)
+    own = trained.plan if trained.plan and trained.plan.decided else None
+    batch, errors, source, do = None, None, [], ""
+    if own or facts.decided:
+        batch = facts.allocate(budget, settings.multiple, own.noise if own else None)
+        errors, group = facts.gradient_errors(batch.prompts, batch.group), batch.group
+        source = [facts.error_sentence(group)]
+        do = (
+            f"draw {batch.prompts} prompts × {group} rollouts (cost {batch.cost:g}), which a budget of {budget:g} buys "
+            f"with recipe {recipe if own else 'rloo'}"
+        )
+    layers = group_size.by_layer(file, *costs, *resampled) if settings.layers else {}
+    document = {
+        "kind": "probe",
+        "probe": _about(probe),
+        "step": probe.step,
+        "verdict": facts.sentence(),
+        "moments": {name: _moment(facts, name) for name in group_size.MOMENTS},
+        "plan": {**asdict(facts.plan), "decided": facts.decided, "at_least": facts.plan.at_least},
+        "budget": budget,
+        "allocation": None if batch is None else {"recipe": recipe if own else "rloo", **asdict(batch)},
+        "errors": errors,
+        "recipe": {**asdict(trained), "decided": trained.plan.decided if trained.plan else None},
+        "cannot_tell": None if facts.decided else facts.why_not(),
+    }
+    tables = [
+        _losses(facts) if facts.decided else None,
+        _recipe_losses(trained, settings.groups),
+        None if batch is None or errors is None else _errors(batch, errors),
+        _layers(layers) if layers else None,
+        _moments(facts),
+    ]
+    answer = Answer(
+        INSTRUMENT.name,
+        INSTRUMENT.question,
+        "told" if facts.decided else "cannot tell",
+        facts.sentence(_group_used(run, probe)),
+        do=do,
+        text=[trained.sentence(), *source, facts.dead_sentence(group), f"{_subject(probe, file)}. {SCOPE}"],
+        numbers=_best(facts.plan),
+        tables=[table for table in tables if table is not None],
+        document=document | ({"layers": layers} if layers else {}),
+    )
+    return answer, facts
+
+
+def _recipe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[str, str]:
+    """The recipe asked for, else that of the run or of the probe, else rloo; and its `Comparison` where recorded."""
+    if settings.recipe is not None:
+        if settings.recipe not in group_size.KINDS:
+            known = ", ".join(group_size.KINDS)
+            raise UserError(f"recipe {settings.recipe}: there is no such recipe; the recipes are {known}")
+        return settings.recipe, ""
+    recipe = run.setting("recipe") or probe.recipe or "rloo"
+    if run.setting("recipe") and run.setting("advantage"):
+        recipe = f"{recipe}, {run.setting('advantage')} advantage"
+    return str(recipe), probe.comparison if recipe == probe.recipe else ""
+
+
+def _group_used(run: Run, probe: ProbeRecord) -> int | None:
+    """The group size in use: the run's, else the probe's."""
+    used = run.setting("group") if run.steps else probe.group
+    return used if isinstance(used, int) else None
+
+
+def _about(probe: ProbeRecord) -> dict[str, Any]:
+    """The folder of a probe and the single values of its record, where it has one."""
+    recorded = probe.folder is not None and probes.recognises(probe.folder)
+    return {"folder": str(probe.folder), **({**probe.scalars(), "step": probe.step} if recorded else {})}
+
+
+def _subject(probe: ProbeRecord, file: ProbeGram) -> str:
+    """What was probed, in words."""
+    prompts, group = file.rewards.shape
+    subject = geometry.subject(probe) if probe.prompts else f"{prompts} prompts × {group} rollouts"
+    cut = f"; {file.truncated.mean():.1%} of rollouts truncated" if file.truncated.any() else ""
+    return f"From {subject}{cut}"
+
+
+def _best(plan: Plan) -> list[KeyNumber]:
+    """The best group size, where it can be told."""
+    best = KeyNumber("best group size", plan.continuous, str(plan.integer), f"G* {span(*plan.interval)}")
+    return [best] if plan.decided else []
+
+
+def _moment(facts: GroupSize, name: str) -> dict[str, Any]:
+    """A moment with its 95% interval."""
+    low, high = facts.moment_interval(name)
+    return {**asdict(getattr(facts.moments, name)), "low": low, "high": high}
+
+
+# Tables
+
+
+def _losses(facts: GroupSize) -> Table:
+    """What each group size loses with leave-one-out advantages."""
+    curve = facts.plan.curve
+    most = max((point.loss for point in curve if math.isfinite(point.loss)), default=0.0)
+    rows = []
+    for point in curve:
+        ratio, low, high = facts.efficiency(point.group)
+        least, greatest = (100 * loss for loss in point.loss_interval)
+        bar = "▇" * round(20 * point.loss / most) if most > 0 and math.isfinite(point.loss) else ""
+        rows.append((
+            str(point.group), f"{point.loss:+.1%}", f"{span(least, greatest)} %",
+            _plus_minus(point.cost_mse), f"{number(ratio)} ({span(low, high)})", facts.dead_shown(point.group), bar,
+        ))  # fmt: skip
+    header = ("G", f"more {facts.unit} needed", "95%", "budget × MSE", "error ÷ oracle's", "dead groups", "")
+    text = (
+        "With leave-one-out advantages, against the best group size, for the same error. Error ÷ oracle's: over that "
+        "of a baseline that knows each prompt's value; 1 is no price."
+    )
+    star = f" {group_size.EXTRAPOLATION}" if any(row[-2].endswith("*") for row in rows) else ""
+    return Table("What you lose at each group size", header, rows, text + star)
+
+
+def _recipe_losses(trained: RecipeSize, groups: Sequence[int]) -> Table | None:
+    """What each group size up to the probe's loses with the recipe that is trained, where that can be told."""
+    plan = trained.plan
+    if plan is None or not plan.losses:
+        return None
+    shown = sorted({*groups, plan.best, plan.largest} & plan.losses.keys())
+    rows = [(str(group), f"{plan.losses[group].value:+.1%} ± {plan.losses[group].se:.1%}") for group in shown]
+    title = f"What you lose at each group size with recipe {trained.recipe}"
+    return Table(title, ("G", "more budget needed"), rows, "Budget for the same noise over signal.")
+
+
+def _errors(batch: Allocation, errors: Mapping[str, Estimate]) -> Table:
+    """The error of each kind of gradient for the batch that the budget buys."""
+    rows = [
+        (name, _plus_minus(error), number(error.value / batch.mse.value), error.flag) for name, error in errors.items()
+    ]
+    title = f"Error of the gradient of {batch.prompts} prompts × {batch.group} rollouts"
+    return Table(title, ("gradient", "MSE ± s.e.", "÷ leave-one-out", ""), rows, folded=True)
+
+
+def _layers(layers: Mapping[str, LayerSize]) -> Table:
+    """The best group size of each layer alone."""
+    rows = []
+    for name, layer in layers.items():
+        parts = map(_plus_minus, (layer.norm, layer.sigma1, layer.delta, layer.prompt_variance))
+        rows.append((name, *parts, number(layer.best), span(*layer.interval)))
+    header = ("layer", "E‖s‖²", "Σ₁", "Δ", "V_p", "G*", "95%")
+    return Table("By layer", header, rows, "Σ₁, Δ and V_p add up to the whole where the layers do.", folded=True)
+
+
+def _moments(facts: GroupSize) -> Table:
+    """The moments with their standard errors and intervals."""
+    rows = []
+    for name, meaning in MEANING.items():
+        moment: Estimate = getattr(facts.moments, name)
+        rows.append((meaning, _plus_minus(moment), span(*facts.moment_interval(name)), moment.flag))
+    mean = facts.score_mean()
+    rows.append(("‖E s‖²/E‖s‖²  0 for true scores", f"{mean.value:.2g} ± {mean.se:.2g}", "", mean.flag))
+    return Table("Moments of the gradient", ("", "value ± s.e.", "95%", ""), rows, folded=True)
+
+
+def _plus_minus(estimate: Estimate) -> str:
+    """A value with its standard error, both without powers of ten below 10,000."""
+    error = f"{estimate.se:.0f}" if 100 <= estimate.se < 1e4 else f"{estimate.se:.2g}"
+    return f"{number(estimate.value)} ± {error}"
+
+
+# Figures
+
+
+def _figures(
+    runs: Sequence[Run], known: Mapping[str, GroupSize], blocks: Mapping[str, GroupSize] | None
+) -> list[Figure]:
+    """Curves over G, and G* over steps; with the `blocks` of a single probe, also where its error comes from."""
+    from grposcope.instruments.group_size import figures as charts
+
+    order = labels(runs)
+    drawn: list[Figure | None] = []
+    if known:
+        plans = {
+            label: planning.optimal_group(one.moments, one.prompt_cost, one.rollout_cost, charts.SIZES)
+            for label, one in known.items()
+        }
+        decided = {label: one for label, one in known.items() if one.decided}
+        ratios = {label: {size: one.efficiency(size) for size in charts.SIZES} for label, one in decided.items()}
+        drawn.append(charts.curve(plans, order))
+        if blocks is not None:
+            drawn += [charts.budget(one.moments, planning.GROUPS) for one in decided.values()]
+        drawn.append(charts.efficiency(ratios, order))
+        if blocks:
+            of_blocks = {name: one.plan for name, one in blocks.items()}
+            drawn += [charts.blocks(plan, of_blocks) for plan in plans.values()]
+    drawn.append(charts.over_steps({label: _over_steps(run) for label, run in zip(order, runs, strict=True)}))
+    return [figure for figure in drawn if figure is not None]
+
+
+def _over_steps(run: Run) -> list[tuple[int, Plan]]:
+    """The plan at every step that was probed, if there are two or more."""
+    by_step = geometry.by_step(run)
+    if len(by_step) < 2:
+        return []
+    facts = [(step, group_size.of_probe(probe, ())) for step, probe in by_step.items()]
+    return [(step, one.plan) for step, one in facts if isinstance(one, GroupSize)]

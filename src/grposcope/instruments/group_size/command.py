@@ -1,0 +1,116 @@
+"""`grposcope plan`: how many rollouts per prompt a budget should buy, from a probe, or what a run's rewards can say."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grposcope.commands import log_flags as logs
+from grposcope.commands.output import add_json, finish, say
+from grposcope.core.errors import UserError
+from grposcope.instruments.group_size import PlanSettings
+
+if TYPE_CHECKING:
+    from grposcope.core.run import Run
+
+DESCRIPTION = "How noisy the gradient is, and how many rollouts per prompt a budget should buy."
+EXAMPLES = """\
+examples:
+  grposcope plan probe/                                   the best group size, its interval, what others lose
+  grposcope plan probe/ --budget 1024 --multiple 64       prompts × rollouts for 1,024 rollouts, in full batches
+  grposcope plan probe/ --prompt-cost 0.2                 reading a prompt costs a fifth of writing an answer
+  grposcope plan probe/ --recipe dapo                     for the recipe that is trained
+  grposcope plan probe/ --layers                          the same for each layer
+  grposcope plan runs/demo                                from the run's last probe (runs/demo/probes/), if it has one
+  grposcope plan runs/other --last 20                     from rewards alone: dead groups at each group size
+"""
+
+
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    command.add_argument("path", metavar="FOLDER", help="a probe (grposcope probe), or a run with single rewards, of "
+                         "any supported trainer")  # fmt: skip
+    logs.add_flags(command, "path")
+    money = command.add_argument_group("budget")
+    money.add_argument("--budget", type=float, metavar="X", help="what a batch may cost (default: the probe's cost)")
+    money.add_argument("--prompt-cost", type=float, default=PlanSettings.prompt_cost, metavar="X",
+                       help="cost of reading a prompt, in the unit of --rollout-cost (default: 0)")  # fmt: skip
+    money.add_argument("--rollout-cost", type=float, default=PlanSettings.rollout_cost, metavar="X",
+                       help="cost of writing one rollout (default: 1, so that the budget counts rollouts)")  # fmt: skip
+    money.add_argument("--multiple", type=int, default=PlanSettings.multiple, metavar="N",
+                       help="rollouts of a batch are a multiple of N, devices × micro-batch (default: 1)")  # fmt: skip
+    view = command.add_argument_group("view")
+    view.add_argument("--recipe", metavar="NAME",
+                      help="recipe that is trained, as grpo or dapo (default: the probe's, else rloo)")  # fmt: skip
+    view.add_argument("--groups", type=_groups, default=PlanSettings.groups, metavar="N,N,…",
+                      help="group sizes to show (default: 2,4,8,16,32,64)")  # fmt: skip
+    view.add_argument("--layers", action="store_true", help="the moments and the best group size of each layer too")
+    view.add_argument("--truncated", choices=("keep", "drop"), default=PlanSettings.truncated,
+                      help="rollouts cut at the token limit: kept as draws, or left out (default: keep)")  # fmt: skip
+    view.add_argument("--last", type=int, default=PlanSettings.last, metavar="N",
+                      help="of a run without probes, its last N steps (default: 50)")  # fmt: skip
+    view.add_argument("--replicates", type=int, default=PlanSettings.replicates, metavar="N",
+                      help="bootstrap draws behind the intervals (default: 1000)")  # fmt: skip
+    view.add_argument(
+        "--seed", type=int, default=PlanSettings.seed, metavar="N", help="seed of the bootstrap (default: 0)"
+    )
+    add_json(view)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the plan."""
+    from grposcope.instruments.group_size import answer
+    from grposcope.render import document, terminal
+
+    try:
+        settings = PlanSettings(**{field.name: getattr(arguments, field.name) for field in fields(PlanSettings)})
+    except ValueError as error:
+        raise UserError(f"--{error}") from None
+    run = _read(logs.numbered(arguments.path)[0], arguments)
+    answered = answer.of_run(run, settings)
+    say(arguments, terminal.text(answered))
+    if answered.document["kind"] == "run":
+        say(arguments, f"\n{_how_to_probe(run.meta.source)}")
+    finish(arguments, {"folder": str(arguments.path), **document.of_answer(answered)})
+    return 0
+
+
+def _read(folder: Path, arguments: argparse.Namespace) -> Run:
+    """The run; a folder that has nothing but a Gram matrix or probes counts as one. UserError for a model."""
+    from grposcope.instruments.gradient import probe_record as probes
+    from grposcope.logs import measured
+    from grposcope.logs.native import schema
+    from grposcope.logs.trainers import trl_output
+
+    if schema.is_record(folder) or trl_output.find(folder) is not None or measured.recognises(folder):
+        return logs.read(arguments.path, arguments)
+    if (folder / probes.GRAM).is_file() or probes.in_folder(folder):
+        return measured.unnamed(folder)
+    if (folder / "config.json").exists() and not trl_output.models(folder):
+        raise UserError(
+            f"{folder} is a model: its gradients have to be measured first; run `grposcope probe --model {folder} "
+            f"--out probe`, then `grposcope plan probe`"
+        )
+    return logs.read(arguments.path, arguments)
+
+
+def _groups(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers such as 2,4,8") from None
+    if min(sizes) < 2:
+        raise argparse.ArgumentTypeError("a group size must be at least 2")
+    return sizes
+
+
+def _how_to_probe(place: Path) -> str:
+    """The commands that measure the gradients of a run and plan from them."""
+    from grposcope.logs.trainers import trl_output
+
+    if models := trl_output.models(place):
+        last = models[max(models)]
+        return f"  grposcope probe --model {last} --task TASK --out probe\n  grposcope plan probe"
+    return f"  grposcope probe --model {place}\n  grposcope plan {place}"

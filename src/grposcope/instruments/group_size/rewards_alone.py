@@ -1,0 +1,125 @@
+"""What the rewards of a run say of each group size without gradients: dead groups, but not the best size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.core.answer import Answer, Table
+from grposcope.core.errors import UserError
+from grposcope.core.estimate import Estimate
+from grposcope.core.run import Floats, Run
+from grposcope.instruments.group_size import INSTRUMENT, PlanSettings
+from grposcope.instruments.group_size.planning import GROUPS
+from grposcope.logs.trainers import how_to_log
+from grposcope.maths import dead_groups
+
+
+@dataclass(frozen=True)
+class RewardPoint:
+    """One group size from rewards alone: share of dead groups, live groups per rollout, rollouts drawn per kept one."""
+
+    group: int
+    dead: Estimate
+    live_per_rollout: Estimate
+    draws: Estimate
+
+
+@dataclass(frozen=True)
+class SizesFromRewards:
+    """Group sizes as the rewards of a run alone show them: dead groups, but not the best size.
+
+    groups: how many groups; steps: the first and last of them; reward: their mean; curve: a point per group size.
+    """
+
+    groups: int
+    steps: tuple[int, int]
+    reward: float
+    curve: tuple[RewardPoint, ...]
+
+    unknown = ("sigma1", "delta", "prompt_variance", "mse", "best group")
+    """What takes gradients, and so a probe."""
+
+    def sentence(self) -> str:
+        """Statement that the group size cannot be told, with the reason."""
+        return (
+            "Cannot tell the error of the gradient, and so the best group size, from rewards: that takes the sizes and "
+            "directions of gradients, which a probe of the model measures."
+        )
+
+
+def of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = GROUPS) -> SizesFromRewards:
+    """The facts of rewards (P, n) of the groups of these steps, NaN where a group has no such rollout."""
+    curve = tuple(
+        RewardPoint(
+            group,
+            dead_groups.expected(rewards, group),
+            dead_groups.live_per_rollout(rewards, group),
+            dead_groups.resampling_cost(rewards, group),
+        )
+        for group in groups
+    )
+    return SizesFromRewards(len(rewards), steps, float(np.nanmean(rewards)), curve)
+
+
+def answer(run: Run, settings: PlanSettings) -> Answer:
+    """Dead groups at each size from the last steps of a run; UserError where these hold nothing to plan for."""
+    logged, (first, last) = last_groups(run, settings.last)
+    if not any(len(set(group)) > 1 for group in logged):
+        raise UserError(
+            f"{run.meta.source}: all rewards are equal within every group of steps {first} to {last}, so there is no "
+            "gradient to plan for; look at more of the last steps, or train on problems the model solves sometimes"
+        )
+    rewards = np.full((len(logged), max(map(len, logged))), math.nan)
+    for row, group in zip(rewards, logged, strict=True):
+        row[: len(group)] = group
+    facts = of_rewards(rewards, (first, last), settings.groups)
+    return Answer(
+        INSTRUMENT.name,
+        INSTRUMENT.question,
+        "cannot tell",
+        facts.sentence(),
+        text=[f"{facts.groups} groups of steps {first} to {last}, mean reward {facts.reward:.3f}."],
+        tables=[_sizes(facts.curve)],
+        document={
+            "kind": "run", "groups": facts.groups, "steps": facts.steps, "curve": facts.curve, "plan": None,
+            "cannot_tell": facts.unknown,
+        },
+    )  # fmt: skip
+
+
+def _sizes(curve: Sequence[RewardPoint]) -> Table:
+    """A row per group size."""
+    rows = []
+    for point in curve:
+        dead, live = point.dead, point.live_per_rollout
+        if math.isfinite(dead.value):
+            cells = (f"{dead.value:.1%} ± {dead.se:.1%}", f"{1000 * live.value:.1f} ± {1000 * live.se:.1f}")
+            rows.append((str(point.group), *cells, f"{point.draws.value:.3g}", dead.flag))
+        else:
+            rows.append((str(point.group), "cannot tell", "cannot tell", "cannot tell", dead.flag))
+    header = ("G", "dead groups", "live groups per 1,000 rollouts", "drawn per kept with resampling", "")
+    return Table("What each group size would have given", header, rows)
+
+
+def last_groups(run: Run, last: int) -> tuple[list[list[float]], tuple[int, int]]:
+    """Rewards of the groups of the last steps of a run, and the first and last of these steps."""
+    groups = run.groups
+    if not len(groups):
+        if not run.steps:
+            raise UserError(f"{run.meta.source} holds no groups yet; let the run take a step first")
+        how = how_to_log("groups", run.meta.engine)
+        raise UserError(f"{run.meta.source}: the rewards of single rollouts were not recorded; to have them, {how}")
+    end = int(groups.step.max())
+    kept = np.flatnonzero(groups.step > end - last)
+    rewards = [groups.rewards[groups.offsets[k] : groups.offsets[k + 1]] for k in kept]
+    bad = next((k for k, part in zip(kept, rewards, strict=True) if not np.isfinite(part).all()), None)
+    if bad is not None:
+        raise UserError(
+            f"{run.meta.source}: a reward of step {groups.step[bad]} is not finite; grade it again or remove the group"
+        )
+    steps = int(groups.step[kept].min()), end
+    return [part.tolist() for part in rewards], steps

@@ -1,0 +1,379 @@
+"""The best group size that a probe supports, as numbers and sentences, for leave-one-out advantages and for a recipe.
+
+G* is the real-valued group size with the smallest error per budget, `instruments.group_size.planning` has its
+definition.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast, get_args
+
+import numpy as np
+
+from grposcope.core.capabilities import Comparison
+from grposcope.core.errors import UserError
+from grposcope.core.estimate import Estimate
+from grposcope.core.run import Floats
+from grposcope.core.text import number, percent, span
+from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
+from grposcope.instruments.group_size import mse, planning, recipe_plan
+from grposcope.instruments.group_size.planning import GROUPS, Allocation, Plan
+from grposcope.instruments.group_size.recipe_plan import RecipePlan
+from grposcope.maths import confidence, dead_groups, resampling
+from grposcope.maths import moments as gradient_moments
+from grposcope.maths.moments import Moments, Statistics
+
+MOMENTS = ("sigma1", "delta", "prompt_variance", "g2", "mean2")
+"""Fields of `Moments` that a plan rests on."""
+
+EXTRAPOLATION = "*: more rollouts than the probe has; success rates taken as Beta-distributed."
+"""Explains the star of `GroupSize.dead_shown`."""
+
+SCORE_MEAN = 0.01
+"""Share of E‖s‖² in ‖E s‖² from which scores count as not averaging to 0, if beyond four standard errors too."""
+
+LARGEST_LAYERS = 600e6
+"""Bytes of a gram.npz up to which `by_block` reads the Grams of its layers."""
+
+OUTSIDE = "outside of blocks"
+"""Name for the layers that belong to no numbered block, in `by_block`."""
+
+KINDS: dict[str, Comparison] = {
+    "rloo": "leave-one-out",
+    "dr_grpo": "leave-one-out",
+    "batch_grpo": "leave-one-out",
+    "grpo": "standardized",
+    "gspo": "standardized",
+    "cispo": "standardized",
+    "dapo": "dead groups replaced",
+    "reinforce": "no group",
+    "ppo": "no group",
+    "ppo_critic": "no group",
+    "maxrl": "unknown",
+}
+"""Recipe -> its `Objective.comparison`, known without torch. Weights by length and clipping are left out."""
+
+BEFORE: dict[str, Comparison] = {
+    "leave_one_out": "leave-one-out",
+    "centered": "leave-one-out",
+    "batch_standardized": "leave-one-out",
+    "standardized": "standardized",
+    "none": "no group",
+    "whitened": "no group",
+}
+"""Advantage -> the same, for probes of versions that did not record it; a new advantage needs no entry."""
+
+_WITHOUT_PLAN: dict[Comparison, str] = {
+    "leave-one-out": "the answer is the one for leave-one-out advantages, from which its gradient differs by a scale.",
+    "no group": (
+        "its advantages do not compare rollouts of a group, so a further prompt is always worth at least as much as a "
+        "further rollout of the same prompt, and the answer for leave-one-out advantages does not apply."
+    ),
+    "unknown": "cannot tell; the answer is for leave-one-out advantages.",
+}
+
+
+@dataclass(frozen=True)
+class GroupSize:
+    """Group size that the Gram matrix of one probe supports, for a cost per prompt and per rollout.
+
+    rewards (P, G): those of the probe, NaN for a rollout that is absent.
+    """
+
+    moments: Moments
+    plan: Plan
+    rewards: Floats
+    prompt_cost: float = 0.0
+    rollout_cost: float = 1.0
+
+    @property
+    def decided(self) -> bool:
+        """Whether the probe supports an answer; without one nothing is compared with the best and nothing allocated."""
+        return self.plan.decided
+
+    @property
+    def note(self) -> str:
+        """The reason for doubt about the numbers, empty if there is none."""
+        return self.plan.continuous.flag or self.moments.sigma1.flag
+
+    def moment_interval(self, name: str) -> tuple[float, float]:
+        """95% bootstrap interval of one of MOMENTS."""
+        statistic = "none" if name == "g2" else name
+        return self.moments.interval(lambda s: getattr(s, statistic))
+
+    def score_mean(self) -> Estimate:
+        """‖E s‖²/E‖s‖², which is 0 for scores of whole sampled completions, flagged where it is not."""
+        share = self.moments.estimate(lambda s: s.score2 / s.norm)
+        doubt = abs(share.value) > 4 * share.se and abs(share.value) > SCORE_MEAN
+        flag = "scores do not average to 0: top-p, top-k or dropped rollouts? Rows that need it are off"
+        return Estimate(share.value, share.se, share.n, flag if doubt else "")
+
+    def loss(self, group: int) -> tuple[float, float, float]:
+        """Share by which the budget must grow at `group` to reach the error of the best size, with its 95% interval."""
+        at = (np.array([group]), self.prompt_cost, self.rollout_cost)
+        low, high = resampling.interval(planning.loss(self.moments.bootstrap, *at)[:, 0])
+        return float(planning.loss(self.moments.pooled, *at)[0, 0]), low, high
+
+    def efficiency(self, group: int) -> tuple[float, float, float]:
+        """Error over that of an oracle that knows every prompt's value, 1 + Δ/((G−1) Σ₁), with its 95% interval."""
+
+        def ratio(s: Statistics) -> Floats:
+            return np.asarray(1 + s.delta / ((group - 1) * s.sigma1))
+
+        low, high = self.moments.interval(ratio)
+        return self.moments.estimate(ratio).value, low, high
+
+    def dead(self, group: int) -> Estimate:
+        """Expected share of dead groups of this size."""
+        return dead_groups.expected(self.rewards, group)
+
+    def dead_shown(self, group: int) -> str:
+        """`dead` as text, with a star where it is extrapolated; see EXTRAPOLATION."""
+        dead = self.dead(group)
+        if math.isnan(dead.value):
+            return "cannot tell"
+        return percent(dead.value, 1) + ("*" if dead.flag == dead_groups.EXTRAPOLATED else "")
+
+    def sentence(self, used: int | None = None) -> str:
+        """The best group size with its interval, or why it cannot be told; and what the size `used` costs."""
+        plan = self.plan
+        if plan.at_least:
+            return f"Best G is at least {plan.at_least} (95%), and no upper limit can be told: {self.why_not()}"
+        if not self.decided:
+            return f"Cannot tell the best group size: {self.why_not()}"
+        likely = span(*plan.interval)
+        text = f"Best G = {plan.integer} (G* = {number(plan.continuous.value)}, 95% interval {likely})"
+        if plan.near[0]:
+            if plan.near[0] < plan.near[1]:
+                near = f"any G from {plan.near[0]} to {plan.near[1]} needs at most"
+            else:
+                near = "every other G needs over"
+            text += f"; {near} {percent(planning.NEAR)} more {self.unit}"
+        if used == plan.integer:
+            text += f". G = {used} was used"
+        elif used is not None and used >= 2:
+            lost, low, high = self.loss(used)
+            text += f". At G = {used} you need {percent(lost)} more {self.unit} ({span(low, high, percent)}) "
+            text += "to reach the same error"
+        return f"{text}. Note: {self.note}." if self.note else f"{text}."
+
+    def why_not(self) -> str:
+        """What an undecided plan lacks, what it can still say, and how many more prompts would probably decide."""
+        plan, prompts = self.plan, self.moments.prompts
+        two = len(np.unique(self.rewards[~np.isnan(self.rewards)])) <= 2
+        sides = "at least two successes and two failures" if two else "a spread that does not hang on one rollout"
+        if math.isnan(plan.interval[0]):
+            reason = (
+                f"{plan.informative} of {prompts} groups have {sides}, and only those show how gradients differ "
+                f"between prompts; at least {confidence.LEAST_INFORMATIVE} are needed."
+            )
+        else:
+            reason = (
+                "the gradients of prompts are not told apart from one another, so very large groups may be best, too."
+            )
+        most = prompts * (confidence.MOST - 1)
+        about = f"About {plan.more_prompts:,}" if plan.more_prompts < most else f"{most:,} or"
+        return (
+            f"{reason} {about} more prompts like these would probably decide; "
+            "prompts solved about half the time tell most."
+        )
+
+    def error_sentence(self, group: int) -> str:
+        """Shares of the squared error of the leave-one-out gradient by source, at this group size."""
+        split = mse.budget(self.moments, 1, group)
+        total = split.total.value
+        drawn, oracle, price = (percent(part.value / total) for part in (split.prompts, split.oracle, split.residual))
+        return (
+            f"Of the squared error at G = {group}, {drawn} comes from the draw of prompts, {oracle} would be there "
+            f"even if the value of every prompt were known, and {price} is the price of not knowing it."
+        )
+
+    def dead_sentence(self, group: int) -> str:
+        """Dead groups at this size, and what replacing them would change."""
+        dead = self.dead(group)
+        if math.isnan(dead.value):
+            return f"Dead groups at G = {group}: cannot tell, {dead.flag}."
+        gain = planning.resampling_gain(self.moments, group, dead.value)
+        cost = 1 / (1 - dead.value) if dead.value < 1 else math.inf
+        return (
+            f"Dead groups at G = {group}: {percent(dead.value, 1)} ± {percent(dead.se, 1)}. Replacing them (DAPO) "
+            f"draws {number(cost)} × the rollouts; at equal draws the relative error is {number(1 / gain)} × that of "
+            "keeping them."
+        )
+
+    def allocate(self, budget: float, multiple: int = 1, noise: Mapping[int, float] | None = None) -> Allocation:
+        """Prompts and rollouts that `budget` buys; raises UserError where it buys no batch.
+
+        noise: that over signal by group size, for a recipe other than leave-one-out; see
+        `instruments.group_size.planning.allocate`.
+        """
+        return planning.allocate(self.moments, budget, self.prompt_cost, self.rollout_cost, multiple, noise)
+
+    def gradient_errors(self, prompts: int, group: int) -> dict[str, Estimate]:
+        """Mean-squared error of each kind of policy gradient for a batch of this shape."""
+        batch = (self.moments, prompts, group)
+        return {
+            "no baseline": mse.reinforce(*batch),
+            "centered (Dr. GRPO)": mse.centered(*batch),
+            "leave-one-out (RLOO)": mse.leave_one_out(*batch),
+            "standardized (GRPO), with its bias": mse.standardized(*batch),
+            "standardized, variance alone": mse.standardized(*batch, target="own"),
+            "oracle": mse.oracle(*batch),
+            "best constant baseline": mse.optimal_baseline(*batch),
+        }
+
+    @property
+    def unit(self) -> str:
+        """Unit in which a larger loss is paid: rollouts, or budget."""
+        return "budget" if self.prompt_cost else "rollouts"
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A probe that cannot say which group size is best, with the reason."""
+
+    reason: str
+
+    def sentence(self, used: int | None = None) -> str:
+        """Why the best group size cannot be told; `used` changes nothing."""
+        return f"Cannot tell the best group size: {self.reason}."
+
+
+@dataclass(frozen=True)
+class RecipeSize:
+    """The best group size for one recipe; plan: for standardized advantages alone, None for others."""
+
+    recipe: str
+    kind: Comparison
+    plan: RecipePlan | None
+
+    def sentence(self) -> str:
+        """Which recipe the best group size is for, and what it is for a recipe of standardized advantages."""
+        if self.plan is None:
+            return f"For recipe {self.recipe}: {_WITHOUT_PLAN[self.kind]}"
+        start, plan = f"For recipe {self.recipe}, whose advantages are divided by the group's spread,", self.plan
+        if plan.reason:
+            return f"{start} the best G cannot be told: {plan.reason}."
+        low, high = plan.interval
+        if plan.decided:
+            return f"{start} best G = {plan.best} (95% interval {span(low, high)}), by noise over signal."
+        told = f"the best G is at least {plan.at_least} (95%)" if plan.at_least else "the best G cannot be told"
+        return (
+            f"{start} {told}: the probe does not show whether groups as large as its own "
+            f"{plan.largest} rollouts or larger would be better; probe larger groups or more prompts."
+        )
+
+
+@dataclass(frozen=True)
+class LayerSize:
+    """The moments of one layer alone, and its G* (`best`, NaN where undecided) with a 95% interval; norm: E‖s‖²."""
+
+    norm: Estimate
+    sigma1: Estimate
+    delta: Estimate
+    prompt_variance: Estimate
+    g2: Estimate
+    mean2: Estimate
+    best: float
+    interval: tuple[float, float]
+
+
+def of_gram(
+    gram: Floats,
+    rewards: Floats,
+    groups: Sequence[int] = GROUPS,
+    prompt_cost: float = 0.0,
+    rollout_cost: float = 1.0,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> GroupSize:
+    """The facts of a Gram (B, B) and rewards (P, G), with these group sizes on the curve of the plan.
+
+    Raises UserError where the probe cannot say: see `maths.moments.from_gram` and
+    `instruments.group_size.planning.optimal_group`.
+    """
+    moments = gradient_moments.from_gram(gram, rewards, replicates, seed)
+    plan = planning.optimal_group(moments, prompt_cost, rollout_cost, groups)
+    return GroupSize(moments, plan, rewards, prompt_cost, rollout_cost)
+
+
+def of_probe(probe: ProbeRecord, groups: Sequence[int] = GROUPS) -> GroupSize | Unknown:
+    """The facts of a recorded probe, in rollouts."""
+    try:
+        file = probe.read_gram()
+        return of_gram(file.gram, file.rewards, groups)
+    except UserError as error:
+        return Unknown(str(error))
+
+
+def by_block(probe: ProbeRecord) -> dict[str, GroupSize] | Unknown:
+    """The facts of each block of the network alone, from the sum of its layers' Grams; empty for fewer than two.
+
+    Unknown where the Grams of the layers are too large to read on the way.
+    """
+    try:
+        if (size := probe.gram_bytes()) > LARGEST_LAYERS:
+            return Unknown(f"gram.npz has {size / 1e6:.0f} MB")
+        file = probe.read_gram(layers=True)
+    except UserError:
+        return {}
+    if file.layers is None or len(file.layer_names) < 2:
+        return {}
+    layers_of: dict[str, list[int]] = {}
+    for i, name in enumerate(file.layer_names):
+        depth = re.search(r"\.(\d+)\.", name)
+        layers_of.setdefault(f"block {depth[1]}" if depth else OUTSIDE, []).append(i)
+    blocks = {}
+    for block in sorted(layers_of, key=lambda name: (name == OUTSIDE, len(name), name)):
+        try:
+            blocks[block] = of_gram(file.layers[layers_of[block]].sum(0), file.rewards, ())
+        except UserError:
+            continue  # a block without a gradient of its own says nothing
+    return blocks if len(blocks) > 1 else {}
+
+
+def by_layer(
+    file: ProbeGram, prompt_cost: float = 0.0, rollout_cost: float = 1.0, replicates: int = 1000, seed: int = 0
+) -> dict[str, LayerSize]:
+    """Moments and G* of each layer alone; raises UserError where the probe kept no Grams of layers."""
+    if file.layers is None:
+        raise UserError("the probe kept no Grams of layers; probe with layers, or plan without them")
+    layers = {}
+    for name, moments in gradient_moments.per_layer(
+        file.layers, file.layer_names, file.rewards, replicates, seed
+    ).items():
+        plan = planning.optimal_group(moments, prompt_cost, rollout_cost, ())
+        layers[name] = LayerSize(
+            norm=moments.estimate(lambda s: s.norm),
+            **{moment: getattr(moments, moment) for moment in MOMENTS},
+            best=plan.continuous.value if plan.decided else math.nan,
+            interval=plan.interval,
+        )
+    return layers
+
+
+def of_recipe(facts: GroupSize, recipe: str, comparison: str = "") -> RecipeSize:
+    """The best group size for `recipe`, from the moments of a probe; "unknown" for one that is not known.
+
+    comparison: that of the recipe, as a probe recorded it; where it is empty the name tells it.
+
+    A variant, such as "grpo, dapo loss", is of the kind of the recipe before the comma, whose advantage it has, but for
+    "grpo, centered advantage" and the like, which is of the kind of that advantage.
+    """
+    kind = cast(Comparison, comparison) if comparison in get_args(Comparison) else _by_name(recipe)
+    if kind not in ("standardized", "dead groups replaced"):
+        return RecipeSize(recipe, kind, None)
+    costs = (facts.prompt_cost, facts.rollout_cost)
+    return RecipeSize(recipe, kind, recipe_plan.standardized(facts.moments, kind == "dead groups replaced", *costs))
+
+
+def _by_name(recipe: str) -> Comparison:
+    base, _, variant = recipe.partition(", ")
+    kind = KINDS.get(base, "unknown")
+    if not variant.endswith(" advantage"):
+        return kind
+    return "unknown" if kind == "dead groups replaced" else BEFORE.get(variant.removesuffix(" advantage"), "unknown")

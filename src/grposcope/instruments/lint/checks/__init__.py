@@ -1,0 +1,86 @@
+"""What is looked at before a run: one function per check, and the table that all listings are made of.
+
+To add a check, write a function in the file of its kind, or a file, and a line here.
+"""
+
+from __future__ import annotations
+
+from grposcope.instruments.lint.checks import (
+    advantages,
+    batches,
+    clipping,
+    groups,
+    lengths,
+    names,
+    optimisation,
+    reference,
+    refresh,
+    rewards,
+)
+from grposcope.instruments.lint.findings import Check
+
+EVERY = ("trl", "verl", "nemo-rl", "grposcope")
+GRPO_CONFIG = "TRL 1.16, GRPOConfig.__post_init__: https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig"
+VALIDATE = "verl 0.9.1, verl.utils.config.validate_config: https://github.com/verl-project/verl"
+CORE = "verl 0.9.1, verl.trainer.ppo.core_algos: https://github.com/verl-project/verl"
+
+CHECKS: tuple[Check, ...] = (
+    Check("names", ("trl",), "names that are no settings and resemble one", ("failing",), GRPO_CONFIG, names.misspelt),
+    Check("small groups", EVERY, "groups of one or two rollouts", ("failing", "note"),
+          f"{GRPO_CONFIG}; {CORE}", groups.small_group),
+    Check("dead groups", EVERY, "groups whose rewards will all be equal, at the success rate given or measured",
+          ("failing", "warning", "note"), "p^G + (1 − p)^G, arXiv:2503.14476 §3.2; grposcope.maths.dead_groups",
+          groups.dead),
+    Check("greedy sampling", ("trl", "verl", "nemo-rl", "grposcope"), "rollouts of a prompt that are all the same",
+          ("failing",), "https://huggingface.co/docs/transformers/generation_strategies", groups.no_variety),
+    Check("estimator", ("verl",), "several rollouts per prompt under the default estimator, PPO's", ("failing",),
+          "verl 0.9.1, trainer/config/ppo_trainer.yaml: https://verl.readthedocs.io/en/latest/algo/grpo.html",
+          advantages.unnamed_estimator),
+    Check("leave-one-out deviation", ("nemo-rl",), "advantages divided by the deviation of the other rollouts",
+          ("warning", "note"), "NeMo-RL #1518, #1519, #4161: https://github.com/NVIDIA-NeMo/RL/issues/1518",
+          advantages.leave_one_out),
+    Check("vanishing deviation", ("trl", "verl"), "groups of hardly any spread, divided by their deviation",
+          ("warning", "note"), "arXiv:2503.20783 (question-level difficulty bias); "
+          "https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig", advantages.vanishing_spread),
+    Check("token-level rewards", ("verl",), "rewards of steps or tokens that the estimator adds up",
+          ("warning", "note"), f"verl #160, #7244: https://github.com/verl-project/verl/issues/160; {CORE}",
+          advantages.token_rewards),
+    Check("cispo clamp", ("trl",), "a clamp of the ratio below 1", ("warning",),
+          "arXiv:2506.13585, arXiv:2510.13786 (upper bound 5); TRL #4495: "
+          "https://github.com/huggingface/trl/pull/4495", clipping.cispo_clamp),
+    Check("clip range not read", ("verl",), "a clip_ratio that two other defaults hide", ("warning",), CORE,
+          clipping.unread_clip),
+    Check("idle clip range", ("trl", "verl"), "a clip range where each batch is used once", ("note",),
+          "arXiv:1707.06347 (the ratio is 1 at the first step)", clipping.idle_clip),
+    Check("reward weights", ("trl",), "weights that differ in number from the rewards", ("failing",),
+          "TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig", rewards.weights),
+    Check("effective weights", ("trl",), "several rewards of which only one counts", ("warning", "note"),
+          "arXiv:2601.05242 (GDPO); TRL #4841: https://github.com/huggingface/trl/issues/4841",
+          rewards.effective_weights),
+    Check("reference", ("trl",), "a reference that does not exist", ("failing",),
+          "TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer", reference.trl_reference),
+    Check("KL penalty", ("verl",), "coefficients without their switch, and switches without coefficient",
+          ("warning", "note"), "https://verl.readthedocs.io/en/latest/algo/grpo.html; " + VALIDATE,
+          reference.verl_reference),
+    Check("truncation", ("trl", "verl"), "completions that will be cut, by the lengths of an earlier run",
+          ("failing", "warning", "note"), "arXiv:2503.14476 §3.4 (overlong samples)", lengths.truncation),
+    Check("masked truncation", ("trl",), "cut completions that still set the baseline", ("note",),
+          "arXiv:2503.14476 §3.4; TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer",
+          lengths.masked_groups),
+    Check("room for sequences", ("trl", "verl"), "sequences longer than the engine or a micro-batch holds",
+          ("failing", "warning"), "verl 0.9.1, verl.utils.seqlen_balancing; "
+          "https://verl.readthedocs.io/en/latest/perf/perf_tuning.html", lengths.no_room),
+    Check("batches of TRL", ("trl",), "batches that do not divide into groups, passes and processes",
+          ("failing", "warning", "note"), GRPO_CONFIG, batches.trl_batches),
+    Check("batches of verl", ("verl",), "batches, mini-batches and micro-batches that do not divide",
+          ("failing", "warning"), VALIDATE, batches.verl_batches),
+    Check("batches of NeMo-RL", ("nemo-rl",), "rollouts that are no whole number of training batches", ("failing",),
+          "https://docs.nvidia.com/nemo/rl/latest/guides/grpo.html", batches.nemo_batches),
+    Check("refresh interval", EVERY, "steps on one batch beyond the stable limit N* of an earlier run",
+          ("warning", "note"), "arXiv:2606.30789; grposcope.instruments.stability.refresh", refresh.too_long),
+    Check("learning rate", ("trl", "verl", "nemo-rl"), "a learning rate of 0, or beyond published ones",
+          ("failing", "warning"), "the settings in benchmarks/lint.md", optimisation.learning_rate),
+    Check("coarse weights", ("trl", "verl"), "bfloat16 weights to which most steps are rounded away", ("note",),
+          "AReaL #1634: https://github.com/areal-project/AReaL/pull/1634", optimisation.coarse_weights),
+)  # fmt: skip
+"""Every check, in the order in which findings of one grade are shown."""

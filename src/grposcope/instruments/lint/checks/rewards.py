@@ -1,0 +1,71 @@
+"""Several rewards: weights for each, and how much each really counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from grposcope.core.text import listed, percent
+from grposcope.instruments.lint.config import Known, TrainerConfig
+from grposcope.instruments.lint.findings import Fault, Untold
+
+DOMINANT = 0.9
+"""Effective share of one reward, of several with a weight of their own, from which the others hardly count."""
+
+
+def weights(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
+    """One weight per reward function."""
+    given, count = config.get("reward_weights"), config.reward_functions
+    if isinstance(given, list) and count is not None and len(given) != count:
+        yield Fault("failing", "weights and rewards differ in number", f"{len(given)} weights for {count} reward "
+                      "functions: TRL refuses to start", "give one weight per "
+                      "function", ("reward_weights",))  # fmt: skip
+
+
+def effective_weights(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
+    """The share of each reward in what is learned: weight × spread where the sum is normalised, else the weight
+    alone.
+    """
+    given, count = config.get("reward_weights"), config.reward_functions
+    number = len(given) if isinstance(given, list) else count or 0
+    if number < 2:
+        return
+    after = config.get("multi_objective_aggregation") == "normalize_then_sum"
+    keys = ("reward_weights", "multi_objective_aggregation")
+    if after:
+        yield Fault("note", "rare rewards count fully", "each reward is divided by its own deviation before they are "
+                      "added: one that differs in few groups counts there as much as the main one",
+                      "give such rewards small weights", keys)  # fmt: skip
+        return
+    spreads = _spreads(known)
+    if not spreads:
+        yield Untold("the spread of each reward is not known: give an earlier run that logged them")
+        return
+    if len(spreads) != number:
+        yield Untold(f"the earlier run has {len(spreads)} rewards, and this one {number}")
+        return
+    values = [float(w) for w in given] if isinstance(given, list) else [1.0] * number
+    sizes = [abs(w) * s for w, s in zip(values, spreads.values(), strict=True)]
+    if not sum(sizes) > 0:
+        return
+    shares = {name: size / sum(sizes) for name, size in zip(spreads, sizes, strict=True)}
+    top = max(shares, key=shares.__getitem__)
+    if shares[top] >= DOMINANT:
+        told = listed([f"{name} {percent(share, 1)}" for name, share in shares.items()])
+        yield Fault("warning", f"only {top} counts", f"rewards are added and then divided by the deviation of the "
+                      f"sum, so "
+                      f"each counts by weight × spread: {told}", "set reward_weights by the spread of each, or "
+                      "multi_objective_aggregation=normalize_then_sum", keys)  # fmt: skip
+
+
+def _spreads(known: Known) -> dict[str, float]:
+    """Mean standard deviation of each reward of the earlier run, by name; empty where it logged none."""
+    if known.run is None:
+        return {}
+    columns = {
+        name.removeprefix("component_std/"): column
+        for name, column in known.run.table.items()
+        if name.startswith("component_std/")
+    }
+    return {name: float(np.nanmean(column)) for name, column in columns.items() if np.isfinite(column).any()}

@@ -1,0 +1,117 @@
+"""`grposcope lint`: what will go wrong with a configuration, before the run begins."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grposcope.commands import log_flags as logs
+from grposcope.commands.output import add_json, finish, say
+from grposcope.core.errors import UserError
+from grposcope.instruments import has
+
+if TYPE_CHECKING:
+    from grposcope.instruments.gradient.probe_record import ProbeRecord
+    from grposcope.instruments.lint.config import Known
+    from grposcope.instruments.lint.findings import LintResult
+
+DESCRIPTION = (
+    "Read the settings of a run of TRL, verl, NeMo-RL or GRPOscope that has not begun, and say what will go wrong, "
+    "why, "
+    "and where that is known from. Nothing of yours is imported, run or unpickled. Exit status: 0, 1 for what "
+    "--fail-on "
+    "names, 2 where no settings can be read."
+)
+EXAMPLES = """\
+examples:
+  grposcope lint train.py                       the call of GRPOConfig in a script or notebook; it is not run
+  grposcope lint config.yaml --world 8          TRL's YAML, on 8 processes
+  grposcope lint run_grpo.sh                    overrides a.b=c of verl, or flags of TRL, in a shell script
+  grposcope lint outputs/.hydra/overrides.yaml  what verl was started with; a resolved YAML file works as well
+  grposcope lint train.py#2                     the second of several sets of settings in a file
+  grposcope lint config.yaml --success-rate 0.1 how many groups will be dead if a tenth of rollouts succeed
+  grposcope lint config.yaml --run runs/before  lengths, rewards, dead groups and curvature of an earlier run
+  grposcope lint config.yaml --fail-on failing  exit status 1 if it cannot work, for CI
+"""
+
+
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    from grposcope.instruments.lint.checks import CHECKS
+
+    command.add_argument("path", metavar="CONFIG", help="file with the settings: .py, .ipynb, .yaml, .json, .sh")
+    known = command.add_argument_group("known beside the settings")
+    known.add_argument("--success-rate", type=float, metavar="P", help="share of rollouts that succeed at the start")
+    known.add_argument("--probe", metavar="PROBE", help="folder of a probe of the model on the task")
+    known.add_argument("--run", dest="run_path", metavar="RUN", help="an earlier run on the same task, of any trainer")
+    known.add_argument("--world", type=int, metavar="N", help="processes that will train, for TRL")
+    logs.add_flags(command, "run_path")
+    command.add_argument(
+        "--fail-on", action="append", default=[], metavar="GRADE|CHECK",
+        help="exit with status 1 for this grade or worse (failing, warning, note), or if this check finds anything; "
+        "may be "
+        "given more than once. Checks: " + ", ".join(check.name for check in CHECKS),
+    )  # fmt: skip
+    add_json(command, "print only the JSON document, with every finding, its source, and what was not checked")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the findings; exit status 1 for what --fail-on names."""
+    from grposcope.instruments.lint import lint, read
+    from grposcope.instruments.lint.answer import answer
+    from grposcope.render import document, terminal
+
+    _check_flags(arguments)
+    place, number = logs.numbered(arguments.path)
+    config = read.read(place, number)
+    result = lint(config, _known(arguments))
+    found = answer(config, result)
+    say(arguments, terminal.text(found))
+    finish(arguments, document.of_answer(found))
+    return int(_exceeds(result, arguments.fail_on))
+
+
+def _check_flags(arguments: argparse.Namespace) -> None:
+    from grposcope.instruments.diagnosis.findings import GRADES
+    from grposcope.instruments.lint.checks import CHECKS
+
+    rate = arguments.success_rate
+    if rate is not None and not 0 <= rate <= 1:
+        raise UserError(f"--success-rate {rate:g} is no share; give a number from 0 to 1, such as 0.3")
+    if arguments.world is not None and arguments.world < 1:
+        raise UserError(f"--world {arguments.world} is no number of processes; give 1 or more")
+    names = (*GRADES, *(check.name for check in CHECKS))
+    for name in arguments.fail_on:
+        if name not in names:
+            raise UserError(f"--fail-on {name!r} is no grade and no check; use one of {', '.join(names)}")
+
+
+def _known(arguments: argparse.Namespace) -> Known:
+    """What the flags tell beside the settings."""
+    from grposcope.instruments.lint.ask_checks import update_rule
+    from grposcope.instruments.lint.config import Known
+
+    run = logs.read(arguments.run_path, arguments) if arguments.run_path else None
+    rule, source = (None, "") if run is None else update_rule(run)
+    probe = _probe(Path(arguments.probe)) if arguments.probe else None
+    return Known(arguments.success_rate, run, probe, arguments.world, rule, source)
+
+
+def _probe(folder: Path) -> ProbeRecord:
+    """The probe in a folder; UserError where there is none, or nobody to read it."""
+    if has("gradient"):
+        from grposcope.instruments.gradient import probe_record
+
+        if not probe_record.recognises(folder):
+            raise UserError(f"--probe {folder} is no folder of a probe; make one with `grposcope probe`")
+        return probe_record.read(folder)
+    raise UserError("--probe: this needs the instrument gradient, which cannot be imported")
+
+
+def _exceeds(result: LintResult, fatal: list[str]) -> bool:
+    """Whether a finding is of a grade or check that --fail-on names."""
+    from grposcope.instruments.diagnosis.findings import GRADES
+
+    bad = {name for given in fatal if given in GRADES for name in GRADES[: GRADES.index(given) + 1]} | set(fatal)
+    return any(finding.grade in bad or finding.check in bad for finding in result.findings)

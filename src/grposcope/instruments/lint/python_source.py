@@ -1,0 +1,143 @@
+"""Settings in a Python file or notebook: the call GRPOConfig(…), or a dict. The code is parsed, never run or
+imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grposcope.core.errors import UserError
+from grposcope.instruments.lint.dialects import recognise
+from grposcope.instruments.lint.expressions import NotLiteralError, constants, value
+
+CONFIGS = re.compile(r"\w*(?:GRPO|RLOO)Config")
+"""Names of the classes whose calls hold settings, those of subclasses included."""
+
+
+@dataclass
+class PythonSettings:
+    """Settings found in a piece of Python. line: where they begin; call: name of the class that is called, empty for a
+    dict; the rest as in `TrainerConfig`.
+    """
+
+    line: int
+    form: str
+    call: str = ""
+    given: dict[str, Any] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    opaque: set[str] = field(default_factory=set)
+    partial: bool = False
+    notes: list[str] = field(default_factory=list)
+    reward_functions: int | None = None
+    adapters: bool | None = None
+
+
+def read(path: Path, text: str) -> list[PythonSettings]:
+    """All settings in a file, in order; UserError for one that is no Python."""
+    source = notebook_source(path, text) if path.suffix == ".ipynb" else text
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise UserError(f"{path}{line}: not valid Python; give the file that makes the GRPOConfig") from None
+    names = constants(tree)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and CONFIGS.fullmatch(_name(node.func))]
+    found = [_of_call(node, names) for node in calls]
+    if not found:
+        found = [_of_dict(node, names) for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+        found = [settings for settings in found if recognise(settings.given.keys() | settings.opaque)]
+    _add_trainer(tree, names, found)
+    return sorted(found, key=lambda settings: settings.line)
+
+
+def notebook_source(path: Path, text: str) -> str:
+    """The code cells of a notebook as one module, without the lines that are no Python (%, !)."""
+    try:
+        cells = json.loads(text)["cells"]
+        code = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise UserError(f"{path}: not a notebook of format 4; save it again in Jupyter") from None
+    kept = []
+    for cell in code:
+        lines = (cell if isinstance(cell, str) else "".join(map(str, cell))).split("\n")
+        if any(line.startswith("%%") for line in lines):
+            continue
+        lines = [re.sub(r"^(\s*)[%!].*", r"\1pass", line) for line in lines]
+        try:
+            ast.parse("\n".join(lines))
+        except (SyntaxError, ValueError):
+            continue
+        kept += lines
+    return "\n".join(kept)
+
+
+def _of_call(node: ast.Call, names: Mapping[str, Any]) -> PythonSettings:
+    name = _name(node.func)
+    settings = PythonSettings(node.lineno, f"the call {name}(…) in line {node.lineno}", name)
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            try:
+                settings.given.update(value(keyword.value, names))
+            except (NotLiteralError, TypeError, ValueError):
+                settings.partial = True
+                settings.notes.append(f"line {node.lineno}: what ** adds is not read, so no default is assumed")
+            continue
+        _take(settings, keyword.arg, keyword.value, names)
+    if node.args:
+        settings.partial = True
+        settings.notes.append(f"line {node.lineno}: arguments without a name are not read, so no default is assumed")
+    return settings
+
+
+def _of_dict(node: ast.Dict, names: Mapping[str, Any]) -> PythonSettings:
+    settings = PythonSettings(node.lineno, f"the dict in line {node.lineno}")
+    for key, child in zip(node.keys, node.values, strict=True):
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            _take(settings, key.value, child, names)
+    return settings
+
+
+def _take(settings: PythonSettings, key: str, node: ast.expr, names: Mapping[str, Any]) -> None:
+    """Take one setting over, as an opaque one where it is no literal."""
+    settings.lines[key] = node.lineno
+    try:
+        settings.given[key] = value(node, names)
+    except (NotLiteralError, RecursionError):
+        settings.opaque.add(key)
+
+
+def _add_trainer(tree: ast.AST, names: Mapping[str, Any], found: list[PythonSettings]) -> None:
+    """What the call of the trainer tells beside its config, where there is one such call: rewards and adapters."""
+    trainers = [
+        n for n in ast.walk(tree) if isinstance(n, ast.Call) and re.search("(?:GRPO|RLOO)Trainer$", _name(n.func))
+    ]
+    if len(trainers) != 1 or len(found) != 1:
+        return
+    (settings,), keywords = found, {keyword.arg: keyword.value for keyword in trainers[0].keywords}
+    lists = {t.id: n.value for n in ast.walk(tree) if isinstance(n, ast.Assign) and isinstance(n.value, ast.List)
+             for t in n.targets if isinstance(t, ast.Name)}  # fmt: skip
+    functions = keywords.get("reward_funcs")
+    if isinstance(functions, ast.Name):
+        functions = lists.get(functions.id, functions)
+    if isinstance(functions, ast.List) and not any(isinstance(entry, ast.Starred) for entry in functions.elts):
+        settings.reward_functions = len(functions.elts)
+    elif isinstance(functions, ast.Attribute | ast.Constant | ast.Lambda):
+        settings.reward_functions = 1
+    source = ast.dump(tree)
+    if "peft_config" in keywords:
+        settings.adapters = not (
+            isinstance(keywords["peft_config"], ast.Constant) and keywords["peft_config"].value is None
+        )
+    elif "get_peft_model" in source or "'LoraConfig'" in source:
+        settings.adapters = True
+
+
+def _name(node: ast.expr) -> str:
+    """Last part of a dotted name; empty for anything else."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,300 @@
+"""Finds the settings in a file, by what stands in it: Python, notebook, YAML, JSON, shell script, or a run's record.
+
+Nothing in the file is run, imported or unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from grposcope.core import yaml_files
+from grposcope.core.errors import UserError
+from grposcope.core.files import unreadable
+from grposcope.core.text import listed
+from grposcope.instruments.lint import python_source, shell_script
+from grposcope.instruments.lint.config import TrainerConfig
+from grposcope.instruments.lint.dialects import DIALECTS, RLOO, TRL, recognise
+
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+"""Endings of files that loading would run code from."""
+
+ENTRIES = 20_000
+"""Settings beyond which a file is none of settings, or repeats itself by aliases."""
+
+PATIENCE, LARGEST_PIPE = 10.0, 64 * 2**20
+"""Seconds without a byte, and bytes, after which a pipe is given up."""
+
+IN_A_FOLDER = (".hydra/config.yaml", "files/config.yaml", "config.json", "trainer_state.json", "config.yaml")
+"""Files of a folder that hold settings, the most telling first."""
+
+_NAMES = listed([dialect.title for dialect in DIALECTS])
+
+
+def read(path: Path, number: int | None = None) -> TrainerConfig:
+    """The settings in a file; `number` picks one of several in it, from 1. UserError where there are none."""
+    if path.is_dir():
+        path = _in_folder(path)
+    if path.suffix in PICKLES:
+        raise UserError(
+            f"{path} is a pickle, and loading one runs code, so it is not opened; give the YAML file or script that "
+            f"made "
+            "it, the config.yaml of W&B, or the record of GRPOscope's callback (config.json), which holds all arguments"
+        )
+    try:
+        text = _content(path).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"there is no {path}; give the file with the settings of a run") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: byte {error.start + 1} is not UTF-8; give a text file with settings") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    reader = _READERS.get(path.suffix, _shell if text.startswith("#!") else _any)
+    return reader(path, text, number)
+
+
+def _content(path: Path) -> bytes:
+    """All bytes of a file, or of a pipe, which is read to its end; UserError for one that brings nothing or no end."""
+    kind = path.stat().st_mode
+    if stat.S_ISREG(kind):
+        return path.read_bytes()
+    if not stat.S_ISFIFO(kind):
+        raise UserError(f"{path} is a device or a socket; give a file with settings")
+    content = bytearray()
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else opening waits for a writer, who may have left
+    try:
+        while select.select([pipe], [], [], PATIENCE)[0] and len(content) <= LARGEST_PIPE:
+            if not (more := os.read(pipe, 1 << 16)):
+                break
+            content += more
+        else:
+            if not content:
+                raise UserError(f"nothing was written to the pipe {path}; give a file with settings")
+            raise UserError(f"the pipe {path} has no end; write what comes out of it to a file, and give that")
+    finally:
+        os.close(pipe)
+    return bytes(content)
+
+
+def _in_folder(folder: Path) -> Path:
+    found = next((folder / name for name in IN_A_FOLDER if (folder / name).is_file()), None)
+    if found is None:
+        raise UserError(f"{folder} has none of {', '.join(IN_A_FOLDER)}; give the file with the settings itself")
+    return found
+
+
+def _python(path: Path, text: str, number: int | None) -> TrainerConfig:
+    """A Python file or notebook; a script whose settings come from its command line may show that in its docstring."""
+    found = python_source.read(path, text)
+    if not found:
+        source = text if path.suffix == ".py" else python_source.notebook_source(path, text)
+        if (quoted := _quoted_command(source)) is not None:
+            return _shell(path, quoted, number)
+        raise UserError(f"{path}: no call of GRPOConfig and no dict with settings in it; give the file that has one")
+    if len(found) > 1 and number is None:
+        places = listed([f"line {settings.line}" for settings in found[:6]])
+        raise UserError(f"{path}: {len(found)} sets of settings, in {places}; give one of them, such as {path}#1")
+    if (number or 1) > len(found):
+        raise UserError(f"{path}: {len(found)} sets of settings, so there is no number {number}")
+    one = found[(number or 1) - 1]
+    dialect = RLOO if "RLOO" in one.call else TRL if one.call else recognise(one.given.keys() | one.opaque) or TRL
+    given = one.given if one.call else _flat(one.given)
+    return TrainerConfig(path, one.form, dialect, given, one.lines, frozenset(one.opaque), one.partial,
+                         one.reward_functions, one.adapters, tuple(one.notes))  # fmt: skip
+
+
+def _quoted_command(source: str) -> str | None:
+    """The command line in the docstring of a script that takes its settings from there; None if there is none."""
+    blocks = re.findall(r'"""(.*?)"""', source, re.S)
+    block = next((b for b in blocks if re.search(r"^\s*(accelerate launch|torchrun|python|trl)\b", b, re.M)), None)
+    if block is None:
+        return None
+    commands = re.split(r"\n(?=\s*(?:accelerate launch|torchrun|python3?|trl) )", "\n" + block)
+    chosen = next((command for command in commands if "--" in command), "")
+    return chosen.partition("\n\n")[0]
+
+
+def _shell(path: Path, text: str, number: int | None) -> TrainerConfig:
+    found = shell_script.read(path, text)
+    opaque = frozenset(found.opaque)
+    if found.overrides.keys() | {key for key in opaque if "." in key}:
+        given = {**found.overrides, **{key: value for key, value in found.flags.items() if "." in key}}
+        dialect = recognise(given.keys() | opaque)
+        if dialect is not None:
+            if any("megatron" in str(found.flags.get(flag, "")) for flag in ("config_name", "config_path")):
+                given = {"actor_rollout_ref.actor.strategy": "megatron"} | given
+            notes = [f"line {line}: what the variable there adds is not read, so no default is assumed"
+                     for line in found.unread[:1]]  # fmt: skip
+            return TrainerConfig(path, "the overrides in a command line", dialect, given, found.lines, opaque,
+                                 bool(found.unread), notes=tuple(notes))  # fmt: skip
+    if recognise(found.flags.keys() | opaque) is TRL or "learning_rate" in found.flags:
+        adapters = bool(found.flags.get("use_peft")) if "use_peft" in found.flags else None
+        dialect = RLOO if re.search(r"\brloo(?:_\w+)?(?:\.py)?\b", text, re.I) else TRL
+        return TrainerConfig(path, "the flags of a command line", dialect, found.flags, found.lines, opaque,
+                             adapters=adapters)  # fmt: skip
+    raise _unknown(path)
+
+
+def _yaml(path: Path, text: str, number: int | None) -> TrainerConfig:
+    document = yaml_files.parse(text, path)
+    content = document.content
+    if isinstance(content, list) and content and all(isinstance(entry, str) for entry in content):
+        return _shell(path, "\n".join(_quoted(entry) for entry in content), number)  # .hydra/overrides.yaml
+    if not isinstance(content, Mapping):
+        raise UserError(f"{path}: no mapping of settings; give a file with NAME: VALUE")
+    return _of_mapping(path, content, document.lines, "a YAML file")
+
+
+def _quoted(override: str) -> str:
+    key, equals, content = override.partition("=")
+    return f"{key}{equals}'{content}'" if equals and "'" not in content else override
+
+
+def _json(path: Path, text: str, number: int | None) -> TrainerConfig:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not valid JSON ({error}); mend the file") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: no object of settings; give a file with {{NAME: VALUE}}")
+    if "log_history" in content:
+        return _trainer_state(path, content)
+    logged = content.get("logged")
+    resolved = content.get("resolved")
+    if isinstance(resolved, dict) and isinstance(resolved.get("logged"), dict):
+        logged = resolved["logged"]
+    if "format" in content and isinstance(logged, dict):
+        return _of_mapping(path, logged, {}, "the trainer's arguments in the record of a run")
+    if "format" in content and isinstance(content.get("settings"), dict):
+        return _of_mapping(path, content["settings"], {}, "the settings in the record of a run")
+    return _of_mapping(path, content, {}, "a JSON file")
+
+
+def _trainer_state(path: Path, content: Mapping[str, Any]) -> TrainerConfig:
+    """The few settings of a trainer_state.json; the group size is not among them."""
+    names = {
+        "train_batch_size": "per_device_train_batch_size",
+        "logging_steps": "logging_steps",
+        "max_steps": "max_steps",
+    }
+    given = {ours: content[theirs] for theirs, ours in names.items() if content.get(theirs) is not None}
+    note = (
+        "trainer_state.json holds only the batch size of a process; the other arguments are in training_args.bin, a "
+        "pickle that is not opened: give the YAML file or script, or the config.yaml of W&B"
+    )
+    return TrainerConfig(path, "the state of a trainer", TRL, given, partial=True, notes=(note,))
+
+
+def _of_mapping(path: Path, content: Mapping[str, Any], lines: Mapping[str, int], form: str) -> TrainerConfig:
+    """Settings of a nested mapping: as it is, or each wrapped as {value: …}, as W&B writes config.yaml."""
+    wrapped = [entry for entry in content.values() if isinstance(entry, Mapping) and "value" in entry]
+    if wrapped and len(wrapped) >= len(content) - 2:  # W&B adds its version
+        content = {
+            key: entry["value"] for key, entry in content.items() if isinstance(entry, Mapping) and "value" in entry
+        }
+        lines, form = {}, "the configuration that W&B saved"
+    content, missing = _inherited(path, content)
+    given = _flat(content)
+    dialect = recognise(given.keys())
+    if dialect is None:
+        raise _unknown(path)
+    opaque = {key for key, value in given.items() if isinstance(value, str) and "${" in value}
+    given = {key: _resolved(value, given) for key, value in given.items()}
+    opaque = {key for key in opaque if isinstance(given[key], str) and "${" in given[key]}
+    functions, adapters = given.get("reward_funcs"), given.get("use_peft")
+    count = len(functions) if isinstance(functions, list) else None
+    return TrainerConfig(path, form, dialect, {k: v for k, v in given.items() if k not in opaque}, lines,
+                         frozenset(opaque), bool(missing), count, adapters if isinstance(adapters, bool) else None,
+                         missing)  # fmt: skip
+
+
+def _inherited(path: Path, content: Mapping[str, Any], depth: int = 0) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """A YAML file on top of the one that its `defaults` name, as NeMo-RL writes them, and a note where that is
+    missing.
+    """
+    base = content.get("defaults")
+    if isinstance(base, list):
+        return content, ("the command line that starts it with Hydra may say more, so no default is assumed",)
+    if not isinstance(base, str) or path.suffix not in (".yaml", ".yml"):
+        return content, ()
+    place = path.parent / base
+    own = {key: value for key, value in content.items() if key != "defaults"}
+    if not place.is_file() or depth > 10:
+        return own, (f"{base}, which it builds on, is not there, so no default is assumed",)
+    below = yaml_files.read(place).content
+    if not isinstance(below, Mapping):
+        return own, (f"{base}, which it builds on, holds no settings",)
+    whole, missing = _inherited(place, below, depth + 1)
+    return _merged(whole, own), missing
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings, `above` over `below`."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        merged[key] = _merged(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _resolved(value: Any, given: Mapping[str, Any]) -> Any:
+    """The value that ${another.key} stands for, where that is a setting of the same file; else the value as it is."""
+    for _ in range(5):
+        match = re.fullmatch(r"\$\{([\w.]+)\}", value) if isinstance(value, str) else None
+        if match is None or match[1] not in given:
+            return value
+        value = given[match[1]]
+    return value
+
+
+def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings as one, keys joined by "."; UserError beyond ENTRIES, as aliases can repeat without end."""
+    flat: dict[str, Any] = {}
+
+    def entries(part: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+        for key, value in part.items():
+            if isinstance(value, Mapping) and value and depth < 20:
+                yield from entries(value, f"{prefix}{key}.", depth + 1)
+            else:
+                yield f"{prefix}{key}", value
+
+    for key, value in entries(content, "", 0):
+        flat[key] = value
+        if len(flat) > ENTRIES:
+            raise UserError(f"more than {ENTRIES:,} settings; give a file of settings without aliases")
+    return flat
+
+
+def _any(path: Path, text: str, number: int | None) -> TrainerConfig:
+    """A file whose ending says nothing: the first form that has settings in it."""
+    for reader in (_json, _shell, _yaml, _python):
+        try:
+            return reader(path, text, number)
+        except UserError:
+            continue
+    raise _unknown(path)
+
+
+def _unknown(path: Path) -> UserError:
+    return UserError(
+        f"{path}: no settings of a trainer that is known ({_NAMES}); give its config file or launch script"
+    )
+
+
+_READERS: Mapping[str, Callable[[Path, str, int | None], TrainerConfig]] = {
+    ".py": _python,
+    ".ipynb": _python,
+    ".yaml": _yaml,
+    ".yml": _yaml,
+    ".json": _json,
+    ".sh": _shell,
+    ".bash": _shell,
+    ".slurm": _shell,
+    ".sbatch": _shell,
+}

@@ -1,0 +1,170 @@
+"""Settings in a shell script: overrides a.b=c as verl takes them, and flags with their values as TRL's scripts do.
+
+The script is split into words, never run. Variables that are set to literals are put in, with their defaults
+(${N:-8}) and whole-number arithmetic ($((A * B))); what a command, an argument or the environment would tell is opaque.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grposcope.core.errors import UserError
+from grposcope.instruments.lint.expressions import NotLiteralError, value
+
+_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.S)
+_OVERRIDE = re.compile(r"[+~]{0,2}(?P<key>[A-Za-z_][\w/@-]*(?:\.[\w/@-]+)+)=(?P<value>.*)", re.S)
+_VARIABLE = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^{}$]*))?\}|(?P<bare>[A-Za-z_]\w*))")
+_ARITHMETIC = re.compile(r"\$\(\((?P<inside>[^()$]*(?:\([^()$]*\)[^()$]*)*)\)\)")
+_OPAQUE = "\x00"
+
+
+@dataclass
+class ShellSettings:
+    """Settings found in a script, as in `TrainerConfig`; overrides and flags apart.
+
+    unread: lines of the variables that may hold more settings and cannot be told.
+    """
+
+    overrides: dict[str, Any] = field(default_factory=dict)
+    flags: dict[str, Any] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    opaque: set[str] = field(default_factory=set)
+    unread: list[int] = field(default_factory=list)
+
+
+def read(path: Path, text: str) -> ShellSettings:
+    """All overrides and flags of a script; of one that is given twice, the last. UserError where quotes do not end."""
+    words = list(_words(path, text))
+    variables: dict[str, str] = {}
+    changed: set[str] = set()
+    found = ShellSettings()
+    while words:
+        line, word = words.pop(0)
+        expanded = _expand(word, variables)
+        override, assignment = _OVERRIDE.fullmatch(expanded), _ASSIGNMENT.fullmatch(expanded)
+        if assignment is not None:
+            name, content = assignment["name"], assignment["value"]
+            if variables.get(name, content) != content or name in changed:
+                changed.add(name)
+                content = _OPAQUE
+            variables[name] = content
+        elif re.search(r"\s[+~]{0,2}[A-Za-z_]\w*(\.\w+)+=", f" {expanded}") and expanded.split() != [expanded]:
+            words[:0] = [(line, part) for part in _split(expanded) or expanded.split()]  # a variable with several words
+        elif override is not None:
+            _take(found, found.overrides, override["key"].replace("/", "."), override["value"], line)
+        elif expanded.startswith("--") and len(expanded) > 2:
+            _take_flag(found, expanded[2:], [_expand(w, variables) for _, w in words[:40]], line)
+        elif re.fullmatch(r"\$(\w+|\{\w+\})", word) and _OPAQUE in expanded:
+            found.unread.append(line)
+    return found
+
+
+def parse(text: str) -> Any:
+    """The value that a word stands for: number, true or false, null, list, else the text itself."""
+    lowered = text.strip()
+    if lowered.lower() in ("true", "false"):
+        return lowered.lower() == "true"
+    if lowered.lower() in ("null", "none"):
+        return None
+    try:
+        return value(ast.parse(lowered, mode="eval").body, {})
+    except (NotLiteralError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return text
+
+
+def _take(found: ShellSettings, kind: dict[str, Any], key: str, content: str, line: int) -> None:
+    found.lines[key] = line
+    found.opaque.discard(key)
+    kind.pop(key, None)
+    if _OPAQUE in content:
+        found.opaque.add(key)
+    else:
+        kind[key] = parse(content)
+
+
+def _take_flag(found: ShellSettings, flag: str, after: list[str], line: int) -> None:
+    """One flag with its value, after "=" or as the words that follow; alone it is a switch."""
+    name, equals, content = flag.partition("=")
+    name = name.replace("-", "_")
+    if not re.fullmatch(r"[A-Za-z]\w*", name):
+        return None
+    if equals:
+        return _take(found, found.flags, name, content, line)
+    values = []
+    for word in after:
+        if word.startswith("--") or word in (";", "&&", "||", "|", "\n", "&"):
+            break
+        values.append(word)
+    if any(_OPAQUE in word for word in values[:1]):
+        return _take(found, found.flags, name, _OPAQUE, line)
+    found.lines[name] = line
+    found.flags[name] = True if not values else parse(values[0]) if len(values) == 1 else [parse(v) for v in values]
+    return None
+
+
+def _words(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """(line, word) of a script, with "\\n" for an end of a command; comments are left out."""
+    joined, number = "", 0
+    start = 1
+    for number, raw in enumerate(text.splitlines(), 1):
+        if not joined:
+            start = number
+        bare = raw.strip()
+        if bare.startswith("#"):
+            continue
+        joined += bare.removesuffix("\\") + " "
+        if bare.endswith("\\"):
+            yield from ((number, word) for word in _split(joined) or ())
+            joined = "" if _split(joined) is not None else joined
+            continue
+        words = _split(joined)
+        if words is None:  # a quote that goes on in the next line
+            continue
+        yield from ((number, word) for word in words)
+        yield number, "\n"
+        joined = ""
+    if joined.strip():
+        raise UserError(f"{path}, line {start}: a quote that begins there does not end; mend the script")
+
+
+def _split(text: str) -> list[str] | None:
+    """Words of a text; None where a quote does not end. Names and brackets of arrays are left out, their words stay."""
+    text = re.sub(r"\$\((?!\()[^()]*\)|`[^`]*`", _OPAQUE, text)
+    text = _ARITHMETIC.sub(lambda match: "".join(match[0].split()), text)  # one word, in spite of its blanks
+    try:
+        words = shlex.split(re.sub(r"(^|\s)\w+\+?=\(", r"\1", text), comments=True)
+    except ValueError:
+        return None
+    closed = (word.removesuffix(")") if word.count(")") > word.count("(") else word for word in words)
+    return [word for word in closed if word]
+
+
+def _expand(word: str, variables: Mapping[str, str]) -> str:
+    """A word with variables and arithmetic put in; what cannot be told becomes the mark of an opaque value."""
+
+    def put_in(match: re.Match[str]) -> str:
+        name = match["braced"] or match["bare"]
+        default = match["default"]
+        return variables.get(name, _OPAQUE if default is None else default.strip("'\""))
+
+    for _ in range(5):
+        word, before = _VARIABLE.sub(put_in, word), word
+        if word == before:
+            break
+    word = _ARITHMETIC.sub(lambda match: _calculated(match["inside"], variables), word)
+    return re.sub(r"\$[\d@*#?]|\$\{[^}]*\}|\$\(\(.*?\)\)", _OPAQUE, word)
+
+
+def _calculated(inside: str, variables: Mapping[str, str]) -> str:
+    names = {name: parse(content) for name, content in variables.items()}
+    try:
+        result = value(ast.parse(inside.strip(), mode="eval").body, names)
+    except (NotLiteralError, SyntaxError, ValueError, RecursionError):
+        return _OPAQUE
+    return str(int(result)) if isinstance(result, int | float) else _OPAQUE

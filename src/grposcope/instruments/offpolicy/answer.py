@@ -1,0 +1,260 @@
+"""Answer on rollouts with both log-probabilities: how far the sampler is, what each correction keeps, which pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from grposcope.core.answer import Answer, KeyNumber, Table, Word, exactly
+from grposcope.core.errors import UserError
+from grposcope.core.estimate import Estimate
+from grposcope.core.text import listed, number, percent
+from grposcope.instruments.offpolicy import INSTRUMENT, distance, error, kept
+from grposcope.instruments.offpolicy.corrections import ALL, FULL, NONE
+from grposcope.instruments.offpolicy.distance import Distance
+from grposcope.instruments.offpolicy.error import CorrectionChoice, GradientError
+from grposcope.instruments.offpolicy.kept import KeptWeight
+from grposcope.instruments.offpolicy.khat import trusted
+from grposcope.instruments.offpolicy.ratios import Floats, exp
+from grposcope.instruments.offpolicy.read import MismatchedRollouts
+
+HALF = 0.5
+"""Kept weight below which a correction is named for what it throws away."""
+
+
+@dataclass(frozen=True)
+class OffPolicyFound:
+    """All that was measured. k: k̂ of w ‖A s‖; errors and choice: None without a Gram matrix."""
+
+    distance: Distance
+    kept: Mapping[str, KeptWeight]
+    k: float = math.nan
+    errors: Mapping[str, GradientError] | None = None
+    choice: CorrectionChoice | None = None
+
+
+def measure(drawn: MismatchedRollouts, gram: Floats | None = None) -> OffPolicyFound:
+    """What these rollouts say; gram (B, B): of their scores, in the order of the rows, for errors of the gradient."""
+    ratios = drawn.ratios
+    used = [one for one in ALL if not one.of_advantage or ratios.advantages is not None]
+    found = {one.name: kept.of(one, ratios, drawn.prompts) for one in used}
+    far = distance.measure(ratios, drawn.prompts)
+    if gram is None:
+        return OffPolicyFound(far, found)
+    k, errors = _errors(drawn, gram)
+    return OffPolicyFound(far, found, k, errors, error.choose(errors, k))
+
+
+def _errors(drawn: MismatchedRollouts, gram: Floats) -> tuple[float, dict[str, GradientError]]:
+    """k̂ of w ‖A s‖ and the error under each correction with one coefficient per rollout, no correction among them."""
+    order, shape = _groups(drawn)
+    if gram.shape != (len(order), len(order)) or not np.isfinite(gram).all():
+        raise UserError(
+            f"the Gram matrix has shape {gram.shape} or values that are not finite; {len(order)} rollouts need "
+            f"({len(order)}, {len(order)}), in the order of the rows"
+        )
+    assert drawn.rewards is not None
+    advantages, ratios = error.leave_one_out(drawn.rewards[order].reshape(shape)), drawn.ratios
+    weights, sorted_gram = exp(ratios.sequence)[order], gram[np.ix_(order, order)]
+    k = error.tail(weights, advantages, np.sqrt(np.maximum(np.diag(sorted_gram), 0.0)))
+    return k, {
+        one.name: error.measure(
+            error.from_gram(sorted_gram, one.coefficients(ratios)[ratios.starts][order], weights, advantages),
+            k, one.beyond(ratios) or one is FULL,
+        )
+        for one in ALL if one.level == "sequence" or one is NONE
+    }  # fmt: skip
+
+
+def _groups(drawn: MismatchedRollouts) -> tuple[np.ndarray, tuple[int, int]]:
+    """Order of the rows prompt after prompt, and (P, G); UserError for groups of several sizes and without rewards."""
+    sizes = np.bincount(drawn.prompts)
+    if drawn.centred is None or len(set(sizes.tolist())) != 1 or sizes[0] < 2:
+        raise UserError(
+            "errors of the gradient need a reward and a group in every row, and groups of one size, two at least; add "
+            "the columns, or leave the Gram matrix out"
+        )
+    return np.argsort(drawn.prompts, kind="stable"), (len(sizes), int(sizes[0]))
+
+
+def of_drawn(drawn: MismatchedRollouts, found: OffPolicyFound) -> Answer:
+    """What is said of these rollouts."""
+    far = found.distance
+    equal = not drawn.ratios.log.any()
+    return Answer(
+        INSTRUMENT.name,
+        INSTRUMENT.question,
+        word=_word(far, equal, len(drawn.log_ratios)),
+        sentence=_equal(drawn) if equal else f"{_far(far, len(drawn.log_ratios))} {_worth(found)}",
+        because=_because(far, len(drawn.log_ratios)),
+        do=_do(far, len(drawn.log_ratios)),
+        text=_notes(drawn, found),
+        numbers=_numbers(far),
+        tables=[] if equal else _tables(drawn, found),
+        missing=[] if equal else _missing(drawn, found),
+        document=_document(drawn, found),
+    )
+
+
+def _word(far: Distance, equal: bool, n: int) -> Word:
+    if equal:
+        return "healthy"
+    return "warning" if far.processed or _heavy(far, n) else "told"
+
+
+def _heavy(far: Distance, n: int) -> bool:
+    return far.tail > trusted(n)
+
+
+def _equal(drawn: MismatchedRollouts) -> str:
+    tokens = int(drawn.ratios.lengths.sum())
+    return (
+        f"Sampler and trainer agree on all {tokens:,} tokens to the last digit: there is nothing to correct. Where "
+        "they are two programs, one column is probably a copy of the other."
+    )
+
+
+def _far(far: Distance, n: int) -> str:
+    return (
+        f"The sampler is {_shown(far.k3)} nats per token from the trainer, and {n:,} rollouts are worth "
+        f"{n * far.ess.value:,.0f} of the trainer's own (ESS/n {far.ess.value:.2f})."
+    )
+
+
+def _worth(found: OffPolicyFound) -> str:
+    choice = found.choice
+    if choice is None:
+        lost = [name for name, one in found.kept.items() if one.weight.value < HALF]
+        said = f" {listed(lost)} throw{'s' * (len(lost) == 1)} away more than half of the weight." if lost else ""
+        return f"Which correction is worth it cannot be told from weights alone.{said}"
+    if not choice.name:
+        return f"Which correction is worth it cannot be told: {choice.reason}."
+    if choice.name == NONE.name:
+        return f"No correction is worth it: none needs fewer than 1 ÷ {error.WORTH:g} of the rollouts."
+    return f"{choice.name} is worth it: it needs {choice.ratio:.2f} × the rollouts that no correction needs."
+
+
+def _because(far: Distance, n: int) -> str:
+    if far.processed:
+        return (
+            f"ρ is above 1 on {percent(far.above, 1)} of the tokens only and its mean is {far.ratio.value:.3f}, as "
+            "where the sampler's log-probabilities are those after top-k or top-p, and not of the raw logits"
+        )
+    if _heavy(far, n):
+        return f"k̂ of the completions' ratios is {far.tail:.2f}, above {trusted(n):.2f}: a few rollouts have the weight"
+    return ""
+
+
+def _do(far: Distance, n: int) -> str:
+    if far.processed:
+        return "log the sampler's log-probabilities before processing, or sample without truncation"
+    return "take no number that rests on ratios of whole completions at its word" if _heavy(far, n) else ""
+
+
+def _shown(value: Estimate) -> str:
+    return f"{number(value.value)} ± {number(value.se)}" if math.isfinite(value.se) else number(value.value)
+
+
+def _numbers(far: Distance) -> list[KeyNumber]:
+    return [
+        KeyNumber("KL per token", far.k3, _shown(far.k3), f"nats, k3; by k1 {_shown(far.k1)}"),
+        KeyNumber("ESS/n", far.ess, _shown(far.ess), "of raw ratios of completions"),
+        KeyNumber("Pareto k̂", exactly(far.tail), number(far.tail), "of ratios of completions"),
+        KeyNumber("mean ρ", far.ratio, _shown(far.ratio), f"of tokens; above 1: {percent(far.above)}"),
+    ]
+
+
+def _tables(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[Table]:
+    tables = [_table_of_kept(found.kept)]
+    if found.errors is not None:
+        tables.append(_table_of_errors(found.errors))
+    if drawn.versions is not None and len(set(drawn.versions.tolist())) > 1:
+        tables.append(_table_of_versions(drawn))
+    return tables
+
+
+def _table_of_kept(found: Mapping[str, KeptWeight]) -> Table:
+    header = ("correction", "kept weight", "short", "middle", "long", "ESS/n", "k̂")
+    cells = [
+        (name, _shown(one.weight), *([f"{part:.2f}" for part in one.thirds] if one.thirds else ["–"] * 3),
+         f"{one.ess:.2f}", number(one.tail))
+        for name, one in found.items()
+    ]  # fmt: skip
+    return Table(
+        "What each correction keeps", header, cells,
+        "Kept weight: mean coefficient, 1 without a cut; short, middle, long: the same by thirds of the length. ESS/n "
+        "of the corrected weights; k̂ of the ratios before the cut.",
+    )  # fmt: skip
+
+
+def _table_of_errors(errors: Mapping[str, GradientError]) -> Table:
+    header = ("correction", "bias²", "90 % interval", "variance", "rollouts ÷ none")
+    base = errors[NONE.name].need.value
+    cells = [
+        (name, _shown(one.bias2), f"{number(one.interval[0])} to {number(one.interval[1])}", _shown(one.variance),
+         number(one.need.value / base))
+        for name, one in errors.items()
+    ]  # fmt: skip
+    return Table("Error of the gradient", header, cells, "Corrections with one coefficient per rollout.")
+
+
+def _table_of_versions(drawn: MismatchedRollouts) -> Table:
+    assert drawn.versions is not None
+    rows = []
+    for version in np.unique(drawn.versions[~np.isnan(drawn.versions)])[::-1]:
+        some = np.flatnonzero(drawn.versions == version).tolist()
+        logs = [drawn.log_ratios[i] for i in some]
+        of_tokens = np.concatenate(logs)
+        k3 = float(np.mean(np.expm1(np.minimum(of_tokens, 300.0)) - of_tokens))
+        weights = exp(np.array([one.sum() for one in logs]))
+        rows.append((f"{version:g}", f"{len(some):,}", number(k3), f"{kept.effective(weights):.2f}"))
+    return Table("By version of the sampler's weights", ("version", "rollouts", "KL per token", "ESS/n"), rows)
+
+
+def _notes(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
+    notes = []
+    if drawn.absent:
+        tokens = int(drawn.ratios.lengths.sum())
+        notes.append(
+            f"{drawn.absent:,} of {tokens:,} tokens have a log-probability that is NaN; their ratio is taken as 1, as "
+            "TRL does."
+        )
+    if drawn.versions is not None and np.isnan(drawn.versions).any():
+        notes.append(f"{int(np.isnan(drawn.versions).sum()):,} rollouts have no version; they are not in its table.")
+    unsure = found.distance.ess.flag
+    if unsure and not math.isfinite(found.distance.ess.se):
+        notes.append(f"ESS/n {found.distance.ess.value:.2f} is {unsure}.")
+    return notes
+
+
+def _missing(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
+    missing = []
+    if not drawn.grouped:
+        missing.append("Standard errors take every rollout as a prompt of its own: add a column `group`.")
+    if drawn.centred is None:
+        missing.append("One-sided corrections need the sign of the advantage: add columns `reward` and `group`.")
+    if found.errors is None:
+        missing.append("Bias and variance of the gradient need the Gram matrix of scores of these rollouts.")
+    return missing
+
+
+def _document(drawn: MismatchedRollouts, found: OffPolicyFound) -> dict[str, object]:
+    return {
+        "rollouts": len(drawn.log_ratios),
+        "tokens": int(drawn.ratios.lengths.sum()),
+        "absent": drawn.absent,
+        "distance": {**asdict(found.distance), "processed": found.distance.processed},
+        "corrections": {name: asdict(one) for name, one in found.kept.items()},
+        "tail": found.k,
+        "errors": None if found.errors is None else {name: _error(one) for name, one in found.errors.items()},
+        "choice": None if found.choice is None else asdict(found.choice),
+    }
+
+
+def _error(one: GradientError) -> dict[str, object]:
+    return {
+        "bias2": one.bias2, "interval": one.interval, "told": one.told, "variance": one.variance, "need": one.need
+    }  # fmt: skip

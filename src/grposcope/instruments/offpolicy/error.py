@@ -1,0 +1,266 @@
+"""Bias and variance of the gradient under a correction, and the rollouts that it needs, from Gram matrices of scores.
+
+With coefficients c_t, u_i = A_i/G and v_i = Σ_t c_it s_it, a prompt's estimate is ĝ_c(x) = Σ_i u_i v_i and the batch's
+is their mean over P prompts. Full weights c_t = w give g without bias (for leave-one-out advantages), so that the
+difference d = ĝ_c − ĝ_full has the bias b as its mean. Everything follows from products of the estimates of prompts:
+
+    ‖b‖² = mean over x ≠ y of ⟨d(x), d(y)⟩           ‖g‖² and ⟨m, g⟩ likewise, m = E ĝ_c: pairs share no rollout
+    tr C = mean_x ‖ĝ_c(x)‖² − ‖m‖²                   variance of the batch's estimate: V_c = tr C / P
+    need = (‖m‖² + V_c) ‖g‖² / ⟨m, g⟩² − 1           what noise and a wrong direction cost, per progress of a step
+
+The first two are unbiased for any advantage; for leave-one-out, V_c = (V_p + Σ₁/G + Δ/(G(G−1)))/P of `maths.moments` to
+the last digit. A step along ĝ_c of the best size gains ⟨m, g⟩²/E‖ĝ_c‖², so need falls with the rollouts and is 0
+without noise and bias; dropping everything makes it infinite, where the mean squared error would call that good.
+
+Interval of ‖b‖²: of the mean d̄ over prompts, ‖d̄‖² P f/tr C is noncentral χ² with f = (tr C)²/tr C² degrees of freedom
+and noncentrality P f ‖b‖²/tr C. tr C² is unbiased for normal estimates (Bai & Saranadasa 1996). Standard errors are by
+jackknife over prompts. Method of this project.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from grposcope.core.estimate import Estimate
+from grposcope.instruments.offpolicy.khat import NO_INTERVAL, NO_NUMBER, khat
+from grposcope.instruments.offpolicy.ratios import Floats
+from grposcope.maths import resampling
+
+LEVEL = 0.9
+"""Of intervals."""
+
+Z = 1.6448536269514722
+"""Standard errors at which a one-sided test has 5 % of false alarms."""
+
+WORTH = 1.1
+"""Rollouts that no correction may need, as a multiple of what the best one needs, for none to be as good."""
+
+LEAST = 10
+"""Prompts from which a correction is chosen."""
+
+UNKNOWN = "the direction of the gradient is not told from 0"
+"""Why a need is not known."""
+
+
+@dataclass(frozen=True)
+class GradientProducts:
+    """Inner products (P, P) of the estimates of prompts: own ⟨ĝ_c(x), ĝ_c(y)⟩, cross ⟨ĝ_c(x), ĝ_full(y)⟩, full."""
+
+    own: Floats
+    cross: Floats
+    full: Floats
+
+    @property
+    def difference(self) -> Floats:
+        """⟨d(x), d(y)⟩ of d = ĝ_c − ĝ_full, (P, P)."""
+        return self.own - self.cross - self.cross.T + self.full
+
+
+def from_estimates(corrected: Floats, full: Floats) -> GradientProducts:
+    """Products of the prompts' estimates under a correction and under full weights, both (P, D)."""
+    return GradientProducts(corrected @ corrected.T, corrected @ full.T, full @ full.T)
+
+
+def from_gram(gram: Floats, coefficients: Floats, weights: Floats, advantages: Floats) -> GradientProducts:
+    """Products under a correction with one coefficient per rollout, from the Gram (B, B) of scores, prompt-major.
+
+    coefficients, weights (B,): of the rollouts under the correction and in full. advantages (P, G).
+    """
+    prompts, group = advantages.shape
+    shares = advantages.reshape(-1) / group
+    scaled, whole = coefficients * shares, weights * shares
+
+    def between(left: Floats, right: Floats) -> Floats:
+        entries = (left[:, None] * gram * right[None]).reshape(prompts, group, prompts, group)
+        return np.asarray(entries.sum((1, 3)))
+
+    return GradientProducts(between(scaled, scaled), between(scaled, whole), between(whole, whole))
+
+
+def leave_one_out(rewards: Floats) -> Floats:
+    """Leave-one-out advantages G/(G−1) (r − r̄) of rewards (P, G)."""
+    group = rewards.shape[1]
+    return np.asarray((rewards - rewards.mean(1, keepdims=True)) * (group / (group - 1)))
+
+
+def tail(weights: Floats, advantages: Floats, norms: Floats) -> float:
+    """k̂ of w ‖A s‖ over the rollouts with a credit; weights and norms ‖s‖ (B,), advantages of any shape of B."""
+    sizes = weights * np.abs(advantages.reshape(-1)) * norms
+    with np.errstate(divide="ignore"):
+        return khat(np.log(sizes[sizes > 0]))
+
+
+@dataclass(frozen=True)
+class GradientError:
+    """Error of the gradient of a batch of P prompts under one correction.
+
+    bias2: ‖b‖² and its `interval` at LEVEL, NaN where it must not be given. told: whether there is a bias, beyond
+    chance. variance: V_c. need: rollouts needed, of which ratios have a meaning. cost, costs (P,): ln(1 + need) less
+    ln ‖g‖², and the same without each prompt; NaN where the direction of the gradient is not known.
+    """
+
+    bias2: Estimate
+    interval: tuple[float, float]
+    told: bool
+    variance: Estimate
+    need: Estimate
+    cost: float = math.nan
+    costs: Floats = field(default_factory=lambda: np.empty(0))
+
+
+def measure(products: GradientProducts, k: float, beyond: bool = True) -> GradientError:
+    """The error under a correction; k: k̂ of w ‖A s‖ (`tail`); beyond: whether a drawn ratio was cut.
+
+    Above NO_NUMBER of k̂, or without it, there is no number, and above NO_INTERVAL no interval. Without a ratio beyond
+    the bound a correction looks like full weights, whatever its bias is: then its bias is not known.
+    """
+    prompts = len(products.own)
+    flag = _doubt(k, prompts)
+    weightings = resampling.point(prompts), resampling.jackknife(prompts)
+    bias2, variance, need, cost = (
+        _both(quantity, products, weightings) for quantity in (_bias2, _variance, _need, _cost)
+    )
+    if not k <= NO_NUMBER or prompts < 2:
+        nothing = Estimate(math.nan, math.nan, prompts, flag)
+        return GradientError(nothing, (math.nan, math.nan), False, nothing, nothing)
+    unseen = "" if beyond else "no drawn ratio lies beyond the bound: its bias cannot be told"
+    bias = Estimate(math.nan, math.nan, prompts, unseen) if unseen else resampling.estimate(*bias2, flag)
+    bounded = beyond and k <= NO_INTERVAL
+    return GradientError(
+        bias,
+        bias_interval(products.difference) if bounded else (math.nan, math.nan),
+        bounded and _told(products.difference),
+        resampling.estimate(*variance, flag),
+        resampling.estimate(*need, flag if math.isfinite(need[0]) else UNKNOWN),
+        *cost,
+    )
+
+
+def bias_interval(difference: Floats, level: float = LEVEL) -> tuple[float, float]:
+    """Interval of ‖b‖² from the products (P, P) of differences; 0 to 0 where there are none."""
+    from scipy.special import chndtr, chndtrinc
+
+    prompts, spread, freedom = len(difference), _spread(difference), _freedom(difference)
+    if not spread > 0:
+        return 0.0, 0.0
+    unit = spread / (prompts * freedom)
+    seen = max(float(difference.mean()), 0.0) / unit
+    central = float(chndtr(seen, freedom, 0.0))
+    ends = [float(chndtrinc(seen, freedom, p)) if central > p else 0.0 for p in ((1 + level) / 2, (1 - level) / 2)]
+    return ends[0] * unit, ends[1] * unit
+
+
+def _told(difference: Floats) -> bool:
+    """Whether ‖b‖² lies above what chance makes of no bias in one of a hundred batches or so."""
+    prompts, spread = len(difference), _spread(difference)
+    limit = math.sqrt(2) * Z * spread / (prompts * math.sqrt(_freedom(difference)))
+    return spread > 0 and float(resampling.pair_mean(difference, resampling.point(prompts))[0]) > limit
+
+
+def _spread(products: Floats) -> float:
+    """tr C of one prompt's estimate, from products (P, P) of the estimates."""
+    return float(
+        np.trace(products) / len(products) - resampling.pair_mean(products, resampling.point(len(products)))[0]
+    )
+
+
+def _freedom(products: Floats) -> float:
+    """f = (tr C)²/tr C², from 1 to P − 1."""
+    n = len(products) - 1
+    centred = products - products.mean(0) - products.mean(1)[:, None] + products.mean()
+    trace, squares = np.trace(centred) / n, float((centred**2).sum()) / n**2
+    unbiased = (squares - trace**2 / n) * n**2 / ((n + 2) * max(n - 1, 1))
+    return float(np.clip(trace**2 / unbiased, 1, max(n, 1))) if unbiased > 0 else float(max(n, 1))
+
+
+def _both(
+    quantity: Callable[[GradientProducts, Floats], Floats],
+    products: GradientProducts,
+    weightings: tuple[Floats, Floats],
+) -> tuple[float, Floats]:
+    """A statistic of all prompts, and without each of them (P,)."""
+    point, left_out = (quantity(products, weights) for weights in weightings)
+    return float(point[0]), np.asarray(left_out)
+
+
+def _bias2(products: GradientProducts, weights: Floats) -> Floats:
+    return resampling.pair_mean(products.difference, weights)
+
+
+def _variance(products: GradientProducts, weights: Floats) -> Floats:
+    """V_c of a batch as large as the one at hand."""
+    of_one = resampling.mean(np.diag(products.own), weights) - resampling.pair_mean(products.own, weights)
+    return of_one / len(products.own)
+
+
+def _second_moment(products: GradientProducts, weights: Floats) -> Floats:
+    """E‖ĝ_c‖² = ‖m‖² + V_c."""
+    return resampling.pair_mean(products.own, weights) + _variance(products, weights)
+
+
+def _need(products: GradientProducts, weights: Floats) -> Floats:
+    """Rollouts needed; NaN where ⟨m, g⟩ or ‖g‖² is not above 0, so that the direction of the gradient is not known."""
+    along, of_g = resampling.pair_mean(products.cross, weights), resampling.pair_mean(products.full, weights)
+    second = resampling.pair_mean(products.own, weights) + _variance(products, weights)
+    known = (along > 0) & (of_g > 0)
+    return np.where(known, second * of_g / np.where(known, along, 1.0) ** 2 - 1, np.nan)
+
+
+def _cost(products: GradientProducts, weights: Floats) -> Floats:
+    need = _need(products, weights)
+    return np.log(np.where(need > 0, need, np.nan))
+
+
+def _doubt(k: float, prompts: int) -> str:
+    if math.isnan(k):
+        return "too few rollouts with a credit for k̂"
+    if k > NO_INTERVAL:
+        return f"k̂ = {k:.2f}: the weights are too heavy-tailed"
+    return f"{prompts} prompts: rough standard error" if prompts < resampling.FEW else ""
+
+
+@dataclass(frozen=True)
+class CorrectionChoice:
+    """Which correction needs the fewest rollouts, as far as a batch can tell.
+
+    name: empty where that cannot be told; `base` where no other is worth it. ratio: need of it ÷ that of the base;
+    interval: of the ratio, at LEVEL. reason: why nothing is chosen.
+    """
+
+    name: str
+    ratio: float = math.nan
+    interval: tuple[float, float] = (math.nan, math.nan)
+    reason: str = ""
+
+
+def choose(errors: Mapping[str, GradientError], k: float, base: str = "none") -> CorrectionChoice:
+    """The correction with the least need of those that surely need at most WORTH times what `base` does.
+
+    It is `base` where none needs less, or surely not less than 1/WORTH. k: k̂ of w ‖A s‖. What is sure is sure to 95 %,
+    by jackknife over prompts of the logarithm of the ratio.
+    """
+    known = {name: one for name, one in errors.items() if math.isfinite(one.cost) and np.isfinite(one.costs).all()}
+    if not k <= NO_INTERVAL:
+        return CorrectionChoice("", reason=_doubt(k, LEAST))
+    if base not in known:
+        return CorrectionChoice("", reason=UNKNOWN)
+    if (prompts := len(known[base].costs)) < LEAST:
+        return CorrectionChoice("", reason=f"{prompts} prompts are too few")
+    ratios = {name: _ratio(one, known[base]) for name, one in known.items() if name != base}
+    safe = {name: one for name, one in ratios.items() if one[2] <= WORTH and one[0] < 1}
+    if safe:
+        name = min(safe, key=lambda name: safe[name][0])
+        return CorrectionChoice(name, safe[name][0], safe[name][1:])
+    if all(low >= 1 / WORTH for _, low, _ in ratios.values()):
+        return CorrectionChoice(base, 1.0, (1.0, 1.0))
+    return CorrectionChoice("", reason="rollouts needed under the corrections differ by less than their errors")
+
+
+def _ratio(one: GradientError, base: GradientError) -> tuple[float, float, float]:
+    """need ÷ that of the base, with its interval."""
+    log, reach = one.cost - base.cost, Z * resampling.standard_error(one.costs - base.costs)
+    return math.exp(log), math.exp(log - reach), math.exp(log + reach)

@@ -1,0 +1,89 @@
+"""What a correction keeps of the weight, of how many rollouts, and of which lengths.
+
+The mean of uncut coefficients over the sampler's rollouts is 1 (`corrections`), so that the mean of c_t, first over a
+rollout's tokens, then over rollouts, is the share of weight that a correction keeps. The share of *rollouts* that it
+keeps says little: those that are dropped have the largest weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grposcope.core.estimate import Estimate
+from grposcope.instruments.offpolicy.corrections import Correction
+from grposcope.instruments.offpolicy.khat import khat
+from grposcope.instruments.offpolicy.ratios import Floats, Ratios
+from grposcope.maths import resampling
+
+
+@dataclass(frozen=True)
+class KeptWeight:
+    """What a correction keeps.
+
+    weight: mean coefficient. ess: (Σc)²/(nΣc²), over tokens for corrections of token level, else over rollouts; 0 where
+    nothing is kept. tail: k̂ of the ratio before it is cut. thirds: mean coefficient in the shortest, the middle and the
+    longest third of the rollouts; shares: their share of all that is kept; None where all lengths are equal.
+    """
+
+    weight: Estimate
+    ess: float
+    tail: float
+    thirds: tuple[float, float, float] | None
+    shares: tuple[float, float, float] | None
+
+
+def of(correction: Correction, ratios: Ratios, prompts: NDArray[np.int64]) -> KeptWeight:
+    """What a correction keeps of these rollouts; prompts (B,): the number of the prompt of each."""
+    coefficients = correction.coefficients(ratios)
+    means = ratios.means(coefficients)
+    thirds, shares = by_length(means, ratios.lengths)
+    units = coefficients if correction.level == "token" else means
+    return KeptWeight(mean(means, prompts), effective(units), khat(uncut(correction, ratios)), thirds, shares)
+
+
+def uncut(correction: Correction, ratios: Ratios) -> Floats:
+    """Logarithms of the ratios that a correction cuts: of tokens (N,), or of rollouts (B,)."""
+    return ratios.log if correction.level == "token" else ratios.sequence
+
+
+def effective(weights: Floats) -> float:
+    """Effective sample size as a share, (Σw)²/(nΣw²); 0 where all weights are 0."""
+    largest = weights.max()
+    if not largest > 0:
+        return 0.0
+    scaled = weights / largest
+    return float(scaled.sum() ** 2 / (len(weights) * (scaled @ scaled)))
+
+
+def by_length(
+    means: Floats, lengths: NDArray[np.int64]
+) -> tuple[tuple[float, float, float] | None, tuple[float, float, float] | None]:
+    """Means of values (B,) in thirds by length, and the share of the sum that lies in each; None for equal lengths."""
+    low, high = np.quantile(lengths, [1 / 3, 2 / 3])
+    inside = [lengths <= low, (lengths > low) & (lengths <= high), lengths > high]
+    total = means.sum()
+    if not all(part.any() for part in inside) or not total > 0:
+        return None, None
+    thirds, shares = [means[part].mean() for part in inside], [means[part].sum() / total for part in inside]
+    return (float(thirds[0]), float(thirds[1]), float(thirds[2])), (
+        float(shares[0]),
+        float(shares[1]),
+        float(shares[2]),
+    )
+
+
+def mean(values: Floats, prompts: NDArray[np.int64]) -> Estimate:
+    """Mean of values (B,), its standard error by jackknife over prompts."""
+    return ratio(values, np.ones(len(values)), prompts)
+
+
+def ratio(numerators: Floats, denominators: Floats, prompts: NDArray[np.int64]) -> Estimate:
+    """Σ numerators / Σ denominators (B,), its standard error by jackknife over prompts."""
+    above, below = np.bincount(prompts, numerators), np.bincount(prompts, denominators)
+    total = below.sum()
+    if len(above) < 2:
+        return Estimate(float(above.sum() / total), float("nan"), len(above), "one prompt: no standard error")
+    return resampling.estimate(float(above.sum() / total), (above.sum() - above) / (total - below))

@@ -1,0 +1,155 @@
+"""Rollouts with the log-probabilities of trainer and sampler, from a JSONL file with a row per rollout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grposcope.core.errors import UserError
+from grposcope.core.files import json_lines, json_number
+from grposcope.core.text import visible
+from grposcope.instruments.offpolicy.ratios import Floats, Ratios
+
+TRAINER = ("logprobs", "trainer_logprobs", "old_log_probs", "old_per_token_logps")
+SAMPLER = (
+    "rollout_logprobs", "sampling_logprobs", "inference_logprobs", "rollout_log_probs", "sampling_per_token_logps",
+)  # fmt: skip
+GROUP = ("group", "group_id", "prompt_id", "problem", "prompt")
+VERSION = ("version", "weight_version", "policy_version")
+"""Names that a column may have, of which the first one that is there is taken."""
+
+ROUNDING = 1e-3
+"""What a log-probability may lie above 0 by rounding."""
+
+
+@dataclass(frozen=True)
+class MismatchedRollouts:
+    """Rollouts that a sampler drew, with both log-probabilities.
+
+    log_ratios: log π(y_t) − log μ(y_t) of each rollout, 0 where one of the two is NaN. absent: tokens with a NaN.
+    rewards (B,), versions (B,) of the sampler's weights, NaN where a row has none: None where no row has any.
+    prompts (B,): the number of each rollout's prompt, a number of its own where the file does not say; grouped: whether
+    it does.
+    """
+
+    log_ratios: Sequence[Floats]
+    absent: int
+    rewards: Floats | None
+    versions: Floats | None
+    prompts: NDArray[np.int64]
+    grouped: bool
+
+    @cached_property
+    def ratios(self) -> Ratios:
+        """The ratios, with the rewards less the mean of their prompt as advantages where both are known."""
+        return Ratios.of(self.log_ratios, self.centred)
+
+    @cached_property
+    def centred(self) -> Floats | None:
+        """Rewards less the mean of their prompt, (B,)."""
+        if self.rewards is None or not self.grouped or np.isnan(self.rewards).any():
+            return None
+        return self.rewards - (np.bincount(self.prompts, self.rewards) / np.bincount(self.prompts))[self.prompts]
+
+
+@dataclass(frozen=True)
+class _Row:
+    log_ratio: Floats
+    absent: int
+    reward: float
+    version: float
+    prompt: str | None
+
+
+def read(path: Path) -> MismatchedRollouts:
+    """The rollouts of a file; UserError, with the line, for rows that lack one of the two columns or do not fit."""
+    rows = list(_rows(path))
+    if len(rows) < 2:
+        raise UserError(f"{path}: {len(rows)} rollout; what weights are worth takes two at least, better hundreds")
+    named = [row.prompt for row in rows]
+    grouped = None not in named
+    _, prompts = np.unique(np.array(named), return_inverse=True) if grouped else (None, np.arange(len(rows)))
+    return MismatchedRollouts(
+        [row.log_ratio for row in rows],
+        sum(row.absent for row in rows),
+        _column([row.reward for row in rows]),
+        _column([row.version for row in rows]),
+        prompts.astype(np.int64),
+        grouped,
+    )
+
+
+def _rows(path: Path) -> Iterator[_Row]:
+    for line, row in json_lines(path):
+        where = f"{path}, line {line}"
+        trainer, sampler = (_log_probabilities(row, names, where) for names in (TRAINER, SAMPLER))
+        if len(trainer) != len(sampler):
+            raise UserError(
+                f"{where}: {len(trainer):,} log-probabilities of the trainer and {len(sampler):,} of the sampler; give "
+                "both for the same tokens, those of the completion without prompt and padding"
+            )
+        if not len(trainer):
+            raise UserError(f"{where}: no tokens; leave empty completions out")
+        difference = trainer - sampler
+        absent = np.isnan(difference)
+        prompt = next((str(row[name]) for name in GROUP if row.get(name) is not None), None)
+        yield _Row(
+            np.where(absent, 0.0, difference), int(absent.sum()), _number(row, ("reward",), where),
+            _number(row, VERSION, where), prompt,
+        )  # fmt: skip
+
+
+def _log_probabilities(row: Mapping[str, Any], names: Sequence[str], where: str) -> Floats:
+    """The column of log-probabilities (T,) that a row has under one of the names."""
+    name = next((name for name in names if row.get(name) is not None), None)
+    if name is None:
+        has = visible(", ".join(row)) or "nothing"
+        whose = "trainer" if names is TRAINER else "sampler"
+        raise UserError(
+            f"{where}: no log-probabilities of the {whose}; name them one of {', '.join(names)} (it has {has})"
+        )
+    try:
+        values = np.array(row[name], np.float64)
+    except (ValueError, TypeError):
+        values = np.empty((0, 0))
+    if values.ndim != 1:
+        raise UserError(f"{where}: {name} is no list of numbers; give a log-probability per token")
+    _check(values, name, where)
+    return values
+
+
+def _check(values: Floats, name: str, where: str) -> None:
+    """UserError for what is no logarithm of a probability of a token that was drawn; NaN passes."""
+    if np.isinf(values).any():
+        place = int(np.flatnonzero(np.isinf(values))[0])
+        raise UserError(
+            f"{where}: {name} of token {place} is {'-' if values[place] < 0 else ''}inf, so that a token that was "
+            "drawn has no probability; log the values before top-k, top-p and other processing, and mask padding"
+        )
+    if (values > ROUNDING).any():
+        place = int(np.flatnonzero(values > ROUNDING)[0])
+        raise UserError(f"{where}: {name} of token {place} is {values[place]:g}; a log-probability is at most 0")
+
+
+def _number(row: Mapping[str, Any], names: Sequence[str], where: str) -> float:
+    """A number that a row has under one of the names; NaN where it has none."""
+    name = next((name for name in names if row.get(name) is not None), None)
+    if name is None:
+        return math.nan
+    value = json_number(row[name])
+    if value is None or math.isinf(value):
+        raise UserError(f"{where}: {name} is {visible(str(row[name]), 40)}; give a finite number, or leave it out")
+    return value
+
+
+def _column(values: Sequence[float]) -> Floats | None:
+    """Values (B,), None where all of them are NaN."""
+    column = np.array(values)
+    return None if np.isnan(column).all() else column

@@ -1,0 +1,204 @@
+"""The top of a page: the first things to know of a run or a probe; of several, which ended highest, and a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from grposcope.core.answer import HEADLINE, Answer, KeyNumber, Table, exactly
+from grposcope.core.outline import outline
+from grposcope.core.run import Run, labels
+from grposcope.core.text import duration, listed, percent
+from grposcope.instruments import has
+from grposcope.instruments.diagnosis import answer as diagnosis
+from grposcope.instruments.diagnosis import heldout, learning
+from grposcope.instruments.diagnosis.verdict import findings_of, verdict
+from grposcope.maths.intervals import shown_interval
+
+ENDINGS = {
+    "finished": "",
+    "interrupted": "The run was interrupted before its end.",
+    "failed": "The run failed.",
+    "running": "The run was still going when this page was made.",
+    "unknown": "The record does not say how the run ended: it is going, or was broken off.",
+}
+"""Status of a run -> what to say of its end."""
+
+
+def top(runs: Sequence[Run]) -> Answer:
+    """The top of the page: sentences and large numbers for one run or probe, a sentence and a table for several."""
+    each = [of_run(run) for run in runs]
+    document = {label: one.document for label, one in zip(labels(runs), each, strict=True)}
+    if len(runs) == 1:
+        return replace(each[0], document=document)
+    tables = [] if all(map(is_probe, runs)) else [_table(runs)]
+    return Answer("headline", HEADLINE, sentence=_sentence(runs), tables=tables, document=document)
+
+
+def is_probe(run: Run) -> bool:
+    """Whether the folder holds no run but what `grposcope probe` or `grposcope credit` measured."""
+    if run.steps:
+        return False
+    from grposcope.instruments.overview import measured
+
+    return measured.there(run)
+
+
+def of_run(run: Run) -> Answer:
+    """The first things to know of a run: its verdict; of a folder without steps, what was measured last."""
+    if is_probe(run):
+        from grposcope.instruments.overview import measured
+
+        found = measured.of_folder(run)
+        return replace(found, document=_document(run, found, found.sentence))
+    judged = verdict(run, findings_of(run))
+    said, learned = diagnosis.of_verdict(judged), learning.of_run(run)
+    bad = run.nonfinite.get("grad_norm", 0)
+    not_taken = f"At {bad:,} of {run.steps:,} steps the gradient was not finite, and the step was not taken."
+    notes = [f"{note}." for note in run.meta.notes]
+    details = [*learned.details, ENDINGS[run.meta.status], not_taken if bad else "", *notes]
+    return replace(
+        said, name="headline", question=HEADLINE, text=[*said.text, *(text for text in details if text)],
+        numbers=_numbers(run), document=_document(run, said, str(judged)),
+    )  # fmt: skip
+
+
+def _sentence(runs: Sequence[Run]) -> str:
+    """Sentence about several runs: which ended highest; of several probes, their ranks."""
+    if all(map(is_probe, runs)):
+        from grposcope.instruments.overview import measured
+
+        return measured.of_several(runs)
+    tasks = dict.fromkeys(str(task) for run in runs if (task := run.setting("task")) is not None)
+    if len(tasks) > 1:
+        return f"{len(runs)} runs on different tasks, {listed(list(tasks))}: their accuracies cannot be compared."
+    evaluated = zip(labels(runs), map(learning.evaluations, runs), strict=True)
+    ends = {label: evaluations[-1][1] for label, evaluations in evaluated if evaluations}
+    if len(ends) < 2:
+        return f"{len(runs)} runs; without held-out evaluations of two of them they cannot be compared."
+    named = {label: heldout.name(learning.score(run)) for label, run in zip(labels(runs), runs, strict=True)}
+    if len({named[label] for label in ends}) > 1:
+        return f"{len(runs)} runs, whose held-out scores are not the same and cannot be compared."
+    best, second = sorted(ends, key=lambda label: -ends[label].value)[:2]
+    shares = heldout.are_shares(end.value for end in ends.values())
+    compared = heldout.difference(ends[second], ends[best])
+    apart = {
+        "up": "more apart than chance explains",
+        "none": "no more apart than chance explains",
+        "unknown": f"but {compared.difference.flag} to tell them apart",
+    }[compared.verdict]
+    return (
+        f"{best} ends highest in held-out {named[best]}, at {heldout.shown(ends[best].value, shares)}; {second} "
+        f"follows at {heldout.shown(ends[second].value, shares)}, {apart}."
+    )
+
+
+def _table(runs: Sequence[Run]) -> Table:
+    """A row per run: its held-out accuracy at both ends, dead groups and time."""
+    rows = []
+    for label, run in zip(labels(runs), runs, strict=True):
+        learned = learning.of_run(run)
+        compared, word = ("none", "none"), ""
+        if run.steps:
+            word = verdict(run, findings_of(run)).word
+        if learned.evaluations:
+            first, last = learned.evaluations[0][1], learned.evaluations[-1][1]
+            shares = heldout.are_shares((first.value, last.value))
+            compared = (heldout.with_interval(first, shares), heldout.with_interval(last, shares))
+        dead = "not recorded"
+        if "dead_fraction" in run.table and run.steps:
+            dead = percent(outline(run.table["dead_fraction"]).last_tenth.value)
+        rows.append(
+            (
+                label,
+                word,
+                run.meta.status,
+                f"{run.steps:,}",
+                *compared,
+                learned.changed,
+                dead,
+                _time(run),
+            )
+        )
+    header = (
+        "run",
+        "verdict",
+        "status",
+        "steps",
+        "held-out first",
+        "held-out last",
+        "change",
+        "dead groups at the end",
+        "time",
+    )
+    text = "Held-out scores with 95% intervals. Dead groups: mean of the last tenth of the steps."
+    return Table("", header, rows, text)
+
+
+def _numbers(run: Run) -> list[KeyNumber]:
+    learned = learning.of_run(run)
+    numbers: list[KeyNumber] = []
+    if learned.evaluations:
+        step, last = learned.evaluations[-1]
+        shares = heldout.are_shares(value.value for _, value in learned.evaluations)
+        known = math.isfinite(last.se) or last.n > 0
+        detail = f"{shown_interval(last, shares)}, step {step:,}" if known else f"step {step:,}"
+        title = f"held-out {heldout.name(learning.score(run))}"
+        numbers.append(KeyNumber(title, last, heldout.shown(last.value, shares, 1), detail))
+    if "dead_fraction" in run.table and run.steps:
+        dead = outline(run.table["dead_fraction"])
+        before = f"{percent(dead.first_tenth.value)} in the first tenth"
+        numbers.append(KeyNumber("dead groups, last tenth", dead.last_tenth, percent(dead.last_tenth.value), before))
+    planned = run.setting("steps")
+    of = f"of {planned:,} planned" if isinstance(planned, int) and planned != run.steps else "as planned"
+    numbers.append(KeyNumber("optimiser steps", exactly(run.steps), f"{run.steps:,}", of if planned else ""))
+    return [*numbers, *_spent(run)] if run.steps else numbers
+
+
+def _spent(run: Run) -> list[KeyNumber]:
+    """Time and tokens, where they are recorded and the timing is there."""
+    numbers: list[KeyNumber] = []
+    if has("timing"):
+        from grposcope.instruments.timing import timing
+
+        times = timing.of_run(run)
+        if times.phases:
+            longest = max(times.seconds, key=lambda name: times.seconds[name])
+            share = f"{percent(times.seconds[longest] / times.total)} {longest}" if times.total else ""
+            numbers.append(KeyNumber("time", exactly(times.total), duration(times.total), share))
+        if not math.isnan(times.tokens):
+            told = "in the completions of all batches"
+            numbers.append(KeyNumber("tokens", exactly(times.tokens), _count(times.tokens), told))
+    return numbers
+
+
+def _time(run: Run) -> str:
+    """Time of a run, for a table."""
+    if has("timing"):
+        from grposcope.instruments.timing import timing
+
+        return duration(timing.of_run(run).total)
+    return "not told"
+
+
+def _document(run: Run, said: Answer, line: str) -> dict[str, Any]:
+    """What a program is told of a run. line: the verdict, or what was measured, in one line."""
+    return {
+        "status": run.meta.status,
+        "steps": run.steps,
+        "source": str(run.meta.source),
+        "sentence": line,
+        "grade": said.word,
+        "not_finite": run.nonfinite,
+        "notes": list(run.meta.notes),
+    }
+
+
+def _count(value: float) -> str:
+    """A large number in thousands (k), millions (M) or billions (G)."""
+    for size, one, unit in ((1e9, 1e9, " G"), (1e6, 1e6, " M"), (1e4, 1e3, " k")):
+        if value >= size:
+            return f"{value / one:.3g}{unit}"
+    return f"{value:,.0f}"

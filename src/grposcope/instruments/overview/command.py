@@ -1,0 +1,79 @@
+"""`grposcope runs`: all runs below a folder in one table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grposcope.commands.output import add_json, finish, say
+from grposcope.core.errors import UserError
+
+if TYPE_CHECKING:
+    from grposcope.instruments.overview.run_lines import RunLine
+    from grposcope.logs import Hints
+
+DESCRIPTION = (
+    "List the runs in a folder and below it, newest first: verdict, held-out accuracy, course of the reward, settings. "
+    "`grposcope report FOLDER` makes a page of the same table, with a page for each run."
+)
+EXAMPLES = """\
+examples:
+  grposcope runs                     the runs below runs/
+  grposcope runs experiments/logs    logs of any supported trainer
+  grposcope runs --sort heldout      best held-out accuracy first
+  grposcope runs --json | jq '.runs[] | select(.verdict | startswith("failing")) | .path'
+"""
+
+ORDERS = ("began", "heldout", "reward", "steps", "name", "verdict")
+
+
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    command.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER",
+                         help="folder to look in (default: runs)")  # fmt: skip
+    command.add_argument("--sort", choices=ORDERS, default="began",
+                         help="the newest or the highest first, or the order of names (default: began)")  # fmt: skip
+    add_json(command)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table."""
+    from grposcope.instruments.overview import many
+    from grposcope.logs import Hints
+    from grposcope.render import document, terminal
+
+    lines, problems = overview(arguments.folder, Hints())
+    answer = many.of_lines(many.ordered(lines, arguments.sort), arguments.folder, problems)
+    say(arguments, terminal.text(answer))
+    for problem in problems:
+        print(f"not read: {problem}", file=sys.stderr)
+    finish(arguments, document.of_answer(answer))
+    return 0
+
+
+def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str]]:
+    """The lines of all runs below a folder, newest first, and what could not be read; UserError where there is none."""
+    from grposcope.instruments.overview import run_lines
+    from grposcope.logs.find import find
+
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder; name the folder that holds the runs")
+    lines, problems = [], []
+    for found in find(folder, hints):
+        if found.run is None:
+            problems.append(found.problem)
+        else:
+            lines.append(replace(run_lines.of_run(found.run), path=found.path))
+        if sys.stderr.isatty():
+            print(f"\r{len(lines)} runs", end="", file=sys.stderr)
+    if sys.stderr.isatty():
+        print("\r", end="", file=sys.stderr)
+    if not lines:
+        reason = f"; the first problem: {problems[0]}" if problems else ""
+        raise UserError(
+            f"{folder} holds no run of a kind that can be read; name the folder of one, or a trainer's log{reason}"
+        )
+    return run_lines.named_apart(lines, folder), problems

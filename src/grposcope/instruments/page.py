@@ -1,0 +1,37 @@
+"""The page about one or several runs: the top, and whatever any instrument has to say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from grposcope.core.answer import HEADLINE, Answer
+from grposcope.core.run import Run, labels
+from grposcope.core.text import listed
+from grposcope.instruments import all_instruments, ask, axes, unavailable
+from grposcope.render.page import Document, write
+
+
+def document(runs: Sequence[Run]) -> Document:
+    """Content of the page about these runs: the top, and the answers of every instrument that has some."""
+    found = tuple(answer for one in all_instruments() for answer in ask(one, runs))
+    return Document(tuple(labels(runs)), top(runs), found, tuple(map(axes.of_run, runs)))
+
+
+def top(runs: Sequence[Run]) -> Answer:
+    """The first things to know; only the names of the runs where the overview cannot tell."""
+    if not unavailable("overview"):
+        from grposcope.instruments.overview import answer
+
+        return answer.top(runs)
+    return Answer("headline", HEADLINE, sentence=listed(labels(runs)))
+
+
+def report(runs: Run | Sequence[Run], path: str | Path) -> Path:
+    """Write the page about one or several runs, one self-contained HTML file; its path.
+
+    UserError where it cannot be written.
+    """
+    several = [runs] if isinstance(runs, Run) else list(runs)
+    write(document(several), Path(path))
+    return Path(path)

@@ -1,0 +1,321 @@
+"""The rollout viewer: prompts and completions as text, each token shaded by a number of its own.
+
+Tokens of a run are shaded by log-probability, entropy or weight in the loss; those of a probe by credit, the weight in
+the loss × the norm of the score. assets/rollouts.js draws the data of this section.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from grposcope.core.answer import Answer
+from grposcope.core.errors import UserError
+from grposcope.core.run import Continued, Rollout, Run, labels
+from grposcope.core.text import CONTROLS, UNSEEN, number, visible
+from grposcope.instruments import has
+from grposcope.instruments.rollouts import INSTRUMENT
+from grposcope.render.rollout_viewer import BUDGET, NAME, PROBLEMS, PROMPT, TEXT, TOKENS, cut
+from grposcope.render.thinning import rounded
+
+if TYPE_CHECKING:
+    from grposcope.instruments.credit.record import CreditRecord
+    from grposcope.instruments.gradient.probe_record import ProbeRecord, ProbeRollout
+
+
+PLACES, EXAMPLES = 12, 4
+"""Places of a rollout that are shown with continuations, and continuations of each."""
+
+HOW_TO = (
+    "Arrow keys: left and right change the step, up and down the problem. Components of the "
+    "reward disagree about a completion where one is above its group's mean and another below. Characters that are "
+    "not seen are shown by name, as ESC or U+202E."
+)
+OF_PROBES = (
+    "Of a probe, tokens are shaded by credit: their weight in the loss × the norm of their score ‖e_y − π‖, green "
+    "where the gradient makes them more likely. What several completions of a group wrote alike has one score, so "
+    "there successes and failures cancel."
+)
+
+OF_CREDIT = (
+    "Of a comparison of credit, tokens are shaded by the credit of the source that is chosen, and beside it by "
+    "another; each has a scale of its own."
+)
+
+
+def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
+    """What the policies wrote, to be read."""
+    found = section(runs)
+    return [] if found is None else [found]
+
+
+def section(runs: Sequence[Run]) -> Answer | None:
+    """The steps of every run that fit into the page, then the rollouts of its last probe and comparison of credit."""
+    shown: list[dict[str, Any]] = []
+    numbers: dict[str, Any] = {}
+    unread: list[str] = []
+    probed = {label: _last_probe(run) for label, run in zip(labels(runs), runs, strict=True)}
+    credited = {label: _last_credit(run) for label, run in zip(labels(runs), runs, strict=True)}
+    budget = BUDGET // (len(runs) + sum(one is not None for one in (*probed.values(), *credited.values())))
+    for label, run in zip(labels(runs), runs, strict=True):
+        steps, notes = _steps(run, budget)
+        numbers[label] = {"recorded_steps": len(run.rollouts), "shown_steps": [step["step"] for step in steps]}
+        if steps:
+            more = f"{len(steps)} of {len(run.rollouts)} recorded steps are in this page, spread over the run."
+            notes = ([more] if len(steps) < len(run.rollouts) else []) + notes
+            shown.append({"run": label, "steps": steps, "notes": notes})
+        else:
+            unread += notes
+    for label, run in zip(labels(runs), runs, strict=True):
+        if (probe := probed[label]) is not None:
+            steps, notes = _step_of_probe(probe, budget)
+            numbers[label]["shown_of_probe"] = sum(len(step["problems"]) for step in steps)
+            unread += notes
+            if steps:
+                name = f"{label}, probe" if run.rollouts else label
+                shown.append({"run": name, "steps": steps, "notes": [], "probe": True})
+    for label, run in zip(labels(runs), runs, strict=True):
+        if (record := credited[label]) is not None:
+            one, notes = _of_credit(record, budget)
+            numbers[label]["shown_of_credit"] = sum(len(step["problems"]) for step in one.get("steps", ()))
+            unread += notes
+            if one:
+                shown.append(one | {"run": f"{label}, credit" if run.rollouts or probed[label] else label})
+    if not shown:
+        lost = "What the policy wrote cannot be read."
+        return (
+            Answer("rollouts", INSTRUMENT.question, "cannot tell", lost, text=unread, document=numbers)
+            if unread
+            else None
+        )
+    text = [HOW_TO, *unread, *([OF_PROBES] if any(one.get("probe") for one in shown) else [])]
+    text += [OF_CREDIT] if any("credit" in one for one in shown) else []
+    data = {"runs": shown, "unseen": UNSEEN, "controls": CONTROLS}
+    return Answer(
+        "rollouts",
+        INSTRUMENT.question,
+        "told",
+        _counted(shown),
+        text=text,
+        document=numbers,
+        widget="rollouts",
+        data=data,
+    )
+
+
+def _counted(shown: Sequence[dict[str, Any]]) -> str:
+    """How much there is to read."""
+    problems = [problem for one in shown for step in one["steps"] for problem in step["problems"]]
+    written = sum(len(problem["rollouts"]) for problem in problems)
+    return f"What the policy wrote: {written:,} completions of {len(problems):,} prompts."
+
+
+def _last_probe(run: Run) -> ProbeRecord | None:
+    """What was measured last of the gradient of a run."""
+    if has("gradient"):
+        from grposcope.instruments.gradient import probe_record
+
+        return next(reversed(probe_record.of_run(run)), None)
+    return None
+
+
+def _last_credit(run: Run) -> CreditRecord | None:
+    """What was measured last of the credit of a run."""
+    if has("credit"):
+        from grposcope.instruments.credit import record
+
+        return next(reversed(record.of_run(run)), None)
+    return None
+
+
+def spread_out(count: int) -> Iterator[int]:
+    """0 … count − 1 in an order of which every beginning is spread over all: both ends, then the middles of gaps."""
+    seen: set[int] = set()
+    parts = 1
+    while len(seen) < count:
+        for i in range(parts + 1):
+            index = round(i * (count - 1) / parts)
+            if index not in seen:
+                seen.add(index)
+                yield index
+        parts *= 2
+
+
+def _steps(run: Run, budget: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """Steps of a run within `budget` characters, in order, and notes on files that could not be read."""
+    recorded = sorted(run.rollouts)
+    steps: list[dict[str, Any]] = []
+    notes: list[str] = []
+    for index in spread_out(len(recorded)):
+        try:
+            step = _step(recorded[index], run.rollouts[recorded[index]])
+        except UserError as error:
+            notes.append(str(error))
+            continue
+        budget -= _size(step)
+        if budget < 0 and steps:
+            break
+        steps.append(step)
+    return sorted(steps, key=lambda step: step["step"]), notes
+
+
+def _step(step: int, rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    """The first problems of one step with their rollouts."""
+    problems: dict[str, dict[str, Any]] = {}
+    for rollout in rollouts:
+        name = rollout.problem
+        if name not in problems and len(problems) == PROBLEMS:
+            continue
+        empty = {"problem": cut(name, NAME), "prompt": cut(rollout.prompt, PROMPT), "rollouts": []}
+        problems.setdefault(name, empty)["rollouts"].append(
+            _answer(rollout.rollout, rollout.reward, rollout.truncated, rollout.completion, rollout.tokens)
+            | _columns(rollout)
+            | _components(rollout)
+            | _branches(rollout)
+        )
+    left_out = len({rollout.problem for rollout in rollouts}) - len(problems)
+    return {"step": step, "problems": list(problems.values()), "left_out": left_out}
+
+
+def _answer(index: int, reward: float, truncated: bool, completion: str, tokens: Sequence[str]) -> dict[str, Any]:
+    """One completion, as its first tokens or, where these are not recorded, as text."""
+    about = {
+        "index": index,
+        "reward": reward if math.isfinite(reward) else number(reward),
+        "truncated": truncated,
+        "count": len(tokens),
+    }
+    if not tokens:
+        return {**about, "text": cut(completion, TEXT)}
+    first = _first(tokens)
+    shown, whole = sum(map(len, first)), sum(map(len, tokens))
+    note = {"cut": f"cut here: the first {shown:,} of {whole:,} characters"} if shown < whole else {}
+    return {**about, "tokens": first, **note}
+
+
+def _first(tokens: Sequence[str]) -> list[str]:
+    """The first TOKENS tokens, up to TEXT characters."""
+    first, length = [], 0
+    for token in tokens[:TOKENS]:
+        if length >= TEXT:
+            break
+        first.append(token[: TEXT - length])
+        length += len(token)
+    return first
+
+
+def _columns(rollout: Rollout) -> dict[str, Any]:
+    """The recorded numbers of the tokens that are shown."""
+    columns = {name: getattr(rollout, name) for name in ("logp", "entropy", "weight")}
+    shown = len(_first(rollout.tokens))
+    return {name: rounded(values[:shown], 3) for name, values in columns.items() if values is not None and len(values)}
+
+
+def _components(rollout: Rollout) -> dict[str, Any]:
+    """The recorded parts of the reward."""
+    parts = zip(rollout.components, rounded(rollout.components.values(), 4), strict=True)
+    return {"components": {visible(name, 60): value for name, value in parts}} if rollout.components else {}
+
+
+def _branches(rollout: Rollout) -> dict[str, Any]:
+    """The completion that a leaf of a tree branched from, and by place what else the policy wrote from there."""
+    found: dict[str, Any] = {}
+    if rollout.parent is not None:
+        found["parent"], found["shared"] = rollout.parent, rollout.shared
+    if rollout.continuations:
+        places: dict[int, list[Continued]] = {}
+        for one in rollout.continuations:
+            places.setdefault(one.place, []).append(one)
+        found["continued"] = [
+            {
+                "place": place,
+                "count": len(some),
+                "mean": rounded([sum(one.reward for one in some) / len(some)], 3)[0],
+                "examples": [{"reward": number(one.reward), **cut(one.text, NAME)} for one in some[:EXAMPLES]],
+            }
+            for place, some in sorted(places.items())[:PLACES]
+        ]
+    return found
+
+
+def _step_of_probe(probe: ProbeRecord, budget: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rollouts of a probe as one step, groups with unequal rewards first, and notes on what could not be read."""
+    group = probe.group
+    try:
+        rows = probe.read_rollouts()
+        if not rows:
+            return [], []
+        if group is None or group < 1 or len(rows) % group:
+            raise UserError(f"{probe.folder}: its rollouts do not make whole groups of {group}, so they are not shown")
+    except UserError as error:
+        return [], [str(error)]
+    problems = [_problem_of_probe(rows[i : i + group]) for i in range(0, len(rows), group)]
+    problems.sort(key=lambda problem: problem["dead"])
+    shown: list[dict[str, Any]] = []
+    for problem in problems[:PROBLEMS]:
+        budget -= _size(problem)
+        if budget < 0 and shown:
+            break
+        shown.append(problem)
+    return [{"step": probe.step, "problems": shown, "left_out": len(problems) - len(shown)}], []
+
+
+def _of_credit(record: CreditRecord, budget: int) -> tuple[dict[str, Any], list[str]]:
+    """Rollouts of a comparison of credit as one step, with the names of its sources; notes on what was not read."""
+    try:
+        rows = record.read_rollouts()
+    except UserError as error:
+        return {}, [str(error)]
+    if not rows:
+        return {}, []
+    names = list(rows[0].credit)
+    problems: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row.problem not in problems and (len(problems) == PROBLEMS or budget < 0):
+            continue
+        empty = {"problem": cut(row.problem, NAME), "prompt": cut(row.prompt, PROMPT), "rollouts": []}
+        own = problems.setdefault(row.problem, empty)["rollouts"]
+        first = len(_first(row.tokens))
+        columns = [rounded(row.credit.get(name, ())[:first], 3) for name in names]
+        own.append(_answer(len(own), row.reward, False, row.completion, row.tokens) | {"credits": columns})
+        budget -= _size(own[-1])
+    step = {"step": record.step, "problems": list(problems.values()), "left_out": record.prompts - len(problems)}
+    return {"steps": [step], "notes": [], "credit": [visible(name, 60) for name in names]}, []
+
+
+def _problem_of_probe(rows: Sequence[ProbeRollout]) -> dict[str, Any]:
+    return {
+        "problem": cut(rows[0].problem, NAME),
+        "prompt": cut(rows[0].prompt, PROMPT),
+        "dead": len({row.reward for row in rows}) == 1,
+        "rollouts": [
+            _answer(i, row.reward, False, row.completion, row.tokens) | _columns_of_probe(row)
+            for i, row in enumerate(rows)
+        ],
+    }
+
+
+def _columns_of_probe(row: ProbeRollout) -> dict[str, Any]:
+    """Credit = weight × norm, net (credit that does not cancel), sharers and weight of the tokens that are shown."""
+    shown = len(_first(row.tokens))
+    weight, norm, net = (np.array(column[:shown]) for column in (row.weight, row.norm, row.net))
+    return {
+        "credit": rounded(weight * norm, 3),
+        "net": rounded(net, 3),
+        "sharers": list(row.sharers[:shown]),
+        "weight": rounded(weight, 3),
+    }
+
+
+def _size(content: Any) -> int:
+    """Characters of the content as JSON, about."""
+    if isinstance(content, dict):
+        return sum(len(key) + 4 + _size(value) for key, value in content.items())
+    if isinstance(content, list):
+        return sum(_size(value) for value in content) + 2
+    if isinstance(content, str):
+        return 4 + sum(6 if c in "<>&" or ord(c) < 32 else len(c.encode()) for c in content)
+    return 8

@@ -1,0 +1,165 @@
+"""Answer on how long rollouts may be reused: the check of a refresh interval, with the stability map."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from grposcope.core.answer import Answer, Table, Word
+from grposcope.core.errors import UserError
+from grposcope.core.instrument import NoSettings
+from grposcope.core.run import Run, labels
+from grposcope.core.text import capitalised, listed, number, percent, span
+from grposcope.instruments.stability import INSTRUMENT
+from grposcope.instruments.stability.figures import stability_map
+from grposcope.instruments.stability.stability import Stability, UpdateRule, check, from_reward
+
+SETTING = "this setting"
+"""Name of a setting that is no run's."""
+
+MEASURE = "The curvature along the stiffest direction is missing; `grposcope stability` measures it on the run's model."
+
+WORDS: dict[str, Word] = {
+    "stable": "healthy", "stable, near the threshold": "warning", "unstable": "failing", "cannot tell": "cannot tell",
+}  # fmt: skip
+"""Verdict of a check -> the word of the answer."""
+
+
+def answers(runs: Sequence[Run], settings: NoSettings) -> list[Answer]:
+    """The checks of the runs that record their update rule and a reward; nothing where there is none."""
+    checks = {}
+    for label, run in zip(labels(runs), runs, strict=True):
+        try:
+            checks[label] = check(from_reward(run))
+        except UserError:
+            continue
+    return [_answer(checks, {label: numbers(one) for label, one in checks.items()})] if checks else []
+
+
+def of_setting(one: Stability) -> Answer:
+    """The check of one setting, whose document has its numbers at the top, κ among them without its error."""
+    rule, found = one.rule, numbers(one)
+    if one.margin is None:
+        found = {key: found[key] for key in ("verdict", "step", "momentum", "interval")} | {"reason": rule.missing}
+    else:
+        found |= asdict(one.margin) | {"curvature": rule.curvature.value, "curvature_se": rule.curvature.se}
+        del found["missing"]
+    return _answer({SETTING: one}, found)
+
+
+def _answer(checks: Mapping[str, Stability], document: Mapping[str, Any]) -> Answer:
+    several, (first, *_) = len(checks) > 1, checks.values()
+    known = {label: one for label, one in checks.items() if one.margin is not None}
+    drawn = {label: one.rule for label, one in checks.items() if one.rule.momentum == first.rule.momentum}
+    unsure = any(one.rule.source == "reward" or one.margin is None for one in checks.values())
+    return Answer(
+        "stability",
+        INSTRUMENT.question,
+        "told" if several else _word(first),
+        _counted(checks) if several else sentence(first),
+        do="" if several else _remedy(first),
+        text=[f"{label}: {sentence(one)}" for label, one in checks.items()] if several else _details(first),
+        tables=[_table(known)] if known else [],
+        figures=[stability_map(list(drawn.values()), list(drawn))],
+        missing=[MEASURE] if unsure else [],
+        document=document,
+    )
+
+
+def _word(one: Stability) -> Word:
+    """An interval within a bound from above is not called healthy."""
+    return "told" if one.verdict == "stable" and one.rule.source == "reward" else WORDS[one.verdict]
+
+
+def _counted(checks: Mapping[str, Stability]) -> str:
+    counts = Counter(one.verdict.partition(",")[0] for one in checks.values())
+    unknown = counts.pop("cannot tell", 0)
+    parts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items()]
+    parts += [f"of {unknown} it cannot be told"] if unknown else []
+    return f"Of {len(checks)} refresh intervals {listed(parts)}."
+
+
+def sentence(one: Stability) -> str:
+    """The verdict on the interval, and the largest that is stable."""
+    margin, (least, most) = one.margin, one.between
+    if margin is None:
+        return f"Cannot tell how long rollouts may be reused: {one.rule.missing}."
+    reused = f"{margin.interval:,} optimiser step{'s' * (margin.interval > 1)} on each batch of rollouts"
+    between = "" if math.isnan(least) else f" ({span(least, most)} over the 95 % interval of κ)"
+    beyond = f"beyond {number(margin.threshold)}{between}"
+    if one.verdict == "cannot tell":
+        reason = margin.flag or f"training blows up {beyond}"
+        return f"Cannot tell whether training is stable with {reused}: {reason}."
+    if one.verdict == "unstable":
+        return f"Unstable: {reused}, and training blows up {beyond if margin.threshold else 'with every interval'}."
+    no_end = math.isinf(margin.threshold)
+    return f"{capitalised(one.verdict)}: {reused}; training would blow up {'at no interval' if no_end else beyond}."
+
+
+def _remedy(one: Stability) -> str:
+    if one.margin is None or one.verdict != "unstable":
+        return ""
+    half = one.margin.threshold // 2
+    most = [f"reuse rollouts for at most {half:g} step{'s' * (half > 1)}"] if half >= 1 else []
+    return ", or ".join([*most, "take a smaller learning rate or the importance ratio"])
+
+
+def _details(one: Stability) -> list[str]:
+    rule = one.rule
+    curvature = f"κ {source(rule)}"
+    if one.margin is not None:
+        error = f" ± {rule.curvature.se:.2g}" if math.isfinite(rule.curvature.se) else ""
+        curvature = f"κ, the pull back per unit of displacement, {number(rule.curvature.value)}{error} ({source(rule)})"
+    lines = [f"Effective step {number(rule.step)}, momentum {rule.momentum:g}, curvature {curvature}."]
+    if not math.isnan(one.sampled):
+        lines.append(
+            f"Where κ differs by {percent(one.variation)} from batch to batch, a disturbance dies out in root mean "
+            f"square up to an interval of {number(one.sampled)}."
+        )
+    return lines
+
+
+def source(rule: UpdateRule) -> str:
+    """Where the curvature comes from."""
+    if rule.source == "reward":
+        return "from the time constant of the reward: a bound from above, as directions it does not see may be stiffer"
+    if rule.source == "measured":
+        return f"measured along the stiffest direction; the part that follows every step is {rule.current}"
+    return "given"
+
+
+def _table(checks: Mapping[str, Stability]) -> Table:
+    margins = [one.margin for one in checks.values() if one.margin is not None]
+    rows = [
+        ("largest stable refresh interval, steps on one batch", *(number(m.threshold) for m in margins)),
+        ("lag rule, which takes rollouts for half an interval old", *(number(m.naive) for m in margins)),
+        ("interval ÷ largest stable one", *(number(m.share) for m in margins)),
+        ("size of a disturbance after a cycle ÷ before", *(number(m.radius) for m in margins)),
+        ("oscillates from this interval on", *(number(m.onset) for m in margins)),
+        ("period, steps", *(number(m.period) for m in margins)),
+    ]
+    return Table("The check", ("", *checks), rows)
+
+
+def numbers(one: Stability) -> dict[str, Any]:
+    """All numbers by the keys of JSON; NaN where the curvature is not known."""
+    rule, margin = one.rule, one.margin
+    sampled = {} if math.isnan(one.sampled) else {"variation": one.variation, "threshold_sampled": one.sampled}
+    return {
+        "verdict": one.verdict,
+        "step": rule.step,
+        "momentum": rule.momentum,
+        "interval": rule.interval,
+        "optimizer": rule.optimizer,
+        "curvature": rule.curvature,
+        "source": source(rule),
+        "threshold": margin.threshold if margin else math.nan,
+        "threshold_range": one.between,
+        "share": margin.share if margin else math.nan,
+        "onset": margin.onset if margin else math.nan,
+        "missing": rule.missing,
+        **sampled,
+    }

@@ -1,0 +1,162 @@
+"""`grposcope stability`: at which refresh interval a run would blow up, said before it does."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from grposcope.commands import log_flags as logs
+from grposcope.commands.output import add_json, finish, say
+from grposcope.core.errors import UserError
+
+if TYPE_CHECKING:
+    from grposcope.instruments.stability.stability import UpdateRule
+
+DESCRIPTION = "The exact stability check of a refresh interval: rollouts drawn every N optimiser steps."
+EXAMPLES = """\
+examples:
+  grposcope stability --lr 0.1 --momentum 0.9 --curvature 0.0959 --interval 16
+  grposcope stability --lr 1e-3 --momentum 0.9 --optimizer adam --rms-gradient 0.01 --curvature 0.5 --interval 8
+  grposcope stability --run runs/20260101-120000-tiny-grpo     settings and time constant of a finished run
+  grposcope stability --run runs/20260101-120000-tiny-grpo --measure     κ measured on rollouts of its model
+"""
+
+SMALLEST, LARGEST, TINY = 1e-15, 1e12, 1e-100
+"""Bounds of the pull ηκ with which a double tells a cycle from none; least η and κ whose squares are not 0."""
+
+
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    from grposcope.instruments.stability.stability import OPTIMIZERS
+
+    command.add_argument("--run", dest="run_path", metavar="RUN",
+                         help="take settings and curvature from this run folder")  # fmt: skip
+    command.add_argument("--measure", action="store_true",
+                         help="with --run: measure κ on rollouts of its model, stiffest direction")  # fmt: skip
+    command.add_argument("--lr", type=float, metavar="X", help="learning rate η")
+    command.add_argument("--momentum", type=float, metavar="X", help="momentum β of SGD, or β₁ of Adam (default: 0)")
+    command.add_argument("--curvature", type=float, metavar="X", help="restoring force κ per unit of displacement")
+    command.add_argument("--curvature-se", type=float, default=math.nan, metavar="X", help="standard error of κ")
+    command.add_argument("--curvature-variation", type=float, metavar="X",
+                         help="standard deviation of κ between batches ÷ κ, for the interval that sampled rollouts "
+                              "allow (with --measure: measured)")  # fmt: skip
+    command.add_argument("--interval", type=int, metavar="N",
+                         help="optimiser steps on each batch of rollouts (default: 1)")  # fmt: skip
+    command.add_argument("--ratio", choices=("none", "unclipped", "clipped"), default="none",
+                         help="none freezes the force, unclipped removes the lag (default: none)")  # fmt: skip
+    command.add_argument(
+        "--optimizer",
+        choices=tuple(OPTIMIZERS),
+        help="optimiser (default: sgd)",
+    )
+    command.add_argument("--rms-gradient", type=float, metavar="X",
+                         help="root mean square gradient per parameter, needed with adam and adamw")  # fmt: skip
+    logs.add_flags(command, "run_path")
+    command.add_argument("--figures", metavar="FOLDER", help="also write the stability map as a PNG into this folder")
+    add_json(command)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judge the setting and print."""
+    from grposcope.instruments.stability import answer, stability
+    from grposcope.render import document, terminal
+
+    rule = _rule(arguments)
+    if math.isfinite(rule.curvature.value):
+        _check_sizes(rule, arguments)
+    elif not arguments.run_path:
+        raise UserError("say the curvature with --curvature, or name a run folder with --run")
+    given = arguments.curvature_variation
+    check = stability.check(rule, arguments.ratio, math.nan if given is None else float(given))
+    said = answer.of_setting(check)
+    say(arguments, terminal.text(said))
+    if check.margin is not None and check.margin.threshold and math.isfinite(check.margin.threshold):
+        say(arguments, _map(rule.step * rule.curvature.value, rule.momentum, rule.interval))
+    if arguments.figures:
+        from grposcope.commands.report import write_figures
+
+        (file,) = write_figures(said.figures, arguments, "png")
+        say(arguments, f"stability map: {file}")
+    finish(arguments, document.of_answer(said))
+    return 0
+
+
+def _rule(arguments: argparse.Namespace) -> UpdateRule:
+    """The update rule of the run, else of the flags alone, with what the flags say otherwise."""
+    from grposcope.core.estimate import Estimate
+    from grposcope.instruments.stability import stability
+
+    if arguments.run_path:
+        rule = _of_run(arguments)
+    elif arguments.measure:
+        raise UserError("--measure needs a run to measure: name its folder with --run")
+    elif arguments.lr is None:
+        raise UserError("say the learning rate with --lr, or name a run folder with --run")
+    else:
+        rule = stability.UpdateRule(arguments.lr, momentum=0.0, interval=1, optimizer="sgd")
+    given = {name: getattr(arguments, name) for name in ("lr", "momentum", "interval", "optimizer", "rms_gradient")}
+    rule = replace(rule, **{name: value for name, value in given.items() if value is not None})
+    if arguments.curvature is not None:
+        rule = replace(rule, curvature=Estimate(arguments.curvature, arguments.curvature_se, 1), source="given")
+    try:
+        return replace(rule, step=stability.effective_step(rule.optimizer, rule.lr, rule.momentum, rule.rms_gradient))
+    except UserError as unknown:
+        raise UserError(f"{unknown}; say it with --optimizer and --rms-gradient") from None
+
+
+def _check_sizes(rule: UpdateRule, arguments: argparse.Namespace) -> None:
+    """UserError for numbers with which the map of a cycle cannot be computed."""
+    step, curvature = rule.step, rule.curvature.value
+    if (
+        step > 0
+        and curvature > 0
+        and (
+            not SMALLEST <= step * curvature <= LARGEST
+            or max(step, curvature) > 1 / TINY
+            or min(step, curvature) < TINY
+        )
+    ):
+        raise UserError(f"an effective step of {step:g} times a curvature of {curvature:g} is not within "
+                        f"{SMALLEST:g} … {LARGEST:g}; check --lr, --rms-gradient and --curvature")  # fmt: skip
+    for name in ("curvature_se", "curvature_variation"):
+        value = getattr(arguments, name)
+        unknown = name == "curvature_se" and math.isnan(value)  # its default
+        if value is not None and not unknown and not 0 <= value <= LARGEST:
+            flag = name.replace("_", "-")
+            raise UserError(f"--{flag} {value:g} is out of range; give a number from 0 to {LARGEST:g}")
+
+
+def _map(pull: float, momentum: float, interval: int) -> str:
+    """The stability map in (ηκ, N): the threshold, the onset of oscillation, and where the setting stands."""
+    import numpy as np
+    import plotext
+
+    from grposcope.instruments.stability import refresh
+    from grposcope.render.terminal import plot_text
+
+    pulls = np.geomspace(pull / 8, min(pull * 8, 1.9 * (1 + momentum)), 60)
+    plotext.clear_figure()
+    for label, border in (("threshold", refresh.threshold), ("oscillates above", refresh.onset)):
+        heights = [max(border(1.0, momentum, float(p)), 0.5) for p in pulls]
+        plotext.plot(np.log10(pulls).tolist(), np.log10(heights).tolist(), marker="braille", label=label)
+    plotext.scatter([math.log10(pull)], [math.log10(interval)], marker="x", label="this setting")
+    return plot_text(f"stability map at momentum {momentum:g}: log10 N against log10 ηκ", "log10 ηκ")
+
+
+def _of_run(arguments: argparse.Namespace) -> UpdateRule:
+    """Update rule of a run, κ measured or from its reward's time constant."""
+    from grposcope.instruments.forecast.summary import reward_column
+    from grposcope.instruments.stability import stability
+
+    run = logs.read(arguments.run_path, arguments)
+    if arguments.measure:
+        from grposcope.lab.train import run_curvature
+
+        rule = stability.update_rule(run)
+        _, along = run_curvature.of_run(run.meta.source, run.config.get("settings", {}))
+        return stability.from_measured(rule, along.stale, along.current)
+    if reward_column(run) is None:
+        raise UserError(f"{run.meta.source} records no reward; give --curvature, and the settings without --run")
+    return stability.from_reward(run)

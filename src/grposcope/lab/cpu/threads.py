@@ -1,0 +1,90 @@
+"""Process each parameter in a background thread while the backward pass goes on; results come back in order.
+
+Singular values, sums and small products gain little from several threads, and a backward pass waits for
+its slowest one. So half of the threads continue the pass, and each of the others processes a parameter alone;
+when too many parameters wait, the thread of the pass processes one as well. Large parameters are processed by
+all threads together, piece by piece, while the pass waits. On a GPU, and with one thread, parameters are
+processed one after the other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+WAITING = 5
+"""Items that may wait: enough that no thread runs out of work, and few enough to hold them in memory."""
+
+MANY = 8
+"""Pieces per thread from which pieces are distributed over threads."""
+
+
+def items_held(device: torch.device) -> int:
+    """Largest number of items not `alone` that are processed or wait at the same time."""
+    threads = torch.get_num_threads()
+    return 1 if device.type != "cpu" or threads == 1 else 1 + threads - threads // 2 + WAITING
+
+
+@contextmanager
+def in_background(
+    work: Callable[[S], T], keep: Callable[[T], None], device: torch.device, alone: Callable[[S], bool]
+) -> Iterator[Callable[[S], None]]:
+    """A visitor that calls `work` on each item, in any thread, and `keep` on each result, in the caller's thread.
+
+    Results are kept in the order of the items; those that are `alone` are processed with all threads while the caller
+    waits. An exception in `work` is raised from one of the next visits, or at the end of the block.
+    """
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1:
+        yield lambda item: keep(work(item))
+        return
+    own = threads // 2
+    others = threads - own
+    results: deque[Future[T]] = deque()
+
+    @torch.no_grad()
+    def without_graph(item: S) -> T:
+        return work(item)
+
+    def keep_first(*, wait: bool) -> None:
+        while results and (wait or results[0].done()):
+            keep(results.popleft().result())
+
+    def visit(item: S) -> None:
+        if alone(item):
+            keep_first(wait=True)
+            torch.set_num_threads(threads)
+            keep(work(item))
+            return
+        torch.set_num_threads(own)  # from the first item on: before it there is nothing for the other threads
+        if sum(not one.done() for one in results) < others + WAITING:
+            results.append(pool.submit(without_graph, item))
+        else:
+            here: Future[T] = Future()
+            here.set_result(without_graph(item))
+            results.append(here)
+        keep_first(wait=False)
+
+    try:
+        with ThreadPoolExecutor(others, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield visit
+            keep_first(wait=True)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def map_pieces(work: Callable[[slice], T], pieces: Sequence[slice], device: torch.device) -> list[T]:
+    """`work` of each piece, in order; distributed over threads where there are many pieces."""
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1 or len(pieces) < MANY * threads:
+        return [work(piece) for piece in pieces]
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        return list(pool.map(torch.no_grad()(work), pieces))

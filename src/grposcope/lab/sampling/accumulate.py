@@ -1,0 +1,123 @@
+"""The gradient of Σ w log π of given completions, added to `.grad`; and log π alone, without gradients.
+
+Models whose passes `cpu` makes go through these, any other model through its own forward and autograd, with the same
+result; on a CPU that is said once, with the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from grposcope.lab import cpu
+from grposcope.lab.policies import recomputes_activations
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.logprobs import token_collisions, token_logprobs
+
+logger = logging.getLogger("grposcope")
+
+
+@dataclass(frozen=True)
+class Term:
+    """What is differentiated: Σ w log π − Σ bonus · H.
+
+    weigh: the weights w (b, T) of some rows (b,) of a batch, from these and their log-probabilities (b, T). bonus
+    (B, T): coefficients of the entropies, or None.
+    """
+
+    weigh: cpu.Weigh
+    bonus: Tensor | None = None
+
+
+def accumulate(
+    model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float, micro_batch: int, term: Term
+) -> tuple[Tensor, Tensor]:
+    """Add the gradient of `term` over the rows (r,), in ascending order, to `.grad` of the parameters.
+
+    Returns log π (r, T) and the entropies in nats (r, T), 0 where masked, the latter 0 everywhere without a bonus.
+    Completions go through the model `micro_batch` at a time.
+    """
+    if not len(rows):
+        return torch.zeros(rollouts.mask[rows].shape), torch.zeros(rollouts.mask[rows].shape)
+    passes, reason = cpu.passes(model), _why_autograd(model)
+    if passes is not None and not reason:
+        return passes.accumulate(rollouts, rows, temperature, micro_batch, term.weigh, term.bonus)
+    if model.device.type == "cpu":
+        _say_slow(reason or _no_passes(model))
+    model.train(recomputes_activations(model))
+    parts = [_by_autograd(model, rollouts, part, temperature, term) for part in rows.split(micro_batch)]
+    model.eval()
+    return torch.cat([logp for logp, _ in parts]), torch.cat([entropy for _, entropy in parts])
+
+
+def _why_autograd(model: PreTrainedModel) -> str:
+    """What autograd does and passes by hand do not, as a clause; empty where this model needs nothing of it."""
+    if not all(p.requires_grad for p in model.parameters()):
+        return "some of its weights are not trained"
+    if recomputes_activations(model):
+        return "it recomputes activations (gradient checkpointing)"
+    return ""
+
+
+def _no_passes(model: PreTrainedModel) -> str:
+    """Why `cpu` has no passes of this model, as a clause."""
+    if not cpu.enabled():
+        return "the CPU engine is off"
+    return f"{type(model).__name__} in {str(model.dtype).removeprefix('torch.')} is no plain Llama or Qwen2"
+
+
+def kept_bytes(model: PreTrainedModel) -> int | None:
+    """Memory that a pass keeps for its backward pass, per token; None where the model's own forward decides."""
+    passes = cpu.passes(model)
+    return None if passes is None else passes.bytes_per_token
+
+
+@cache
+def _say_slow(reason: str) -> None:
+    logger.warning("updates go through the model's own forward and autograd, the slower way: %s", reason)
+
+
+@torch.no_grad()
+def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
+    """log π of the whole batch without gradients, (B, T), `micro_batch` rollouts at a time."""
+    passes = cpu.passes(model)
+    if passes is not None:
+        return passes.logprobs(rollouts, temperature, micro_batch)[0]
+    return _in_parts(rollouts, micro_batch, lambda part: token_logprobs(model, rollouts, part, temperature)[0])
+
+
+@torch.no_grad()
+def collisions(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
+    """Σ_v π_v² of every token's distribution, (B, T), 0 where masked: the chance that two draws are the same token."""
+    passes = cpu.passes(model)
+    if passes is not None:
+        return passes.logprobs(rollouts, temperature, micro_batch)[1]
+    return _in_parts(rollouts, micro_batch, lambda part: token_collisions(model, rollouts, part, temperature))
+
+
+def _in_parts(rollouts: Rollouts, micro_batch: int, values: Callable[[Tensor], Tensor]) -> Tensor:
+    """Values of every token (B, T), from those of `micro_batch` rows (b,) at a time, (b, ≤ T)."""
+    rows, width = torch.arange(len(rollouts.mask), device=rollouts.mask.device), rollouts.mask.shape[1]
+    parts = [values(part) for part in rows.split(micro_batch)]
+    return torch.cat([F.pad(part, (0, width - part.shape[1])) for part in parts])
+
+
+def _by_autograd(
+    model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float, term: Term
+) -> tuple[Tensor, Tensor]:
+    logp, entropy = token_logprobs(model, rollouts, rows, temperature, entropy=term.bonus is not None)
+    narrow = (0, rollouts.mask.shape[1] - logp.shape[1])
+    logp = F.pad(logp, narrow)
+    total = (term.weigh(rows, logp.detach()) * logp).sum()
+    nats = torch.zeros_like(logp) if entropy is None else F.pad(entropy, narrow)
+    if term.bonus is not None:
+        total = total - (term.bonus[rows] * nats).sum()
+    total.backward()
+    return logp.detach(), nats.detach()

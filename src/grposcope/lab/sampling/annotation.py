@@ -1,0 +1,45 @@
+"""What annotates every token of rollouts with what a model says of it: its form, and what it is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from grposcope.core.errors import UserError
+from grposcope.lab.policies import Policy
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.tasks import Problem
+
+Annotator = Callable[[Rollouts, Sequence[Problem]], Rollouts]
+"""Rollouts and the problem of each of their groups, to the rollouts with one more token annotation."""
+
+
+@dataclass(frozen=True)
+class AnnotationContext:
+    """What annotators are made from. instruction: the task's. micro_batch: rollouts per forward pass.
+
+    learned: folder of a run or a checkpoint whose critic is used; None for a critic that is yet to learn.
+    """
+
+    policy: Policy
+    temperature: float
+    micro_batch: int
+    instruction: str = ""
+    remote_code: bool = False
+    learned: Path | None = None
+
+
+def check_numbers(found: Tensor, rollouts: Rollouts, policy: Policy, whose: str, remedy: str) -> None:
+    """UserError that names the first token whose number is not finite. found (B, T); whose: "the teacher"."""
+    bad = (~found.isfinite() & rollouts.mask).nonzero()
+    if not len(bad):
+        return
+    row, place = bad[0].tolist()
+    token = policy.tokenizer.decode([int(rollouts.tokens[row, place])])
+    raise UserError(
+        f"{whose} gives {float(found[row, place])} for token {place + 1} ({token!r}) of rollout {row + 1} of the "
+        f"batch, and for {len(bad) - 1} others; {remedy}"
+    )

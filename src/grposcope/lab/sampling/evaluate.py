@@ -1,0 +1,58 @@
+"""Held-out accuracy: pass@1 and the unbiased pass@k, each with its standard error over problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from grposcope.core.estimate import Estimate
+from grposcope.lab.policies import Policy, encode
+from grposcope.lab.sampling.sampler import Sampling, sample
+from grposcope.lab.tasks import faults
+from grposcope.lab.tasks.base import Problem, Task
+from grposcope.lab.tasks.faults import ErrorPolicy
+from grposcope.maths.pass_at_k import pass_at_k
+
+CHUNK = 256
+"""Completions sampled at once."""
+
+
+def evaluate(
+    policy: Policy,
+    task: Task,
+    problems: Sequence[Problem],
+    samples: int,
+    sampling: Sampling,
+    generator: torch.Generator,
+    reward_timeout: float = 0,
+    reward_errors: ErrorPolicy = "fail",
+) -> dict[str, Estimate]:
+    """pass@k for k = 1, 2, 4, … ≤ samples, and the mean reward and length, over the problems.
+
+    A completion passes when its reward is at least 1. The problems are the independent units of
+    the standard errors; several completions of one problem are not. Grading up to CHUNK completions may take
+    `reward_timeout` seconds, 0 for no limit. A completion whose reward fails counts as 0, unless `reward_errors` is
+    "fail".
+    """
+    per_problem: dict[str, list[float]] = {}
+    size = max(1, CHUNK // samples)
+    for start in range(0, len(problems), size):
+        part = problems[start : start + size]
+        ids, mask = encode(policy, [p.prompt for p in part], task.instruction, sampling.max_tokens)
+        completions = sample(policy.model, ids, mask, samples, sampling, policy.eos, policy.pad, generator)
+        texts = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
+        policy_here: ErrorPolicy = "fail" if reward_errors == "fail" else "zero"
+        asked = [p for p in part for _ in range(samples)]
+        rewards, _ = faults.graded(task, asked, texts, reward_timeout, policy_here)
+        lengths = completions.mask.sum(-1).tolist()
+        for index in range(len(part)):
+            rows = slice(index * samples, (index + 1) * samples)
+            passed = sum(r >= 1 for r in rewards[rows])
+            k = 1
+            while k <= samples:
+                per_problem.setdefault(f"pass@{k}", []).append(pass_at_k(samples, passed, k))
+                k *= 2
+            per_problem.setdefault("reward", []).append(sum(rewards[rows]) / samples)
+            per_problem.setdefault("length", []).append(sum(lengths[rows]) / samples)
+    return {name: Estimate.mean(values) for name, values in per_problem.items()}

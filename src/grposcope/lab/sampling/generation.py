@@ -1,0 +1,98 @@
+"""What a source of credit needs generated: continuations of independent rollouts, or trees in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from grposcope.core.capabilities import CONTINUATIONS, TREES
+from grposcope.lab.credit import Chosen, boundaries
+from grposcope.lab.objectives import Objective
+from grposcope.lab.policies import Policy
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.continuations import Continuations, continue_from, shaped
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.sampling.tree_sampler import Tree
+from grposcope.lab.tasks.base import Problem, Task
+from grposcope.lab.tasks.faults import ErrorPolicy
+
+EVERY = 8
+"""Tokens between the branchings of a tree where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What the chosen credit needs generated besides independent rollouts, and how.
+
+    tree: how rollouts branch, None where they do not. marks (V,): tokens with a line break, None where nobody asks.
+    """
+
+    credit: Chosen
+    tree: Tree | None = None
+    marks: Tensor | None = None
+
+    def continued(
+        self,
+        policy: Policy,
+        task: Task,
+        problems: Sequence[Problem],
+        rollouts: Rollouts,
+        objective: Objective,
+        sampling: Sampling,
+        generator: torch.Generator,
+        reward_timeout: float = 0,
+        reward_errors: ErrorPolicy = "fail",
+    ) -> tuple[Rollouts, Continuations | None]:
+        """The rollouts with the values of their continuations, and these; as they are where the credit needs none."""
+        if not self.credit.source.requires(CONTINUATIONS):
+            return rollouts, None
+        settings = self.credit.values
+        drawn = continue_from(
+            policy,
+            task,
+            problems,
+            rollouts,
+            self.places(rollouts),
+            settings["k"],
+            sampling,
+            generator,
+            reward_timeout=reward_timeout,
+            reward_errors=reward_errors,
+        )
+        drawn = shaped(drawn, objective, sampling.max_tokens)
+        return rollouts.annotated(prefix_values=drawn.on_tokens(rollouts.mask)), drawn
+
+    def places(self, rollouts: Rollouts) -> boundaries.Places:
+        """Where the rollouts are continued."""
+        at = self.credit.values["at"]
+        if at == "step":
+            return boundaries.steps(rollouts)
+        if at == "entropy":
+            return boundaries.entropy(rollouts, self.credit.values["share"])
+        assert self.marks is not None
+        return boundaries.marked(rollouts, self.marks)
+
+
+def of(credit: Chosen, task: Task, policy: Policy) -> Generation:
+    """What a credit needs generated with this task and policy."""
+    at, settings = credit.values.get("at", ""), credit.values
+    if credit.source.requires(CONTINUATIONS):
+        return Generation(credit, marks=tokens_with(policy, "\n") if at == "newline" else None)
+    if not credit.source.requires(TREES):
+        return Generation(credit)
+    marks = None if at == "tokens" else tokens_with(policy, task.step_mark if at == "step" else "\n")
+    return Generation(credit, Tree(settings["widths"], settings["every"] or (EVERY if marks is None else 1), marks))
+
+
+def tokens_with(policy: Policy, text: str) -> Tensor:
+    """Which tokens of the vocabulary contain the text, (V,) bool."""
+    size = len(cast(nn.Embedding, policy.model.get_input_embeddings()).weight)
+    known = min(size, len(policy.tokenizer))
+    said = policy.tokenizer.batch_decode([[token] for token in range(known)])
+    marks = torch.zeros(size, dtype=torch.bool)
+    marks[:known] = torch.tensor([text in one for one in said])
+    return marks.to(policy.model.device)

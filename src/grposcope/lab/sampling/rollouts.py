@@ -1,0 +1,336 @@
+"""Graded rollouts: draw problems, sample, grade, shape rewards, replace dead groups; and the part that is recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from grposcope.core.run import Rollout
+from grposcope.lab.credit import trees
+from grposcope.lab.objectives import Objective, advantages, shaping
+from grposcope.lab.policies import Policy, encode
+from grposcope.lab.rollout_arrays import LEFT_PADDED, PER_PROMPT, Rollouts, blank
+from grposcope.lab.sampling.continuations import Continuations
+from grposcope.lab.sampling.sampler import Completions, Sampling, sample
+from grposcope.lab.sampling.tree_sampler import Tree, sample_trees
+from grposcope.lab.tasks import faults
+from grposcope.lab.tasks.base import Problem, Task
+from grposcope.lab.tasks.faults import ErrorPolicy
+
+RESAMPLE_ROUNDS = 4
+"""How many further draws `resample_dead` may take before it makes do with what it has."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Graded rollouts with the problems (P) and texts (B) behind them.
+
+    graded (P, G) are the task's rewards before shaping. drawn counts all rollouts sampled for the
+    batch, those of replaced groups included, and tokens all tokens generated for it, what leaves of trees share once.
+    dead is the share of groups drawn whose rewards were all equal. errors: rollouts, of those drawn,
+    whose reward failed. position is where the next batch starts. origins, of trees: as `trees.origins` gives them.
+    continuations: those drawn for the credit, their tokens among `tokens` where they are charged.
+    sizes: rollouts drawn of each group where groups are padded to one size, else empty.
+    """
+
+    rollouts: Rollouts
+    problems: tuple[Problem, ...]
+    texts: tuple[str, ...]
+    graded: Tensor
+    drawn: int
+    tokens: int
+    dead: float
+    errors: int
+    position: int
+    sample_seconds: float
+    grade_seconds: float
+    origins: tuple[Tensor, Tensor] | None = None
+    continuations: Continuations | None = None
+    sizes: tuple[int, ...] = ()
+
+    def rows(self, group: int) -> range:
+        """The rows of a group that were drawn."""
+        start = group * self.graded.shape[1]
+        return range(start, start + (self.sizes[group] if self.sizes else self.graded.shape[1]))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the task's rewards within a group (ddof 1), mean over groups; NaN if G = 1."""
+        if not bool(self.graded.isnan().any()):
+            return float(self.graded.std(-1).mean()) if self.graded.shape[1] > 1 else math.nan
+        deviations = [group[group == group].std() for group in self.graded if (group == group).sum() > 1]
+        return float(torch.stack(deviations).mean()) if deviations else math.nan
+
+
+def generator(seed: int, *stream: str | int, device: str | torch.device = "cpu") -> torch.Generator:
+    """A generator that depends on the seed and the stream's names only, so any part of a run can be drawn again."""
+    digest = hashlib.sha256(":".join(map(str, (seed, *stream))).encode()).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def drawn_problems(problems: Sequence[Problem], seed: int, position: int, count: int) -> list[Problem]:
+    """`count` problems from `position` on, in an order reshuffled each time all have been seen."""
+    return [problems[i] for i in drawn_indices(len(problems), seed, position, count)]
+
+
+def drawn_indices(size: int, seed: int, position: int, count: int) -> list[int]:
+    """The places of `drawn_problems` among `size` problems."""
+    chosen: list[int] = []
+    while len(chosen) < count:
+        epoch, start = divmod(position + len(chosen), size)
+        chosen += _order(size, seed, epoch)[start : start + count - len(chosen)]
+    return chosen
+
+
+@lru_cache(maxsize=2)
+def _order(size: int, seed: int, epoch: int) -> list[int]:
+    return torch.randperm(size, generator=generator(seed, "order", epoch)).tolist()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Graded rollouts, their texts, how many rewards failed, and the seconds of sampling and of grading."""
+
+    rollouts: Rollouts
+    texts: list[str]
+    errors: int
+    sample_seconds: float
+    grade_seconds: float
+
+
+@dataclass(frozen=True)
+class DrawSettings:
+    """How completions are drawn and graded; see `collect`."""
+
+    sampling: Sampling
+    label_steps: bool = False
+    reward_timeout: float = 0
+    reward_errors: ErrorPolicy = "fail"
+    tree: Tree | None = None
+
+
+def draw(
+    policy: Policy, task: Task, problems: Sequence[Problem], group: int, settings: DrawSettings, stream: torch.Generator
+) -> Drawn:
+    """`group` graded completions for each of the problems; those that are dropped have the reward NaN and no tokens."""
+    sampling, began = settings.sampling, time.perf_counter()
+    ids, mask = encode(policy, [p.prompt for p in problems], task.instruction, sampling.max_tokens)
+    given, levels = (group, sampling, policy.eos, policy.pad, stream), None
+    if settings.tree is None:
+        completions = sample(policy.model, ids, mask, *given)
+    else:
+        completions, levels = sample_trees(policy.model, ids, mask, group, settings.tree, *given[1:])
+    sampled, graded = time.perf_counter() - began, time.perf_counter()
+    written = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
+    repeated = [p for p in problems for _ in range(group)]
+    values, failed = faults.graded(task, repeated, written, settings.reward_timeout, settings.reward_errors)
+    rewards = torch.tensor(values, dtype=torch.float64).reshape(len(problems), group)
+    labels = step_labels(policy, task, repeated, written, completions) if settings.label_steps else {}
+    annotations = labels if levels is None else {**labels, "levels": levels}
+    rollouts = without_dropped(to_rollouts(ids, mask, completions, rewards, group).annotated(**annotations))
+    return Drawn(rollouts, written, len(failed), sampled, time.perf_counter() - graded)
+
+
+def collect(
+    policy: Policy,
+    task: Task,
+    problems: Sequence[Problem],
+    objective: Objective,
+    sampling: Sampling,
+    shape: tuple[int, int],
+    seed: int,
+    position: int,
+    label_steps: bool = False,
+    reward_timeout: float = 0,
+    reward_errors: ErrorPolicy = "fail",
+    tree: Tree | None = None,
+    given: Sequence[Problem] | None = None,
+) -> Batch:
+    """One batch of `shape` = (P, G) graded rollouts, on the problems from `position` on, or on P `given` ones.
+
+    With `objective.resample_dead`, groups whose rewards are all equal are replaced by further
+    prompts, up to RESAMPLE_ROUNDS times; groups still dead then stay in the batch. With
+    `label_steps` the task's per-step labels are put on the tokens. Grading may take `reward_timeout` seconds each time,
+    0 for no limit; reward_errors says what becomes of rollouts whose reward fails (`lab.tasks.faults.graded`). One that
+    is dropped has the reward NaN and no tokens. tree: how rollouts branch, where their group is one of leaves.
+    """
+    wanted, group = shape
+    settings = DrawSettings(sampling, label_steps, reward_timeout, reward_errors, tree)
+    taken: list[Problem] = []
+    parts: list[Drawn] = []
+    dead: list[bool] = []
+    for _ in range(RESAMPLE_ROUNDS if objective.resample_dead and given is None else 1):
+        missing = wanted - dead.count(False)
+        problems_now = drawn_problems(problems, seed, position, missing) if given is None else list(given)
+        stream = generator(seed, "sample", position, device=policy.model.device)
+        parts.append(draw(policy, task, problems_now, group, settings, stream))
+        taken += problems_now
+        dead += advantages.dead(parts[-1].rollouts.rewards).tolist()
+        position += missing
+        if not any(dead[-missing:]):
+            break
+    texts = [text for part in parts for text in part.texts]
+    kept = sorted(sorted(range(len(dead)), key=dead.__getitem__)[:wanted])  # live groups first, then in order
+    everything = joined([part.rollouts for part in parts], policy.pad)
+    rollouts = everything.take(torch.tensor(kept, device=policy.model.device))
+    plain = rollouts.rewards
+    return Batch(
+        rollouts=shaped(rollouts, objective, sampling),
+        problems=tuple(taken[i] for i in kept),
+        texts=tuple(texts[i * group + j] for i in kept for j in range(group)),
+        graded=plain,
+        drawn=len(texts),
+        tokens=sum(_generated(part.rollouts, tree) for part in parts),
+        dead=dead.count(True) / len(dead),
+        errors=sum(part.errors for part in parts),
+        position=position,
+        sample_seconds=sum(part.sample_seconds for part in parts),
+        grade_seconds=sum(part.grade_seconds for part in parts),
+        origins=None if tree is None else trees.origins(_levels(rollouts), rollouts.mask, group, tree.widths),
+    )
+
+
+def _generated(rollouts: Rollouts, tree: Tree | None) -> int:
+    """Tokens that were generated for the rollouts."""
+    if tree is None:
+        return int(rollouts.mask.sum())
+    return trees.generated(_levels(rollouts), rollouts.mask, rollouts.groups[1], tree.widths)
+
+
+def _levels(rollouts: Rollouts) -> Tensor:
+    return rollouts.token_annotations["levels"]
+
+
+def shaped(rollouts: Rollouts, objective: Objective, sampling: Sampling) -> Rollouts:
+    """The rollouts with rewards as the objective shapes them."""
+    if not objective.overlong:
+        return rollouts
+    plain = rollouts.rewards
+    buffer = round(objective.overlong * sampling.max_tokens)
+    penalty = shaping.overlong(rollouts.lengths, sampling.max_tokens, buffer)
+    return replace(rollouts, rewards=plain + penalty.reshape(plain.shape).to(plain))
+
+
+def without_dropped(rollouts: Rollouts) -> Rollouts:
+    """The rollouts, those whose reward is NaN without tokens, so that they are in no sum over tokens."""
+    present = ~rollouts.rewards.isnan().reshape(-1, 1)
+    if bool(present.all()):
+        return rollouts
+    mask = rollouts.mask & present
+    cut: dict[str, Any] = {name: getattr(rollouts, name) * mask for name in ("logp", "entropy")}
+    return replace(rollouts, mask=mask, **cut)
+
+
+def step_labels(
+    policy: Policy, task: Task, problems: Sequence[Problem], texts: Sequence[str], completions: Completions
+) -> dict[str, Tensor]:
+    """Token annotations: step rewards on the token that closes each step (B, T), and where those tokens are (B, T).
+
+    A step that the end of the completion closes is on the last token. Steps closed by one token add up.
+    """
+    rewards = torch.zeros(completions.mask.shape, dtype=torch.float64)
+    ends = torch.zeros(completions.mask.shape, dtype=torch.bool)
+    for row, (problem, text) in enumerate(zip(problems, texts, strict=True)):
+        ids = completions.tokens[row][completions.mask[row]].tolist()
+        spelled = characters_spelled(policy.tokenizer, ids, text)
+        for step in task.steps(problem, text):
+            token = next((t for t, end in enumerate(spelled) if end >= step.end), len(ids) - 1)
+            rewards[row, token] += float(step.correct)
+            ends[row, token] = True
+    device = completions.tokens.device
+    return {"step_rewards": rewards.to(device), "step_ends": ends.to(device)}
+
+
+def characters_spelled(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> list[int]:
+    """Number of characters of the text that the first t + 1 tokens spell, for every t."""
+    special = set(tokenizer.all_special_ids)
+    if len(text) == sum(i not in special for i in ids):  # one character per token
+        return [sum(i not in special for i in ids[: t + 1]) for t in range(len(ids))]
+    return [len(tokenizer.decode(ids[: t + 1], skip_special_tokens=True)) for t in range(len(ids))]
+
+
+def recorded(
+    policy: Policy, objective: Objective, batch: Batch, credit: Tensor, reference: Tensor | None, groups: int
+) -> list[Rollout]:
+    """The first `groups` groups of a fresh batch token by token, live ones first, for the record.
+
+    credit, reference (B, T): as in `update.TokenTerms`. The weights ∂L/∂log π are those of the first optimiser step on
+    the batch, where the ratio is 1.
+    """
+    rollouts, size = batch.rollouts, batch.rollouts.groups[1]
+    live = (credit != 0).any(-1).reshape(-1, size).any(-1).tolist()
+    chosen = sorted(range(len(live)), key=lambda p: not live[p])[:groups]
+    logp, mask = rollouts.logp, rollouts.mask
+    weights = objective.partial_weights(logp, logp, mask, credit, objective.coefficients(rollouts).float(), reference)
+    return [_recorded(policy, batch, weights, row) for p in chosen for row in batch.rows(p)]
+
+
+def _recorded(policy: Policy, batch: Batch, weights: Tensor, row: int) -> Rollout:
+    rollouts = batch.rollouts
+    p, i = divmod(row, rollouts.groups[1])
+    parent, shared = (-1, 0) if batch.origins is None else (int(part[row]) for part in batch.origins)
+    n = int(rollouts.mask[row].sum())
+    return Rollout(
+        problem=batch.problems[p].id,
+        prompt=batch.problems[p].prompt,
+        rollout=i,
+        completion=batch.texts[row],
+        reward=float(batch.graded[p, i]),
+        truncated=bool(rollouts.truncated[row]),
+        tokens=tuple(str(policy.tokenizer.decode([token])) for token in rollouts.tokens[row, :n].tolist()),
+        logp=rollouts.logp[row, :n].double().cpu().numpy(),
+        entropy=rollouts.entropy[row, :n].double().cpu().numpy(),
+        weight=weights[row, :n].double().cpu().numpy(),
+        parent=None if parent < 0 else parent,
+        shared=shared,
+        continuations=() if batch.continuations is None else batch.continuations.of_rollout(row),
+    )
+
+
+def to_rollouts(
+    ids: Tensor,
+    mask: Tensor,
+    completions: Completions,
+    rewards: Tensor,
+    group: int,
+) -> Rollouts:
+    """Completions of the prompts (P, S) with rewards (P, G); each prompt is repeated `group` times."""
+    return Rollouts(
+        prompt_ids=ids.repeat_interleave(group, 0),
+        prompt_mask=mask.repeat_interleave(group, 0),
+        tokens=completions.tokens,
+        mask=completions.mask,
+        logp=completions.logp,
+        entropy=completions.entropy,
+        truncated=completions.truncated,
+        rewards=rewards.to(ids.device),
+    )
+
+
+def joined(parts: Sequence[Rollouts], pad: int) -> Rollouts:
+    """Several batches of the same group size as one, padded to common widths."""
+    if len(parts) == 1:
+        return parts[0]
+
+    arrays = [part.arrays() for part in parts]
+    return Rollouts.of_arrays({name: _stacked([some[name] for some in arrays], name, pad) for name in arrays[0]})
+
+
+def _stacked(arrays: Sequence[Tensor], name: str, pad: int) -> Tensor:
+    """Arrays of one name below each other, those of tokens padded to one width."""
+    if name in PER_PROMPT or arrays[0].ndim == 1:
+        return torch.cat(list(arrays))
+    width = max(array.shape[1] for array in arrays)
+    missing = [width - array.shape[1] for array in arrays]
+    padding = [(n, 0) if name in LEFT_PADDED else (0, n) for n in missing]
+    return torch.cat([F.pad(a, p, value=blank(name, pad)) for a, p in zip(arrays, padding, strict=True)])

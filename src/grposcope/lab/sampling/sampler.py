@@ -1,0 +1,250 @@
+"""Sampling completions: each prompt is read once, then its whole group is decoded together.
+
+A row leaves the batch soon after it has ended, so long stragglers do not hold up the rest.
+The log-probabilities kept are those of the policy at the given temperature, before top-k and
+top-p cut its tail: the quantity that the objectives differentiate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from grposcope.core.errors import UserError
+from grposcope.lab import cpu
+from grposcope.lab.sampling.decoding import decoder
+
+PART = 4096
+"""Tokens of the vocabulary that a draw looks at together."""
+
+TOGETHER = 32
+"""Tokens that are drawn before Python, and with it Ctrl-C, has a turn."""
+
+OVERFLOWED = (
+    "the model's logits are not finite, so no token can be drawn: its weights have overflowed; lower the learning "
+    "rate, or go back to an earlier checkpoint"
+)
+
+_LOG_0 = -128.0
+"""A logarithm whose exponential is 0 in float32."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Settings of the draw of a completion.
+
+    max_tokens: the longest completion. temperature: 0 takes the likeliest token.
+    top_k: keep the k likeliest tokens, 0 for all. top_p: keep the smallest set of tokens
+    whose probability reaches p, 1 for all. precision: number format of the weights, of `lab.cpu.PRECISIONS`; the
+    log-probabilities are those that the rounded weights drew with.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    precision: str = "float32"
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Sampled tokens (B, T), padded on the right, with their log-probabilities when they were drawn.
+
+    mask (B, T) is True up to and including the end token; logp and entropy (B, T) are 0 outside
+    it; truncated (B,) marks rows that reached `max_tokens` without an end token.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    logp: Tensor
+    entropy: Tensor
+    truncated: Tensor
+
+
+@torch.inference_mode()
+def sample(
+    model: PreTrainedModel,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    group: int,
+    sampling: Sampling,
+    eos: Tensor,
+    pad: int,
+    generator: torch.Generator | Tensor,
+    limits: Tensor | None = None,
+) -> Completions:
+    """Draw `group` completions for each prompt (P, S) padded on the left; rows are prompt-major.
+
+    eos: token ids that end a completion, (E,). generator: the source of random numbers, or the numbers themselves,
+    uniform in [0, 1), (B, max_tokens) on the model's device: then a row does not depend on the others, but for rounding
+    in its logits. limits (P,): the longest completion of each prompt, where that is not `sampling.max_tokens` for all.
+    The result is a function of the weights, the prompts and these numbers alone.
+    """
+    rows, steps = len(prompt_ids) * group, sampling.max_tokens
+    device = prompt_ids.device
+    tokens = torch.full((rows, steps), pad, device=device)
+    logp = torch.zeros(rows, steps, device=device)
+    entropy = torch.zeros(rows, steps, device=device)
+    decode = decoder(model, prompt_ids, prompt_mask, group, steps, sampling.precision)
+    logits, live, t = decode.logits, torch.arange(rows, device=device), 0
+    going = torch.ones(rows, dtype=torch.bool, device=device)  # of the live rows, those that have not ended
+    longest = torch.full((rows,), steps, device=device) if limits is None else limits.repeat_interleave(group)
+    while True:
+        few = int(0.75 * len(live))  # then the others leave
+        together = min(int(longest[live][going].min()) - t, TOGETHER)
+        numbers = generator[live, t : t + together] if isinstance(generator, Tensor) else generator
+        drawn = drawn_tokens(decode, logits, sampling, eos, going, together, few, numbers)
+        here = slice(t, t + len(drawn.tokens))
+        tokens[live, here], logp[live, here], entropy[live, here] = (part.T for part in drawn)
+        chosen, t = drawn.tokens[-1], here.stop
+        going &= longest[live] > t
+        count = int(going.sum())
+        if count == 0 or t == steps:
+            break
+        if count <= few:
+            decode.keep(going.nonzero()[:, 0])
+            live, chosen, going = live[going], chosen[going], going[going]
+        logits = decode.step(chosen)
+    return finished(tokens, logp, entropy, eos, pad, longest)
+
+
+def finished(tokens: Tensor, logp: Tensor, entropy: Tensor, eos: Tensor, pad: int, longest: Tensor) -> Completions:
+    """Completions up to the end token of each row, or up to its longest length (B,)."""
+    ends = torch.isin(tokens, eos) & (torch.arange(tokens.shape[1], device=tokens.device) < longest[:, None])
+    ended = ends.any(-1)
+    lengths = torch.where(ended, ends.int().argmax(-1) + 1, longest)
+    width = int(lengths.max())
+    mask = torch.arange(width, device=tokens.device) < lengths[:, None]
+    return Completions(
+        tokens=tokens[:, :width].masked_fill(~mask, pad).clone(),
+        mask=mask.clone(),
+        logp=logp[:, :width] * mask,
+        entropy=entropy[:, :width] * mask,
+        truncated=~ended,
+    )
+
+
+def drawn_tokens(
+    decode: cpu.Decoder,
+    logits: Tensor,
+    sampling: Sampling,
+    eos: Tensor,
+    going: Tensor,
+    steps: int,
+    few: int,
+    generator: torch.Generator | Tensor,
+) -> cpu.Draws:
+    """One token for each row, or several in a row where the decoder can; `going` (B,) learns which have ended.
+
+    generator: the source of random numbers, or the numbers themselves, uniform in [0, 1), (B, steps).
+    """
+    whole = sampling.top_p == 1 and not 0 < sampling.top_k < logits.shape[-1]
+    if not (whole and isinstance(decode, cpu.DrawsAhead)):
+        numbers = generator[:, :1] if isinstance(generator, Tensor) else generator
+        chosen, logp, entropy = draw(logits, sampling, numbers)
+        going &= torch.isin(chosen, eos, invert=True)
+        return cpu.Draws(chosen[None], logp[None], entropy[None])
+    before = torch.empty(0) if isinstance(generator, Tensor) else generator.get_state()
+    if isinstance(generator, Tensor):
+        numbers = generator.T.contiguous()
+    else:
+        numbers = torch.rand(steps, len(logits), generator=generator)
+    # in (0, 1], so that the first token whose cumulative weight reaches the draw has itself a weight
+    drawn = decode.generate(logits, steps, sampling.temperature, 1 - numbers, eos, going, few)
+    if drawn is None:
+        raise UserError(OVERFLOWED)
+    if isinstance(generator, Tensor):
+        return drawn
+    if len(drawn.tokens) < steps or sampling.temperature == 0:  # numbers that were not used are for others
+        generator.set_state(before)
+        torch.rand(len(drawn.tokens) * (sampling.temperature > 0), len(logits), generator=generator)
+    return drawn
+
+
+def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One token per row of logits (B, V), its log-probability and the entropy of the distribution.
+
+    generator: the source of random numbers, or the numbers themselves, uniform in [0, 1), (B, 1).
+
+    The vocabulary is gone through once, in parts that fit the processor's cache. With z = logit - the row's largest and
+    Z = Σ exp z, log p = z - log Z, and the entropy is log Z - Σ z exp z / Z.
+    """
+    scaled = logits.float()
+    if sampling.temperature not in (0, 1):
+        scaled = scaled / sampling.temperature
+    largest, sums, products = _part_sums(scaled)
+    peak = largest.amax(-1, keepdim=True)
+    if not bool(peak.isfinite().all()):
+        raise UserError(OVERFLOWED)
+    lower = (largest - peak).clamp(min=_LOG_0)
+    shares = lower.exp()
+    total = (sums * shares).sum(-1)
+    expected = ((products + sums * lower) * shares).sum(-1)
+    if sampling.temperature == 0:
+        chosen = logits.argmax(-1)
+    else:
+        numbers = generator
+        if not isinstance(numbers, Tensor):
+            numbers = torch.rand(len(logits), 1, generator=numbers, device=logits.device)
+        # in (0, 1], so that the first token whose cumulative weight reaches the draw has itself a weight
+        uniform = 1 - numbers
+        if 0 < sampling.top_k < logits.shape[-1] or sampling.top_p < 1:
+            chosen = _reached(_cut_tail((scaled - peak).exp(), sampling), uniform)
+        else:
+            chosen = _reached_in_parts(scaled, peak, sums * shares, uniform)
+    log_total = total.log()
+    logp = (scaled.gather(-1, chosen[:, None]) - peak)[:, 0] - log_total
+    return chosen, logp, log_total - expected / total
+
+
+def _part_sums(logits: Tensor) -> Tensor:
+    """Of each part of the logits (B, V): the largest, and Σ exp z and Σ z exp z with z = logit - the largest.
+
+    Returns (3, B, V / PART).
+    """
+    parts = []
+    for part in logits.split(PART, -1):
+        largest = part.amax(-1)
+        below = part - largest.clamp(min=torch.finfo(part.dtype).min)[:, None]  # all may be -∞
+        weights = below.exp()
+        sums = weights.sum(-1)
+        products = below.clamp_(min=_LOG_0).mul_(weights).sum(-1)  # 0 · -∞ is no number
+        parts.append(torch.stack((largest, sums, products)))
+    return torch.stack(parts, -1)
+
+
+def _reached(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The index in each row of the weights (B, v) that a draw from (0, 1], (B, 1), falls on, by weight."""
+    cumulative = weights.cumsum(-1)
+    return torch.searchsorted(cumulative, uniform * cumulative[:, -1:])[:, 0]
+
+
+def _reached_in_parts(logits: Tensor, peak: Tensor, sums: Tensor, uniform: Tensor) -> Tensor:
+    """The token of each row (B,) that a draw falls on: first its part by the `sums` (B, V / PART), then within it."""
+    cumulative = sums.cumsum(-1)
+    sought = uniform * cumulative[:, -1:]
+    part = torch.searchsorted(cumulative, sought)
+    weight = sums.gather(-1, part)
+    left = (sought - (cumulative.gather(-1, part) - weight)) / weight
+    members = part * PART + torch.arange(min(PART, logits.shape[-1]), device=logits.device)
+    inside = (logits.gather(-1, members.clamp(max=logits.shape[-1] - 1)) - peak).exp_()
+    inside *= members < logits.shape[-1]  # the last part may be shorter
+    return part[:, 0] * PART + _reached(inside, left.clamp(torch.finfo(left.dtype).tiny, 1))
+
+
+def _cut_tail(probabilities: Tensor, sampling: Sampling) -> Tensor:
+    """The probabilities (B, V), up to a factor, with those that top-k and top-p leave out set to 0."""
+    vocabulary = probabilities.shape[-1]
+    if 0 < sampling.top_k < vocabulary:
+        least = probabilities.topk(sampling.top_k, -1).values[:, -1:]
+        probabilities = probabilities.masked_fill(probabilities < least, 0)
+    if sampling.top_p < 1:
+        ordered, order = probabilities.sort(-1, descending=True)
+        before = ordered.cumsum(-1) - ordered
+        dropped = before >= sampling.top_p * ordered.sum(-1, keepdim=True)
+        dropped[:, 0] = False
+        probabilities = probabilities.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0)
+    return probabilities

@@ -1,0 +1,418 @@
+"""Everything that defines a training run, with its checks.
+
+The flags of `grposcope train` are these fields. A field with `choices` takes the names of that dict, so that a new
+recipe, advantage, source of credit, optimiser, … is a flag's value as soon as it is in its dict; `least` is the
+smallest value that a field may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from grposcope.core import capabilities
+from grposcope.core.capabilities import (
+    ADVANTAGE,
+    CHOICE,
+    ENTROPY,
+    FURTHER_ROLLOUTS,
+    INDEPENDENT,
+    MINIBATCHES,
+    MODEL_PASS,
+    ONE_PROCESS,
+    ONE_SIZE,
+    PAIRS,
+    STEP_ENDS,
+    STEP_MARK,
+    TOKEN_WEIGHTS,
+    UNEVEN,
+    WHOLE_GROUPS,
+    Lack,
+    Part,
+)
+from grposcope.core.errors import UserError
+from grposcope.lab import allocation, cpu, tasks
+from grposcope.lab import credit as credits
+from grposcope.lab.credit import described
+from grposcope.lab.objectives import Objective, advantages, divergences, recipes
+from grposcope.lab.objectives.surrogates import Cispo, Clip
+from grposcope.lab.tasks import faults
+from grposcope.lab.train.optimizer import OPTIMIZERS, SCHEDULES
+from grposcope.watch import loggers
+
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class InTrl:
+    """A setting that a run of TRL follows. arguments: of GRPOConfig, those that it decides.
+
+    same: whether the first of them takes its value as it is.
+    """
+
+    arguments: tuple[str, ...] = ()
+    same: bool = False
+
+
+@dataclass(frozen=True)
+class NotInTrl:
+    """A setting that a run of TRL has no counterpart for. why: a clause, empty where none is known."""
+
+    why: str = ""
+
+
+FOLLOWED = InTrl()
+"""A setting that a run of TRL follows without an argument of GRPOConfig."""
+
+
+def decides(*arguments: str) -> InTrl:
+    """A setting that arguments of GRPOConfig are made of."""
+    return InTrl(arguments)
+
+
+def same(*arguments: str) -> InTrl:
+    """A setting whose value the first of the arguments takes as it is."""
+    return InTrl(arguments, same=True)
+
+
+def option(
+    default: Any,
+    help: str | Callable[[], str],
+    group: str,
+    choices: Collection[str] | None = None,
+    least: float | None = None,
+    trl: InTrl | NotInTrl = NotInTrl(),
+) -> Any:
+    """A field with its help text, the group of its flag, and its values: a name of `choices`, or at least `least`.
+
+    trl: what a run of TRL makes of it; a setting that says nothing is refused there unless it has its default.
+    """
+    known = {"help": help, "group": group, "choices": choices, "least": least, "trl": trl}
+    return field(default=default, metadata=known)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of `grposcope train`; the help text of each field says what it means and its unit."""
+
+    model: str = option("tiny", "tiny, smollm2, a model folder, or a Hugging Face hub name", group="what", trl=FOLLOWED)
+    task: str = option("arithmetic", tasks.forms, group="what", trl=FOLLOWED)
+    reward: str | None = option(
+        None, "your own reward function, module:function (with jsonl:PATH)", group="what", trl=FOLLOWED
+    )
+    reward_timeout: float = option(
+        300.0, "seconds that grading a batch may take, 0 for no limit", group="what", least=0, trl=FOLLOWED
+    )
+    reward_errors: str = option(
+        "fail",
+        "a rollout whose reward raises, hangs or is no number: fail ends the run, "
+        "zero gives it 0, drop takes it out of its group",
+        group="what",
+        choices=faults.POLICIES,
+        trl=FOLLOWED,
+    )
+    recipe: str = option(
+        "grpo",
+        "the objective",
+        group="what",
+        choices=recipes.ALL,
+        trl=decides("importance_sampling_level", "loss_type"),
+    )
+    out: str | None = option(
+        None, "folder for the run, made new (default: runs/… with the time)", group="what", trl=decides("output_dir")
+    )
+    seed: int = option(0, "seed of everything random", group="what", least=0, trl=same("seed", "data_seed"))
+
+    steps: int = option(320, "optimiser steps", group="batch", least=1, trl=same("max_steps", "num_train_epochs"))
+    prompts: int = option(
+        32, "prompts per batch of rollouts (P)", group="batch", least=1, trl=decides("generation_batch_size")
+    )
+    group: int = option(8, "rollouts per prompt (G)", group="batch", least=1, trl=decides("num_generations"))
+    interval: int = option(
+        None,
+        "optimiser steps taken on each batch of rollouts, the refresh interval N (default: "
+        "the recipe's, which is 1 but for ppo_critic)",
+        group="batch",
+        least=1,
+        trl=decides("num_iterations"),
+    )
+    minibatches: int = option(
+        1,
+        "parts a batch is split into, a part per step; divides the interval",
+        group="batch",
+        least=1,
+        trl=decides("steps_per_generation"),
+    )
+    allocate: str = option("uniform", allocation.described, group="batch", trl=FOLLOWED)
+    micro_batch: int = option(
+        0,
+        "rollouts per forward pass, 0 to fit memory; does not change the result",
+        group="batch",
+        least=0,
+        trl=decides("gradient_accumulation_steps", "per_device_train_batch_size"),
+    )
+
+    max_tokens: int | None = option(
+        None,
+        "longest completion in tokens (default: the task's)",
+        group="sampling",
+        least=1,
+        trl=decides("max_completion_length"),
+    )
+    temperature: float = option(1.0, "sampling temperature", group="sampling", least=1e-3, trl=same("temperature"))
+    top_p: float = option(1.0, "keep the likeliest tokens up to this probability", group="sampling", trl=same("top_p"))
+    top_k: int = option(0, "keep this many likeliest tokens, 0 for all", group="sampling", least=0, trl=same("top_k"))
+    sampler_precision: str = option(
+        "float32",
+        "number format in which float32 weights sample on a CPU; rounded ones are faster, and the update's "
+        "ratios are then to the probabilities that they drew with; int8 is so far off that clips reach some",
+        group="sampling",
+        choices=cpu.PRECISIONS,
+        trl=NotInTrl("TRL samples in the model's own number format"),
+    )
+
+    optimizer: str = option("adamw", "optimiser", group="optimiser", choices=OPTIMIZERS, trl=decides("optim"))
+    lr: float | None = option(
+        None,
+        "learning rate (default: 4e-4 below 10 M parameters, else 1e-6; of ppo_critic a quarter)",
+        group="optimiser",
+        least=0,
+        trl=decides("learning_rate"),
+    )
+    momentum: float = option(0.9, "momentum of SGD, β₁ of Adam and AdamW", group="optimiser", trl=same("adam_beta1"))
+    beta2: float = option(0.999, "β₂ of Adam and AdamW", group="optimiser", trl=same("adam_beta2"))
+    weight_decay: float = option(0.0, "weight decay", group="optimiser", least=0, trl=same("weight_decay"))
+    schedule: str = option(
+        "linear",
+        "decay of the learning rate to 0",
+        group="optimiser",
+        choices=SCHEDULES,
+        trl=decides("lr_scheduler_type"),
+    )
+    warmup: int = option(
+        20,
+        "steps over which the learning rate rises from 0",
+        group="optimiser",
+        least=0,
+        trl=decides("warmup_ratio", "warmup_steps"),
+    )
+    clip_grad: float = option(
+        1.0, "largest gradient norm, 0 for no limit", group="optimiser", least=0, trl=same("max_grad_norm")
+    )
+
+    advantage: str | None = option(
+        None,
+        "what a rollout's reward is compared with (default: the recipe's)",
+        group="objective",
+        choices=advantages.ALL,
+        trl=decides("scale_rewards"),
+    )
+    credit: str = option(
+        None,
+        lambda: f"{described()} (default: the recipe's, which is outcome but for ppo_critic)",
+        group="objective",
+        trl=FOLLOWED,
+    )
+    kl: float | None = option(
+        None,
+        "weight of the KL to the starting policy (default: the recipe's)",
+        group="objective",
+        least=0,
+        trl=decides("beta"),
+    )
+    divergence: str = option("k3", "estimator of that KL", group="objective", choices=divergences.ALL, trl=FOLLOWED)
+    entropy: float | None = option(
+        None,
+        "weight of the entropy bonus (default: the recipe's)",
+        group="objective",
+        least=0,
+        trl=decides("entropy_coef"),
+    )
+    clip_low: float | None = option(
+        None, "clip range below 1 (default: the recipe's)", group="objective", least=0, trl=decides("epsilon")
+    )
+    clip_high: float | None = option(
+        None, "clip range above 1 (default: the recipe's)", group="objective", least=0, trl=decides("epsilon_high")
+    )
+
+    eval_every: int = option(
+        40,
+        "steps between held-out evaluations, 0 for the first and last only",
+        group="evaluation",
+        least=0,
+        trl=FOLLOWED,
+    )
+    eval_problems: int | None = option(
+        None,
+        "held-out problems per evaluation, 0 for no evaluation (default: 200 below 10 M parameters, else 8)",
+        group="evaluation",
+        least=0,
+        trl=FOLLOWED,
+    )
+    eval_samples: int = option(
+        4, "completions per held-out problem, for pass@1 to pass@n", group="evaluation", least=1, trl=FOLLOWED
+    )
+    eval_temperature: float = option(
+        1.0, "temperature of evaluation, 0 for greedy", group="evaluation", least=0, trl=FOLLOWED
+    )
+
+    checkpoint_every: int = option(
+        40,
+        "steps between checkpoints, 0 for none; taken where a batch ends",
+        group="record",
+        least=0,
+        trl=decides("save_steps"),
+    )
+    keep_checkpoints: int = option(
+        2,
+        "newest checkpoints to keep, 0 for all; the best held-out one is kept too",
+        group="record",
+        least=0,
+        trl=decides("save_total_limit"),
+    )
+    rollouts_every: int = option(
+        20,
+        "batches between samples of rollouts kept token by token, 0 for none",
+        group="record",
+        least=0,
+        trl=NotInTrl("single rollouts are kept by TRL in completions/, every step"),
+    )
+    rollouts_groups: int = option(
+        4,
+        "groups in such a sample",
+        group="record",
+        least=1,
+        trl=NotInTrl("single rollouts are kept by TRL in completions/, all of them"),
+    )
+    probe_every: int = option(
+        0,
+        "steps between probes of the gradient's geometry, 0 for none; taken where a batch is fresh",
+        group="record",
+        least=0,
+        trl=FOLLOWED,
+    )
+    probe_prompts: int = option(4, "prompts of the batch in such a probe", group="record", least=1, trl=FOLLOWED)
+    log_to: str | None = option(
+        None,
+        "send metrics and alarms (warnings and failures) on to tensorboard, wandb, trackio (with commas)",
+        group="record",
+        trl=decides("report_to"),
+    )
+
+    dtype: str = option(
+        "float32", "number format of the weights", group="machine", choices=DTYPES, trl=decides("bf16", "fp16")
+    )
+    device: str = option("auto", "cpu, cuda or auto", group="machine", trl=decides("use_cpu"))
+    threads: int = option(0, "CPU threads, 0 for all cores", group="machine", least=0, trl=FOLLOWED)
+    checkpointing: bool = option(
+        False,
+        "recompute activations in the backward pass to save memory",
+        group="machine",
+        trl=same("gradient_checkpointing"),
+    )
+    remote_code: bool = option(
+        False, "allow the model's own code from the hub to run", group="machine", trl=decides("trust_remote_code")
+    )
+
+    def __post_init__(self) -> None:
+        """Settings that were left to the recipe become the recipe's."""
+        brought = {"credit": "outcome", "interval": 1, **recipes.DEFAULT_SETTINGS.get(self.recipe, {})}
+        for name, value in brought.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+
+    def objective(self, max_tokens: int) -> Objective:
+        """The recipe with this run's overrides, for completions of at most `max_tokens`."""
+        chosen = recipes.ALL[self.recipe].at_length(max_tokens)
+        if self.advantage is not None:
+            chosen = recipes.with_advantage(chosen, self.advantage)
+        if self.kl is not None:
+            chosen = replace(chosen, kl=self.kl)
+        if self.entropy is not None:
+            chosen = replace(chosen, entropy=self.entropy)
+        given = {"low": self.clip_low, "high": self.clip_high}
+        clips: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if clips:
+            if not isinstance(chosen.surrogate, Clip | Cispo):
+                raise UserError(f"recipe {self.recipe} does not clip; leave out clip_low and clip_high")
+            chosen = replace(chosen, surrogate=replace(chosen.surrogate, **clips))
+        return replace(chosen, divergence=divergences.ALL[self.divergence])
+
+
+MOST = 100_000
+"""Rollouts of a batch, and completions of a held-out problem: more neither fit into memory nor end in time."""
+
+
+def check(config: TrainConfig) -> None:
+    """Raise a UserError for settings that cannot work, before anything is loaded."""
+    for setting in fields(config):
+        value, choices, least = getattr(config, setting.name), setting.metadata["choices"], setting.metadata["least"]
+        if value is None:
+            continue
+        if choices is not None and value not in choices:
+            raise UserError(f"unknown {setting.name} {value!r}; use one of {', '.join(choices)}")
+        if least is not None and not value >= least:
+            raise UserError(f"{setting.name} is {value}; it must be at least {least:g}")
+    if config.prompts * config.group > MOST:
+        raise UserError(f"prompts {config.prompts} × group {config.group} are more rollouts than the {MOST:,} that a "
+                        "batch may hold; lower one of them")  # fmt: skip
+    for name, most in (("eval_samples", MOST), ("threads", 4096)):
+        if getattr(config, name) > most:
+            raise UserError(f"{name} is {getattr(config, name)}; it must be at most {most:,}")
+    loggers.names(config.log_to)
+    if not 0 < config.top_p <= 1:
+        raise UserError(f"top_p is {config.top_p}; it must be above 0 and at most 1")
+    for name in ("momentum", "beta2"):
+        if not 0 <= getattr(config, name) < 1:
+            raise UserError(f"{name} is {getattr(config, name)}; it must be at least 0 and below 1")
+    if config.interval % config.minibatches:
+        raise UserError(
+            f"interval {config.interval} is no multiple of minibatches {config.minibatches}: every part of a batch is "
+            f"used equally often, so use an interval of {config.minibatches} or a multiple of it"
+        )
+    if config.prompts % config.minibatches:
+        raise UserError(
+            f"{config.prompts} prompts cannot be split into {config.minibatches} equal minibatches of whole groups"
+        )
+    credits.chosen(config.credit).check_group(config.group)
+    capabilities.check(ENGINE, *parts(config))
+
+
+ENGINE = Part(
+    "engine grposcope",
+    provides=frozenset({
+        PAIRS, ONE_SIZE, UNEVEN, WHOLE_GROUPS, INDEPENDENT, MINIBATCHES, CHOICE, ONE_PROCESS, TOKEN_WEIGHTS, STEP_ENDS,
+        STEP_MARK, ENTROPY, FURTHER_ROLLOUTS, MODEL_PASS,
+    }),
+)  # fmt: skip
+"""What our own loop provides; labels of steps where the task has them, which `setup.prepare` checks."""
+
+
+def parts(config: TrainConfig) -> tuple[Part, ...]:
+    """The parts of a run that settings choose, with what each needs of an engine and of the others."""
+    credit, recipe = credits.chosen(config.credit), recipes.ALL[config.recipe]
+    spread = ADVANTAGE in credit.source.provides
+    found = [
+        credit.part(),
+        Part(
+            f"recipe {config.recipe}",
+            "use another recipe",
+            needs=advantages.entry(config.objective(1).advantage).needs if spread else frozenset(),
+            lacks={CHOICE: Lack("replaces dead groups itself", "")} if recipe.resample_dead else {},
+        ),
+        allocation.chosen(config.allocate).part(),
+        faults.POLICIES[config.reward_errors],
+    ]
+    if config.advantage is not None:
+        name = f"advantage {config.advantage}"
+        found.append(Part(name, f"leave out {name}", needs=frozenset({ADVANTAGE})))
+    if config.probe_every:
+        needs = frozenset({INDEPENDENT, ONE_SIZE})
+        found.append(Part(f"probe_every {config.probe_every}", "leave out probe_every", needs))
+    if config.minibatches > 1:
+        found.append(Part(f"minibatches {config.minibatches}", "use 1 minibatch", frozenset({MINIBATCHES})))
+    if config.group < 2:
+        lack = Lack("leaves nothing to compare", "use a group of 2 or more")
+        found.append(Part(f"a group of {config.group}", lacks={PAIRS: lack}))
+    return tuple(found)

@@ -1,0 +1,419 @@
+"""The training loop: rollouts → credit → optimiser steps → record → held-out evaluation → checkpoint.
+
+Everything random is drawn from generators that depend on the seed and the place in the run alone,
+so the same seed gives the same run, bit for bit on a CPU with the same number of threads, and a
+run that was killed goes on from its last checkpoint as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from grposcope.core.errors import UserError
+from grposcope.instruments import has, needed
+from grposcope.lab.credit import chosen, per_token
+from grposcope.lab.sampling import termination
+from grposcope.lab.sampling.accumulate import frozen_logprobs
+from grposcope.lab.sampling.critic import explained_variance
+from grposcope.lab.sampling.evaluate import evaluate
+from grposcope.lab.sampling.rollouts import Batch, generator, recorded
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.train import checkpoint
+from grposcope.lab.train.allocate import BatchSource, NewBatchSource, RolloutAllocation
+from grposcope.lab.train.checkpoint import State
+from grposcope.lab.train.config import TrainConfig, check
+from grposcope.lab.train.optimizer import learning_rate
+from grposcope.lab.train.result import TrainResult
+from grposcope.lab.train.setup import Setup, describe, prepare
+from grposcope.lab.train.update import TokenTerms, Update, update
+from grposcope.logs.native.schema import StepRow
+from grposcope.logs.native.writer import RunWriter
+from grposcope.watch import loggers
+from grposcope.watch.loggers import MetricLogger, Progress
+
+if TYPE_CHECKING:
+    from grposcope.watch.live import LiveAlarms
+
+BAD_STEPS = 10
+"""Optimiser steps in a row whose gradient is not finite before a run gives up."""
+
+CHECKED = 10
+"""One probe in CHECKED, beginning with the first, compares its gradient with autograd's."""
+
+
+def train(config: TrainConfig, allocation: NewBatchSource = RolloutAllocation) -> TrainResult:
+    """Run `config`, writing its record as it goes and its final model; returns what it came to.
+
+    allocation: what draws the batches, by default what `config.allocate` names; another one takes its place.
+    Raises UserError for settings, models, tasks, rewards or folders that cannot work.
+    """
+    check(config)
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{Path(config.model).name}-{config.recipe}"
+    folder = Path(config.out or f"runs/{name}")
+    setup = prepare(config)
+    if config.checkpoint_every:
+        checkpoint.check_space(folder, setup.policy, config.optimizer, config.keep_checkpoints, setup.critic)
+    draws = allocation(setup, None)
+    with RunWriter.create(folder, describe(setup)) as record:
+        return _Session(setup, record, State(), draws).run()
+
+
+def resume(
+    folder: Path, given: Mapping[str, Any] | None = None, allocation: NewBatchSource = RolloutAllocation
+) -> TrainResult:
+    """Go on with the run in `folder` from its last checkpoint, or from the start if it has none yet.
+
+    given: settings asked for now; more steps extend a run whose schedule is constant. allocation: as in `train`, and
+    the same as there. Raises UserError if other settings differ from the run's own, or if the folder holds no run, a
+    finished one, or one that another process is writing.
+    """
+    before = checkpoint.resumable(folder, given or {})
+    setup = prepare(TrainConfig(**before.settings))
+    newest = checkpoint.latest(folder)
+    state = State() if newest is None else checkpoint.restore(newest, setup.policy, setup.optimizer, setup.critic)
+    draws = allocation(setup, state.allocation)
+    with RunWriter.reopen(folder, state.sizes, state.step, before) as record:
+        for line in checkpoint.environment_changes(before, describe(setup)):
+            print(f"{line}: the run goes on, but not bit for bit as it would have", file=sys.stderr)
+        return _Session(setup, record, state, draws).run()
+
+
+class _Session:
+    """A run from `state` to its end, to Ctrl-C, or to SIGTERM, which it leaves with a checkpoint."""
+
+    def __init__(self, setup: Setup, record: RunWriter, state: State, allocation: BatchSource):
+        self.setup, self.config, self.record, self.state = setup, setup.config, record, state
+        self.allocation = allocation
+        self.totals = state.totals
+        self.terminated = False
+        self.began = time.perf_counter() - state.totals.seconds  # as if the run had never stopped
+        self.loggers: list[MetricLogger] = []
+
+    def run(self) -> TrainResult:
+        """All steps, the final model, and what the run came to."""
+        config, record, totals = self.config, self.record, self.totals
+        self.loggers = loggers.open_all(config.log_to, record.folder, asdict(config), self.state.step)
+        try:
+            with Progress(config.steps, self.state.step) as self.progress, termination.noticed() as self.termination:
+                if warning := chosen(config.credit).source.warning:
+                    self.progress.say(f"warning: {warning}")
+                if told := self.allocation.said():
+                    self.progress.say(told)
+                self.alarms = self.judge()
+                try:
+                    interrupted = self.steps()
+                finally:
+                    if self.alarms is not None:
+                        self.alarms.end()
+            totals.seconds = time.perf_counter() - self.began
+            checkpoint.save_model(record.folder, self.setup.policy, self.setup.critic)
+        except BaseException:
+            with suppress(UserError):  # the disk that is full, perhaps, which is what ended the run
+                record.phase("failed", len(totals.rewards), config.steps)
+            raise
+        finally:
+            for logger in self.loggers:
+                logger.close()
+        result = totals.result(record.folder, interrupted, self.terminated)
+        record.summary(result.summary())
+        record.phase("interrupted" if interrupted else "finished", result.steps, config.steps)
+        return result
+
+    def steps(self) -> bool:
+        """The optimiser steps after `state`; True if Ctrl-C or SIGTERM ended them early."""
+        config, position = self.config, self.state.position
+        try:
+            if not self.state.step:
+                self.evaluate_heldout(0)
+            for step in range(self.state.step + 1, config.steps + 1):
+                fresh = (step - 1) % config.interval == 0
+                if fresh:
+                    batch, spent = self.draw(step, position)  # tokens, mask (B, T); rewards (P, G); metrics
+                    self.record.phase("update", step, config.steps)
+                    terms = self.terms(batch)  # credit, old and reference log π (B, T)
+                    minibatches = self.minibatches(batch)  # a step: indices of its prompts, (P / minibatches,)
+                    position = batch.position
+                    self.record_rollouts(step, batch, terms)
+                lr = learning_rate(step - 1, self.setup.lr, config.schedule, config.warmup, config.steps)
+                geometry = self.probe(step, batch, lr) if _probe_due(config, step) else {}
+                started = time.perf_counter()
+                prompts = next(minibatches)
+                done = self.optimise(batch, terms, prompts, lr)
+                row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)
+                self.log(row, {**spent, **geometry, **self.train_critic(step, batch, prompts, fresh)})
+                self.stop_if_diverged(step, done)
+                if step == config.steps or (config.eval_every and step % config.eval_every == 0):
+                    self.evaluate_heldout(step)
+                if self.must_leave(step) or _checkpoint_due(config, step):
+                    self.save_checkpoint(step, position)
+                if self.terminated:
+                    self.progress.say("asked to end (SIGTERM): a checkpoint is kept, the run can be resumed")
+                    return True
+        except termination.AskedToEnd:  # while a batch was drawn, which is given up
+            self.terminated = True
+            self.leave_before(step, position)
+            return True
+        except KeyboardInterrupt:
+            self.progress.say("interrupted: keeping what is done")
+            return True
+        return False
+
+    def must_leave(self, step: int) -> bool:
+        """Whether SIGTERM came and a batch ends here, so that a checkpoint can be taken."""
+        config = self.config
+        self.terminated = self.termination.asked and step < config.steps and step % config.interval == 0
+        return self.terminated
+
+    def leave_before(self, step: int, position: int) -> None:
+        """Keep a checkpoint of what came before a step whose batch was not drawn to its end."""
+        if step == 1:
+            self.progress.say("asked to end (SIGTERM) before the first step: the run can be resumed, from its start")
+            return
+        if step - 1 not in checkpoint.steps(self.record.folder):
+            allocated, random_states_back = self.before_draw
+            self.allocation = RolloutAllocation(self.setup, allocated)
+            random_states_back()
+            self.save_checkpoint(step - 1, position)
+        self.progress.say("asked to end (SIGTERM): a checkpoint is kept, the run can be resumed")
+
+    def draw(self, step: int, position: int) -> tuple[Batch, Mapping[str, float]]:
+        """A fresh batch of graded rollouts, its groups recorded, and the metrics of how it was allocated."""
+        self.record.phase("sampling", step, self.config.steps)
+        self.before_draw = self.allocation.state(), checkpoint.random_kept()
+        with self.termination.leaving():
+            allocated = self.allocation.draw(position)
+        batch = allocated.batch
+        self.totals.rollouts += batch.drawn
+        self.totals.tokens += batch.tokens
+        rewards, truncated = batch.graded.flatten().tolist(), batch.rollouts.truncated.tolist()
+        notes = allocated.notes or [{}] * len(batch.problems)
+        rows = []
+        for p, (problem, note) in enumerate(zip(batch.problems, notes, strict=True)):
+            own = batch.rows(p)
+            drawn = {"rewards": [rewards[i] for i in own], "truncated": [truncated[i] for i in own]}
+            rows.append({"step": step, "problem": problem.id, **drawn, **note})
+        self.record.group(rows)
+        return batch, allocated.metrics
+
+    def terms(self, batch: Batch) -> TokenTerms:
+        """Credit, old and reference log-probabilities, which stay the same while the batch is used.
+
+        While only the critic learns, the credit is 0 everywhere. A sampler with rounded weights is another policy than
+        the current one, so the old probabilities are its own.
+        """
+        setup, rollouts, temperature = self.setup, batch.rollouts, self.config.temperature
+        old = reference = None
+        if self.config.sampler_precision != "float32":
+            old = rollouts.logp
+        elif self.config.interval > 1:
+            old = frozen_logprobs(setup.policy.model, rollouts, temperature, setup.micro_batch)
+        if setup.reference is not None:
+            reference = frozen_logprobs(setup.reference, rollouts, temperature, setup.micro_batch)
+        credit = per_token(self.config.credit, setup.objective, rollouts)
+        waits = setup.critic is not None and len(self.totals.rewards) < setup.critic.settings["warmup"]
+        return TokenTerms(torch.zeros_like(credit) if waits else credit, old, reference)
+
+    def minibatches(self, batch: Batch) -> Iterator[Tensor]:
+        """The prompts of each optimiser step on a batch: all of them, or random equal parts in turn."""
+        config, device = self.config, batch.rollouts.rewards.device
+        for sweep in range(config.interval // config.minibatches):
+            if config.minibatches == 1:
+                yield torch.arange(len(batch.problems), device=device)
+            else:
+                stream = generator(config.seed, "parts", batch.position, sweep)
+                yield from torch.randperm(config.prompts, generator=stream).to(device).chunk(config.minibatches)
+
+    def record_rollouts(self, step: int, batch: Batch, terms: TokenTerms) -> None:
+        """Record some rollouts of a fresh batch token by token, every `rollouts_every` batches."""
+        config, setup = self.config, self.setup
+        if config.rollouts_every and (step - 1) // config.interval % config.rollouts_every == 0:
+            some = recorded(setup.policy, setup.objective, batch, terms.credit, terms.reference, config.rollouts_groups)
+            self.record.rollouts(step, some)
+
+    def probe(self, step: int, batch: Batch, lr: float) -> dict[str, float]:
+        """Metrics `geometry/…` of a fresh batch, and the seconds they took; NaN where the probe fails, and why is said.
+
+        A fresh batch gives the gradient of the coming update, without KL term and entropy bonus. A probe draws no
+        random number of the run and changes neither weights nor gradients: the run stays the same bit for bit.
+        """
+        began, config = time.perf_counter(), self.config
+        if not has("gradient"):
+            self.progress.say(f"step {step}: no geometry: {needed(['gradient'])}")
+            return {}
+        from grposcope.instruments.gradient import per_step
+
+        try:
+            whole = (~batch.rollouts.rewards.isnan()).all(-1).nonzero()[:, 0]  # no rollout was dropped
+            if not len(whole):
+                raise UserError("every group has lost a rollout whose reward failed")
+            metrics = per_step.step_metrics(
+                self.setup.policy.model,
+                batch.rollouts if len(whole) == len(batch.problems) else batch.rollouts.take(whole),
+                self.setup.objective,
+                prompts=config.probe_prompts,
+                temperature=config.temperature,
+                seed=config.seed,
+                credit=config.credit,
+                learning_rate=lr,
+                check=(step - 1) // config.probe_every % CHECKED == 0,
+            )
+        except UserError as error:
+            self.progress.say(f"step {step}: no geometry: {error}")
+            metrics = dict.fromkeys(per_step.NAMES, math.nan)
+        return metrics | {"seconds_probe": time.perf_counter() - began}
+
+    def optimise(self, batch: Batch, terms: TokenTerms, prompts: Tensor, lr: float) -> Update:
+        """One optimiser step on the groups `prompts` of the batch."""
+        config, setup, rollouts = self.config, self.setup, batch.rollouts
+        if len(prompts) < len(batch.problems):
+            rollouts, terms = rollouts.take(prompts), terms.take(prompts, rollouts.groups[1])
+        for group in setup.optimizer.param_groups:
+            group["lr"] = lr
+        return update(
+            setup.policy.model,
+            setup.optimizer,
+            setup.objective,
+            rollouts,
+            terms,
+            config.temperature,
+            config.clip_grad,
+            setup.micro_batch,
+        )
+
+    def train_critic(self, step: int, batch: Batch, prompts: Tensor, fresh: bool) -> dict[str, float]:
+        """The critic's learning on the groups `prompts`, as metrics `critic/…`; none where there is no critic."""
+        critic, rollouts = self.setup.critic, batch.rollouts
+        if critic is None:
+            return {}
+        began = time.perf_counter()
+        some = rollouts if len(prompts) == self.config.prompts else rollouts.take(prompts)
+        learned = critic.learn(some, generator(self.config.seed, "critic", step))
+        metrics = {"critic/loss": learned.loss, "critic/grad_norm": learned.grad_norm}
+        if fresh:  # on later steps the critic has seen the batch
+            of_critic, of_group = explained_variance(rollouts)
+            metrics |= {"critic/explained_variance": of_critic, "critic/explained_by_group": of_group}
+        return metrics | {"seconds_critic": time.perf_counter() - began}
+
+    def judge(self) -> LiveAlarms | None:
+        """What tells the loggers of failures as they begin; None where the diagnosis is not there."""
+        if has("diagnosis"):
+            from grposcope.watch.live import LiveAlarms
+
+            return LiveAlarms(self.record.folder, self.loggers, self.state.step, self.progress.say)
+        return None
+
+    def log(self, row: StepRow, more: Mapping[str, float]) -> None:
+        """Record an optimiser step with `more` metrics, send it to the loggers and show it."""
+        metrics = {**vars(row), **more}
+        self.record.step(metrics)
+        for logger in self.loggers:
+            logger.log({name: value for name, value in metrics.items() if name != "step"}, row.step)
+        self.progress.step(row)
+        if self.alarms is not None:
+            self.alarms.step(metrics)
+        self.totals.rewards.append(row.reward)
+
+    def stop_if_diverged(self, step: int, done: Update) -> None:
+        """Count steps in a row whose gradient is not finite; UserError when they do not end."""
+        totals = self.totals
+        totals.bad_steps = 0 if math.isfinite(done.grad_norm) else totals.bad_steps + 1
+        if totals.bad_steps == 1:
+            self.progress.say(f"step {step}: the gradient is not finite ({done.grad_norm}); the step was not taken")
+        if totals.bad_steps == BAD_STEPS:
+            raise UserError(
+                f"the gradient was not finite for {BAD_STEPS} steps up to step {step}; lower the learning rate "
+                f"or the limit of the gradient norm; the record so far is in {self.record.folder}"
+            )
+
+    def evaluate_heldout(self, step: int) -> None:
+        """Held-out evaluation, recorded; the same random draws each time, so that evaluations compare."""
+        config, setup = self.config, self.setup
+        if not setup.heldout:
+            return
+        self.record.phase("evaluation", step, config.steps)
+        sampling = Sampling(setup.sampling.max_tokens, config.eval_temperature)
+        stream = generator(config.seed, "evaluation", device=setup.policy.model.device)
+        accuracy = evaluate(
+            setup.policy,
+            setup.task,
+            setup.heldout,
+            config.eval_samples,
+            sampling,
+            stream,
+            config.reward_timeout,
+            config.reward_errors,  # type: ignore[arg-type]  # one of the choices
+        )
+        self.record.evaluation({"step": step, **{name: asdict(value) for name, value in accuracy.items()}})
+        self.totals.evals.append((step, accuracy["pass@1"]))
+        self.progress.evaluation(step, accuracy["pass@1"])
+
+    def save_checkpoint(self, step: int, position: int) -> None:
+        """Write a checkpoint and delete those that are no longer kept."""
+        record, totals, setup = self.record, self.totals, self.setup
+        totals.seconds = time.perf_counter() - self.began
+        state = State(step, position, record.sizes(), totals, self.allocation.state())
+        record.phase("checkpoint", step, self.config.steps)
+        record.sync()
+        checkpoint.save(record.folder, state, setup.policy, setup.optimizer, setup.critic)
+        checkpoint.prune(record.folder, self.config.keep_checkpoints, totals.best[0] if totals.best else None)
+
+
+def _row(step: int, lr: float, batch: Batch, done: Update, seconds: float, fresh: bool) -> StepRow:
+    """The step's row of the record. Seconds of sampling and grading count on the first step of a batch."""
+    rollouts = batch.rollouts
+    tokens = rollouts.mask.sum()
+    drawn = sum(batch.sizes) or len(rollouts.mask)  # without rows that pad groups to one size
+    return StepRow(
+        step=step,
+        reward=float(batch.graded.nanmean()),
+        reward_std=batch.spread,
+        reward_errors=batch.errors,
+        dead_fraction=batch.dead,
+        entropy=float(rollouts.entropy.sum() / tokens),
+        kl=done.kl,
+        kl_old=done.kl_old,
+        length=float(rollouts.lengths.float().sum() / drawn) if batch.sizes else float(rollouts.lengths.float().mean()),
+        truncated=float(rollouts.truncated.float().sum() / drawn),
+        loss=done.loss,
+        grad_norm=done.grad_norm,
+        clip_low=done.clip_low,
+        clip_high=done.clip_high,
+        lr=lr,
+        rollouts_trained=done.trained,
+        tokens=int(tokens),
+        tokens_generated=batch.tokens if fresh else 0,
+        seconds_sample=batch.sample_seconds if fresh else 0.0,
+        seconds_grade=batch.grade_seconds if fresh else 0.0,
+        seconds_update=seconds,
+        tokens_per_second=int(tokens) / (batch.sample_seconds + batch.grade_seconds + seconds),
+    )
+
+
+def _probe_due(config: TrainConfig, step: int) -> bool:
+    """Whether a batch is fresh at `step` and used at one of the steps 1, 1 + K, 1 + 2K, … (K = `probe_every`)."""
+    every, fresh = config.probe_every, (step - 1) % config.interval == 0
+    return bool(every) and fresh and (1 - step) % every < config.interval
+
+
+def _checkpoint_due(config: TrainConfig, step: int) -> bool:
+    """Whether a batch ends here and a multiple of `checkpoint_every` lies within it.
+
+    After the last step there is one only where the schedule is constant, so that the run can be extended.
+    """
+    every = config.checkpoint_every
+    if not every or step % config.interval:
+        return False
+    if step == config.steps:
+        return config.schedule == "constant"
+    return step // every > (step - config.interval) // every

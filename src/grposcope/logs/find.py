@@ -1,0 +1,82 @@
+"""Finds the runs below a folder: records of our own, folders of trainers, and logs that hold a reward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from grposcope.core.errors import UserError
+from grposcope.core.metrics import variant
+from grposcope.core.run import Run
+from grposcope.logs import sources as detect
+from grposcope.logs.hints import Hints, UndecidedError
+
+DEPTH = 5
+"""Folders below the one that is searched."""
+
+MOST = 100
+"""Runs in one file."""
+
+SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", "checkpoints", "model", "rollouts", "completions"})
+"""Folders that hold parts of a run, or programs."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A place that holds a run, and the run; None with the reason where it cannot be read."""
+
+    path: Path
+    run: Run | None
+    problem: str = ""
+
+
+def find(folder: Path, hints: Hints) -> Iterator[Found]:
+    """The runs in `folder` and below, in the order of their paths; a file that is no log of a run is passed over."""
+    yield from _below(folder, hints, DEPTH)
+
+
+def _below(folder: Path, hints: Hints, depth: int) -> Iterator[Found]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        yield Found(folder, None, f"{folder} cannot be opened: {error.strerror}")
+        return
+    is_run = detect.is_run_folder(folder)
+    whole = is_run and not detect.is_logger_folder(folder)
+    logs = [] if whole else [one for path in entries if _may_be_a_log(path) for one in _in_file(path, hints)]
+    if is_run and not logs:
+        yield from _tried(folder, hints)
+        return
+    yield from logs
+    for path in entries:
+        if depth and path.is_dir() and not path.is_symlink() and not path.name.startswith(".") | (path.name in SKIPPED):
+            yield from _below(path, hints, depth - 1)
+
+
+def _may_be_a_log(path: Path) -> bool:
+    return path.is_file() and path.name.removesuffix(".gz").endswith((*detect.ENDINGS, ".wandb"))
+
+
+def _in_file(path: Path, hints: Hints) -> Iterator[Found]:
+    """The runs in a file; none where it holds no reward, or is of no kind that can be read."""
+    for found in _tried(path, hints):
+        if found.run is not None and variant("reward", found.run.table) is not None:
+            yield found
+
+
+def _tried(path: Path, hints: Hints) -> Iterator[Found]:
+    """The run at a path; each one, as PATH#1, PATH#2, …, where there are several."""
+    try:
+        yield Found(path, detect.read(path, hints))
+    except UndecidedError as error:
+        if error.field != "run":
+            yield Found(path, None, str(error))
+            return
+        for number in range(1, MOST + 1):
+            try:
+                yield Found(Path(f"{path}#{number}"), detect.read(path, replace(hints, run=number)))
+            except UserError:
+                return
+    except UserError as error:
+        yield Found(path, None, str(error))

@@ -1,0 +1,13 @@
+"""File formats of logs: bytes to rows, without knowledge of trainers. A new format is one file and one line here."""
+
+from grposcope.logs.formats import csv, jsonl, tensorboard, wandb
+from grposcope.logs.formats.log_file import LogKind
+
+FORMATS: dict[str, LogKind] = {
+    "W&B": wandb.KIND,
+    "TensorBoard": tensorboard.KIND,
+    "JSON lines": jsonl.LINES,
+    "JSON document": jsonl.DOCUMENT,
+    "CSV": csv.KIND,
+}
+"""Kinds of logs that hold the metrics of any trainer, in the order in which they are tried."""

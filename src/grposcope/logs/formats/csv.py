@@ -1,0 +1,128 @@
+"""CSV and TSV files with a header, among them charts exported from the W&B page."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.files import WRITTEN_NAN
+from grposcope.logs.columns import RUNS, ColumnBuilder, RawLog
+from grposcope.logs.formats import wandb
+from grposcope.logs.formats.console import printed_number
+from grposcope.logs.formats.log_file import LogFile, LogKind, first_few
+from grposcope.logs.hints import Hints
+from grposcope.logs.text_numbers import written_number
+
+DELIMITERS = ",\t;"
+"""Characters between fields, the likeliest first."""
+
+TOGETHER = 2048
+"""Number of rows that are converted at a time."""
+
+
+def recognises(file: LogFile) -> bool:
+    """Whether the first two lines of a text have the same number of fields, with commas, tabs or semicolons between."""
+    lines = [line for line in file.head.decode("utf-8", "replace").split("\n")[:3] if line.strip()]
+    if file.shape != "text" or len(lines) < 2:
+        return False
+    try:
+        counts = [[len(cells) for cells in csv.reader(lines[:2], delimiter=mark)] for mark in DELIMITERS]
+    except csv.Error:
+        return False
+    return any(len(count) == 2 and count[0] == count[1] > 1 for count in counts)
+
+
+def read(file: LogFile, hints: Hints) -> RawLog:
+    """The rows of the file; lines with another number of fields than the header are left out with a note."""
+    builder = ColumnBuilder()
+    delimiter = _delimiter(file)
+    semicolons = delimiter == ";"
+    rows = _cells(file, delimiter)
+    _, header = next(rows, (0, []))
+    names = wandb.exported(file.path, [name.strip() for name in header]) or [name.strip() for name in header]
+    if len(set(names)) < len(names) or not all(names):
+        names = [name or f"column {k + 1}" for k, name in enumerate(names)]
+        names = [name if names.index(name) == k else f"{name} ({k + 1})" for k, name in enumerate(names)]
+    odd: list[int] = []
+    batch: list[tuple[int, list[str]]] = []
+    for line, cells in rows:
+        if not any(cells):
+            continue
+        if len(cells) != len(names):
+            odd.append(line)
+            continue
+        batch.append((line, cells))
+        if len(batch) >= TOGETHER:
+            _convert(builder, names, batch, semicolons)
+            batch = []
+    _convert(builder, names, batch, semicolons)
+    if odd:
+        file.notes.append(f"{len(odd)} lines do not have {len(names)} fields and were left out: {first_few(odd)}")
+    return RawLog(file.path, builder, notes=file.notes)
+
+
+def _delimiter(file: LogFile) -> str:
+    """The character between fields; UserError where the text has none."""
+    first = file.head.decode("utf-8", "replace").split("\n", 1)[0]
+    delimiter = max(DELIMITERS, key=first.count)
+    if delimiter not in first:
+        raise UserError(f"{file.path} is no run: it is a file of no kind that can be read; docs/readers.md lists them")
+    return delimiter
+
+
+def _cells(file: LogFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of each row; UserError where the text is not a table."""
+    places = [0]
+
+    def texts() -> Iterator[str]:
+        for line, text, _ in file.lines():
+            places[0] = line
+            yield text + "\n"
+
+    try:
+        for cells in csv.reader(texts(), delimiter=delimiter):
+            yield places[0], cells
+    except csv.Error as error:
+        raise UserError(f"{file.path}, line {places[0]}: not a table ({error}); export it again") from None
+
+
+def _convert(
+    builder: ColumnBuilder, names: list[str], batch: list[tuple[int, list[str]]], decimal_commas: bool
+) -> None:
+    if not batch:
+        return
+    lines = np.array([line for line, _ in batch], np.int64)
+    columns, texts = {}, {}
+    for k, name in enumerate(names):
+        cells = [row[k].strip() for _, row in batch]
+        if decimal_commas and any("," in cell for cell in cells):
+            cells = _with_points(cells)
+        try:
+            columns[name] = np.array([cell or "nan" for cell in cells], np.float64)
+            for row in np.flatnonzero(np.isnan(columns[name])):
+                columns[name][row] = WRITTEN_NAN if cells[row] else math.nan
+        except ValueError:
+            values = [_number(name, cell) if cell else float("nan") for cell in cells]
+            if any(value is not None and cell for value, cell in zip(values, cells, strict=True)):
+                columns[name] = np.array([float("nan") if value is None else value for value in values])
+            texts[name] = [cell if value is None else None for cell, value in zip(cells, values, strict=True)]
+    builder.block(lines, columns, texts)
+
+
+def _number(name: str, cell: str) -> float | None:
+    """A cell as a number; None for a text, and for the name of a run."""
+    printed = printed_number(cell)
+    return written_number(cell) if printed is None and name not in RUNS else printed
+
+
+def _with_points(cells: list[str]) -> list[str]:
+    """Cells of a table whose fields have semicolons between them, decimal commas as points where all are numbers."""
+    pointed = [cell.replace(",", ".") if cell.count(",") == 1 else cell for cell in cells]
+    return pointed if all(not cell or printed_number(cell) is not None for cell in pointed) else cells
+
+
+KIND = LogKind(read, file=recognises, generic=True)

@@ -1,0 +1,266 @@
+"""Log files as streams, plain or gzip: in blocks, in pieces of whole lines, or line by line; and kinds of logs.
+
+A file is never held whole, except small documents (`document`). Damage at the end of a file is a note and not an error,
+since logs are cut off all the time.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from grposcope.core.errors import UserError
+from grposcope.core.files import json_object, json_value
+from grposcope.logs.columns import RawLog
+from grposcope.logs.hints import Hints
+
+PIECE = 1 << 20
+"""Number of bytes that are read at a time."""
+
+LONGEST = 64 << 20
+"""Length in bytes beyond which a line is left out."""
+
+LARGEST = 1 << 30
+"""Length in bytes beyond which a document, which has to be held whole, is refused."""
+
+_HEAD = 1 << 16
+_CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\x1b"))  # characters that no text has
+_PADDING = b"\0 \t\r\xef\xbb\xbf"
+_BARE = re.compile(r"(?<=[:\[, ])(?:[-+]?(?P<nan>nan)|\+?(?P<sign>-?)inf(?:inity)?)(?=\s*[,\]}])", re.I)
+
+
+class LogFile:
+    """A log on disk, a file or a folder of files, and what had to be left out when it was read.
+
+    notes: a sentence for each thing that was left out.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.notes: list[str] = []
+
+    def blocks(self, size: int = PIECE) -> Iterator[bytes]:
+        """The content in blocks of `size` bytes, decompressed; a compressed file that is cut off ends with a note."""
+        with self.path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            if packed:
+                yield from self._unpacked(file, size)
+                return
+            while block := file.read(size):
+                yield block
+
+    def _unpacked(self, file: IO[bytes], size: int) -> Iterator[bytes]:
+        """Blocks of all gzip members, as far as they go where the last is cut off."""
+        member, waiting = zlib.decompressobj(31), b""
+        begun = False
+        try:
+            while True:
+                waiting = waiting or file.read(1 << 18)
+                if not waiting:
+                    break
+                block = member.decompress(waiting, size)
+                waiting, begun = member.unconsumed_tail, True
+                if block:
+                    yield block
+                if member.eof:
+                    waiting = member.unused_data.lstrip(b"\0")
+                    member, begun = zlib.decompressobj(31), bool(waiting)
+            if block := member.flush():
+                yield block
+        except zlib.error as error:
+            self.notes.append(f"{self.path.name}: the compressed data is damaged ({error}); what follows is missing")
+            return
+        if begun:
+            self.notes.append(f"{self.path.name}: the compressed data is cut off; what follows is missing")
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first 64 KiB, decompressed; fewer in a damaged file."""
+        head = b""
+        for block in LogFile(self.path).blocks(4096):
+            head += block
+            if len(head) >= _HEAD:
+                break
+        return head[:_HEAD]
+
+    @cached_property
+    def not_text(self) -> str:
+        """Why the content is not text that can be read, and the remedy; empty for text."""
+        head = self.head
+        if (head[:1] == b"\x80" and head[1:2] <= b"\x05") or head.startswith(b"PK\x03\x04"):
+            return (
+                " is a pickle or an archive, which is not opened since that could run code; give the trainer's log, "
+                "and settings by themselves"
+            )
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return ": text in UTF-16; save it as UTF-8"
+        if len(head.translate(None, _CONTROL)) < 0.98 * len(head.rstrip(b"\0")):
+            return " is no run: it is a file of binary data of no kind that can be read; give the trainer's log"
+        return ""
+
+    @cached_property
+    def shape(self) -> Literal["binary", "text", "json lines", "json document"]:
+        """Form of the content, judged by its beginning."""
+        start = self._start
+        if self.not_text:
+            return "binary"
+        if start[:1] not in (b"{", b"["):
+            return "text"
+        row = self.first_row
+        if row is None:  # of JSON lines, only the first may be broken
+            later = any(json_row(line) for line in self.head.split(b"\n")[:50] if line.startswith(b"{"))
+            return "json lines" if later else "json document"
+        of_columns = bool(row) and all(isinstance(value, list) for value in row.values())
+        alone = len(start.split(b"\n", 2)) < 3
+        return "json document" if "log_history" in row or "nbformat" in row or (of_columns and alone) else "json lines"
+
+    @cached_property
+    def first_row(self) -> dict[str, Any] | None:
+        """The first line as a JSON object, however wide; None if it is none."""
+        if self._start[:1] not in (b"{", b"["):
+            return None
+        line, newline, _ = self._start.partition(b"\n")
+        if not newline and len(self.head) == _HEAD:
+            pieces = (piece for _, piece in LogFile(self.path).pieces())
+            line = next(pieces, b"").removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
+        return json_row(line)
+
+    @property
+    def _start(self) -> bytes:
+        return self.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+
+    def pieces(self, size: int = PIECE) -> Iterator[tuple[int, bytes]]:
+        """(number of the first line, about `size` bytes of whole lines); only the last line may lack its newline."""
+        number, rest, skipping = 1, [b""], False
+        held = 0
+        for block in self.blocks(size):
+            if skipping:
+                end = block.find(b"\n")
+                if end < 0:
+                    continue
+                block, skipping, number = block[end + 1 :], False, number + 1
+            cut = block.rfind(b"\n") + 1
+            if cut:
+                piece = b"".join([*rest, block[:cut]])
+                yield number, piece
+                number += piece.count(b"\n")
+                rest, held = [block[cut:]], len(block) - cut
+                continue
+            rest.append(block)
+            held += len(block)
+            if held > LONGEST:
+                self.notes.append(f"{self.path.name}, line {number}: longer than {LONGEST >> 20} MiB, left out")
+                rest, held, skipping = [b""], 0, True
+        last = b"".join(rest)
+        if last:
+            yield number, last
+
+    def lines(self) -> Iterator[tuple[int, str, bool]]:
+        """(line number, text without newline, whether it had one); a carriage return ends a text, not its line."""
+        for first, piece in self.pieces():
+            whole = piece.endswith(b"\n")
+            parts = piece.split(b"\n")
+            if whole:
+                parts.pop()
+            for k, part in enumerate(parts):
+                ended = whole or k < len(parts) - 1
+                text = part.decode("utf-8", "replace").removeprefix("\ufeff")
+                if "\r" not in text:
+                    yield first + k, text, ended
+                    continue
+                bits = text.removesuffix("\r").split("\r")
+                for j, bit in enumerate(bits):
+                    yield first + k, bit, ended or j < len(bits) - 1
+
+    @cached_property
+    def document(self) -> Any:
+        """The content as one JSON document; UserError where it is none."""
+        parts, size = [], 0
+        for block in self.blocks():
+            parts.append(block)
+            size += len(block)
+            if size > LARGEST:
+                raise UserError(f"{self.path}: one JSON document of over {LARGEST >> 20} MiB; export it as JSON lines")
+        try:
+            return json_value(b"".join(parts))
+        except RecursionError:
+            raise UserError(f"{self.path}: nested too deeply to be a log; give another file") from None
+        except ValueError as error:
+            raise UserError(
+                f"{self.path}: not valid JSON ({error}), perhaps cut off while it was copied; copy it again, or give "
+                "the one of an earlier checkpoint"
+            ) from None
+
+
+class ExactReader:
+    """Reads a file by exact numbers of bytes; at: how many were read."""
+
+    def __init__(self, file: LogFile):
+        self.at = 0
+        self._blocks = file.blocks()
+        self._buffer, self._place = b"", 0
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes, fewer only at the end of the file."""
+        if len(self._buffer) - self._place < count:
+            parts = [self._buffer[self._place :]]
+            size = len(parts[0])
+            while size < count and (block := next(self._blocks, b"")):
+                parts.append(block)
+                size += len(block)
+            self._buffer, self._place = b"".join(parts), 0
+        data = self._buffer[self._place : self._place + count]
+        self._place += len(data)
+        self.at += len(data)
+        return data
+
+
+@dataclass(frozen=True)
+class LogKind:
+    """A kind of log: how it is recognised by its content, and how its rows are read.
+
+    read: the rows, given the file or folder and what the user says of it. file: whether a file is of this kind.
+    folder: whether a folder holds one log of this kind. printed: a line that a program of this kind prints; it is
+    searched for in the beginning of a text, then in all of it. generic: whether anybody's log may be of this kind, so
+    that all others are asked first.
+    """
+
+    read: Callable[[LogFile, Hints], RawLog]
+    file: Callable[[LogFile], bool] | None = None
+    folder: Callable[[Path], bool] | None = None
+    printed: re.Pattern[bytes] | None = None
+    generic: bool = False
+
+    def recognises(self, file: LogFile) -> bool:
+        """Whether the file is of this kind, by its beginning."""
+        if self.printed is not None:
+            may_be_printed = file.shape == "text" or (file.shape == "json document" and file.first_row is None)
+            return may_be_printed and self.printed.search(file.head) is not None
+        return self.file is not None and self.file(file)
+
+
+def json_row(line: bytes) -> dict[str, Any] | None:
+    """A line of a log as a JSON object; None if it is none. Bytes that are not UTF-8 are replaced.
+
+    Of a line that is no JSON because of a bare nan or inf, as Python prints them, these are taken for what they say.
+    """
+    text = line.strip(_PADDING).decode("utf-8", "replace")
+    try:
+        return json_object(text, "")
+    except UserError:
+        mended = _BARE.sub(lambda word: "NaN" if word["nan"] else f"{word['sign']}Infinity", text)
+    try:
+        return json_object(mended, "") if mended != text else None
+    except UserError:
+        return None
+
+
+def first_few(numbers: list[int], limit: int = 5) -> str:
+    """The first numbers of a list, such as "3, 7, 8, …", for a note."""
+    return ", ".join(map(str, numbers[:limit])) + (", …" if len(numbers) > limit else "")

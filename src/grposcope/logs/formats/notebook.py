@@ -1,0 +1,83 @@
+"""The table of metrics that the transformers library draws in a Jupyter notebook, as rows.
+
+A notebook may hold several tables, such as one of a supervised stage before the RL one: of those with a reward, the
+longest is read. The widget rounds values to 6 decimals and leaves out grad_norm. Code is never run; only the text of
+table cells is taken from the outputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from html import unescape
+from typing import Any
+
+from grposcope.core.errors import UserError
+from grposcope.logs.columns import ColumnBuilder, RawLog
+from grposcope.logs.formats.console import printed_number
+from grposcope.logs.formats.log_file import LogFile
+from grposcope.logs.hints import Hints
+
+_TABLE = re.compile(r"<table.*?(?:</table>|\Z)", re.S)
+_ROW = re.compile(r"<tr.*?(?=<tr|</table>|\Z)", re.S)
+_CELL = re.compile(r"<t[hd](?:\s[^<>]*)?>")
+_TAG = re.compile(r"<[^<>]*>")
+
+
+def recognises(file: LogFile) -> bool:
+    """Whether the file is a notebook."""
+    if file.shape != "json document":
+        return False
+    content = file.document
+    return isinstance(content, dict) and isinstance(content.get("cells"), list) and "nbformat" in content
+
+
+def read(file: LogFile, hints: Hints) -> RawLog:
+    """The rows of the table in the notebook's outputs; UserError if no table has a reward."""
+    tables = [
+        (cell, head, rows) for cell, head, rows in _tables(file.document) if any("reward" in name for name in head)
+    ]
+    if not tables:
+        raise UserError(
+            f"{file.path}: none of its outputs is a table with steps and rewards (were they cleared?); run it and "
+            "save it, or give the trainer_state.json"
+        )
+    cell, head, rows = max(tables, key=lambda table: len(table[2]))
+    notes = ["values are rounded to 6 decimals by the notebook's table"]
+    if len(tables) > 1:
+        notes.append(f"{len(tables)} tables have rewards; the longest was read, in cell {cell + 1}")
+    builder, odd = ColumnBuilder(), 0
+    names = ["step", *(re.sub(r" */ *", "/", name) for name in head[1:])]
+    for place, cells in enumerate(rows, 1):
+        if len(cells) != len(names):
+            odd += 1
+            continue
+        values = {
+            name: (text if (value := printed_number(text)) is None else value)
+            for name, text in zip(names, cells, strict=True)
+        }
+        values = {key: value for key, value in values.items() if value not in ("", "No log")}
+        builder.row(place, values)
+    if odd:
+        notes.append(f"{odd} rows of the table are cut off and were left out")
+    return RawLog(file.path, builder, notes=notes, place="row")
+
+
+def _tables(content: Mapping[str, Any]) -> Iterator[tuple[int, list[str], list[list[str]]]]:
+    """(index of the cell, column names, rows of texts) of every table whose first column is Step."""
+    for k, cell in enumerate(content["cells"]):
+        outputs = cell.get("outputs") if isinstance(cell, dict) else None
+        for output in outputs if isinstance(outputs, list) else []:
+            data = output.get("data") if isinstance(output, dict) else None
+            html = data.get("text/html", "") if isinstance(data, dict) else ""
+            html = "".join(map(str, html)) if isinstance(html, list) else str(html)
+            for table in _TABLE.findall(html):
+                rows = [cells for row in _ROW.findall(table) if (cells := _cells(row))]
+                if rows and rows[0][0] == "Step":
+                    yield k, rows[0], rows[1:]
+
+
+def _cells(row: str) -> list[str]:
+    """Texts of the cells of a row; a cell without its end, as where the notebook was cut, is left out."""
+    parts = [part.partition("</t") for part in _CELL.split(row)[1:]]
+    return [unescape(_TAG.sub("", text)).strip() for text, end, _ in parts if end]

@@ -1,0 +1,156 @@
+"""Which number of console lines counts the steps: only what can be nothing else is taken.
+
+In this order: a number that is called the step; a progress such as 12/9751; an epoch and a progress within it; the
+first number of the line. Each has to count up, but for a few restarts at which no epoch begins. A number that is called
+the step, or a progress, but does not count up, leaves the question to the user.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.core.run import Floats
+from grposcope.core.text import listed, number, visible
+from grposcope.logs.formats.key_values import Named
+from grposcope.logs.hints import UndecidedError
+
+STEPS = ("global step", "step", "steps", "optimizer step", "iteration", "iterations", "iter", "it", "update", "updates")
+"""Names of the step, the most reliable first."""
+
+HEADS = ("epoch", "episode", "round", "batch", "rollout", "")
+"""Names of a first number that counts the rows where nothing is called the step; "" for one without a name."""
+
+FALLS = 0.02
+"""Largest share of rows at which a counter may fall, which is where a run was restarted."""
+
+_WORDS = re.compile(r"[A-Za-z]+")
+_FILLING = frozenset(("train", "training", "current", "cur", "the", "trainer", "policy"))
+_POSITION = re.compile(r"#?\d{1,4}")
+
+Numbers = Sequence[Named]
+
+
+def named(numbers: Numbers, key: str) -> Named | None:
+    """The number of this name, or at the place "2" or "#2" of the line; None if the line has none."""
+    for one in numbers:
+        if one.name == key:
+            return one
+    if _POSITION.fullmatch(key):
+        place = int(key.removeprefix("#"))
+        return numbers[place - 1] if 0 < place <= len(numbers) else None
+    return None
+
+
+@dataclass(frozen=True)
+class Counter:
+    """Number that counts the steps. keys: its name, or those of an epoch and of a progress within the epoch.
+
+    first: number of the first epoch.
+    """
+
+    keys: tuple[str, ...]
+    first: float = 0.0
+
+    def step(self, numbers: Numbers) -> float:
+        """The step of a line; NaN where the line does not have it."""
+        parts = [named(numbers, key) for key in self.keys]
+        present = [part for part in parts if part is not None]
+        if len(present) < len(parts):
+            return math.nan
+        *outer, inner = present
+        return inner.value + sum((part.value - self.first) * (inner.total or math.nan) for part in outer)
+
+    @property
+    def shown(self) -> str:
+        """What is taken as the step, for people."""
+        return " and ".join(f"number {key[1:]} of the line" if key.startswith("#") else key for key in self.keys)
+
+
+def head(numbers: Numbers, counter: Counter | None) -> tuple[str, ...]:
+    """Names of the numbers up to the place that counts the steps, which is only so in lines that begin alike."""
+    keys = () if counter is None else counter.keys
+    places = [int(key.removeprefix("#")) for key in keys if _POSITION.fullmatch(key)]
+    return tuple(one.name for one in numbers[: max(places, default=0)])
+
+
+def decide(rows: Sequence[Numbers]) -> Counter | None:
+    """What counts the steps of these lines, None where nothing does; UndecidedError where it is not plain."""
+    names = list(dict.fromkeys(one.name for numbers in rows[:1000] for one in numbers))
+    columns = {name: _column(rows, name) for name in names}
+    whole = {name: values for name, (values, _) in columns.items() if _is_whole(values)}
+    progress = {name: totals for name, (_, totals) in columns.items() if name in whole and np.isfinite(totals).all()}
+    called = sorted((name for name in whole if _words(name) in STEPS), key=lambda name: STEPS.index(_words(name)))
+    moving = [name for name in progress if np.ptp(whole[name]) > 0]
+    candidates = [*called, *(moving if len(moving) == 1 else [])]
+    for name in candidates:
+        if _counts(whole[name], restarts=False):
+            return Counter((name,))
+    if (nested := _nested(whole, progress)) is not None:
+        return nested
+    for name in candidates:
+        if _counts(whole[name]) and not any(_begins_anew(whole[outer], whole[name]) for outer in whole):
+            return Counter((name,))
+    if maybe := list(dict.fromkeys([*called, *moving])):
+        some = listed([f"{visible(name, 40)} ({_span(whole[name])})" for name in maybe[:6]])
+        raise UndecidedError(
+            f"which number is the step cannot be told: none counts up by itself, not {some}", "columns"
+        )
+    if names and names[0] in whole and _words(names[0]) in HEADS and (np.diff(whole[names[0]]) > 0).all():
+        return Counter((names[0],))
+    return None
+
+
+def _nested(whole: dict[str, Floats], progress: dict[str, Floats]) -> Counter | None:
+    """An outer count and a progress within it, which together count up; None if no two do."""
+    names = list(whole)
+    for inner, totals in progress.items():
+        for outer in names[: names.index(inner)]:
+            if np.ptp(totals) > 0 or not (whole[inner] <= totals).all() or _words(outer) not in (*HEADS, *STEPS):
+                continue
+            counter = Counter((outer, inner), float(whole[outer].min()))
+            if _counts((whole[outer] - counter.first) * totals + whole[inner]):
+                return counter
+    return None
+
+
+def _column(rows: Sequence[Numbers], name: str) -> tuple[Floats, Floats]:
+    """Values and totals of a number in the rows that have it; empty unless nearly all have."""
+    found = [one for numbers in rows for one in numbers if one.name == name]
+    if len(found) < 0.9 * len(rows):
+        return np.empty(0), np.empty(0)
+    values = np.array([one.value for one in found])
+    return values, np.array([math.nan if one.total is None else one.total for one in found])
+
+
+def _is_whole(values: Floats) -> bool:
+    return len(values) > 0 and bool(np.isfinite(values).all()) and bool((values == np.floor(values)).all())
+
+
+def _counts(values: Floats, restarts: bool = True) -> bool:
+    """Whether values rise, but for a few restarts; one row alone counts."""
+    changes = np.diff(values)
+    falls, rises = int((changes < 0).sum()), int((changes > 0).sum())
+    return len(values) == 1 or (falls < rises and falls <= (max(FALLS * len(values), 3) if restarts else 0))
+
+
+def _begins_anew(outer: Floats, inner: Floats) -> bool:
+    """Whether `inner` falls only where `outer` goes on by one: it counts within what `outer` counts."""
+    if len(outer) != len(inner):
+        return False
+    falls = np.diff(inner) < 0
+    return bool(falls.any() and (np.diff(outer)[falls] == 1).all() and (np.diff(outer) >= 0).all())
+
+
+def _span(values: Floats) -> str:
+    return f"{number(float(values.min()))} to {number(float(values.max()))}"
+
+
+def _words(name: str) -> str:
+    if name.startswith("#"):
+        return ""
+    return " ".join(word for word in _WORDS.findall(name.lower().replace("_", " ")) if word not in _FILLING)

@@ -1,0 +1,117 @@
+"""rollouts/step-NNNNNN.parquet of a record: what was written at some steps, token by token.
+
+pyarrow is imported when a file is read or written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.run import Continued, Floats, Rollout, RolloutFiles
+from grposcope.logs.formats import parquet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FOLDER = "rollouts"
+
+REMEDY = "delete it, and the step is shown without rollouts, or restore it from a copy"
+
+_MAY_LACK = ("reward", "logp", "entropy", "weight", "parent", "shared", "continuations")
+_NAME = re.compile(r"step-(\d{1,15})\.parquet")
+
+
+def file_of(run: Path, step: int) -> Path:
+    """The file of a step in the folder of a run."""
+    return run / FOLDER / f"step-{step:06d}.parquet"
+
+
+def write(file: IO[bytes], step: int, sampled: Sequence[Rollout]) -> None:
+    """Write the rollouts of a step."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        {"step": step, **vars(rollout), "continuations": [vars(one) for one in rollout.continuations]}
+        for rollout in sampled
+    ]
+    schema = pa.schema([("step", pa.int32()), *_kinds().items()])
+    pq.write_table(pa.Table.from_pylist(rows, schema), file, compression="zstd")
+
+
+def of_run(run: Path) -> RolloutFiles:
+    """The rollouts in the folder of a run by step, each read when it is asked for; then UserError as `read`."""
+    return RolloutFiles(files(run), lambda path, _: read(path))
+
+
+def files(run: Path) -> dict[int, Path]:
+    """Step -> file of the rollouts in the folder of a run."""
+    found = ((_NAME.fullmatch(path.name), path) for path in sorted((run / FOLDER).glob("step-*.parquet")))
+    return {int(match[1]): path for match, path in found if match}
+
+
+def read(path: Path) -> tuple[Rollout, ...]:
+    """The rollouts in a file; UserError where it is damaged or its columns are not those that `write` makes."""
+    table = parquet.table(path)  # says so where pyarrow is missing
+    import pyarrow as pa
+
+    columns = {}
+    for name, kind in _kinds().items():
+        if name not in table.column_names:
+            if name in _MAY_LACK:
+                continue
+            raise UserError(f"{path} lacks the column {name!r}; {REMEDY}")
+        try:
+            column = table[name].cast(kind)
+        except pa.ArrowException:
+            raise UserError(f"{path}: its column {name!r} holds {table[name].type}, not {kind}; {REMEDY}") from None
+        inner = column.combine_chunks().flatten() if name == "tokens" else column
+        if name not in _MAY_LACK and column.null_count + inner.null_count:
+            raise UserError(f"{path}: its column {name!r} has gaps; {REMEDY}")
+        columns[name] = column
+    return tuple(map(_rollout, pa.table(columns).to_pylist()))
+
+
+def _kinds() -> dict[str, pa.DataType]:
+    """Type of each column but for the step."""
+    import pyarrow as pa
+
+    floats = pa.list_(pa.float32())
+    continued = pa.struct([
+        ("place", pa.int32()), ("text", pa.string()), ("reward", pa.float64()), ("tokens", pa.int32())
+    ])  # fmt: skip
+    return {
+        "problem": pa.string(), "prompt": pa.string(), "rollout": pa.int16(), "completion": pa.string(),
+        "reward": pa.float64(), "truncated": pa.bool_(), "tokens": pa.list_(pa.string()), "logp": floats,
+        "entropy": floats, "weight": floats, "parent": pa.int16(), "shared": pa.int32(),
+        "continuations": pa.list_(continued),
+    }  # fmt: skip
+
+
+def _rollout(row: Mapping[str, Any]) -> Rollout:
+    def numbers(name: str) -> Floats | None:
+        return None if row.get(name) is None else np.asarray(row[name], np.float64)
+
+    absent = np.full(len(row["tokens"]), np.nan)
+    logp, entropy = numbers("logp"), numbers("entropy")
+    return Rollout(
+        problem=row["problem"],
+        prompt=row["prompt"],
+        rollout=row["rollout"],
+        completion=row["completion"],
+        reward=float("nan") if row.get("reward") is None else row["reward"],
+        truncated=row["truncated"],
+        tokens=tuple(row["tokens"]),
+        logp=absent if logp is None else logp,
+        entropy=absent if entropy is None else entropy,
+        weight=numbers("weight"),
+        parent=row.get("parent"),
+        shared=row.get("shared") or 0,
+        continuations=tuple(Continued(**one) for one in row.get("continuations") or ()),
+    )

@@ -1,0 +1,43 @@
+"""Which keys of a log were evaluated apart from training: told by how they were written, never by an adjective.
+
+A path (`eval/`, `val-core/`) or the prefix `eval_` says so. Of other names that begin with such a word, `test_accuracy`
+may be of a test set and `test_parse_ok` of the rollouts trained on: they are evaluations where they have a value in at
+most half as many rows as the reward.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from grposcope.core.run import Bools, Floats
+
+WORDS = frozenset(
+    ("eval", "evals", "evaluation", "evaluate", "evaluating", "val", "valid", "validation", "validate", "test",
+     "testing", "dev", "heldout")
+)  # fmt: skip
+"""Words for what is no training."""
+
+_BY_PATH = re.compile(
+    r"(?:(?:evals?|evaluation|val|validation|test|dev|held[-_]?out)/|(?:eval|val|test)(?:-[a-z]+)+/"
+    r"|(?:eval|val|held_?out)_)(?P<name>.+)",
+    re.I,
+)
+_BY_ROWS = re.compile(r"(?:valid|validation|test|dev)[_/](?P<name>.+)", re.I)
+
+
+def evaluated_keys(columns: Mapping[str, Floats], rewarded: Bools) -> dict[str, str]:
+    """Key -> name without its prefix, of every key that was evaluated apart. rewarded (N,): rows with a reward."""
+    found = {key: match["name"] for key in columns if (match := _BY_PATH.fullmatch(key))}
+    most = int(rewarded.sum()) / 2
+    for key, column in columns.items():
+        if key not in found and (match := _BY_ROWS.fullmatch(key)) and (~np.isnan(column)).sum() <= most:
+            found[key] = match["name"]
+    return {key: found[key] for key in columns if key in found}
+
+
+def may_be_evaluated(key: str) -> bool:
+    """Whether a key begins as one that was evaluated apart, by rows or not."""
+    return bool(_BY_PATH.fullmatch(key) or _BY_ROWS.fullmatch(key))

@@ -1,0 +1,195 @@
+"""Finds the reader of a log by what stands in it, not by its name; docs/readers.md lists what can be read.
+
+Formats that nobody else writes are asked first, then the trainers, then formats that may hold anybody's metrics.
+Pickles (training_args.bin, .pt) are refused unopened, since loading one runs code.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.files import unreadable
+from grposcope.core.run import Run
+from grposcope.logs import measured
+from grposcope.logs.formats import FORMATS, parquet
+from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.hints import Hints
+from grposcope.logs.native import reader
+from grposcope.logs.normalize import normalize
+from grposcope.logs.trainers import TRAINERS, key_value_log, trl_output
+
+ENDINGS = (".jsonl", ".json", ".log", ".txt", ".out", ".csv", ".tsv", ".ipynb", ".ndjson")
+"""Endings of files in a folder that may be its one log."""
+
+OVERFLOW = 1e100
+"""Size beyond which a finite value can be no quantity of a training run."""
+
+_TRIED = 40  # files of a folder
+
+
+def read(place: Path, hints: Hints) -> Run:
+    """The run at `place`, by the first format and trainer that recognise it; the rest as `grposcope.logs.read`."""
+    try:
+        if not place.exists():
+            raise UserError(f"there is no {place}; give the folder of a run, or a trainer's log")
+        return _with_overflows(_folder(place, hints) if place.is_dir() else _file(place, hints))
+    except OSError as error:
+        raise unreadable(place, error) from None
+
+
+def with_overflow(value: float) -> float:
+    """The value, infinite where it is beyond OVERFLOW."""
+    return math.copysign(math.inf, value) if abs(value) > OVERFLOW else value
+
+
+def _with_overflows(run: Run) -> Run:
+    """The run with values beyond OVERFLOW taken for infinite, and a note that says so: their squares overflow."""
+    table, notes = {}, []
+    for name, column in run.table.items():
+        beyond = np.isfinite(column) & (np.abs(column) > OVERFLOW)
+        table[name] = np.where(beyond, np.copysign(np.inf, column), column) if beyond.any() else column
+        if beyond.any():
+            notes.append(f"{name}: {beyond.sum():,} values beyond {OVERFLOW:g} are taken for infinite")
+    rewards = run.groups.rewards
+    beyond = np.isfinite(rewards) & (np.abs(rewards) > OVERFLOW)
+    if beyond.any():
+        notes.append(f"rewards of rollouts: {beyond.sum():,} beyond {OVERFLOW:g} are taken for infinite")
+    if not notes:
+        return run
+    groups = replace(run.groups, rewards=np.where(beyond, np.copysign(np.inf, rewards), rewards))
+    return replace(run, table=table, groups=groups, meta=replace(run.meta, notes=(*run.meta.notes, *notes)))
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Whether a folder as a whole is a run or a probe: a record of our own, or what a trainer writes."""
+    if (
+        trl_output.find(folder) is not None
+        or measured.recognises(folder)
+        or (_has_config(folder) and _is_native(folder))
+    ):
+        return True
+    return any(kind.folder is not None and kind.folder(folder) for kind in (*_of_trainers(), *FORMATS.values()))
+
+
+def is_logger_folder(folder: Path) -> bool:
+    """Whether only a logger, such as W&B or TensorBoard, has made a folder a run; other logs may lie beside it."""
+    trainers = (kind for kind in _of_trainers() if kind.folder is not None and kind.folder(folder))
+    ours = trl_output.find(folder) is not None or measured.recognises(folder) or _has_config(folder)
+    return not ours and next(trainers, None) is None
+
+
+def _folder(folder: Path, hints: Hints) -> Run:
+    if (output := trl_output.find(folder)) is not None:
+        return trl_output.read(output, hints)
+    if _has_config(folder) and _is_native(folder):
+        return reader.read(folder)
+    if measured.recognises(folder):
+        return measured.read(folder)
+    for kind in (*_of_trainers(), *FORMATS.values()):
+        if kind.folder is not None and kind.folder(folder):
+            return normalize(kind.read(LogFile(folder), hints), hints)
+    return _only_log(folder, hints)
+
+
+def _has_config(folder: Path) -> bool:
+    return (folder / "config.json").is_file()
+
+
+def _is_native(folder: Path) -> bool:
+    """Whether config.json is that of a record of our own; a broken one counts, so that its error is shown."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (ValueError, RecursionError):
+        return True
+    return isinstance(config, dict) and "format" in config
+
+
+def _only_log(folder: Path, hints: Hints) -> Run:
+    """The one log among the files of a folder."""
+    files = [
+        path for path in sorted(folder.iterdir())
+        if path.is_file() and path.name != "config.json" and path.name.removesuffix(".gz").endswith(ENDINGS)
+    ]  # fmt: skip
+    logs: list[tuple[Path, Run]] = []
+    reasons: list[str] = []
+    for path in files[:_TRIED]:
+        try:
+            logs.append((path, _file(path, hints)))
+        except UserError as error:
+            reasons.append(str(error))
+        if len(logs) > 1:
+            names = ", ".join(path.name for path, _ in logs)
+            raise UserError(f"{folder}: more than one log ({names}, …); give one of the files")
+    if logs:
+        return logs[0][1]
+    kinds = [kind.folder for kind in _of_trainers() if kind.folder is not None]
+    runs = [
+        path.name for path in sorted(folder.iterdir())
+        if path.is_dir() and (_has_config(path) or any(recognises(path) for recognises in kinds))
+    ]  # fmt: skip
+    if runs:
+        raise UserError(f"{folder}: a folder of {len(runs)} runs ({', '.join(runs[:5])}); give one of them")
+    if _has_config(folder):
+        return reader.read(folder)  # says that its config.json is another program's
+    hint = f" ({reasons[0]})" if reasons else ""
+    raise UserError(
+        f"{folder} is no run: it is a folder without config.json, and without a log that can be read{hint}; give the "
+        "folder of a run, or a trainer's log"
+    )
+
+
+def _file(path: Path, hints: Hints) -> Run:
+    if path.stat().st_size == 0:
+        raise UserError(
+            f"{path} is no run: it is a file with nothing in it; the run has not logged yet, or it was not copied"
+        )
+    file = LogFile(path)
+    if not file.head:
+        raise UserError(f"{path}: the compressed data is damaged from the start; copy the file again")
+    for kind in _in_order():
+        if kind.recognises(file):
+            return normalize(kind.read(file, hints), hints)
+    if not file.not_text:
+        printed = [kind for kind in _of_trainers() if kind.printed is not None]
+        for _, piece in LogFile(path).pieces():
+            for kind in printed:
+                if kind.printed is not None and kind.printed.search(piece):
+                    return normalize(kind.read(file, hints), hints)
+            if file.shape == "text" and key_value_log.shown(piece):
+                return normalize(key_value_log.read(file, hints), hints)
+    raise _refusal(file)
+
+
+def _in_order() -> Iterator[LogKind]:
+    """All kinds of files in the order in which they are tried."""
+    yield from (kind for kind in FORMATS.values() if not kind.generic)
+    yield from (kind for kind in _of_trainers() if kind.printed is not None)  # before text is parsed as a document
+    yield key_value_log.KIND  # such lines may have the commas of CSV, or the first bracket of JSON
+    yield from (kind for kind in _of_trainers() if kind.printed is None)
+    yield from (kind for kind in FORMATS.values() if kind.generic)
+
+
+def _of_trainers() -> Iterator[LogKind]:
+    for trainer in TRAINERS.values():
+        yield from trainer.logs
+
+
+def _refusal(file: LogFile) -> UserError:
+    """Why a file is of no kind that can be read."""
+    if file.head.startswith(parquet.MAGIC):
+        return UserError(
+            f"{file.path}: a parquet file without prompt, completion and advantage; give TRL's completions_….parquet"
+        )
+    if file.not_text:
+        return UserError(f"{file.path}{file.not_text}")
+    return UserError(
+        f"{file.path} is no run: it is a file of no kind that can be read; docs/readers.md lists what can: logs of "
+        "TRL, verl, OpenRLHF, slime, prime-rl and others, TensorBoard, W&B, notebooks, JSON lines, CSV"
+    )

@@ -1,0 +1,57 @@
+"""Trainers whose logs are read: one file holds all that is known of an engine. A new one is a file and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grposcope.core.text import listed
+from grposcope.logs.trainers import (
+    areal,
+    generic,
+    grposcope,
+    nemo_rl,
+    openrlhf,
+    prime_rl,
+    skyrl,
+    slime,
+    tinker,
+    trl,
+    verl,
+)
+from grposcope.logs.trainers.trainer import Trainer
+
+TRAINERS: dict[str, Trainer] = {
+    "trl": trl.TRL,
+    "verl": verl.VERL,
+    "openrlhf": openrlhf.OPENRLHF,
+    "grposcope": grposcope.GRPOSCOPE,
+    "tinker": tinker.TINKER,
+    "slime": slime.SLIME,
+    "prime-rl": prime_rl.PRIME_RL,
+    "skyrl": skyrl.SKYRL,
+    "nemo-rl": nemo_rl.NEMO_RL,
+    "areal": areal.AREAL,
+}
+"""Trainers by name, in the order in which they are asked whether keys or files are theirs."""
+
+
+def trainer_of(keys: Iterable[str]) -> Trainer:
+    """The trainer whose keys these are; `generic.GENERIC` if they are nobody's."""
+    present = set(keys)
+    return next((trainer for trainer in TRAINERS.values() if trainer.recognises(present)), generic.GENERIC)
+
+
+def trainer_named(name: str) -> Trainer:
+    """The trainer of this name; `generic.GENERIC` for any other."""
+    return TRAINERS.get(name, generic.GENERIC)
+
+
+def how_to_log(quantity: str, engine: str = "") -> str:
+    """Advice how to have the trainer `engine`, else any, log a quantity; "log it" if nobody is known to log it."""
+    ways: dict[str, list[str]] = {}
+    known = TRAINERS.get(engine)
+    asked = [known] if known is not None and quantity in known.how_to_log else TRAINERS.values()
+    for trainer in (*asked, generic.GENERIC):
+        if quantity in trainer.how_to_log:
+            ways.setdefault(trainer.how_to_log[quantity], []).append(trainer.title)
+    return "; ".join(f"{listed(titles)}: {way}" for way, titles in ways.items()) or "log it"

@@ -1,0 +1,52 @@
+"""AReaL: its keys in W&B, SwanLab, TensorBoard or JSON lines.
+
+`task_reward` is the reward before scaling; `no_eos_ratios` the share of completions without an end token;
+`approx_kl` is that to the policy before the update, by the log-ratio (k1). `behave_approx_kl` is the mean log-ratio of
+that policy to the one that sampled and `behave_imp_weight` the mean ratio, both over the tokens below its cap.
+"""
+
+from __future__ import annotations
+
+from grposcope.logs.trainers.trainer import Trainer
+
+
+def _versions(which: str) -> tuple[str, ...]:
+    """Keys of the staleness against the weights that train, in the scopes that AReaL logs it in."""
+    key = f"version_stats/sample_staleness_theta_{which}"
+    return f"ppo_actor/update/{key}", f"ppo_actor/{key}", key
+
+
+AREAL = Trainer(
+    name="areal",
+    title="AReaL",
+    recognises=lambda keys: any(key.startswith("ppo_actor/") for key in keys),
+    keys={
+        "reward": ("ppo_actor/task_reward/avg",),
+        "entropy_loss": ("ppo_actor/update/entropy/avg",),
+        "kl_old_k1": ("ppo_actor/update/approx_kl/avg",),
+        "truncated": ("ppo_actor/no_eos_ratios/avg",),
+        "prompt_length": ("ppo_actor/prompt_len/avg",),
+        "policy_loss": ("ppo_actor/update/actor_loss/avg",),
+        "grad_norm": ("ppo_actor/update/grad_norm",),
+        "clip_fraction": ("ppo_actor/update/clip_ratio/avg",),
+        "lr": ("ppo_actor/update/lr",),
+        "seconds_step": ("timeperf/step/total",),
+        "mismatch/log_ratio": ("ppo_actor/update/behave_approx_kl/avg",),
+        "importance/weight": ("ppo_actor/update/behave_imp_weight/avg",),
+        "importance/masked": ("ppo_actor/update/rs_filtered_fraction", "ppo_actor/update/rs_filtered_fraction/avg"),
+        "staleness/mean": _versions("avg"),
+        "staleness/max": _versions("max"),
+    },
+    how_to_log={
+        "reward": "ppo_actor/task_reward/avg, always logged",
+        "evaluation": "evaluator.freq_steps",
+        "entropy": "ppo_actor/update/entropy/avg, always logged",
+        "truncated": "ppo_actor/no_eos_ratios/avg, always logged",
+        "grad_norm": "ppo_actor/update/grad_norm, always logged",
+        "lr": "ppo_actor/update/lr, always logged",
+        "loss": "ppo_actor/update/actor_loss/avg, always logged",
+        "clip_fraction": "ppo_actor/update/clip_ratio/avg, always logged",
+        "mismatch": "ppo_actor/update/behave_approx_kl/avg, with use_decoupled_loss",
+    },
+)
+"""Everything that is known of AReaL."""

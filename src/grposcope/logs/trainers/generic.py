@@ -1,0 +1,74 @@
+"""Logs whose trainer is not known: keys that have a usual meaning, also in other words ("Avg Response Len").
+
+The log does not say how they are defined, and a note of the run says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from grposcope.logs.trainers.trainer import Trainer
+
+USUAL: Mapping[str, tuple[str, ...]] = {
+    "reward": ("reward/mean", "rewards/mean", "mean_reward", "reward_mean", "train/reward"),
+    "entropy": ("policy/entropy", "optim/entropy", "mean_entropy", "train/entropy"),
+    "lr": ("optim/lr", "learning_rate", "train/learning_rate"),
+    "loss": ("train/loss", "training_loss"),
+    "grad_norm": ("train/grad_norm", "gradient_norm", "optim/grad_norm"),
+    "kl": ("train/kl", "kl_div", "kl_divergence"),
+    "length": ("response_length", "completion_length", "mean_length", "response_length/mean"),
+    "seconds_step": ("time/total", "step_time"),
+    "time": ("timestamp", "_timestamp"),
+}
+"""Metric -> keys that usually mean it."""
+
+IN_WORDS: Mapping[str, tuple[str, ...]] = {
+    "reward": ("reward", "rewards", "rew"),
+    "entropy": ("entropy",),
+    "lr": ("lr", "learning rate"),
+    "loss": ("loss", "total loss"),
+    "grad_norm": ("grad norm", "gradient norm", "gnorm"),
+    "kl": ("kl", "kl div", "kl divergence", "kl ref", "ref kl", "kl to ref", "kl reference"),
+    "length": ("response len", "response length", "completion len", "completion length", "resp len", "gen len",
+               "generation length", "response lengths", "completion lengths", "completion tokens", "response tokens"),
+    "clip_fraction": ("clipfrac", "clip frac", "clip fraction"),
+    "seconds_step": ("step time", "time per step"),
+}  # fmt: skip
+"""Metric -> the words of keys that usually mean it, without FILLING."""
+
+FILLING = frozenset(
+    ("avg", "average", "mean", "train", "training", "batch", "current", "cur", "the", "policy", "metric", "metrics",
+     "rollout", "rollouts", "episode", "log", "logs", "data", "scalars", "stats")
+)  # fmt: skip
+"""Words of a key that do not change which metric it is. (max, best, running, total and the like do.)"""
+
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+def words_of(key: str) -> str:
+    """The words of a key in lower case and without FILLING: "Avg_ResponseLen" is "response len"."""
+    words = [word.lower() for word in _WORD.findall(key[:200])]
+    return " ".join(word for word in words if word not in FILLING)
+
+
+def usual_metric(key: str) -> str | None:
+    """The metric that the words of a key usually mean; None if there is none."""
+    words = words_of(key)
+    return next((metric for metric, phrases in IN_WORDS.items() if words in phrases), None)
+
+
+GENERIC = Trainer(
+    name="generic",
+    title="any other log",
+    recognises=lambda keys: True,
+    usual_keys=USUAL,
+    usual_words=usual_metric,
+    how_to_log={
+        "dead_fraction": "for rewards of 0 and 1, it follows from the mean reward: give the settings group=N and "
+        "rewards=binary",
+        "rollouts": "give the settings prompts=P and group=G of a step: they say how noisy its mean is",
+        "longer run": "more steps: a change this fast is soon beyond what wandering explains, or ends",
+    },
+)
+"""What is assumed of a log whose trainer is not known."""

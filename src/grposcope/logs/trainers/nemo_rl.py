@@ -1,0 +1,46 @@
+"""NeMo-RL: its keys in W&B, TensorBoard or JSON lines, `train/…`, `validation/…` and `timing/…`.
+
+`approx_entropy` is estimated from the tokens that were sampled. `gen_kl_error` (k3) and `token_mult_prob_error` compare
+the sampling engine with the trainer over all tokens, before anything is masked; `sampling_importance_ratio` is per
+sequence where sequence_level_importance_ratios is set. `policy_kl_error` and `js_divergence_error` keep their names.
+"""
+
+from __future__ import annotations
+
+from grposcope.logs.trainers.trainer import Trainer, with_prefix
+
+_OWN = frozenset(
+    form for key in ("token_mult_prob_error", "gen_kl_error", "mean_gen_tokens_per_sample") for form in with_prefix(key)
+)
+
+NEMO_RL = Trainer(
+    name="nemo-rl",
+    title="NeMo-RL",
+    recognises=lambda keys: bool(keys & _OWN),
+    keys={
+        "reward": with_prefix("reward"),
+        "entropy_loss": with_prefix("approx_entropy"),
+        "length": with_prefix("mean_gen_tokens_per_sample"),
+        "loss": with_prefix("loss"),
+        "policy_loss": with_prefix("policy_loss"),
+        "grad_norm": with_prefix("grad_norm"),
+        "lr": with_prefix("lr"),
+        "prompt_length": with_prefix("mean_prompt_length"),
+        "seconds_step": ("timing/train/total_step_time",),
+        "mismatch/k3": with_prefix("gen_kl_error"),
+        "mismatch/mult_error": with_prefix("token_mult_prob_error"),
+        "importance/ratio": with_prefix("sampling_importance_ratio"),
+        "importance/out_of_bounds": with_prefix("is_oob_ratio"),
+    },
+    how_to_log={
+        "reward": "train/reward, always logged",
+        "evaluation": "grpo.val_period",
+        "entropy": "train/approx_entropy, always logged",
+        "length": "train/mean_gen_tokens_per_sample, always logged",
+        "grad_norm": "train/grad_norm, always logged",
+        "lr": "train/lr, always logged",
+        "loss": "train/loss, always logged",
+        "mismatch": "train/gen_kl_error, always logged",
+    },
+)
+"""Everything that is known of NeMo-RL."""

@@ -1,0 +1,103 @@
+"""OpenRLHF: its keys, its settings, and what it prints.
+
+    Global step N: {dict}
+    … global_step N, eval_metrics: {dict}
+
+The dict is a printed Python one with nan and inf in it; it is searched for pairs and never evaluated. OpenRLHF counts a
+global step per training step on a batch of rollouts. It logs the total spread of rewards and that within groups, which
+together split the variance; its `kl` follows --kl_estimator, k1 by default, and may be negative.
+"""
+
+from __future__ import annotations
+
+import re
+
+from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
+from grposcope.logs.formats.console import clean, printed_pairs
+from grposcope.logs.formats.log_file import LogFile, LogKind, first_few
+from grposcope.logs.hints import Hints
+from grposcope.logs.trainers.trainer import Trainer
+
+_TRAIN = re.compile(r"Global step (?P<step>\d{1,15}): \{(?P<rest>.*)")
+_EVALUATION = re.compile(r"global_step (?P<step>\d{1,15}), eval_metrics: \{(?P<rest>.*)")
+
+
+def read_console(file: LogFile, hints: Hints) -> RawLog:
+    """The rows in a printed text; lines of other kinds are counted and left out."""
+    rows = ColumnBuilder()
+    cut: list[int] = []
+    left_out = LeftOut()
+    for line, text, _ in file.lines():
+        cleaned = clean(text)
+        train = _TRAIN.search(cleaned)
+        match = train or _EVALUATION.search(cleaned)
+        if match is None:
+            if text.strip():
+                left_out.add(line, text)
+            continue
+        values = printed_pairs(match["rest"])
+        if "}" not in match["rest"]:
+            cut.append(line)
+        if train is None:
+            values = {key if key.startswith("eval") else f"eval_{key}": value for key, value in values.items()}
+        rows.row(line, {**values, "step": float(match["step"])})
+    if cut:
+        file.notes.append(f"{len(cut)} lines are cut off: {first_few(cut, 8)}; what they would go on with is missing")
+    return RawLog(file.path, rows, "openrlhf", notes=file.notes, left_out=left_out)
+
+
+OPENRLHF = Trainer(
+    name="openrlhf",
+    title="OpenRLHF",
+    recognises=lambda keys: bool(
+        keys & {"group_reward_std", "rollout/reward_mean", "ppo_clip_ratio", "is_filter_ratio"}
+    ),
+    keys={
+        "reward": ("reward",),
+        "reward_std": ("group_reward_std",),
+        "reward_std_batch": ("rollout/reward_std",),
+        "score": ("score",),
+        "entropy_loss": ("entropy_loss",),
+        "kl_estimate": ("kl",),
+        "kl_old_k1": ("ppo_kl",),
+        "length": ("response_length",),
+        "truncated": ("truncated",),
+        "at_limit": ("response_clip_ratio",),
+        "policy_loss": ("policy_loss",),
+        "grad_norm": ("actor_grad_norm",),
+        "clip_fraction": ("ppo_clip_ratio",),
+        "lr": ("actor_lr",),
+        "rollouts": ("rollout/num_samples",),
+        "seconds_step": ("timing/step_total",),
+    },
+    conventions={"ddof": 1, "eps": 1e-9},
+    config_keys={
+        "group": ("n_samples_per_prompt",),
+        "kl": ("init_kl_coef",),
+        "divergence": ("kl_estimator",),
+        "lr": ("actor_learning_rate",),
+        "advantage": ("advantage_estimator",),
+        "temperature": ("temperature",),
+    },
+    logs=(
+        LogKind(
+            read_console,
+            printed=re.compile(rb"Global step \d{1,15}: \{|global_step \d{1,15}, eval_metrics: \{"),
+        ),
+    ),
+    how_to_log={
+        "reward": "always logged; give the training log itself",
+        "evaluation": "--eval_dataset and --eval_steps",
+        "dead_fraction": "--dynamic_filtering logs a pass rate",
+        "entropy": "--entropy_loss_coef 0",
+        "kl": "--init_kl_coef above 0",
+        "length": "response_length, always logged",
+        "truncated": "truncated, always logged",
+        "grad_norm": "actor_grad_norm, logged where the optimiser step runs",
+        "lr": "actor_lr, always logged",
+        "loss": "policy_loss; give the log of the trainer itself",
+        "clip_fraction": "ppo_clip_ratio",
+        "reward_std": "group_reward_std",
+    },
+)
+"""Everything that is known of OpenRLHF."""

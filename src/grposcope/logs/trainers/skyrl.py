@@ -1,0 +1,59 @@
+"""SkyRL: its keys in W&B, TensorBoard or JSON lines.
+
+`reward/avg_raw_reward` is the reward of the rollouts, `loss/avg_final_rewards` what is left after a KL penalty.
+`policy/policy_kl` follows the estimator that was configured.
+"""
+
+from __future__ import annotations
+
+from grposcope.logs.trainers.trainer import Trainer
+
+SKYRL = Trainer(
+    name="skyrl",
+    title="SkyRL",
+    recognises=lambda keys: bool(keys & {"reward/avg_raw_reward", "policy/policy_entropy", "policy/raw_grad_norm"}),
+    keys={
+        "reward": ("reward/avg_raw_reward",),
+        "reward_after_kl": ("loss/avg_final_rewards",),
+        "entropy_loss": ("policy/policy_entropy",),
+        "kl_estimate": ("policy/policy_kl",),
+        "length": ("generate/avg_num_tokens", "policy/response_length"),
+        "loss": ("policy/final_loss",),
+        "policy_loss": ("policy/policy_loss",),
+        "grad_norm": ("policy/raw_grad_norm", "policy/grad_norm"),
+        "lr": ("policy/policy_lr",),
+        "seconds_step": ("timing/step",),
+        "mismatch/abs": (
+            "policy/rollout_train_logprobs_abs_diff_mean",
+            "policy/minibatch_rollout_logprobs_abs_diff_mean",
+        ),
+        "mismatch/abs_max": (
+            "policy/rollout_train_logprobs_abs_diff_max",
+            "policy/minibatch_rollout_logprobs_abs_diff_max",
+        ),
+        "importance/masked": ("policy/loss_metrics/token_mask_ratio",),
+        "importance/masked_sequences": (
+            "policy/loss_metrics/geo_sequence_mask_masked_ratio",
+            "policy/loss_metrics/product_sequence_mask_masked_ratio",
+            "policy/loss_metrics/outlier_seq_masked_ratio",
+        ),
+        "importance/out_of_bounds": (
+            "policy/loss_metrics/tis_token_clip_high_ratio",
+            "policy/loss_metrics/tis_seq_clip_high_ratio",
+        ),
+        "staleness/mean": ("async/staleness_mean",),
+        "staleness/max": ("async/staleness_max",),
+    },
+    how_to_log={
+        "reward": "reward/avg_raw_reward, always logged",
+        "evaluation": "trainer.eval_interval",
+        "entropy": "policy/policy_entropy, always logged",
+        "kl": "policy/policy_kl, with use_kl_loss",
+        "length": "generate/avg_num_tokens, always logged",
+        "grad_norm": "policy/raw_grad_norm, logged where the optimiser step runs",
+        "lr": "policy/policy_lr, always logged",
+        "loss": "policy/policy_loss, always logged",
+        "mismatch": "policy/rollout_train_logprobs_abs_diff_mean, where the sampler returns log-probabilities",
+    },
+)
+"""Everything that is known of SkyRL."""

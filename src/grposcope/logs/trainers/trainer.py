@@ -1,0 +1,125 @@
+"""Description of a trainer whose logs are read: its keys, its settings, its files, and how to have it log more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from grposcope.core import metrics
+from grposcope.core.not_finite import made_absent
+from grposcope.core.run import Bools, Floats
+from grposcope.logs.columns import flat
+from grposcope.logs.formats.log_file import LogKind
+
+Columns = Mapping[str, Floats]
+Settings = Mapping[str, Any]
+Definitions = tuple[dict[str, str], list[str]]
+"""Metric of each key that has one, and what had to be assumed or was proved, a sentence each."""
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """All that is known of the logs of one trainer.
+
+    name: as in Meta.engine. title: as people write it. recognises: whether the keys of a log are those of this trainer.
+    keys: metric -> the keys under which it is logged, the preferred one first. component: pattern of the keys of single
+    reward components, with groups `name` and `what` ("std" or else the mean). define: (columns, settings, window) ->
+    metrics of the keys whose meaning depends on settings, version or values. no_term: (table, settings) -> rows (N,) of
+    metrics that have no term there, so that a NaN in them means nothing. usual_keys: metric -> keys of which only
+    the usual meaning is known; where given, our own names count as keys too. usual_words: the metric that a key usually
+    means by its words, asked last. conventions: standardisation of advantages, (r − mean) / (std + eps), where the
+    settings do not say otherwise. config_keys: setting under our name -> its keys in the logged configuration, the
+    preferred one first. derive: further settings from the flat configuration and the settings read so far. windowed:
+    whether a row is the mean over all steps since the row before. counters: keys that count the steps of rows of
+    different kinds, that of the update first. without_reward: what to say of a log without a reward, empty where it is
+    refused. logs: kinds of logs that this trainer writes and
+    prints. how_to_log: quantity -> how to have this trainer log it.
+    """
+
+    name: str
+    title: str
+    recognises: Callable[[Set[str]], bool]
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    component: re.Pattern[str] | None = None
+    define: Callable[[Columns, Settings, int], Definitions] | None = None
+    no_term: Callable[[Columns, Settings], Mapping[str, Bools]] | None = None
+    usual_keys: Mapping[str, tuple[str, ...]] | None = None
+    usual_words: Callable[[str], str | None] | None = None
+    conventions: Settings = field(default_factory=dict)
+    config_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    derive: Callable[[Settings, Settings], Settings] | None = None
+    windowed: bool = False
+    counters: tuple[str, ...] = ()
+    without_reward: str = ""
+    logs: tuple[LogKind, ...] = ()
+    how_to_log: Mapping[str, str] = field(default_factory=dict)
+
+    def metric(self, key: str) -> str | None:
+        """The metric that this trainer logs as `key`; None if the key has no known definition."""
+        name = next((name for name, keys in self.keys.items() if key in keys), None)
+        if name is None and self.component is not None and (match := self.component.fullmatch(key)):
+            return ("component_std/" if match["what"] == "std" else "component/") + match["name"]
+        return name
+
+    def settings(self, logged: Settings, measured: Settings, known: Settings) -> dict[str, Any]:
+        """Settings under our names: convention, then `measured`, then the configuration `logged`, then what is `known`.
+
+        A setting that stands nowhere is absent, never a default.
+        """
+        configuration = flat(logged)
+        settings: dict[str, Any] = {}
+        for name, keys in self.config_keys.items():
+            value = next((configuration[key] for key in keys if configuration.get(key) is not None), None)
+            if value is not None:
+                settings[name] = value
+        if self.derive is not None:
+            settings.update(self.derive(configuration, settings))
+        return {**self.conventions, **measured, **settings, **known}
+
+    def definitions(self, columns: Columns, settings: Settings, window: int) -> Definitions:
+        """The metric of each key of a log, with notes on what is assumed or proved.
+
+        If two keys of a log are one metric, the preferred key is that metric, and the other keeps its own name. If only
+        their words say so, none is preferred, and both keep their names.
+        """
+        defined = {key: name for key in columns if (name := self.metric_or_usual(key)) is not None}
+        for name in set(defined.values()):
+            same = [key for key, other in defined.items() if other == name]
+            ranked = sorted(same, key=lambda key: self._rank(name, key))
+            tied = len(ranked) > 1 and self._rank(name, ranked[0]) == self._rank(name, ranked[1])
+            for extra in ranked[0 if tied else 1 :]:
+                del defined[extra]
+        notes: list[str] = []
+        if self.define is not None:
+            changed, notes = self.define(columns, settings, window)
+            defined.update(changed)
+        assumed = ", ".join(sorted(set(defined.values()) - {"step", "time", "epoch", "lr"}))
+        if self.usual_keys and assumed:
+            notes.append(f"the file does not say how these are defined; taken as their usual meaning: {assumed}")
+        return defined, notes
+
+    def with_terms(self, table: Columns, settings: Settings) -> dict[str, Floats]:
+        """The table with a NaN that was written for want of a term as an absent value (`no_term`)."""
+        absent = {} if self.no_term is None else self.no_term(table, settings)
+        return {name: made_absent(column, absent[name]) if name in absent else column for name, column in table.items()}
+
+    def metric_or_usual(self, key: str) -> str | None:
+        """The metric of a key by definition, else by its usual meaning; None if it has neither."""
+        name = self.metric(key)
+        if name is not None or self.usual_keys is None:
+            return name
+        if key in metrics.METRICS or key in metrics.LOGGED:
+            return key
+        name = next((name for name, keys in self.usual_keys.items() if key in keys), None)
+        return self.usual_words(key) if name is None and self.usual_words is not None else name
+
+    def _rank(self, name: str, key: str) -> int:
+        keys = (name, *self.keys.get(name, ()), *(self.usual_keys or {}).get(name, ()))
+        return next((keys.index(form) for form in (key, key.lower()) if form in keys), len(keys))
+
+
+def with_prefix(key: str) -> tuple[str, str]:
+    """The keys of a metric that is logged below train/: as it stands there, and without that common prefix."""
+    return f"train/{key}", key

@@ -1,0 +1,252 @@
+"""Groups of rollouts from TRL's completions/completions_NNNNN.parquet (log_completions=True).
+
+A row per completion, a column per reward function, and `advantage`; the completions of a prompt stand together. TRL
+writes the file after it logged the step, with the last batch that was generated: with logging_steps > 1 earlier batches
+are missing, and on evaluation steps the file holds the evaluation instead. The weights of the reward functions are not
+stored. Where they are not known, the reward is the plain sum, which is checked against the order of the advantages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.files import is_whole
+from grposcope.core.run import Floats, Groups, Rollout, RolloutFiles
+from grposcope.logs.columns import RawLog, log_of_groups
+from grposcope.logs.formats import parquet
+from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.hints import Hints
+from grposcope.logs.logged_rollouts import LoggedRows, agree
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SHOWN = 60
+"""Number of characters of a prompt, its last ones, that are kept behind its hash as the name of the problem."""
+
+_NAME = re.compile(r"completions_(\d{1,15})\.parquet")
+_NO_REWARDS = ("step", "prompt", "completion", "advantage")
+
+
+def file_of(output: Path, step: int) -> Path:
+    """Path to which TRL writes the completions that it logged at `step`."""
+    return output / "completions" / f"completions_{step:05d}.parquet"
+
+
+def files(folder: Path) -> list[Path]:
+    """The parquet files of completions in a folder or in its completions/, in the order of their steps."""
+    for place in (folder, folder / "completions"):
+        steps = {int(match[1]): path for path in place.glob("*.parquet") if (match := _NAME.fullmatch(path.name))}
+        if steps:
+            return [steps[step] for step in sorted(steps)]
+    return []
+
+
+def step_of(path: Path) -> int:
+    """The step in the name of a file of completions; 0 for any other name."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else 0
+
+
+def recognises(file: LogFile) -> bool:
+    """Whether a file is Parquet with the columns of TRL's completions."""
+    if not file.head.startswith(parquet.MAGIC):
+        return False
+    return {"prompt", "completion", "advantage"} <= set(parquet.column_names(file.path))
+
+
+def read(file: LogFile, hints: Hints) -> RawLog:
+    """A folder of completions, or one file of them, without metrics: the metrics are made of the groups."""
+    place = file.path
+    paths = files(place) if place.is_dir() else [place]
+    all_groups, rollouts, notes = groups(paths, hints.settings)
+    if not len(all_groups) and notes:
+        raise UserError(notes[0])
+    return log_of_groups(place, "trl", all_groups, rollouts, notes)
+
+
+def groups(
+    paths: Sequence[Path], known: Mapping[str, Any], components: Collection[str] = ()
+) -> tuple[Groups, Mapping[int, tuple[Rollout, ...]], list[str]]:
+    """The groups of the files, the rollouts by step (loaded when asked for), and notes.
+
+    components: names of the reward functions, where they are known; else every column of numbers is taken as one. A
+    file that cannot be read is left out with a note.
+    """
+    steps: list[int] = []
+    problems: list[str] = []
+    rewards: list[Floats] = []
+    notes: list[str] = []
+    size = known.get("group")
+    where: dict[int, Path] = {}
+    used: dict[str, None] = {}
+    doubtful = 0
+    for path in paths:
+        try:
+            table = _table(path)
+        except UserError as error:
+            notes.append(str(error))
+            continue
+        values, parts = _rewards(table, components)
+        used.update(dict.fromkeys(parts))
+        advantage = parquet.number_columns(table, without=()).get("advantage")
+        at = _step_of(table, path)
+        where[at] = path
+        texts = [_text(prompt) for prompt in table["prompt"].to_pylist()]
+        begin = 0
+        for text, same in groupby(texts):
+            whole = len(list(same))
+            each = size if isinstance(size, int) and size > 0 and whole % size == 0 else whole
+            for start in range(begin, begin + whole, each):
+                part = values[start : start + each]
+                steps.append(at)
+                problems.append(sys.intern(text))
+                rewards.append(part)
+                if advantage is not None and not agree(part, advantage[start : start + each]):
+                    doubtful += 1
+            begin += whole
+    if len(used) > 1:
+        notes.append(f"the reward of a rollout is the plain sum of {', '.join(used)}")
+    if len(used) > 1 and doubtful:
+        notes.append(
+            f"in {doubtful} of {len(rewards)} groups the plain sum of the reward functions does not order the rollouts "
+            "as their advantages do, so they are weighted; the weights are not stored"
+        )
+    sizes = {len(part) for part in rewards}
+    if len(sizes) > 1:
+        notes.append(
+            f"groups, taken as neighbours with one prompt, have {min(sizes)} to {max(sizes)} rollouts; give the group "
+            "size if prompts repeat"
+        )
+    return Groups.of(steps, problems, rewards), RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
+
+
+def logged(path: Path, components: Collection[str] = ()) -> LoggedRows:
+    """The rollouts in a file as they were logged. components: as in `groups`. UserError where it cannot be read."""
+    table = _table(path)
+    columns = parquet.number_columns(table, without=_NO_REWARDS)
+    prompts = tuple(_message_list(prompt) for prompt in table["prompt"].to_pylist())
+    return LoggedRows(
+        engine="trl",
+        path=path,
+        step=_step_of(table, path),
+        keys=tuple(_text(prompt) for prompt in prompts),
+        prompts=prompts,
+        completions=tuple(_message_list(completion) for completion in table["completion"].to_pylist()),
+        rewards={name: column for name, column in columns.items() if not components or name in components},
+        advantages=parquet.number_columns(table, without=()).get("advantage"),
+    )
+
+
+def _message_list(value: Any) -> Any:
+    """A conversation without the fields that Parquet fills with null because another message has them."""
+    if isinstance(value, list):
+        return [{k: v for k, v in part.items() if v is not None} if isinstance(part, dict) else part for part in value]
+    return str(value)
+
+
+def group_rows(
+    path: Path, step: int, functions: Sequence[str], weights: Sequence[float] | None, size: int
+) -> list[dict[str, Any]]:
+    """Rows for groups.jsonl of our record. weights: of the reward `functions`, None for ones; size: rollouts per group.
+
+    A rollout's reward is the weighted sum of its rewards, absent ones left out as in TRL; NaN where all are absent.
+    UserError where the file cannot be read, lacks a reward function, or does not hold whole groups of `size`.
+    """
+    if not functions:
+        raise UserError(f"{path} holds no reward")
+    table = parquet.table(path, ["prompt", *functions])
+    parts = np.array([table[name].to_numpy() for name in functions], np.float64)
+    scale = np.ones(len(functions)) if weights is None else np.asarray(weights, np.float64)
+    rewards = _weighted_sum(parts, scale)
+    prompts = [problem_name(prompt) for prompt in table["prompt"].to_pylist()]
+    if size < 1 or len(prompts) % size:
+        raise UserError(f"{path} has {len(prompts)} rollouts, which are no whole groups of {size}")
+    rows: list[dict[str, Any]] = []
+    for begin in range(0, len(prompts), size):
+        if len(set(prompts[begin : begin + size])) > 1:
+            raise UserError(f"{path} mixes prompts within groups of {size}")
+        rows.append({"step": step, "problem": prompts[begin], "rewards": rewards[begin : begin + size].tolist()})
+    return rows
+
+
+def problem_name(prompt: Any) -> str:
+    """A short name of a prompt, text or conversation, that no other prompt is likely to have: its hash and its end."""
+    text = _text(prompt)
+    end = " ".join(text[-2 * SHOWN :].split())[-SHOWN:]
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:8]} {end}"
+
+
+def _table(path: Path) -> pa.Table:
+    """The content of a file; UserError where it cannot be read, lacks the texts, or its steps are no numbers."""
+    table = parquet.table(path)
+    for name in ("prompt", "completion"):
+        if name not in table.column_names:
+            raise UserError(f"{path} lacks the column {name!r}; it was left out")
+    _step_of(table, path)
+    return table
+
+
+def _step_of(table: pa.Table, path: Path) -> int:
+    """The step in the column of that name, text in TRL up to 0.26, else that in the file's name."""
+    if "step" not in table.column_names or not table.num_rows:
+        return step_of(path)
+    step = table["step"][0].as_py()
+    if isinstance(step, str) and re.fullmatch(r"\d{1,15}", step):
+        return int(step)
+    if not is_whole(step):
+        raise UserError(f"{path}: its step is no whole number; it was left out")
+    return int(step)
+
+
+def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
+    """The rollouts in a file, texts only, without tokens."""
+    table = _table(path)
+    rewards, names = _rewards(table, components)
+    columns = parquet.number_columns(table, without=_NO_REWARDS)
+    rollouts, count, before = [], 0, None
+    for i, (prompt, answer) in enumerate(
+        zip(table["prompt"].to_pylist(), table["completion"].to_pylist(), strict=True)
+    ):
+        count = count + 1 if prompt == before else 0
+        before = prompt
+        text, none = _text(prompt), np.empty(0)
+        parts = {name: float(columns[name][i]) for name in names} if len(names) > 1 else {}
+        reward = float(rewards[i])
+        rollouts.append(Rollout(text, text, count, _text(answer), reward, False, (), none, none, components=parts))
+    return tuple(rollouts)
+
+
+def _rewards(table: pa.Table, components: Collection[str]) -> tuple[Floats, list[str]]:
+    """Sum of the columns of rewards, NaN where all are absent, and the names of these columns."""
+    columns = parquet.number_columns(table, without=_NO_REWARDS)
+    parts = {name: column for name, column in columns.items() if not components or name in components}
+    if not parts:
+        return np.full(table.num_rows, np.nan), []
+    stacked = np.array(list(parts.values()), np.float64)
+    return _weighted_sum(stacked, np.ones(len(parts))), list(parts)
+
+
+def _weighted_sum(parts: Floats, weights: Floats) -> Floats:
+    """Σ weights (K,) × parts (K, N) over the parts that are present; NaN where all are absent."""
+    total: Floats = np.where(np.isnan(parts).all(0), np.nan, np.nansum(parts * weights[:, None], 0))
+    return total
+
+
+def _text(prompt: Any) -> str:
+    """A prompt as text, also where it is a conversation."""
+    if isinstance(prompt, list):
+        return "\n".join(str(part.get("content", part)) if isinstance(part, dict) else str(part) for part in prompt)
+    return str(prompt)
+
+
+KIND = LogKind(read, file=recognises, folder=lambda folder: bool(files(folder)))

@@ -1,5 +1,0 @@
-"""The models that are trained and measured: `load` takes `tiny`, `smollm2`, a folder or a hub name."""
-
-from grposcope.policies.load import Policy, check, device, encode, load, recompute_activations, recomputes_activations
-
-__all__ = ["Policy", "check", "device", "encode", "load", "recompute_activations", "recomputes_activations"]

@@ -1,1 +1,0 @@
-"""The laboratory: a small, exact GRPO trainer for one machine."""

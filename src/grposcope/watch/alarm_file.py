@@ -1,0 +1,50 @@
+"""The alarms of a run in the folder of its record, a line each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from grposcope.core.errors import UserError
+from grposcope.core.files import append as append_whole
+from grposcope.core.files import dumps, json_object, typed
+from grposcope.watch.alarms import Alarm
+
+ALARMS = "alarms.jsonl"
+"""Name of the file."""
+
+
+def append(folder: Path, alarms: Sequence[Alarm]) -> None:
+    """Append alarms to the record; UserError where the disk refuses, and then none of them is there."""
+    if not alarms:
+        return
+    try:
+        file = os.open(folder / ALARMS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            append_whole(file, "".join(map(_line, alarms)).encode())
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise UserError(f"cannot write {folder / ALARMS}: {error.strerror or error}; make room") from None
+
+
+def cut_back(folder: Path, step: int) -> list[Alarm]:
+    """The alarms that were raised up to `step`, when a run goes on from there; later ones are taken out of the file.
+
+    Lines that hold no alarm, such as a half-written one, are left out.
+    """
+    alarms, path = [], folder / ALARMS
+    with contextlib.suppress(FileNotFoundError):
+        for line in path.read_text("utf-8", "replace").split("\n"):
+            with contextlib.suppress(UserError, TypeError):
+                alarms.append(typed(Alarm, json_object(line, str(path))))
+        alarms = [alarm for alarm in alarms if alarm.step <= step]
+        path.write_text("".join(map(_line, alarms)), "utf-8")
+    return alarms
+
+
+def _line(alarm: Alarm) -> str:
+    return dumps(asdict(alarm)) + "\n"

@@ -1,0 +1,147 @@
+"""Alarms: modes newly flagged in a run in progress, each raised once per onset. Method of this project; no publication.
+
+Looking at a growing run m times at level α each gives more than α false alarms in the end. So each look spends a part
+of α: the k-th look with anything to test, 1 ≤ k, is made at α_k = α / (k (k + 1)), and Σ α_k = α; by the union bound
+the chance of any alarm in a run without failures stays below α, however long it is watched, as far as each look keeps
+its level (docs/diagnosis.md). Looks are a tenth of the rows apart, so that α_k falls with the logarithm of the length.
+What the record proves (p = 0) needs no level and is raised at any look; values that are not finite are looked at in the
+first row that has one (`Alarms.urgent`).
+
+A mode is raised when it is flagged and was not at the look before, or when its grade is worse than at its last alarm:
+a note may become a failure. Otherwise it is raised again only after a look at which it was not flagged, and only with
+an onset after the step of its last alarm, since the estimate of an onset wanders.
+Minor modes, which say that nothing happens yet, are true of the first steps of any run, so they are raised only on
+request.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from grposcope.core.errors import UserError
+from grposcope.core.run import Run
+from grposcope.instruments.diagnosis.findings import GRADES, Finding, Grade
+from grposcope.instruments.diagnosis.judge import LEVEL, diagnose
+from grposcope.instruments.diagnosis.quantities import LEAST
+from grposcope.instruments.diagnosis.rules import RULES, minor_modes
+
+GROWTH = 1.1
+"""Rows at a look over rows at the look before."""
+
+BUDGET = 0.005
+"""Largest share of the time of a training that its own diagnosis may take."""
+
+FIRST = 0.2
+"""Seconds that the first diagnosis is assumed to cost, so that it waits until it fits the budget."""
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A mode that is newly flagged. step: the last of the run when it was; onset: where it began, None if unknown."""
+
+    mode: str
+    grade: Grade
+    step: int
+    onset: int | None
+    confidence: float
+    because: str
+    advice: str
+
+
+class Alarms:
+    """Looks at a run while it grows.
+
+    raised: alarms so far, also those of an earlier session, in which the run had grown to `rows` rows.
+    minor: minor modes that are raised nevertheless. findings, rows: those of the last look.
+    """
+
+    def __init__(self, raised: Iterable[Alarm] = (), rows: int = 0, minor: Collection[str] = (), level: float = LEVEL):
+        self.raised = list(raised)
+        self.level = level
+        self._silent = minor_modes() - set(minor)
+        self.findings: tuple[Finding, ...] = ()
+        self._active = {alarm.mode for alarm in self.raised}
+        self._looks = math.ceil(math.log(rows / LEAST) / math.log(GROWTH)) + 1 if rows >= LEAST else 0
+        self.rows, self._last = 0, 0
+        self._odd: set[str] = set()
+
+    def due(self, rows: int) -> bool:
+        """Whether a run of `rows` rows has grown enough for another look, or is another run."""
+        return rows >= max(self.rows + 1, math.ceil(GROWTH * self.rows)) or 0 < rows < self.rows
+
+    def urgent(self, run: Run) -> bool:
+        """Whether a metric of the run is not finite that was finite at the last look: to be looked at at once."""
+        return not run.nonfinite.keys() <= self._odd
+
+    def look(self, run: Run) -> list[Alarm]:
+        """Diagnose the run at the level of this look; returns the new alarms."""
+        if not run.steps:
+            return []
+        step = int(run.table["step"][-1])
+        if step < self._last:
+            self._forget(step)
+        self.rows, self._last, self._odd = run.steps, step, set(run.nonfinite)
+        share = 1 / ((self._looks + 1) * (self._looks + 2))
+        self.findings = diagnose(run, self.level * share)
+        self._looks += any(finding.p > 0 for finding in self.findings)
+        flagged = [f for f in self.findings if f.status == "flagged" and f.mode not in self._silent]
+        new = [
+            Alarm(finding.mode, finding.grade, step, finding.onset, finding.confidence, finding.because, finding.advice)
+            for finding in flagged
+            if finding.grade is not None and self._is_new(finding, finding.grade)
+        ]
+        self._active = {finding.mode for finding in flagged}
+        self.raised += new
+        return new
+
+    def _is_new(self, finding: Finding, grade: Grade) -> bool:
+        before = [alarm for alarm in self.raised if alarm.mode == finding.mode]
+        if before and at_least(grade, before[-1].grade) and grade != before[-1].grade:
+            return True
+        if finding.mode in self._active:
+            return False
+        return not before or (finding.onset is not None and finding.onset > before[-1].step)
+
+    def _forget(self, step: int) -> None:
+        """Drop alarms after `step`: the run went back to it, or is another one, and they may be raised anew."""
+        self.raised = [alarm for alarm in self.raised if alarm.step <= step]
+        self._active &= {alarm.mode for alarm in self.raised}
+        self._looks = 0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What somebody wants to hear of: these modes whatever their grade, and any mode of `grade` or worse, if given.
+
+    A grade does not stand for the minor modes.
+    """
+
+    modes: frozenset[str] = frozenset()
+    grade: Grade | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.modes) or self.grade is not None
+
+    def covers(self, mode: str, grade: Grade) -> bool:
+        """Whether a flag of this mode and grade is wanted."""
+        if mode in self.modes:
+            return True
+        return self.grade is not None and at_least(grade, self.grade) and mode not in minor_modes()
+
+
+def at_least(grade: Grade, limit: Grade) -> bool:
+    """Whether a grade is as bad as `limit` or worse."""
+    return GRADES.index(grade) <= GRADES.index(limit)
+
+
+def wanted(names: Iterable[str]) -> Wanted:
+    """Modes and grades by name, of which the mildest grade counts; UserError for a name that is neither."""
+    given = set(names)
+    unknown = sorted(given - {*RULES, *GRADES})
+    if unknown:
+        known = f"{', '.join(GRADES)}, or one of: {', '.join(RULES)}"
+        raise UserError(f"{unknown[0]!r} is no grade and no mode of failure; give {known}")
+    mildest = [grade for grade in GRADES if grade in given][-1:]
+    return Wanted(frozenset(given - {*GRADES}), mildest[0] if mildest else None)

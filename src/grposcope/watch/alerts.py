@@ -1,0 +1,122 @@
+"""Alerts, what others are told of an alarm, and threads that deliver them, so that no training waits for a receiver.
+
+A receiver is a function of an alert that may take its time, hang or fail: W&B, TensorBoard, trackio (below), or a URL
+(`watch.webhook`).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+WAITING = 100
+"""Most alerts that wait for a receiver; further ones are dropped."""
+
+PATIENCE = 11.0
+"""Seconds that the end of a program waits for all receivers together."""
+
+LEVELS = {"failing": "ERROR", "warning": "WARN"}
+"""Grade -> level of an alert in W&B and trackio; INFO for others."""
+
+SEVERITIES = {"failing": 3.0, "warning": 2.0, "note": 1.0}
+"""Grade -> height of the point that TensorBoard shows."""
+
+
+@dataclass(frozen=True)
+class Alert:
+    """What a receiver is told. title: the grade, the mode and since when. text: why, and what to do.
+
+    run: which run it is about. document: all of it for programs, `text` in it being the whole alert in one line.
+    """
+
+    run: str
+    title: str
+    text: str
+    grade: str
+    mode: str = ""
+    step: int = 0
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+
+Receiver = Callable[[Alert], None]
+"""Delivers an alert, or raises an exception that says why it could not."""
+
+
+class Sender:
+    """Hands alerts to a receiver, one after the other, from a thread of its own. name: for lines about failures."""
+
+    def __init__(self, name: str, receiver: Receiver):
+        self.name, self._receiver = name, receiver
+        self._failed: deque[str] = deque()
+        self._queue: queue.Queue[Alert] = queue.Queue(WAITING)
+        self._thread: threading.Thread | None = None
+
+    def send(self, alert: Alert) -> None:
+        """Queue an alert and return at once."""
+        try:
+            self._queue.put_nowait(alert)
+        except queue.Full:
+            self._failed.append(f"{self.name}: {WAITING} alerts wait already; one was dropped")
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._deliver, name=f"grposcope-{self.name}", daemon=True)
+            self._thread.start()
+
+    def failures(self) -> list[str]:
+        """A line for each alert that did not arrive, with the reason; each line once."""
+        return [self._failed.popleft() for _ in range(len(self._failed))]
+
+    def wait(self, until: float) -> None:
+        """Wait until the queued alerts are delivered, at the latest until this value of `time.monotonic`."""
+        while self._queue.unfinished_tasks:
+            if time.monotonic() >= until:
+                self._failed.append(f"{self.name}: no answer yet; not waited for any longer")
+                return
+            time.sleep(0.02)
+
+    def _deliver(self) -> None:
+        while True:
+            alert = self._queue.get()
+            try:
+                self._receiver(alert)
+            except Exception as error:  # whatever goes wrong here, the run goes on
+                self._failed.append(f"{self.name}: {error or type(error).__name__}")
+            finally:
+                self._queue.task_done()
+
+
+def wait(senders: Sequence[Sender], seconds: float = PATIENCE) -> list[str]:
+    """Wait for all senders, `seconds` together; returns a line per alert that did not arrive."""
+    until = time.monotonic() + seconds
+    for sender in senders:
+        sender.wait(until)
+    return failures(senders)
+
+
+def failures(senders: Sequence[Sender]) -> list[str]:
+    """A line for each alert that has not arrived at one of the senders' receivers; each line once."""
+    return [line for sender in senders for line in sender.failures()]
+
+
+def to_wandb(run: Any, alert: Alert) -> None:
+    """Raise an alert of a run of W&B, which passes it on by mail or to Slack as its user has chosen."""
+    run.alert(title=alert.title[:63], text=f"{alert.run}: {alert.text}", level=LEVELS.get(alert.grade, "INFO"))
+
+
+def to_trackio(library: Any, alert: Alert) -> None:
+    """Raise an alert of the current run of trackio."""
+    level = getattr(library.AlertLevel, LEVELS.get(alert.grade, "INFO"))
+    library.alert(title=alert.title, text=alert.text, level=level)
+
+
+def to_tensorboard(writer: Any, alert: Alert) -> None:
+    """Write a text and a point, higher for a worse grade, at the step of the alarm: `grposcope/alarm/<mode>`."""
+    tag = f"grposcope/alarm/{alert.mode.replace(' ', '_')}"
+    writer.add_text(tag, f"{alert.title}: {alert.text}", alert.step)
+    writer.add_scalar(tag, SEVERITIES.get(alert.grade, 0.0), alert.step)
+    writer.flush()

@@ -1,0 +1,424 @@
+"""A run in progress: its progress, its main metrics as sparklines, and each failure once when it begins.
+
+A record of GRPOscope is read as it grows; the log of another trainer is read again when it changed. Either is diagnosed
+when it has grown by a tenth. Reading and diagnosing again take at most READING of the time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import textwrap
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.estimate import Estimate
+from grposcope.core.files import MEND, is_whole, json_number
+from grposcope.core.metrics import VARIANTS, metric, variant
+from grposcope.core.not_finite import not_finite_in
+from grposcope.core.run import Floats, Run
+from grposcope.core.text import duration, number, percent, sparkline, visible
+from grposcope.instruments.diagnosis import heldout, learning
+from grposcope.instruments.diagnosis.findings import Finding
+from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, flagged_modes, verdict
+from grposcope.logs.hints import Hints
+from grposcope.logs.native import schema
+from grposcope.logs.native.schema import ENDED, RunConfig, RunPhase
+from grposcope.logs.sources import with_overflow
+from grposcope.logs.tail import READING, GrowingLog, Pace, Tail
+from grposcope.logs.trainers.trl_output import RECORD
+from grposcope.maths.intervals import interval
+from grposcope.watch.alarms import Alarm, Alarms
+from grposcope.watch.wording import alarm_line
+
+SHOWN = (
+    "reward", "dead_fraction", "entropy", "kl", "kl_old", "mismatch", "staleness", "length", "truncated", "clip",
+    "grad_norm", "tokens_per_second",
+)  # fmt: skip
+"""Quantities with a line of their own where they have values, each by its first variant that is logged."""
+
+TIMES = ("time", "seconds_sample", "seconds_grade", "seconds_update")
+COLUMNS = {name for quantity in SHOWN for name in VARIANTS.get(quantity, (quantity,))} | {*TIMES}
+"""Columns that are kept of a record."""
+
+ALARMS_SHOWN = 4
+"""Latest alarms that stay on the screen."""
+
+TITLE = 25
+"""Characters for the name of a metric."""
+
+RECENT = 50
+"""Steps from which the speed is taken."""
+
+Values = Sequence[float] | Floats
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run at one look, whoever writes it: all that the screen and the JSON summary show of its progress.
+
+    title: name of the run and what it does. planned: steps, None if unknown. changed: when the run was last written,
+    in seconds since 1970. metrics: quantity -> its column and all values. score: name of the held-out score. heldout:
+    (step, score) of every evaluation. seconds_per_step, seconds_left: NaN where unknown. stalled: a warning if
+    nothing was written for long. problem: why the log cannot be read.
+    """
+
+    place: Path
+    title: str = ""
+    engine: str = ""
+    phase: str = "not begun"
+    step: int = 0
+    planned: int | None = None
+    ended: bool = False
+    changed: float = 0.0
+    metrics: Mapping[str, tuple[str, Values]] = field(default_factory=dict)
+    score: str = ""
+    heldout: Sequence[tuple[int, Estimate]] = ()
+    seconds_per_step: float = math.nan
+    seconds_left: float = math.nan
+    stalled: str = ""
+    problem: str = ""
+
+
+class Watcher:
+    """A run while it goes, whoever writes it; the path need not exist yet. minor: minor modes to raise as well.
+
+    While it goes, findings and verdict are those of the last look, whose level allows for the looks before; of a run
+    that ended they are those of `diagnose`. learned: what became of it, empty before two evaluations.
+    """
+
+    def __init__(self, path: Path, hints: Hints | None = None, minor: Collection[str] = ()):
+        self.path = path
+        self.hints = hints
+        self.record: GrowingRecord | None = None
+        self.log = GrowingLog(path, hints)
+        self.alarms = Alarms(minor=minor)
+        self.findings: tuple[Finding, ...] = ()
+        self.verdict: Verdict | None = None
+        self.learned = ""
+        self.problem = ""
+        self._pace = Pace(READING)
+        self._odd: set[str] = set()
+
+    @property
+    def question(self) -> str:
+        """Field of Hints that the log needs to be read; empty where it needs none."""
+        return self.log.question
+
+    @property
+    def ended(self) -> bool:
+        """Whether the record or log says that the run is over."""
+        if self.record is not None:
+            return self.record.ended
+        return self.log.run is not None and not self.problem and self.log.run.meta.status in ENDED
+
+    def look(self, now: float) -> list[Alarm]:
+        """Read what is new, and diagnose it if it is time; returns the new alarms.
+
+        `problem` says why a log of another trainer cannot be read now. UserError for a broken record of GRPOscope.
+        """
+        place = self.path / RECORD if schema.is_record(self.path / RECORD) else self.path
+        if self.record is None and schema.is_record(place):
+            self.record, self.log = GrowingRecord(place), GrowingLog(place, self.hints)
+        if self.record is not None:
+            self.record.look(now)
+            self.problem = ""
+            return self._diagnose(self.record.rows, self.record.ended) if self.record.rows else []
+        if not self.path.parent.is_dir():
+            raise UserError(f"there is no folder {self.path.parent}; give the path of a run, even one that is to begin")
+        return self._diagnose()
+
+    def _diagnose(self, rows: int | None = None, ended: bool = False) -> list[Alarm]:
+        """Diagnose a record of `rows` rows, or a log, whose rows are known only once it is read."""
+        odd = set() if self.record is None else self.record.not_finite
+        urgent, self._odd = not odd <= self._odd, odd
+        due = rows is None or self.alarms.due(rows) or (ended and rows > self.alarms.rows)
+        if not (urgent or (due and (ended or self._pace.ready()))):
+            return []
+        began = time.perf_counter()
+        self.log.look()
+        run, self.problem = self.log.run, self.log.problem
+        if self.problem and rows is not None:
+            raise UserError(self.problem)
+        new: list[Alarm] = []
+        if run is not None and not self.problem:
+            ended = run.meta.status in ENDED and run.steps > self.alarms.rows
+            if self.alarms.due(run.steps) or ended or self.alarms.urgent(run):
+                new = self.alarms.look(run)
+                self.findings = findings_of(run) if run.meta.status in ENDED else self.alarms.findings
+                self.verdict = verdict(run, self.findings) if self.findings else None
+                self.learned = learning.of_run(run).sentence if len(learning.evaluations(run)) > 1 else ""
+        self._pace.spent(time.perf_counter() - began)
+        return new
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The run as it was at the last look."""
+        return self.record.snapshot(now) if self.record is not None else _of_log(self.log, self.problem)
+
+    def screen(self, now: float, width: int) -> str:
+        """The run as lines of at most `width` characters."""
+        run = self.snapshot(now)
+        if not run.title:
+            name = visible(str(run.place))
+            if not run.changed:
+                return f"{name}: not begun; waiting for it"
+            return "\n".join(textwrap.wrap(f"{name}: waiting; {visible(run.problem, 500)}", width))
+        rows = [visible(run.title), _progress(run, width), "", *_metrics(run, width)]
+        if self.learned:
+            rows += ["", *textwrap.wrap(visible(self.learned), width)]
+        if self.verdict:
+            rows += ["", *textwrap.wrap(visible(str(self.verdict), 900), width)]
+        for alarm in self.alarms.raised[-ALARMS_SHOWN:]:
+            rows += textwrap.wrap(f"✗ {visible(alarm_line(alarm), 600)}", width, subsequent_indent="  ")
+        warning = run.stalled or run.problem
+        if warning:
+            rows += ["", *textwrap.wrap(f"! {visible(warning, 500)}", width)]
+        if not run.ended:
+            rows += ["", f"last written {duration(max(now - run.changed, 0))} ago"]
+        return "\n".join(row[:width] for row in rows)
+
+    def summary(self, now: float) -> dict[str, Any]:
+        """The run as a JSON document."""
+        run = self.snapshot(now)
+        latest = {name: float(run.metrics[name][1][-1]) if name in run.metrics else None for name in SHOWN}
+        return {
+            "run": str(run.place),
+            "phase": run.phase,
+            "step": run.step,
+            "steps": run.planned,
+            "engine": run.engine or None,
+            "seconds_per_step": run.seconds_per_step,
+            "seconds_left": run.seconds_left,
+            "heldout": {"step": run.heldout[-1][0], run.score: run.heldout[-1][1]} if run.heldout else None,
+            "latest": latest if run.metrics else {},
+            "stalled": run.stalled or None,
+            "problem": run.problem or None,
+            "verdict": str(self.verdict) if self.verdict else None,
+            "grade": self.verdict.word if self.verdict else None,
+            "flagged": flagged_modes(self.findings),
+            "alarms": self.alarms.raised,
+        }
+
+
+class GrowingRecord:
+    """A record of GRPOscope in progress; `look` reads what was added since the last look.
+
+    not_finite: metrics that were not finite in a row so far (`core.not_finite.not_finite_in`).
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.rows = 0
+        self.ended = False
+        self.not_finite: set[str] = set()
+        self._config = RunConfig()
+        self._phase = RunPhase()
+        self._step = 0
+        self._columns: dict[str, list[float]] = {}
+        self._scores: dict[str, list[tuple[int, Estimate]]] = {}
+        self._changed = 0.0
+        self._steps, self._evals = (Tail(folder / f"{name}.jsonl") for name in ("steps", "evals"))
+
+    def look(self, now: float) -> None:
+        """Read what was added. UserError for a record of a newer version, or a broken one."""
+        if not (self.folder / "config.json").exists():
+            return
+        self._config = schema.read_config(self.folder)
+        rows, afresh = self._steps.read()
+        if afresh:
+            self._step, self.rows, self._columns, self.not_finite = 0, 0, {}, set()
+        for row in rows:
+            self._step = self._whole(row.get("step"), "steps.jsonl")
+            self.not_finite = self.not_finite | not_finite_in(row)
+            for name in COLUMNS & row.keys():
+                self._columns.setdefault(name, [math.nan] * self.rows)
+            for name, values in self._columns.items():
+                value = json_number(row.get(name))
+                values.append(math.nan if value is None else with_overflow(value))
+            self.rows += 1
+        evals, afresh = self._evals.read()
+        self._scores = {} if afresh else self._scores
+        for row in evals:
+            for name, score in row.items():
+                if isinstance(score, dict) and (value := json_number(score.get("value"))) is not None:
+                    error = json_number(score.get("se"))
+                    count = self._whole(score.get("n", 0), "evals.jsonl")
+                    estimate = Estimate(value, math.nan if error is None else error, count)
+                    step = self._whole(row.get("step"), "evals.jsonl")
+                    self._scores.setdefault(name, []).append((step, estimate))
+        self._phase = schema.read_phase(self.folder) or self._phase
+        phase = self._phase.phase
+        self.ended = phase in ENDED if phase else (self.folder / "summary.json").exists()
+        if rows or evals or not self._changed:
+            self._changed = self._written() or now
+        self._changed = max(self._changed, self._phase.time)
+
+    def _whole(self, value: Any, file: str) -> int:
+        """A step or a count in a line of `file`; UserError where it is no whole number."""
+        if not is_whole(value):
+            raise UserError(f"{self.folder / file}: a line has no step number; {MEND}")
+        return int(value)
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The run as it was at the last look; now: seconds since 1970."""
+        config, settings, model = self._config, self._config.settings, self._config.model.name or "?"
+        planned = self._phase.steps or settings.get("steps")
+        planned = planned if isinstance(planned, int) else None
+        what = f"{settings.get('recipe', '?')} on {config.resolved.get('task', '?')}, {model}"
+        engine = "" if config.engine == "grposcope" else config.engine
+        if engine:
+            what = f"{engine}, {settings.get('loss_type', '?')} loss, {model}"
+        pace = self.seconds_per_step()
+        values = {name: [score.value for _, score in rows] for name, rows in self._scores.items()}
+        score = next(iter(heldout.scores(values)), "")
+        scored = heldout.with_errors(self._scores.get(score, ()))
+        left = 0.0 if self.ended else (planned - self._step) * pace if planned else math.nan
+        return Snapshot(
+            self.folder,
+            title=f"{config.name or self.folder.name} · {what}",
+            engine=engine,
+            phase=self._phase.phase or ("finished" if self.ended else "running"),
+            step=self._step,
+            planned=planned,
+            ended=self.ended,
+            changed=self._changed,
+            metrics=_logged(self._columns),
+            score=score,
+            heldout=scored,
+            seconds_per_step=pace,
+            seconds_left=left,
+            stalled=self._stalled(now),
+        )
+
+    def seconds_per_step(self) -> float:
+        """Pace of the last steps, by the clock if rows carry it, else by the phases; NaN before two steps."""
+        times = [t for t in self._columns.get("time", [])[-RECENT:] if math.isfinite(t)]
+        if len(times) > 1:
+            return max(times[-1] - times[0], 0.0) / (len(times) - 1)
+        count = min(self.rows, RECENT)
+        phases = [self._columns.get(name, [])[-RECENT:] for name in TIMES[1:]]
+        return math.fsum(v for part in phases for v in part if math.isfinite(v)) / count if count else math.nan
+
+    def _stalled(self, now: float) -> str:
+        """A warning if the process of the run is gone, or if nothing was written for long; empty otherwise."""
+        if self.ended:
+            return ""
+        silent, usual = now - self._changed, self.seconds_per_step()
+        pid, host = self._phase.pid, self._config.environment.get("host")
+        gone = isinstance(pid, int) and host in (None, platform.node()) and not _is_alive(pid)
+        if gone and host:
+            return f"its process, {pid}, is gone without an end of the run: it was killed; it can be resumed"
+        if silent < max(60.0, 10 * usual if math.isfinite(usual) else 0.0):
+            return ""
+        stalled = f"nothing was written for {duration(silent)}"
+        if math.isfinite(usual):
+            stalled += f", and a step takes {duration(usual)}"
+        return f"{stalled}; no process {pid} runs here: it is gone, or runs elsewhere" if gone else stalled
+
+    def _written(self) -> float:
+        """When the last row was written, in seconds since 1970; 0 if there is none."""
+        times = [t for t in self._columns.get("time", [])[-1:] if math.isfinite(t)]
+        if times:
+            return times[0]
+        try:
+            return (self.folder / "steps.jsonl").stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+
+def _of_log(log: GrowingLog, problem: str) -> Snapshot:
+    """The log of another trainer as it was last read."""
+    run = log.run
+    if run is None:
+        return Snapshot(log.path, changed=log.changed, problem=problem)
+    planned = run.setting("steps") or run.setting("max_steps")
+    score = learning.score(run)
+    return Snapshot(
+        log.path,
+        title=f"{run.meta.name} · {run.meta.engine}",
+        engine=run.meta.engine,
+        phase=run.meta.status,
+        step=_last_step(run),
+        planned=planned if isinstance(planned, int) else None,
+        ended=run.meta.status in ENDED and not problem,
+        changed=log.changed,
+        metrics=_logged(run.table),
+        score=score,
+        heldout=learning.evaluations(run),
+        problem=problem,
+    )
+
+
+def _logged(columns: Mapping[str, Values]) -> dict[str, tuple[str, Values]]:
+    """Quantity -> its column and values, for those of SHOWN that are logged."""
+    names = {quantity: variant(quantity, columns) for quantity in SHOWN}
+    return {quantity: (name, columns[name]) for quantity, name in names.items() if name is not None}
+
+
+def _last_step(run: Run) -> int:
+    steps = run.table["step"]
+    return int(steps[-1]) if len(steps) and np.isfinite(steps[-1]) else 0
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _progress(run: Snapshot, width: int) -> str:
+    """Steps done, with a bar and the time left where they are known."""
+    if not run.planned:
+        return f"step {run.step:,} · {run.phase}"
+    share = min(run.step / run.planned, 1.0)
+    text = f"step {run.step:,} of {run.planned:,} ({percent(share)}) · {run.phase}"
+    if not run.ended and math.isfinite(run.seconds_left):
+        text += f" · about {duration(run.seconds_left)} left"
+    room = max(8, width - len(text) - 2)
+    done = round(share * room)
+    return f"{'━' * done}{'─' * (room - done)}  {text}"
+
+
+def _metrics(run: Snapshot, width: int) -> list[str]:
+    """A line per quantity with a value other than 0, the held-out score after the reward."""
+    rows = []
+    for quantity in SHOWN:
+        if quantity in run.metrics:
+            name, values = run.metrics[quantity]
+            values = list(map(float, values))
+            if any(math.isfinite(value) and value != 0 for value in values):
+                unit, last = metric(name).unit, values[-1]
+                text = percent(last) if unit == "share" else f"{number(last)} {unit}".rstrip()
+                rows.append(_line(metric(name).title, values, text, width))
+        if quantity == "reward" and run.heldout:
+            scores = [score.value for _, score in run.heldout]
+            title = f"Held-out {heldout.name(run.score)}"
+            rows.append(_line(title, scores, _last_score(run.heldout, scores), width))
+    return rows
+
+
+def _last_score(heldout: Sequence[tuple[int, Estimate]], scores: Sequence[float]) -> str:
+    """The last held-out score, with its interval where it has one."""
+    step, last = heldout[-1]
+    text = percent(last.value) if min(scores) >= 0 and max(scores) <= 1 else number(last.value)
+    low, high = interval(last)
+    if math.isfinite(low):
+        text += f" ({percent(low)}-{percent(high)})"
+    return f"{text} at step {step:,}"
+
+
+def _line(title: str, values: Sequence[float], text: str, width: int) -> str:
+    """A metric on a line of about `width` characters: its name, its course, and its last value."""
+    room = max(10, width - TITLE - 30)
+    return f"{title[:TITLE]:{TITLE}} {sparkline(values, room):{room}} {text}"

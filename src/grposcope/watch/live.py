@@ -1,0 +1,73 @@
+"""Judges a run while it trains, and tells the loggers of its metrics of what goes wrong.
+
+It reads the record as it is on the disk and draws no random number: the run stays the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grposcope.core.not_finite import not_finite_in
+from grposcope.core.text import visible
+from grposcope.logs.native import reader
+from grposcope.logs.tail import Pace
+from grposcope.watch import alarm_file, alerts
+from grposcope.watch.alarms import BUDGET, FIRST, Alarms, wanted
+from grposcope.watch.loggers import MetricLogger
+from grposcope.watch.wording import alarm_alert, alarm_line
+
+SENT = wanted(["warning"])
+"""What loggers are told of: warnings and failures."""
+
+
+class LiveAlarms:
+    """Looks at the record in `folder`, which has `done` steps, as it grows, and sends alarms to the loggers.
+
+    say: prints a line above the progress bar. A failure is said once and ends the looking, never the training.
+    """
+
+    def __init__(self, folder: Path, loggers: Sequence[MetricLogger], done: int, say: Callable[[str], None]):
+        self._folder, self._say, self._rows, self._broken = folder, say, done, False
+        self._alarms = Alarms(alarm_file.cut_back(folder, done), done)
+        self._pace = Pace(BUDGET, FIRST / BUDGET)
+        self._odd: set[str] = set()
+        self._senders = [alerts.Sender(logger.name, logger.alert) for logger in loggers]
+
+    def step(self, row: Mapping[str, Any]) -> None:
+        """Take note of a further row, and judge the record if that is due, or at once if a metric is lost in it."""
+        self._rows += 1
+        odd = not_finite_in(row)
+        urgent = not odd <= self._odd
+        self._odd |= odd
+        due = urgent or (self._pace.ready() and self._alarms.due(self._rows))
+        if self._senders and not self._broken and due:
+            began = time.perf_counter()
+            self._look()
+            self._pace.spent(time.perf_counter() - began)
+
+    def end(self) -> None:
+        """Judge the whole record, and wait a little for the alerts to arrive."""
+        if self._senders and not self._broken and self._rows > self._alarms.rows:
+            self._look()
+        for line in alerts.wait(self._senders):
+            self._say(visible(line))
+
+    def _look(self) -> None:
+        try:
+            run = reader.read(self._folder)
+            new = self._alarms.look(run)
+            alarm_file.append(self._folder, new)
+            for alarm in new:
+                self._say(visible(alarm_line(alarm), 1000))
+                if SENT.covers(alarm.mode, alarm.grade):
+                    alert = alarm_alert(alarm, str(self._folder))
+                    for sender in self._senders:
+                        sender.send(alert)
+        except Exception as error:  # whatever goes wrong here, the run goes on
+            self._broken = True
+            self._say(f"no alarms from here on: {visible(str(error) or type(error).__name__, 500)}")
+        for line in alerts.failures(self._senders):
+            self._say(visible(line))

@@ -1,0 +1,121 @@
+"""Post alerts to a URL: as JSON for programs, or as the messages that Slack and Discord take.
+
+The host of the URL says which. Other hosts that take Slack's messages (Mattermost, a proxy) are written slack:URL.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from grposcope.core.errors import UserError
+from grposcope.watch.alerts import Alert, Sender
+
+TIMEOUT = 5.0
+"""Seconds that the server has to answer one attempt."""
+
+ATTEMPTS = 2
+"""Attempts to deliver one alert."""
+
+PAUSE = 1.0
+"""Seconds between two attempts."""
+
+LONGEST = 1900
+"""Characters of a message in a chat; Discord takes 2,000."""
+
+Message = Callable[[Alert], Mapping[str, Any]]
+"""Makes the JSON document to post of an alert."""
+
+
+def webhook(place: str) -> Sender:
+    """A sender to this URL, or slack:URL, or discord:URL; UserError for what is no URL of http or https."""
+    message, url = read_place(place)
+    return Sender("webhook", partial(_post, url, message))
+
+
+def read_place(place: str) -> tuple[Message, str]:
+    """How a message to this URL, slack:URL or discord:URL is written, and the URL; UserError where it is none."""
+    kind, _, rest = place.partition(":")
+    if kind in MESSAGES:
+        return MESSAGES[kind], _checked(rest)
+    host = urlsplit(_checked(place)).hostname or ""
+    for name, known in HOSTS.items():
+        if host in known or host.endswith(tuple(f".{one}" for one in known)):
+            return MESSAGES[name], place
+    return _document, place
+
+
+def _document(alert: Alert) -> Mapping[str, Any]:
+    return alert.document
+
+
+def slack(alert: Alert) -> Mapping[str, Any]:
+    """A message of Slack's incoming webhooks; what is in the alert cannot mention anybody or make a link."""
+    title, text = (_slack_text(part) for part in (alert.title, f"{alert.run}: {alert.text}"))
+    return {"text": f"*{title}*\n{text}"}
+
+
+def discord(alert: Alert) -> Mapping[str, Any]:
+    """A message of Discord's webhooks; what is in the alert cannot mention anybody."""
+    return {"content": f"**{alert.title}**\n{alert.run}: {alert.text}"[:LONGEST], "allowed_mentions": {"parse": []}}
+
+
+MESSAGES: dict[str, Message] = {"slack": slack, "discord": discord}
+"""Name of a chat -> how its messages are written."""
+
+HOSTS = {"slack": ("hooks.slack.com", "hooks.slack-gov.com"), "discord": ("discord.com", "discordapp.com")}
+"""Name of a chat -> the hosts of its webhooks."""
+
+
+def _slack_text(text: str) -> str:
+    return text[:LONGEST].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _post(url: str, message: Message, alert: Alert) -> None:
+    """Post an alert; an exception with the reason if no attempt succeeds."""
+    data, reason = json.dumps(message(alert)).encode(), ""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(PAUSE)
+        try:
+            headers = {"Content-Type": "application/json", "User-Agent": "grposcope"}
+            with _opener().open(urllib.request.Request(url, data, headers), timeout=TIMEOUT):
+                return
+        except urllib.error.HTTPError as error:
+            reason = f"answered {error.code}"
+            error.close()
+        except Exception as error:
+            reason = str(getattr(error, "reason", "") or error or type(error).__name__)
+    raise ConnectionError(f"{reason}; given up after {ATTEMPTS} attempts")
+
+
+def _checked(url: str) -> str:
+    """Return the URL; UserError for one that is not http or https with a host."""
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or any(letter.isspace() or not letter.isprintable() for letter in url):
+        raise UserError(f"webhook {url!r} is no URL of http or https; write it like https://example.org/hook")
+    return url
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Opener for http and https through the proxies of the environment; it follows no redirects."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler,
+        urllib.request.HTTPHandler,
+        urllib.request.HTTPSHandler,
+        urllib.request.HTTPErrorProcessor,
+        urllib.request.HTTPDefaultErrorHandler,
+    ):
+        opener.add_handler(handler())
+    return opener

@@ -1,0 +1,31 @@
+"""What is kept of the place a run ran in."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from grposcope.core.environment import environment, git_state
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    return subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def test_git_state(tmp_path: Path) -> None:
+    assert git_state(tmp_path) is None
+    git(tmp_path, "init", "-b", "topic")
+    (tmp_path / "a").write_text("1")
+    git(tmp_path, "add", "a")
+    git(tmp_path, "commit", "-m", "first")
+    commit = git(tmp_path, "rev-parse", "HEAD").strip()
+    assert git_state(tmp_path) == {"commit": commit, "branch": "topic", "dirty": False}
+    (tmp_path / "a").write_text("2")
+    assert git_state(tmp_path) == {"commit": commit, "branch": "topic", "dirty": True}
+
+
+def test_environment_names_versions(tmp_path: Path) -> None:
+    about = environment(tmp_path)
+    assert about["git"] is None
+    assert {"python", "torch", "transformers", "grposcope", "command"} <= about.keys()

@@ -1,0 +1,121 @@
+"""What is said of sources of credit: the sentence for each way it can come out, and the table beside it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from grposcope.core.run import Meta, Run, no_evaluations, no_groups
+from grposcope.instruments.credit import answer as section
+from grposcope.instruments.credit import figures as charts
+from grposcope.instruments.credit import findings
+from grposcope.instruments.credit import record as credits
+from grposcope.instruments.credit.error import BASE, EXACT, Ranged
+from grposcope.instruments.credit.record import CreditRecord, SourceRecord
+
+
+def source(name: str, saving: float, log_error: float = 0.05, tokens: float = 1.0, kind: str = "i") -> SourceRecord:
+    """A source whose interval is ± 2 standard errors on the scale of the logarithm."""
+    reach = math.exp(2 * log_error)
+    known = Ranged(saving, saving / reach, saving * reach)
+    error = Ranged(1 / saving / tokens, 1 / saving / tokens / reach, reach / saving / tokens)
+    return SourceRecord(
+        name, kind, purchasable=name != EXACT, unbiased=True, tokens=Ranged(tokens, tokens, tokens), mse=error,
+        saving=known, scale=Ranged(1, 1, 1), bias=Ranged(0, 0, 0.1), wrong=Ranged(0.1, 0.05, 0.2),
+        within=Ranged(0.5, 0.4, 0.6), common=Ranged(0, 0, 0), log_error=log_error,
+    )  # fmt: skip
+
+
+def record(*sources: SourceRecord) -> CreditRecord:
+    base = source(BASE, 1.0, 0.0)
+    return CreditRecord(model="tiny", task="t", prompts=40, group=8, reference=64, sources=(base, *sources),
+                        floor=Ranged(0.3, 0.2, 0.4), recurrence={"text": 0.8, "step": 0.9})  # fmt: skip
+
+
+def test_the_whole_sentence() -> None:
+    one = record(
+        source(EXACT, 2.3), source("prefix", 1.1, 0.2), source("tree:widths=2x2", 1.6, tokens=0.8, kind="iii"),
+        source("otb", 1.9), source("continuations:k=4", 1 / 3, tokens=4.0, kind="ii"),
+    )  # fmt: skip
+    assert findings.verdict(one) == (
+        "Exact credit would save 2.3 × here (2.08 to 2.54); the cheapest that pays is tree:widths=2x2 (1.6 ×, 1.45 to "
+        "1.77); continuations at K = 4 would cost 3 × what they save."
+    )
+
+
+@pytest.mark.parametrize(
+    ("exact", "said"),
+    [
+        (source(EXACT, 1.2, 0.2), "Cannot tell whether exact credit would save here (1.2 ×, 0.804 to 1.79), which "
+                                  "would take about 380 prompts"),
+        (source(EXACT, 1.0, 0.02), "Exact credit would save at most 1.04 × here (1 ×, 0.961 to 1.04): credit is not"),
+        (replace(source(EXACT, 1.0), saving=Ranged(flag="too few")), "Cannot tell what exact credit would save (too"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_exact_credit(exact: SourceRecord, said: str) -> None:
+    assert findings.verdict(record(exact)).startswith(said)
+
+
+def test_without_continuations_and_without_anything_that_pays() -> None:
+    one = replace(record(source("prefix", 0.8)), skipped={EXACT: "no continuations were drawn"})
+    assert findings.verdict(one) == (
+        "What exact credit would save is not known (no continuations were drawn); nothing that can be bought is known "
+        "to pay, and the best is prefix (0.8 ×, 0.724 to 0.884)."
+    )
+
+
+def test_a_large_saving_of_one_in_many_does_not_pay() -> None:
+    """Two standard errors are enough for one source and not for thirty."""
+    lucky = source("lucky", 1.25, 0.1)
+    assert "pays is lucky" in findings.verdict(record(lucky))
+    assert "known to pay" in findings.verdict(record(lucky, *(source(f"s{i}", 0.9) for i in range(30))))
+
+
+def test_other_sentences_and_the_table() -> None:
+    flat = replace(source("flat", 1.0), within=Ranged(0, 0, 0))
+    unknown = replace(source("unknown", 1.0), mse=Ranged(flag="no scale"), saving=Ranged(flag="no scale"))
+    one = replace(record(flat, unknown), skipped={"steps": "no labels"})
+    said = findings.details(one)
+    assert "30% (20% to 40%) of the error of outcome credit is how gradients differ between prompts" in said[0]
+    assert "80% of the ends of steps" in said[1]
+    assert said[2:] == ["Outcome credit in disguise, constant on every rollout: flat."]
+    assert findings.missing(one) == ["Cannot tell, no scale: unknown.", "Skipped steps: no labels."]
+    table = findings.rows(one)
+    assert [row[0] for row in table] == [BASE, "flat", "unknown"]
+    assert all(len(row) == len(findings.HEADER) for row in table)
+    assert table[2][3:5] == ("cannot tell", "cannot tell")
+    assert table[0][3] == "1"
+
+
+def test_the_section_draws_what_is_known() -> None:
+    one = record(source(EXACT, 2.3), source("continuations:k=4", 0.3, tokens=4.0, kind="ii"))
+    frontier, savings = charts.frontier(one), charts.savings(one)
+    assert frontier is not None
+    assert savings is not None
+    drawn = frontier.data["sources"]
+    assert list(drawn["source"]) == [BASE, EXACT, "continuations:k=4"]
+    assert list(drawn["tokens"]) == [1, 1, 4]
+    assert list(savings.data["savings"]["source"]) == [EXACT, BASE, "continuations:k=4"]
+    assert charts.frontier(record()) is None
+    meta = Meta(Path("x"), "grposcope credit", "x", "finished")
+    run = Run(meta, {}, {"step": np.empty(0)}, no_groups(), no_evaluations())
+    run.memory[f"{credits.__name__}.of_run"] = (one,)
+    shown = section.section([run])
+    assert shown is not None
+    assert shown.sentence == findings.verdict(one)
+    assert shown.paragraphs == section.of_record(one).paragraphs, "what the command prints"
+    assert (shown.numbers, shown.tables) == (section.of_record(one).numbers, section.of_record(one).tables)
+    assert [(tile.name, tile.shown) for tile in shown.numbers] == [("exact credit saves", "2.3 ×")]
+    assert [figure.name for figure in shown.figures] == ["credit_savings", "credit_frontier"]
+    assert section.section([]) is None
+    other = replace(run, meta=replace(meta, name="y"))
+    other.memory.update(run.memory)
+    both = section.section([run, other])
+    assert both is not None
+    told = "2.3 (2.08 to 2.54)"
+    assert both.sentence == f"What exact credit would save, as a multiple: {told} in x and {told} in y."
+    assert [text.partition(":")[0] for text in both.text] == ["x", "y"]

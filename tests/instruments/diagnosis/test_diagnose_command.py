@@ -1,0 +1,248 @@
+"""`grposcope diagnose` through its own parser."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from asked import asked
+
+from grposcope import cli
+from grposcope.core.errors import UserError
+from grposcope.instruments.diagnosis.findings import Evidence, Rule, RuleResult
+from grposcope.instruments.diagnosis.quantities import Quantities
+from grposcope.instruments.diagnosis.rules import RULES
+
+
+def log(path: Path, collapse: bool = False, rows: int = 80) -> Path:
+    """A JSONL log of a made-up trainer; collapse: of entropy and reward, from the middle on."""
+    lines = []
+    for i, wobble in enumerate(0.01 * np.random.default_rng(0).normal(size=rows)):
+        gone = collapse and i > rows // 2
+        reward = 0.3 + 0.005 * (rows - i if gone else i) + wobble
+        entropy = 0.8 * (0.001 if gone else 1) * (1 + wobble)
+        row = {"step": i + 1, "reward": reward, "entropy": entropy, "grad_norm": 1 + wobble}
+        lines.append(json.dumps(row))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, dict[str, Any]]:
+    status, document = asked("diagnose", *arguments)
+    return status, capsys.readouterr().out, document
+
+
+def test_healthy_first_line_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, document = call(capsys, log(tmp_path / "a.jsonl"), "--fail-on", "note")
+    assert status == 0
+    assert out.splitlines()[0] == "Healthy: reward 0.33 → 0.66 in 80 steps; held-out not logged"
+    assert document["flagged"] == []
+    assert "Not logged: kl (" in out
+
+
+def test_failing_and_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path / "a.jsonl", collapse=True)
+    status, out, document = call(capsys, path, "--fail-on", "note")
+    assert status == 1
+    first, _, second, *_ = out.splitlines()
+    assert first.startswith("Failing: reward 0.48 → 0.35 in the last ")
+    assert "; entropy 0.8 → 8.0e-04 since step 42" in first
+    assert second.startswith("What to do: raise the upper clip")
+    assert document["verdict"] == "failing" + first[7:]
+    assert document["because"].startswith("the entropy went from 0.8")
+    assert "entropy collapse" in document["flagged"]
+    assert call(capsys, path, "--fail-on", "entropy collapse")[0] == 1
+    assert call(capsys, path, "--fail-on", "kl blow-up")[0] == 0
+    assert call(capsys, path)[0] == 0
+
+
+def test_a_new_rule_is_one_entry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry of RULES is diagnosed, named by --fail-on and its help, and shown in verdict, JSON and page."""
+
+    def check(quantities: Quantities) -> RuleResult:
+        reward = quantities.get("reward")
+        assert reward is not None
+        return RuleResult(0.0, "the reward is a toy", (Evidence("reward", reward.values[0]),), int(reward.steps[0]))
+
+    rule = Rule("toy", ("reward",), "none", "always", "a test", "put it away", check, beside="failing")
+    monkeypatch.setitem(RULES, "toy", rule)
+    path, page = log(tmp_path / "a.jsonl"), tmp_path / "page.html"
+    status, out, document = call(capsys, path, "--fail-on", "toy", "--html", page)
+    assert status == 1
+    assert out.startswith("Failing: toy; reward 0.33 → 0.66 in 80 steps\n")
+    assert "Because the reward is a toy." in out
+    assert document["flagged"] == ["toy"]
+    assert document["rules"]["toy"]["threshold"] == "always"
+    assert "diagnosis-reward" in page.read_text()
+    for command in ("diagnose", "watch"):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        assert "no learning, toy" in " ".join(capsys.readouterr().out.split())
+
+
+def test_json_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, document = call(capsys, log(tmp_path / "a.jsonl"), "--json")
+    assert len(out.splitlines()) == 1
+    assert {"statistic", "threshold", "needs"} == set(document["rules"]["length"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(["--fail-on", "nonsense"], "no mode"), (["--level", "2"], "no probability"), (["--set", "group"], "NAME=VALUE")],
+)
+def test_what_the_user_can_mend(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        call(capsys, log(tmp_path / "a.jsonl"), *flags)
+
+
+def test_settings_given_by_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "misconfiguration" in call(capsys, log(tmp_path / "a.jsonl"), "--set", "group=1")[2]["flagged"]
+
+
+def test_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "out" / "verdict.html"
+    _, out, document = call(capsys, log(tmp_path / "a.jsonl", collapse=True), "--html", page)
+    assert document["page"] == str(page)
+    assert f"page: {page}" in out
+    text = page.read_text()
+    assert "Failing: reward 0.48 → 0.35 in the last " in text
+    assert "diagnosis-entropy" in text
+    assert "since step" in text
+    with pytest.raises(UserError, match="--html"):
+        call(capsys, tmp_path / "a.jsonl", "--html", tmp_path)
+
+
+def test_a_webhook_hears_of_flags_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr("grposcope.watch.alerts.Sender.send", lambda _, alert: sent.append(alert.document))
+    url = ("--webhook", "https://example.org/hook")
+    call(capsys, log(tmp_path / "a.jsonl"), *url)
+    assert sent == []
+    _, _, document = call(capsys, log(tmp_path / "b.jsonl", collapse=True), *url)
+    (said,) = sent
+    assert said["flagged"] == ["entropy collapse", "reward decline"]
+    assert said["grade"] == "failing"
+    assert said["text"].startswith(f"{tmp_path / 'b.jsonl'}: {document['verdict']}; do: raise the upper clip")
+    with pytest.raises(UserError, match="no URL"):
+        call(capsys, tmp_path / "a.jsonl", "--webhook", "ftp://example.org")
+
+
+# What is no run, or a broken one
+
+
+class Trap:
+    """A pickle that would leave a file behind if it were loaded."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+def bad(folder: Path) -> dict[str, tuple[Path, str]]:
+    """Name -> a path that cannot be diagnosed, and words of the message."""
+    files = {
+        "empty": (b"", "a file with nothing in it"),
+        "sft.jsonl": (b'{"step": 1, "loss": 2.0, "learning_rate": 1e-5}\n' * 3, "no log of reinforcement learning"),
+        "junk.log": (bytes(range(256)) * 64, "binary data"),
+        "text.log": (b"hello\nworld\n" * 20, "text.log"),
+        "training_args.bin": (pickle.dumps(Trap(folder / "sprung")), "pickle"),
+        "model.pt": (b"PK\x03\x04 zip", "pickle or an archive"),
+        "cut.json": (b'{"log_history": [{"step": 1, "rew', "not valid JSON"),
+        "deep.json": (b"[" * 100_000, "deep.json"),
+        "utf16.csv": ("step,reward\n1,2\n".encode("utf-16"), "UTF-16"),
+    }
+    found = {}
+    for name, (content, words) in files.items():
+        (folder / name).write_bytes(content)
+        found[name] = (folder / name, words)
+    runs = folder / "runs"
+    runs.mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        log(runs / name)
+    return {**found, "two": (runs, "more than one log"), "none": (folder / "no" / "such", "there is no")}
+
+
+def test_what_is_no_run_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Through the command line: exit status 2, a line that names the file, no traceback; pickles are not loaded."""
+    for name, (path, words) in bad(tmp_path).items():
+        assert cli.main(["diagnose", str(path)]) == 2, name
+        said = capfd.readouterr()
+        assert said.out == "", name
+        assert said.err.startswith("grposcope: error: "), name
+        assert said.err.count("\n") == 1, name
+        assert words in said.err, (name, said.err)
+        assert str(path) in said.err, name
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_half_written_last_line_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path / "a.jsonl")
+    with path.open("a") as file:
+        file.write('{"step": 81, "reward": 0.')
+    _, out, document = call(capsys, path)
+    assert document["rows"] == 80
+    assert "note: a.jsonl, line 81: the last line is unfinished and was left out" in out
+
+
+def test_a_broken_line_in_the_middle_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path / "a.jsonl")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:40], "{broken\n", *lines[40:]]))
+    _, out, document = call(capsys, path)
+    assert document["rows"] == 80
+    assert "1 lines are no JSON objects and were left out: 41" in out
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J</script><script>alert(1)</script>"
+
+
+def test_escapes_and_html_of_a_log_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In keys, in completions and in the name of the file; on the terminal, in JSON and on the page."""
+    path = tmp_path / "x\x1b[2J.jsonl"
+    rows = [
+        {"step": i + 1, "reward": 0.3, f"loss {HOSTILE}": 1.0, HOSTILE: HOSTILE, "completion": HOSTILE}
+        for i in range(60)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, out, document = call(capsys, path, "--html", tmp_path / "page.html")
+    assert "\x1b" not in out
+    assert document["rows"] == 60
+    page = (tmp_path / "page.html").read_text()
+    assert "<script>alert" not in page
+    assert "\x1b" not in page
+    assert cli.main(["diagnose", f"{tmp_path}/no\x1b[2J"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    import subprocess
+
+    path = log(tmp_path / "a.jsonl")
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; '{sys.executable}' -m grposcope.cli diagnose '{path}' | true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("given", ["reward=step,step=reward", "reward=step", "kl=step"])
+def test_the_key_of_the_steps_is_no_other_metric(
+    given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["diagnose", str(log(tmp_path / "a.jsonl")), "--map", given]) == 2
+    assert "the key step counts steps and is no" in capsys.readouterr().err

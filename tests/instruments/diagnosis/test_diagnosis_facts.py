@@ -1,0 +1,104 @@
+"""What is said of findings: the verdict and its clauses, descriptions, alarms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import synthetic_series as made
+
+from grposcope.instruments.diagnosis import answer, diagnose
+from grposcope.instruments.diagnosis.findings import GRADES, Evidence, Finding
+from grposcope.instruments.diagnosis.verdict import flagged_modes, verdict
+from grposcope.watch.alarms import Alarm, wanted
+from grposcope.watch.wording import alarm_alert, alarm_line, exceeds
+
+
+def finding(mode: str, status: str, *evidence: Evidence) -> Finding:
+    grade = None if status not in GRADES else status
+    status = "flagged" if grade else status
+    return Finding(mode, status, "it fell", evidence, "do it", "", 0.01, 0.02, 0.98, 1234, ("kl",), grade=grade)  # type: ignore[arg-type]
+
+
+def test_the_sentence_is_the_conclusion_and_its_clauses() -> None:
+    run = made.run(made.healthy())
+    findings = [finding("length", "failing"), finding("kl blow-up", "warning"), finding("starved", "cannot tell")]
+    said = verdict(run, findings)
+    assert (said.word, said.mode) == ("failing", "length")
+    assert said.line == str(said) == "failing: reward 0.32 → 0.66 in 120 steps; length since step 1,234"
+    assert said.clauses[:2] == ("do: do it (and 1 more)", "because it fell")
+    assert said.clauses[2].startswith("training reward rose from ")
+    assert flagged_modes(findings) == ["length", "kl blow-up"]
+    assert verdict(run, [finding("no learning", "warning")]).line.endswith("in 120 steps, no gain")
+
+
+def test_what_stands_beside_healthy_learning_is_a_note() -> None:
+    said = verdict(made.run(made.healthy()), [finding("entropy collapse", "note")])
+    assert said.word == "healthy"
+    assert str(said) == "healthy: reward 0.32 → 0.66 in 120 steps; held-out not logged"
+    assert said.clauses[-1] == "note: entropy collapse: it fell"
+
+
+def test_a_grade_is_exceeded_by_findings_and_by_the_verdict() -> None:
+    run = made.run(made.healthy())
+    for grade, exceeded in (
+        ("failing", [True, True, True]),
+        ("warning", [False, True, True]),
+        ("note", [False, False, True]),
+    ):
+        findings = [finding("length", grade)]
+        said = [exceeds(verdict(run, findings), findings, wanted([limit])) for limit in GRADES]
+        assert said == exceeded
+    assert not any(exceeds(verdict(run, []), [], wanted([limit])) for limit in GRADES)
+    assert exceeds(verdict(run, findings), findings, wanted(["failing", "length"]))
+    assert not exceeds(verdict(run, findings), findings, wanted(["starved"]))
+
+
+def test_without_a_flag_the_reward_decides_and_what_is_untold_is_named() -> None:
+    table = made.healthy()
+    healthy = verdict(made.run(table), [finding("starved", "cannot tell"), finding("length", "ok")])
+    assert healthy.word == "healthy"
+    assert healthy.clauses[0].startswith("training reward rose from ")
+    assert healthy.clauses[1:] == ("cannot tell: starved",)
+    many = [finding(mode, "cannot tell") for mode in ("starved", "length", "saturated", "oscillation", "zero loss")]
+    assert verdict(made.run(table), many).clauses[1:] == ("cannot tell: starved, length, saturated and 2 more",)
+    table["reward"] = np.full(120, 0.4) + 0.01 * made.ar1(np.random.default_rng(0), 120, 0.0)
+    flat = verdict(made.run(table), [finding("starved", "cannot tell")])
+    assert flat.line == "cannot tell: reward 0.4 → 0.4 in 120 steps, no gain shown, no reason seen"
+    assert flat.clauses[1:] == ("not enough is logged for: starved",)
+    short = made.run({name: column[:12] for name, column in table.items()})
+    assert str(verdict(short, diagnose(short))) == "cannot tell: reward 0.4 → 0.39 in 12 steps, too short to judge"
+
+
+def test_findings_in_words() -> None:
+    numbers = (Evidence("kl, last tenth", 0.51234, 0.0123, "limit 0.5"), Evidence("spikes", 3.0, math.nan))
+    findings = [finding("kl blow-up", "failing", *numbers), finding("starved", "cannot tell")]
+    said = answer.of_run(made.run(made.healthy()), findings)
+    assert said.sentence == "Failing: reward 0.32 → 0.66 in 120 steps; kl blow-up since step 1,234"
+    assert (said.do, said.text[0]) == ("do it", "Because it fell.")
+    flagged, evidence, advice, rest = said.tables
+    assert flagged.rows == [("kl blow-up", "✗ failing", "1,234", "0.980", "0.01", "it fell")]
+    assert [row[1:] for row in evidence.rows] == [
+        ("kl, last tenth", "0.5123", "0.012", "limit 0.5"),
+        ("spikes", "3", "", ""),
+    ]
+    assert advice.rows == [("kl blow-up", "do it")]
+    assert rest.rows == [("starved", "? cannot tell", "it fell")]
+    (missing,) = said.missing
+    assert missing.startswith("Not logged: kl (TRL: ")
+
+
+def test_an_alarm_in_words() -> None:
+    alarm = Alarm("length", "warning", 2000, 1500, 0.99, "it grew", "cut it")
+    assert alarm_line(alarm) == "step 2,000: warning: length, since step 1,500, because it grew; do: cut it"
+    alert = alarm_alert(alarm, "RUN")
+    assert (alert.title, alert.grade, alert.mode, alert.step) == (
+        "warning: length, since step 1,500",
+        "warning",
+        "length",
+        2000,
+    )
+    assert alert.text == "step 2,000, because it grew; do: cut it"
+    message = alert.document
+    assert message["text"] == f"RUN: {alarm_line(alarm)}"
+    assert (message["mode"], message["step"], message["onset"]) == ("length", 2000, 1500)

@@ -1,0 +1,32 @@
+"""The first line of a verdict: how it is made shorter."""
+
+from __future__ import annotations
+
+from grposcope.core.estimate import Estimate
+from grposcope.instruments.diagnosis import first_line
+from grposcope.instruments.diagnosis.findings import Finding
+from grposcope.instruments.diagnosis.outcome import Outcome
+
+START, END = Estimate(0.4, 0.01, 9), Estimate(0.45, 0.01, 9)
+OUTCOME = Outcome("stalled", "pass@1", heldout=True, start=START, end=END, best=END, before=START, last=60)
+
+
+def line(cause: str) -> str:
+    """The line of a run of 60 steps for a cause that is certain."""
+    proved = Finding(
+        "constant reward", "flagged", cause, (), "", "", 0.0, 0.0, 1.0, None, (), grade="failing", brief=cause
+    )  # fmt: skip
+    return first_line.of_finding("failing", OUTCOME, proved, 60)
+
+
+def test_what_fits_is_said_whole() -> None:
+    assert line("x" * 50) == f"failing: {'x' * 50}; held-out accuracy 40% → 45% in 60 steps"
+
+
+def test_the_levels_stay_longer_than_the_length_of_the_run() -> None:
+    assert line("x" * 65) == f"failing: {'x' * 65}; held-out accuracy 40% → 45%"
+
+
+def test_a_cause_without_room_for_the_levels_stands_alone() -> None:
+    assert line("x" * 90) == f"failing: {'x' * 90}"
+    assert line("x" * 200) == f"failing: {'x' * 100}…"

@@ -1,0 +1,86 @@
+"""What is said of the group size: the sentence of each outcome, and that the numbers are those of `ustat`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import synthetic_probe
+
+from grposcope.core.estimate import Estimate
+from grposcope.instruments.gradient import probe_record as probes
+from grposcope.instruments.group_size import mse, planning, rewards_alone
+from grposcope.instruments.group_size import size as group_size
+from grposcope.instruments.group_size.size import GroupSize
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> GroupSize:
+    folder = synthetic_probe.make(tmp_path_factory.mktemp("facts") / "probe")
+    found = group_size.of_probe(probes.read(folder))
+    assert isinstance(found, GroupSize)
+    return found
+
+
+def with_plan(
+    facts: GroupSize, interval: tuple[float, float], integer: int = 6, near: tuple[int, int] = (4, 9)
+) -> GroupSize:
+    plan = planning.Plan(Estimate(6.2, 3.0, 8), integer, interval, near, 20, 0 if integer else 30, facts.plan.curve)
+    return replace(facts, plan=plan)
+
+
+def test_an_interval_without_end_gives_a_least_size(facts: GroupSize) -> None:
+    told = with_plan(facts, (2.8, math.inf), 0).sentence()
+    assert told.startswith("Best G is at least 3 (95%), and no upper limit can be told: the gradients of prompts")
+    assert "may be best, too. About 30 more prompts like these would probably decide" in told
+    assert not with_plan(facts, (2.8, math.inf), 0).decided
+
+
+def test_a_closed_interval_is_an_answer(facts: GroupSize) -> None:
+    closed = with_plan(facts, (2.8, 11.0))
+    assert closed.decided
+    said = "Best G = 6 (G* = 6.2, 95% interval 2.8 to 11); any G from 4 to 9 needs at most 5% more rollouts"
+    assert closed.sentence().startswith(f"{said}.")
+    assert closed.sentence(6).startswith(f"{said}. G = 6 was used.")
+    lost, low, high = closed.loss(3)
+    assert (
+        f"At G = 3 you need {100 * lost:.0f}% more rollouts ({100 * low:.0f}% to {100 * high:.0f}%)"
+        in closed.sentence(3)
+    )
+    assert "every other G needs over 5% more rollouts" in with_plan(facts, (2.8, 11.0), near=(6, 6)).sentence()
+    assert "5% more budget" in replace(closed, prompt_cost=1.0).sentence()
+
+
+def test_losses_ratios_and_dead_groups_are_those_of_the_library(facts: GroupSize) -> None:
+    point = next(point for point in facts.plan.curve if point.group == 8)
+    assert facts.loss(8) == (point.loss, *point.loss_interval)
+    assert facts.efficiency(8)[0] == mse.efficiency(facts.moments, 8).value
+    assert facts.dead_shown(8).endswith("%*")
+    assert facts.dead_shown(4) == f"{100 * facts.dead(4).value:.1f}%"
+    assert f"Dead groups at G = 4: {facts.dead_shown(4)} ±" in facts.dead_sentence(4)
+
+
+def test_the_parts_of_the_error_are_all_of_it(facts: GroupSize) -> None:
+    shares = [int(part.rstrip("%")) for part in facts.error_sentence(4).split() if part.endswith("%")]
+    assert sum(shares) == pytest.approx(100, abs=1)
+
+
+def test_a_probe_without_a_gram_says_why(tmp_path: Path) -> None:
+    folder = synthetic_probe.make(tmp_path / "probe")
+    (folder / probes.GRAM).unlink()
+    unknown = group_size.of_probe(probes.read(folder))
+    assert isinstance(unknown, group_size.Unknown)
+    assert unknown.sentence().startswith("Cannot tell the best group size: ")
+    assert "gram.npz is missing" in unknown.sentence()
+
+
+def test_rewards_alone_tell_dead_groups_and_no_best_size() -> None:
+    rewards = np.array([[0.0, 1, 1, np.nan], [0, 0, 1, 1], [1, 1, 1, 1]])
+    found = rewards_alone.of_rewards(rewards, (3, 4), (2, 3))
+    assert (found.groups, found.steps) == (3, (3, 4))
+    assert found.reward == pytest.approx(8 / 11)
+    assert found.curve[0].dead.value == pytest.approx((1 / 3 + 1 / 3 + 1) / 3)
+    assert "Cannot tell" in found.sentence()

@@ -1,0 +1,173 @@
+"""MSE: every formula against the error of the estimator itself, over every outcome of a batch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from grposcope.core.errors import UserError
+from grposcope.instruments.group_size import mse
+from grposcope.maths import moments
+from grposcope.maths.moments import Moments, Statistics
+from reference import ustat_loops, ustat_policies
+from reference.ustat_policies import Estimator, SmallPolicy
+
+exact = partial(pytest.approx, abs=1e-10, rel=0)
+POLICY = SmallPolicy.random(0, prompts=2, answers=3)
+BINARY = SmallPolicy.random(1, prompts=2, answers=3, binary=True)
+SHAPES = [(1, 2), (1, 3), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8), (4, 2), (4, 3)]
+
+
+def known(policy: SmallPolicy) -> Moments:
+    """Moments with the policy's exact values in place of estimates; two identical prompts stand for all."""
+    truth = policy.moments()
+    one, both = truth["zeta1"] + truth["g2"], truth["zeta2"] + truth["g2"]
+    fields = {name: truth[name] for name in Statistics.__dataclass_fields__ if name in truth}
+    statistics = Statistics(
+        **{k: np.array([v]) for k, v in {**fields, "both": both, "one": one, "none": truth["g2"]}.items()}
+    )
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(2, 4, 3))
+    found = moments.from_gram(scores.reshape(8, 3) @ scores.reshape(8, 3).T, rng.normal(size=(2, 4)))
+    return Moments(**{**vars(found), "pooled": statistics, "flag": ""})
+
+
+def by_prompt(policy: SmallPolicy, values: NDArray) -> Estimator:
+    """An estimator with a baseline of its own for each prompt."""
+
+    def baseline(score: NDArray) -> NDArray:
+        at = np.argwhere((policy.scores == score).all(-1))[0][0]
+        return values[at]
+
+    return ustat_policies.with_baseline(baseline)
+
+
+@pytest.mark.parametrize(("prompts", "group"), SHAPES)
+def test_leave_one_out_equals_the_enumerated_error(prompts: int, group: int) -> None:
+    predicted = mse.leave_one_out(known(POLICY), prompts, group).value
+    assert predicted == exact(POLICY.mse(ustat_policies.leave_one_out, prompts, group))
+
+
+@pytest.mark.parametrize(("prompts", "group"), SHAPES)
+def test_centered_equals_the_enumerated_error(prompts: int, group: int) -> None:
+    assert mse.centered(known(POLICY), prompts, group).value == exact(
+        POLICY.mse(ustat_policies.centered, prompts, group)
+    )
+
+
+@pytest.mark.parametrize(("prompts", "group"), [(1, 1), (1, 2), (2, 2), (2, 3), (4, 2)])
+def test_constant_baselines_equal_the_enumerated_error(prompts: int, group: int) -> None:
+    found, p, r = known(POLICY), POLICY.chances, POLICY.rewards
+    lengths = (POLICY.scores**2).sum(-1)
+    value = (p * r).sum(-1)
+    best = (p * r * lengths).sum(-1) / (p * lengths).sum(-1)
+    for formula, baseline in ((mse.oracle, value), (mse.reinforce, 0 * value), (mse.optimal_baseline, best)):
+        assert formula(found, prompts, group).value == exact(POLICY.mse(by_prompt(POLICY, baseline), prompts, group))
+    biased = mse.critic(found, prompts, group, error=0.7, bias=0.7).value
+    assert biased == exact(POLICY.mse(by_prompt(POLICY, value + 0.7), prompts, group))
+    both_ways = [POLICY.mse(by_prompt(POLICY, value + e), prompts, group) for e in (0.7, -0.7)]
+    assert mse.critic(found, prompts, group, error=0.7).value == exact(np.mean(both_ways))
+
+
+def test_no_constant_baseline_beats_the_best() -> None:
+    found = known(POLICY)
+    best = mse.optimal_baseline(found, 2, 4).value
+    for formula in (mse.oracle, mse.reinforce):
+        assert formula(found, 2, 4).value >= best
+    assert mse.critic(found, 2, 4, error=0.0) == mse.oracle(found, 2, 4)
+
+
+def test_the_budget_adds_up() -> None:
+    found = known(POLICY)
+    split = mse.budget(found, 3, 5)
+    assert split.prompts.value + split.oracle.value + split.residual.value == exact(split.total.value)
+    assert split.prompts.value + split.oracle.value == exact(mse.oracle(found, 3, 5).value)
+    ratio = mse.efficiency(found, 5).value
+    assert ratio == exact(1 + found.pooled.delta[0] / (4 * found.pooled.sigma1[0]))
+
+
+@pytest.mark.parametrize(("group", "ddof", "eps"), [(2, 1, 1e-4), (3, 0, 0.0), (4, 1, 1e-4), (5, 1, 0.3)])
+def test_standardized_second_moment_is_the_average_over_all_subsets(group: int, ddof: int, eps: float) -> None:
+    rng = np.random.default_rng(2)
+    scores = rng.normal(size=(6, 6, 4)) + rng.normal(size=4)
+    rewards = np.where(np.arange(6) < np.arange(1, 7)[:, None] - 1, 0.5, -1.0)  # 0 to 5 of 6 succeed
+    found = moments.from_gram(scores.reshape(36, 4) @ scores.reshape(36, 4).T, rewards)
+    assert found.classes is not None
+    for p in range(6):
+        expected = ustat_loops.subsets_second_moment(scores[p], rewards[p], group, ddof, eps)
+        assert found.classes.second(group, ddof, eps)[p] == exact(expected)
+
+
+def test_standardized_is_unbiased_by_enumeration_of_every_probe() -> None:
+    """The expected estimate over all probes of 2 × 4 is the enumerated error, dead groups included."""
+    shapes = [(1, 2), (2, 3), (2, 4), (4, 2)]
+    total = dict.fromkeys(shapes, 0.0)
+    own = 0.0
+    for (chance_a, x, a), (chance_b, y, b) in itertools.product(BINARY.groups(4), repeat=2):
+        rewards = np.stack([BINARY.rewards[x, list(a)], BINARY.rewards[y, list(b)]])
+        if len(np.unique(rewards)) < 2 or (x, a) > (y, b):
+            continue  # one reward only: no gradient. The other order of two prompts: counted twice instead
+        chance = chance_a * chance_b * (1 if (x, a) == (y, b) else 2)
+        scores = np.concatenate([BINARY.scores[x, list(a)], BINARY.scores[y, list(b)]])
+        found = moments.from_gram(scores @ scores.T, rewards, replicates=0)
+        own += chance * mse.standardized(found, 3, 3, target="own").value
+        for shape in shapes:
+            total[shape] += chance * mse.standardized(found, *shape).value
+    for shape in shapes:
+        assert total[shape] == exact(BINARY.mse(ustat_policies.standardized, *shape))
+    chance, gradient = BINARY.outcomes(ustat_policies.standardized, 3)
+    assert own == exact(float(chance @ ((gradient - chance @ gradient) ** 2).sum(-1)) / 3)
+
+
+def test_standardized_says_what_it_cannot_know() -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=(3, 4, 5))
+    gram = scores.reshape(12, 5) @ scores.reshape(12, 5).T
+    binary = (rng.random((3, 4)) < 0.5).astype(float)
+    assert "two values" in mse.standardized(moments.from_gram(gram, rng.normal(size=(3, 4))), 1, 4).flag
+    beyond = mse.standardized(moments.from_gram(gram, binary), 1, 5)
+    assert math.isnan(beyond.value)
+    assert "has 4 rollouts" in beyond.flag
+    blocks = np.einsum("pid,pjd->pij", scores, scores)
+    assert "across prompts" in mse.standardized(moments.from_gram(blocks, binary), 1, 4).flag
+
+
+def test_small_probes_still_know_the_error_at_their_own_size() -> None:
+    scores = np.random.default_rng(6).normal(size=(6, 3, 5))
+    rewards = np.random.default_rng(7).normal(size=(6, 3))
+    found = moments.from_gram(scores.reshape(18, 5) @ scores.reshape(18, 5).T, rewards)
+    assert math.isfinite(mse.leave_one_out(found, 6, 2).value)
+    three = np.mean([np.sum(ustat_policies.leave_one_out(s, r) ** 2) for s, r in zip(scores, rewards, strict=True)])
+    assert mse.leave_one_out(found, 6, 3).value == exact((three - found.mean2.value) / 6)
+    unknown = mse.leave_one_out(found, 6, 4)
+    assert math.isnan(unknown.value)
+    assert "needs 4 rollouts" in unknown.flag
+
+
+def test_the_bound_holds_over_every_outcome() -> None:
+    for chance in (0.05, 0.3):
+        limit = mse.bound(known(POLICY), 1, 3, chance).value
+        chances, gradients = POLICY.outcomes(ustat_policies.leave_one_out, 3)
+        beyond = ((gradients - POLICY.gradients.mean(0)) ** 2).sum(-1) > limit
+        assert float(chances @ beyond) <= chance
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: mse.leave_one_out(m, 0, 4), "0 prompts"),
+        (lambda m: mse.leave_one_out(m, 1, 1), "nothing to compare"),
+        (lambda m: mse.oracle(m, 1, 0), "group of 0"),
+        (lambda m: mse.critic(m, 1, 2, error=0.1, bias=0.2), "cannot be below its bias"),
+        (lambda m: mse.bound(m, 1, 2, chance=0), "between 0 and 1"),
+        (lambda m: mse.bound(m, 1, 2, chance=1), "between 0 and 1"),
+    ],
+)
+def test_bad_numbers_are_refused(call, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UserError, match=message):
+        call(known(POLICY))

@@ -1,0 +1,138 @@
+"""`grposcope lint` as a user meets it: the verdict, exit statuses, JSON, bad flags."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+from grposcope.cli import main
+from grposcope.instruments.lint import read
+
+BAD = "GRPOConfig(\n    num_generations=1,\n    loss_type='cispo',\n)\n"
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(BAD)
+    return path
+
+
+def call(capsys: pytest.CaptureFixture, *arguments: object) -> tuple[int, str, str]:
+    status = main(["lint", *map(str, arguments)])
+    return status, *capsys.readouterr()
+
+
+def test_the_screen_names_place_reason_remedy_and_source(bad: Path, capsys: pytest.CaptureFixture) -> None:
+    status, out, _ = call(capsys, bad)
+    assert status == 0
+    assert out.startswith(
+        "failing: with these settings the run stops or learns nothing "
+        "(1 failing, 1 warning; 16 of 17 checks could judge)"
+    )
+    assert "num_generations = 1, line 2" in out
+    assert "What to do: set num_generations to 4 or more." in out
+    assert "  failing  groups of one rollout (small groups)" in out
+    assert "  warning  cispo clamps every ratio (cispo clamp)" in out
+    assert "https://github.com/huggingface/trl/pull/4495" in out
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Also one that writes late and in parts."""
+    os.mkfifo(tmp_path / "pipe")
+    command = "sleep 0.2; printf 'num_generations: 8\\n'; sleep 0.2; printf 'learning_rate: 1e-6\\n'"
+    with subprocess.Popen(f"({command}) > {tmp_path / 'pipe'}", shell=True):
+        status, out, _ = call(capsys, tmp_path / "pipe", "--json")
+    assert status == 0
+    assert json.loads(out)["trainer"] == "trl"
+
+
+@pytest.mark.parametrize("written", ["", "x" * 70_000])
+def test_a_pipe_without_an_end_is_refused(
+    written: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "PATIENCE", 0.5)
+    monkeypatch.setattr(read, "LARGEST_PIPE", 65_536)
+    os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)  # never closed while the command runs
+    sent = threading.Thread(target=_write, args=(writer, written), daemon=True)
+    sent.start()
+    try:
+        status, _, said = call(capsys, tmp_path / "pipe")
+    finally:
+        sent.join()
+        os.close(writer)
+    assert status == 2
+    assert ("has no end" if written else "nothing was written") in said
+    assert call(capsys, "/dev/zero")[0] == 2
+
+
+def _write(pipe: int, text: str) -> None:
+    for start in range(0, len(text), 4096):
+        while True:
+            with suppress(BlockingIOError):
+                os.write(pipe, text[start : start + 4096].encode())
+                break
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("fatal", "status"),
+    [("failing", 1), ("warning", 1), ("note", 1), ("cispo clamp", 1), ("small groups", 1), ("reference", 0)],
+)
+def test_exit_status(fatal: str, status: int, bad: Path, capsys: pytest.CaptureFixture) -> None:
+    assert call(capsys, bad, "--fail-on", fatal)[0] == status
+
+
+def test_a_healthy_configuration_passes(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "good.yaml").write_text("num_generations: 8\nlearning_rate: 1e-6\n")
+    status, out, _ = call(capsys, tmp_path / "good.yaml", "--fail-on", "warning", "--json")
+    assert status == 0
+    document = json.loads(out)
+    assert document["grade"] == "healthy"
+    assert document["findings"] == []
+    assert {one["check"] for one in document["unchecked"]} >= {"dead groups", "truncation"}
+
+
+def test_what_is_known_beside_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "good.yaml").write_text("num_generations: 8\n")
+    log = ROOT / "docs" / "example.jsonl"
+    _, out, _ = call(capsys, tmp_path / "good.yaml", "--success-rate", "0.01", "--run", log, "--world", "3", "--json")
+    findings = {finding["check"]: finding for finding in json.loads(out)["findings"]}
+    assert findings["dead groups"]["grade"] == "failing"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--success-rate", "2"], "--success-rate 2 is no share"),
+        (["--world", "0"], "--world 0 is no number of processes"),
+        (["--fail-on", "bad"], "--fail-on 'bad' is no grade and no check"),
+        pytest.param(
+            ["--probe", "nowhere"], "--probe nowhere is no folder of a probe", marks=pytest.mark.needs("gradient")
+        ),
+        (["--run", "nowhere"], "there is no nowhere"),
+    ],
+)
+def test_bad_flags_are_one_line(arguments: list[str], words: str, bad: Path, capsys: pytest.CaptureFixture) -> None:
+    status, out, err = call(capsys, bad, *arguments)
+    assert (status, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_settings_that_cannot_be_read_are_not_called_healthy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("from trl import GRPOConfig\nkw = load()\nconfig = GRPOConfig(learning_rate=LR, **kw)\n")
+    assert main(["lint", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("cannot tell: nothing wrong is seen in what can be read (no findings; ")

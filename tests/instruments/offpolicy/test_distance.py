@@ -1,0 +1,56 @@
+"""Distances against definitions and by listing every completion; standard errors against simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from grposcope.instruments.offpolicy import distance, kept
+from grposcope.instruments.offpolicy.corrections import ALL
+from grposcope.instruments.offpolicy.ratios import Ratios
+from reference.offpolicy_policies import World
+
+
+def test_k1_and_k3_are_unbiased_by_listing_every_completion() -> None:
+    """Sums over a rollout's tokens have the mean KL(μ‖π), under the sampler."""
+    world = World(apart=0.8)
+    for x in range(world.prompts):
+        chances, whole = world.sampled[x], np.array([one.sum() for one in world.log_ratios[x]])
+        due = -(chances @ whole)
+        k3 = chances @ np.array([(np.exp(one) - 1 - one).sum() for one in world.log_ratios[x]])
+        assert due > 0.01
+        assert k3 == pytest.approx(due)
+
+
+def test_distance_is_its_definition() -> None:
+    rng = np.random.default_rng(0)
+    logs = [rng.normal(0, 0.2, n) for n in (3, 5, 2, 7)]
+    found = distance.measure(Ratios.of(logs), np.array([0, 0, 1, 1]))
+    flat, weights = np.concatenate(logs), np.exp([one.sum() for one in logs])
+    assert found.k1.value == pytest.approx(-flat.mean())
+    assert found.k3.value == pytest.approx((np.exp(flat) - 1 - flat).mean())
+    assert found.chi2.value == pytest.approx((weights**2).mean() - 1)
+    assert found.ess.value == pytest.approx(weights.sum() ** 2 / (4 * (weights**2).sum()))
+    assert found.ess_token == pytest.approx(np.exp(flat).sum() ** 2 / (17 * np.exp(2 * flat).sum()))
+    assert found.above == pytest.approx((flat > 1e-5).mean())
+
+
+def test_standard_error_of_ess_is_the_spread_over_batches() -> None:
+    rng = np.random.default_rng(1)
+    found = [distance.ess(np.exp(rng.normal(0, 0.3, 200)), np.arange(200)) for _ in range(300)]
+    spread = np.std([one.value for one in found])
+    assert np.mean([one.se for one in found]) == pytest.approx(spread, rel=0.2)
+
+
+def test_no_error_of_a_small_ess() -> None:
+    found = distance.ess(np.array([10.0, 1, 1, 1, 1, 1]), np.arange(6))
+    assert math.isnan(found.se)
+    assert "no standard error" in found.flag
+
+
+def test_ess_of_token_corrections_is_of_tokens() -> None:
+    """Ratios that differ within rollouts and not between them."""
+    found = kept.of(ALL[1], Ratios.of([np.log([0.5, 1.5])] * 30), np.arange(30))
+    assert found.ess == pytest.approx(1 / 1.25)

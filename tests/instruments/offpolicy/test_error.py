@@ -1,0 +1,245 @@
+"""Error of the gradient: unbiased by listing every batch, intervals that cover, choices that are not harmful."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache, partial
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from grposcope.instruments.offpolicy import error
+from grposcope.instruments.offpolicy.corrections import ALL, FULL, NONE, Correction
+from grposcope.instruments.offpolicy.ratios import Ratios
+from grposcope.maths import moments
+from reference.offpolicy_policies import World, truth
+
+BY_NAME = {one.name: one for one in ALL}
+exact = partial(pytest.approx, rel=1e-9, abs=1e-15)
+
+
+def test_full_weights_have_no_bias() -> None:
+    """E over every group of a prompt is the gradient of the trainer's own policy."""
+    world = World(apart=1.0)
+    chances, estimates = world.outcomes(2, world.corrected(FULL))
+    assert chances @ estimates == pytest.approx(world.gradient, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["none", "token_cap:2", "prefix_ratio", "sequence_cap:2"])
+def test_bias_and_variance_are_unbiased_by_listing_every_batch(name: str) -> None:
+    """Mean over all batches of three prompts with two rollouts each, of completions of up to two tokens."""
+    world = World(prompts=2, letters=2, longest=2, apart=1.2, seed=5)
+    correction = BY_NAME[name]
+    chances, full = world.outcomes(2, world.corrected(FULL))
+    own = world.outcomes(2, world.corrected(correction))[1]
+    _, first, which = np.unique(np.hstack([own, full]).round(12), axis=0, return_index=True, return_inverse=True)
+    chances, own, full = np.bincount(which.reshape(-1), chances), own[first], full[first]
+    bias2 = variance = total = 0.0
+    for batch in itertools.product(range(len(chances)), repeat=3):
+        chance = float(np.prod(chances[list(batch)]))
+        found = error.measure(error.from_estimates(own[list(batch)], full[list(batch)]), 0.0)
+        bias2, variance, total = (
+            bias2 + chance * found.bias2.value, variance + chance * found.variance.value, total + chance
+        )  # fmt: skip
+    due = truth(world, correction, 2, 3)
+    assert total == pytest.approx(1)
+    assert due.bias2 > 1e-6
+    assert (bias2, variance) == (exact(due.bias2), exact(due.variance))
+
+
+@pytest.mark.parametrize("name", ["none", "token_ratio", "sequence_mask:3", "full"])
+def test_need_is_that_of_the_enumerated_policy(name: str) -> None:
+    """Of 800 prompts; need by its definition from exact moments of a batch of the same size."""
+    world, group = World(prompts=4, apart=0.4), 5
+    rng = np.random.default_rng(3)
+    found, _ = batch(world, rng, 800, group, (name,))
+    due = truth(world, BY_NAME[name], group, 800)
+    assert abs(found[name].need.value - due.need) < 4 * found[name].need.se
+    assert found[name].need.se < 0.5 * due.need
+
+
+def test_sequence_corrections_need_only_the_gram_matrix() -> None:
+    world = World(prompts=3, apart=0.6)
+    rng = np.random.default_rng(0)
+    at, drawn = world.draw(rng, 6, 4)
+    whole = np.array([[one.sum(0) for one in scores] for scores in world.token_scores])
+    scores = whole[at[:, None], drawn].reshape(24, -1)
+    advantages = error.leave_one_out(world.rewards[at[:, None], drawn])
+    for name in ("none", "sequence_cap:2", "sequence_rejection:0.5,2"):
+        own, full = (picked(world, one, at, drawn, advantages) for one in (BY_NAME[name], FULL))
+        due = error.from_estimates(own, full)
+        ratios = Ratios.of(logs(world, at, drawn))
+        first, weights = (one.coefficients(ratios)[ratios.starts] for one in (BY_NAME[name], FULL))
+        found = error.from_gram(scores @ scores.T, first, weights, advantages)
+        assert found.own == exact(due.own)
+        assert found.cross == exact(due.cross)
+        assert found.full == exact(due.full)
+
+
+def test_variance_is_the_formula_of_the_u_statistic() -> None:
+    """V_c = (V_p + Σ₁/G + Δ/(G(G−1)))/P of `maths.moments` on the Gram of the corrected vectors."""
+    rng = np.random.default_rng(4)
+    prompts, group = 7, 5
+    vectors, rewards = rng.normal(size=(prompts, group, 6)), rng.normal(size=(prompts, group))
+    flat = vectors.reshape(prompts * group, -1)
+    due = moments.from_gram(flat @ flat.T, rewards)
+    estimates = np.einsum("pg,pgd->pd", error.leave_one_out(rewards) / group, vectors)
+    found = error.measure(error.from_estimates(estimates, estimates), 0.0)
+    whole = due.prompt_variance.value + due.sigma1.value / group + due.delta.value / (group * (group - 1))
+    assert found.variance.value == exact(whole / prompts)
+
+
+def test_listing_pairs_is_listing_groups() -> None:
+    """The reference for groups of any size agrees with that which lists every group of three."""
+    world = World(prompts=2, apart=0.6, longest=2)
+    vectors = world.corrected(BY_NAME["token_cap:2"])
+    chances, estimates = world.outcomes(3, vectors)
+    mean, square = world.second_moment(3, vectors)
+    assert mean == exact(chances @ estimates)
+    assert square == exact(chances @ (estimates**2).sum(-1))
+
+
+@cache
+def _vectors(world: World, name: str) -> NDArray:
+    return world.corrected(BY_NAME[name])
+
+
+def picked(world: World, one: Correction, at: NDArray, drawn: NDArray, advantages: NDArray) -> NDArray:
+    """Estimates of prompts (P, D) under a correction."""
+    vectors = _vectors(world, one.name)[at[:, None], drawn]
+    return np.einsum("pg,pgd->pd", advantages / drawn.shape[1], vectors)
+
+
+def logs(world: World, at: NDArray, drawn: NDArray) -> list[NDArray]:
+    return [world.log_ratios[x][y] for x, row in zip(at, drawn, strict=True) for y in row]
+
+
+def batch(
+    world: World, rng: np.random.Generator, prompts: int, group: int, names: tuple[str, ...]
+) -> tuple[dict[str, error.GradientError], float]:
+    """Errors under the named corrections of one drawn batch, and its k̂."""
+    at, drawn = world.draw(rng, prompts, group)
+    advantages = error.leave_one_out(world.rewards[at[:, None], drawn])
+    ratios = Ratios.of(logs(world, at, drawn))
+    norms = np.array([[np.linalg.norm(one.sum(0)) for one in scores] for scores in world.token_scores])
+    k = error.tail(np.exp(ratios.sequence), advantages, norms[at[:, None], drawn].reshape(-1))
+    full = picked(world, FULL, at, drawn, advantages)
+    found = {}
+    for name in names:
+        own = picked(world, BY_NAME[name], at, drawn, advantages)
+        beyond = BY_NAME[name].beyond(ratios)
+        found[name] = error.measure(error.from_estimates(own, full), k, beyond)
+    return found, k
+
+
+def test_intervals_of_bias_cover() -> None:
+    """90 % intervals over 200 batches of 64 × 8 cover at least 0.80, with k̂ up to 0.5."""
+    world, names = World(prompts=6, apart=0.4), ("none", "token_cap:2", "sequence_cap:2")
+    due = {name: exact_bias2(world, BY_NAME[name]) for name in names}
+    rng = np.random.default_rng(0)
+    covered: dict[str, list[bool]] = {name: [] for name in names}
+    for _ in range(200):
+        found, _ = batch(world, rng, 64, 8, names)
+        for name in names:
+            low, high = found[name].interval
+            if not math.isnan(low):
+                covered[name].append(low <= due[name] <= high)
+    for name in names:
+        assert len(covered[name]) > 100
+        assert np.mean(covered[name]) >= 0.80, name
+    assert np.mean([one for name in names for one in covered[name]]) <= 0.99, "intervals that always cover say nothing"
+
+
+def exact_bias2(world: World, correction: Correction) -> float:
+    """‖b‖², which does not depend on the group: leave-one-out estimates have the mean of their kernel."""
+    return truth(world, correction, 2, 1).bias2
+
+
+def test_a_bias_is_told_and_none_is_not() -> None:
+    rng = np.random.default_rng(5)
+    full = rng.normal(size=(64, 20))
+    noise = 0.5 * rng.normal(size=(64, 20))
+    shift = np.full(20, 0.2)
+    assert error.measure(error.from_estimates(full + noise + shift, full), 0.2).told
+    assert not error.measure(error.from_estimates(full + noise, full), 0.2).told
+
+
+def test_heavy_tails_and_unseen_bounds_are_refused() -> None:
+    rng = np.random.default_rng(6)
+    products = error.from_estimates(rng.normal(size=(20, 5)) + 1, rng.normal(size=(20, 5)) + 1)
+    heavy, heavier = error.measure(products, 0.6), error.measure(products, 0.8)
+    assert math.isnan(heavy.interval[0])
+    assert math.isfinite(heavy.bias2.value)
+    assert "0.60" in heavy.bias2.flag
+    assert math.isnan(heavier.bias2.value)
+    assert math.isnan(heavier.need.value)
+    assert math.isnan(error.measure(products, math.nan).variance.value)
+    unseen = error.measure(products, 0.1, beyond=False)
+    assert math.isnan(unseen.bias2.value)
+    assert "beyond the bound" in unseen.bias2.flag
+    assert math.isfinite(unseen.variance.value)
+
+
+def test_dropping_everything_is_never_chosen() -> None:
+    """Coefficients near 0 have the least squared error where there is noise alone; their need is that of full."""
+    rng = np.random.default_rng(7)
+    full = rng.normal(size=(64, 10)) + 0.5
+    errors = {
+        "none": error.measure(error.from_estimates(full, full), 0.1),
+        "tiny": error.measure(error.from_estimates(1e-3 * full, full), 0.1),
+        "nothing": error.measure(error.from_estimates(0 * full, full), 0.1),
+    }
+    assert errors["tiny"].need.value == pytest.approx(errors["none"].need.value)
+    assert math.isnan(errors["nothing"].need.value)
+    assert error.choose(errors, 0.1).name in ("none", "tiny")
+
+
+def test_the_better_correction_is_chosen_and_doubt_is_said() -> None:
+    rng = np.random.default_rng(8)
+    full = rng.normal(size=(200, 10)) + 0.5
+    noisy = full + 3 * rng.normal(size=full.shape)
+    errors = {
+        "none": error.measure(error.from_estimates(noisy, full), 0.1),
+        "good": error.measure(error.from_estimates(full, full), 0.1),
+    }
+    found = error.choose(errors, 0.1)
+    assert found.name == "good"
+    assert found.interval[1] < 1
+    turned = error.choose({"none": errors["good"], "bad": errors["none"]}, 0.1)
+    assert turned.name == "none"
+    assert "k̂" in error.choose(errors, 0.6).reason
+    assert "k̂" in error.choose(errors, math.nan).reason
+    few = {name: error.measure(error.from_estimates(full[:5], full[:5]), 0.1) for name in errors}
+    assert "5 prompts" in error.choose(few, 0.1).reason
+    lost = error.measure(error.from_estimates(-full, full), 0.1)
+    assert "direction" in error.choose({"none": lost}, 0.1).reason
+
+
+def test_choices_are_seldom_worse_than_none() -> None:
+    """Of 60 batches of 64 × 8, none chosen needs over 1.1 × the rollouts of no correction in more than 5 %."""
+    world, names = World(prompts=6, apart=0.4), tuple(one.name for one in ALL if not one.of_advantage)
+    due = {name: truth(world, BY_NAME[name], 8, 64).need for name in names}
+    rng = np.random.default_rng(9)
+    worse = answers = 0
+    for _ in range(60):
+        found, k = batch(world, rng, 64, 8, names)
+        choice = error.choose(found, k)
+        answers += bool(choice.name)
+        worse += bool(choice.name) and due[choice.name] > error.WORTH * due[NONE.name]
+    assert answers >= 15
+    assert worse <= 3
+
+
+def test_none_is_not_recommended_where_another_may_be_much_better() -> None:
+    """Few prompts, and a correction that looks worse by chance alone: nothing is said."""
+    rng = np.random.default_rng(11)
+    full = rng.normal(size=(12, 10)) + 0.5
+    noisy = full + 2 * rng.normal(size=full.shape)
+    errors = {
+        "none": error.measure(error.from_estimates(noisy, full), 0.1),
+        "other": error.measure(error.from_estimates(full + 2 * rng.normal(size=full.shape), full), 0.1),
+    }
+    assert not error.choose(errors, 0.1).name
+    assert "less than their errors" in error.choose(errors, 0.1).reason

@@ -1,0 +1,139 @@
+"""Rollouts of a step as trainers write them: which step, which groups, which weights; and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from grposcope.core.errors import UserError
+from grposcope.logs.logged_rollouts import LoggedRows, choose, grouped
+from grposcope.logs.trainers import trl_completions, verl
+
+PLACE = Path("completions")
+
+
+def rows(keys: str, rewards: dict[str, list[float]], advantages: list[float] | None = None) -> LoggedRows:
+    texts = tuple(f"{key}{i}" for i, key in enumerate(keys))
+    parts = {name: np.array(values) for name, values in rewards.items()}
+    given = None if advantages is None else np.array(advantages)
+    return LoggedRows("trl", PLACE, 7, tuple(keys), tuple(keys), texts, parts, given)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "checkpoint", "step"),
+    [(None, None, 40), (None, 20, 21), (None, 40, 40), (None, 35, 30), (10, 40, 10), (None, 10, 10)],
+)
+def test_the_step_drawn_by_the_checkpoint_is_taken_else_the_last_before_it(
+    wanted: int | None, checkpoint: int | None, step: int
+) -> None:
+    assert choose([10, 20, 21, 30, 40], wanted, checkpoint, PLACE) == step
+
+
+def test_a_step_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(UserError, match=r"no rollouts of step 3; it has those of 10, 20, 21, …, 40"):
+        choose([10, 20, 21, 30, 40], 3, None, PLACE)
+    with pytest.raises(UserError, match=r"steps 10, 20 only, all after the checkpoint of step 5"):
+        choose([10, 20], None, 5, PLACE)
+
+
+def test_neighbours_with_one_prompt_are_groups() -> None:
+    made = grouped(rows("aabbaa", {"r": [0, 1, 2, 3, 4, 5]}), None, None)
+    assert made.prompts == ("a", "b", "a")
+    assert made.rewards.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert made.completions[2:4] == ("b2", "b3")
+
+
+def test_a_prompt_drawn_twice_in_a_row_is_two_groups_of_the_known_or_smallest_size() -> None:
+    for size in (2, None):
+        made = grouped(rows("aaaabb", {"r": [0, 1, 2, 3, 4, 5]}), size, None)
+        assert made.rewards.tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_shuffled_rows_are_brought_together() -> None:
+    made = grouped(rows("abcbac", {"r": [0, 1, 2, 3, 4, 5]}), None, None)
+    assert made.prompts == ("a", "b", "c")
+    assert made.rewards.tolist() == [[0, 4], [1, 3], [2, 5]]
+    assert made.completions == ("a0", "a4", "b1", "b3", "c2", "c5")
+
+
+@pytest.mark.parametrize(("keys", "size"), [("aaabb", None), ("aabb", 3), ("aaabbb", 2)])
+def test_groups_of_several_sizes_are_refused(keys: str, size: int | None) -> None:
+    with pytest.raises(UserError, match=r"which are no whole groups of \d; give the group size"):
+        grouped(rows(keys, {"r": list(range(len(keys)))}), size, None)
+
+
+def test_a_rollout_per_prompt_is_no_group() -> None:
+    with pytest.raises(UserError, match="each prompt has one rollout at step 7"):
+        grouped(rows("abc", {"r": [0, 1, 2]}), None, None)
+
+
+def test_weights_are_applied_by_function_and_absent_rewards_left_out() -> None:
+    made = grouped(rows("aa", {"r": [1, np.nan], "s": [10, 20]}), None, [2, 0.5])
+    assert made.rewards.tolist() == [[7, 10]]
+    assert (made.functions, made.weights) == (("r", "s"), (2, 0.5))
+    nothing = grouped(rows("aa", {"r": [1, np.nan]}), None, None)
+    assert nothing.rewards.tolist() == [[1, 0]]
+    assert nothing.notes == ("1 rollouts have no reward and count as 0, as in the trainer",)
+
+
+def test_weights_that_contradict_the_advantages_are_refused() -> None:
+    given = rows("aaa", {"r": [0, 1, 0], "s": [2, 0, 0]}, [0.1, 0.9, -1])  # weights 1, 0.3
+    assert grouped(given, None, [1, 0.3]).rewards.tolist() == [[0.6, 1, 0]]
+    with pytest.raises(
+        UserError, match=r"the plain sum of the reward functions \(r, s\) does not order .* 1 of 1 group"
+    ):
+        grouped(given, None, None)
+    with pytest.raises(UserError, match="the weighted sum"):
+        grouped(given, None, [1, 1])
+    with pytest.raises(UserError, match=r"3 weights were given for 2 reward functions \(r, s\)"):
+        grouped(given, None, [1, 1, 1])
+
+
+def parquet(path: Path, **columns: list[Any]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_conversations_lose_the_fields_that_parquet_adds(tmp_path: Path) -> None:
+    prompt = [{"role": "user", "content": "2+2", "name": "x"}, {"role": "user", "content": "now", "name": None}]
+    path = parquet(
+        tmp_path / "completions_00004.parquet", step=[4, 4], prompt=[prompt] * 2,
+        completion=[[{"role": "assistant", "content": "4"}]] * 2, reward_a=[1.0, 0.0], advantage=[0.7, -0.7],
+        note=[1, 2],
+    )  # fmt: skip
+    made = trl_completions.logged(path, ["reward_a"])
+    assert made.prompts[0] == [{"role": "user", "content": "2+2", "name": "x"}, {"role": "user", "content": "now"}]
+    assert list(made.rewards) == ["reward_a"]
+    assert made.advantages is not None
+    assert made.advantages.tolist() == [0.7, -0.7]
+    assert made.step == 4
+
+
+def test_the_step_may_be_text_as_older_versions_of_trl_write_it(tmp_path: Path) -> None:
+    path = parquet(
+        tmp_path / "completions_00012.parquet", step=["12", "12"], prompt=["a", "a"], completion=["b", "c"],
+        r=[0.0, 1.0], advantage=[-1.0, 1.0],
+    )  # fmt: skip
+    assert trl_completions.logged(path).step == 12
+    groups, _, notes = trl_completions.groups([path], {})
+    assert (groups.step.tolist(), notes) == ([12], [])
+
+
+def test_verl_is_grouped_by_uid_and_by_input_without(tmp_path: Path) -> None:
+    lines = [{"input": "q", "output": f"o{i}", "score": i, "step": 3, "gts": "1"} for i in range(4)]
+    path = tmp_path / "3.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert grouped(verl.logged(path, 3), None, None).rewards.tolist() == [[0, 1, 2, 3]]
+    path.write_text("".join(json.dumps({**line, "uid": f"u{i % 2}"}) + "\n" for i, line in enumerate(lines)))
+    made = grouped(verl.logged(path, 3), None, None)
+    assert made.rewards.tolist() == [[0, 2], [1, 3]]
+    assert made.completions == ("o0", "o2", "o1", "o3")
+    with pytest.raises(UserError, match="has no rollouts of step 4"):
+        grouped(verl.logged(path, 4), None, None)

@@ -1,0 +1,96 @@
+"""Alerts: in the words of each receiver, delivered in the background, harmless where they do not arrive."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grposcope.core.errors import UserError
+from grposcope.watch import alerts, webhook
+from grposcope.watch.alerts import Alert, Sender
+
+HOSTILE = Alert(
+    "runs/<!channel>", "failing: length", "it grew & grew <https://example.org|here> @everyone", "failing", "length", 7,
+    {"text": "as one line"},
+)  # fmt: skip
+
+
+def test_a_receiver_that_hangs_holds_nothing_up() -> None:
+    """What does not fit the queue is dropped and said; waiting for the rest ends, for all receivers together."""
+    answered = threading.Event()
+    hanging = [Sender(name, lambda _: answered.wait(30)) for name in ("one", "two")]
+    began = time.monotonic()
+    for _ in range(alerts.WAITING + 2):
+        for sender in hanging:
+            sender.send(HOSTILE)
+    assert "one: 100 alerts wait already; one was dropped" in alerts.failures(hanging)
+    said = alerts.wait(hanging, 0.05)
+    assert said == [f"{name}: no answer yet; not waited for any longer" for name in ("one", "two")]
+    assert alerts.failures(hanging) == []  # each line once
+    assert time.monotonic() - began < 5
+    answered.set()
+
+
+def test_a_receiver_that_fails_gets_the_next_alert_all_the_same() -> None:
+    got: list[str] = []
+
+    def receive(alert: Alert) -> None:
+        got.append(alert.mode)
+        raise KeyError("nobody")
+
+    sender = Sender("wandb", receive)
+    sender.send(HOSTILE)
+    sender.send(HOSTILE)
+    assert alerts.wait([sender]) == ["wandb: 'nobody'"] * 2
+    assert got == ["length", "length"]
+
+
+@pytest.mark.parametrize(
+    ("place", "keys"),
+    [
+        ("https://hooks.slack.com/services/T0/B0/x", {"text"}),
+        ("slack:http://127.0.0.1:1/hooks/x", {"text"}),
+        ("https://discord.com/api/webhooks/1/x", {"content", "allowed_mentions"}),
+        ("https://canary.discord.com/api/webhooks/1/x", {"content", "allowed_mentions"}),
+        ("discord:https://example.org/x", {"content", "allowed_mentions"}),
+        ("https://example.org/hooks.slack.com", {"text"}),  # JSON for programs, as are the others
+        ("https://nothooks.slack.com.example.org/", {"text"}),
+    ],
+)
+def test_the_place_decides_on_the_words(place: str, keys: set[str]) -> None:
+    message, url = webhook.read_place(place)
+    assert url.startswith("http")
+    said = message(HOSTILE)
+    assert set(said) == keys
+    programs = "example.org" in url and not place.startswith("discord:")
+    assert (said == HOSTILE.document) == programs
+
+
+def test_nobody_is_mentioned_by_what_a_run_is_called() -> None:
+    text = webhook.slack(HOSTILE)["text"]
+    assert text.startswith("*failing: length*\nruns/&lt;!channel&gt;: it grew &amp; grew &lt;https")
+    assert "<" not in text
+    assert webhook.discord(HOSTILE)["allowed_mentions"] == {"parse": []}
+    long = Alert("r", "t", "x" * 5000, "note")
+    assert len(webhook.discord(long)["content"]) <= 2000
+    assert len(webhook.slack(long)["text"]) <= 2000
+
+
+@pytest.mark.parametrize("place", ["slack:", "slack:ftp://a/b", "discord:x", "file:///etc/passwd", "teams:https://a/b"])
+def test_what_is_no_url_is_refused(place: str) -> None:
+    with pytest.raises(UserError, match="is no URL of http or https"):
+        webhook.webhook(place)
+
+
+def test_tensorboard_shows_when_and_how_bad() -> None:
+    calls: list[Any] = []
+    writer = SimpleNamespace(
+        add_text=lambda *a: calls.append(a), add_scalar=lambda *a: calls.append(a), flush=lambda: calls.append("flush")
+    )
+    alerts.to_tensorboard(writer, Alert("r", "warning: kl blow-up", "it rose", "warning", "kl blow-up", 9))
+    tag = "grposcope/alarm/kl_blow-up"
+    assert calls == [(tag, "warning: kl blow-up: it rose", 9), (tag, 2.0, 9), "flush"]

@@ -1,0 +1,72 @@
+"""Alarms of `train`: what the loggers of its metrics are told while it goes, and that nothing of it can end a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import synthetic
+
+from grposcope.watch import live as live_alarms
+from grposcope.watch.alerts import Alert
+from grposcope.watch.live import LiveAlarms
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judge whenever the run has grown, whatever that costs."""
+    monkeypatch.setattr(live_alarms, "BUDGET", 1.0)
+    monkeypatch.setattr(live_alarms, "FIRST", 0.0)
+
+
+def broken_from(folder: Path, step: int) -> Path:
+    """A record of 40 steps whose gradient is infinite from `step` on."""
+    path = synthetic.make(folder) / "steps.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = [{**row, "grad_norm": "Infinity"} if row["step"] >= step else row for row in rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_loggers_are_told_once_also_after_a_resume(tmp_path: Path) -> None:
+    folder, told, said = broken_from(tmp_path / "run", 10), [], []
+    logger: Any = SimpleNamespace(name="wandb", alert=told.append)
+    for done in (0, 40):
+        alarms = LiveAlarms(folder, [logger], done, said.append)
+        alarms.step({})
+        alarms.end()
+    assert [(alert.mode, alert.grade) for alert in told if alert.mode == "non-finite"] == [("non-finite", "failing")]
+    assert {alert.grade for alert in told} <= {"failing", "warning"}
+    assert sum("failing: non-finite, since step 10" in line for line in said) == 1
+    assert '"mode": "non-finite"' in (folder / "alarms.jsonl").read_text()
+    LiveAlarms(folder, [logger], 5, said.append)
+    assert (folder / "alarms.jsonl").read_text() == ""  # taken back to a step before any of them
+
+
+def test_a_failure_is_said_once(tmp_path: Path) -> None:
+    def fails(alert: Alert) -> None:
+        raise RuntimeError("no connection")
+
+    said: list[str] = []
+    alarms = LiveAlarms(tmp_path / "nothing here", [SimpleNamespace(name="wandb", alert=fails)], 0, said.append)  # type: ignore[list-item]
+    for _ in range(3):
+        alarms.step({})
+    alarms.end()
+    assert len(said) == 1
+    assert said[0].startswith("no alarms from here on: ")
+    alarms = LiveAlarms(broken_from(tmp_path / "run", 10), [SimpleNamespace(name="wandb", alert=fails)], 0, said.append)  # type: ignore[list-item]
+    alarms.step({})
+    alarms.end()
+    assert "wandb: no connection" in said
+
+
+def test_without_loggers_nothing_is_judged(tmp_path: Path) -> None:
+    folder, said = broken_from(tmp_path / "run", 10), []
+    alarms = LiveAlarms(folder, [], 0, said.append)
+    alarms.step({})
+    alarms.end()
+    assert said == []
+    assert not (folder / "alarms.jsonl").exists()
