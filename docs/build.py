@@ -39,7 +39,7 @@ FORMULAS = {
     ),
     "How good a model is (arXiv:2107.03374)": ("maths.pass_at_k", "instruments.evaluation.crossed"),
     "Rollouts of another policy": (
-        "instruments.offpolicy.corrections", "instruments.offpolicy.distance", "instruments.offpolicy.error",
+        "maths.corrections", "instruments.offpolicy.distance", "instruments.offpolicy.error",
         "instruments.offpolicy.khat", "instruments.offpolicy.kept",
     ),
     "Credit finer than a rollout": (

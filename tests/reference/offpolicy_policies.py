@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from grposcope.instruments.offpolicy.ratios import Ratios
+from grposcope.maths.importance import Ratios
 
 
 @dataclass(frozen=True)

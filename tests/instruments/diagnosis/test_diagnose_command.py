@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ def test_healthy_first_line_and_json(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert status == 0
     assert out.splitlines()[0] == "Healthy: reward 0.33 → 0.66 in 80 steps; held-out not logged"
     assert document["flagged"] == []
-    assert "Not logged: kl (" in out
+    assert re.search(r"Not logged: .*\bkl\b.*\.", out)
+    assert "beta=1e-4 or more" in out, "how to log it is in the table"
 
 
 def test_failing_and_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ def test_what_is_flagged_is_drawn_with_its_onset() -> None:
     assert chart.name == "diagnosis-entropy"
     assert chart.data["onset"]["mode"] == ["entropy collapse"]
     assert abs(chart.data["onset"]["step"][0] - 80) <= 3
-    flagged, evidence, advice, rest = found.tables
+    flagged, evidence, advice, rest, how = found.tables
     assert [row[:2] for row in flagged.rows] == [("entropy collapse", "✗ failing"), ("reward decline", "✗ failing")]
     assert [row[0] for row in advice.rows] == ["entropy collapse", "reward decline"]
     assert advice.rows[0][1] + " (and 1 more)" == found.do
@@ -55,6 +55,7 @@ def test_what_is_flagged_is_drawn_with_its_onset() -> None:
     assert all(float(row[3]) > 0 for row in evidence.rows)
     assert 0.95 < float(flagged.rows[0][3]) <= 1
     assert rest.folded
+    assert how.folded
     assert {row[1] for row in rest.rows} == {"? cannot tell", "✓ ok"}
     assert len(flagged.rows) + len(rest.rows) == len(diagnose(made()))
     assert found.document["made up"]["flagged"] == ["entropy collapse", "reward decline"]
@@ -65,10 +66,15 @@ def test_a_healthy_run_has_no_charts_and_says_what_is_missing() -> None:
     assert found is not None
     assert found.sentence.startswith("Healthy: ")
     assert found.figures == []
-    (rest,) = found.tables
+    rest, how = found.tables
     kl = next(row for row in rest.rows if row[0] == "kl blow-up")
     assert kl[1] == "? cannot tell"
-    assert [one for one in found.missing if one.startswith("Not logged: kl (TRL: beta=")]
+    (missing,) = found.missing
+    assert missing.startswith("Not logged: ")
+    assert missing[12:-1].split(", ") == [row[0] for row in how.rows], (
+        "many are named in a line; how to log them is a table"
+    )
+    assert dict(how.rows)["kl"].startswith("TRL: beta=")
 
 
 def test_several_runs_have_a_verdict_each() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from grposcope.instruments.offpolicy import distance, kept
-from grposcope.instruments.offpolicy.corrections import ALL
-from grposcope.instruments.offpolicy.ratios import Ratios
+from grposcope.maths.corrections import ALL
+from grposcope.maths.importance import Ratios
 from reference.offpolicy_policies import World
 
 

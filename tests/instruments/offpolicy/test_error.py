@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from grposcope.instruments.offpolicy import error
-from grposcope.instruments.offpolicy.corrections import ALL, FULL, NONE, Correction
-from grposcope.instruments.offpolicy.ratios import Ratios
 from grposcope.maths import moments
+from grposcope.maths.corrections import ALL, FULL, NONE, Correction
+from grposcope.maths.importance import Ratios
 from reference.offpolicy_policies import World, truth
 
 BY_NAME = {one.name: one for one in ALL}

@@ -11,7 +11,7 @@ import pytest
 from asked import asked, call, last_json
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.offpolicy.corrections import ALL
+from grposcope.maths.corrections import ALL
 
 
 def rows(count: int = 64, spread: float = 0.02, seed: int = 0, group: int = 8) -> list[dict[str, Any]]:

@@ -26,6 +26,9 @@ LIMIT = 600
 EVALUATED = 400
 """Evaluations in a table, at most."""
 
+LACKING = 3
+"""Metrics that rules lack and that have a sentence each, at most; how to log more of them is a folded table."""
+
 COMPONENTS = 6
 """Parts of the reward whose charts are shown at once; those of further ones are folded."""
 
@@ -60,10 +63,11 @@ def diagnosed(runs: Sequence[Run]) -> Answer | None:
 def of_run(run: Run, findings: Sequence[Finding], level: float = LEVEL) -> Answer:
     """The diagnosis of a run from its findings, in the order in which `diagnose` returns them. level: of `diagnose`."""
     judged = verdict(run, findings)
+    missing, tables = _missing(run, findings)
     return replace(
         of_verdict(judged),
-        tables=_tables(findings),
-        missing=[f"Not logged: {name} ({how_to_log(name, run.meta.engine)})." for name in _missing(findings)],
+        tables=[*_tables(findings), *tables],
+        missing=missing,
         document=_document(run, findings, judged, level),
     )
 
@@ -84,9 +88,15 @@ def about(run: Run) -> tuple[str, ...]:
     )
 
 
-def _missing(findings: Sequence[Finding]) -> list[str]:
-    """The quantities that rules lack."""
-    return list(dict.fromkeys(name for finding in findings for name in finding.missing))
+def _missing(run: Run, findings: Sequence[Finding]) -> tuple[list[str], list[Table]]:
+    """The quantities that rules lack and how to have them logged: a sentence for each of a few, a table for many."""
+    names = list(dict.fromkeys(name for finding in findings for name in finding.missing))
+    ways = [(name, how_to_log(name, run.meta.engine)) for name in names]
+    if len(names) <= LACKING:
+        return [f"Not logged: {name} ({way})." for name, way in ways], []
+    return [f"Not logged: {', '.join(names)}."], [
+        Table("How to log what is missing", ("metric", "how"), ways, folded=True)
+    ]
 
 
 def _tables(findings: Sequence[Finding]) -> list[Table]:

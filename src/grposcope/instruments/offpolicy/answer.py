@@ -13,13 +13,13 @@ from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import listed, number, percent
 from grposcope.instruments.offpolicy import INSTRUMENT, distance, error, kept
-from grposcope.instruments.offpolicy.corrections import ALL, FULL, NONE
 from grposcope.instruments.offpolicy.distance import Distance
 from grposcope.instruments.offpolicy.error import CorrectionChoice, GradientError
 from grposcope.instruments.offpolicy.kept import KeptWeight
 from grposcope.instruments.offpolicy.khat import trusted
-from grposcope.instruments.offpolicy.ratios import Floats, exp
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
+from grposcope.maths.corrections import ALL, FULL, NONE
+from grposcope.maths.importance import Floats, exp
 
 HALF = 0.5
 """Kept weight below which a correction is named for what it throws away."""

@@ -10,7 +10,7 @@ from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
 
 if TYPE_CHECKING:
-    from grposcope.instruments.offpolicy.ratios import Floats
+    from grposcope.maths.importance import Floats
 
 DESCRIPTION = (
     "Read rollouts with the log-probabilities of trainer and sampler, one JSON object a line, and say how far the two "

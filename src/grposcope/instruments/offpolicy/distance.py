@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.offpolicy import kept
 from grposcope.instruments.offpolicy.khat import khat
-from grposcope.instruments.offpolicy.ratios import Floats, Ratios, exp
 from grposcope.maths import resampling
+from grposcope.maths.importance import Floats, Ratios, exp
 
 RELIABLE = 0.7
 """ESS/n below which its standard error is not given."""

@@ -27,8 +27,8 @@ import numpy as np
 
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.offpolicy.khat import NO_INTERVAL, NO_NUMBER, khat
-from grposcope.instruments.offpolicy.ratios import Floats
 from grposcope.maths import resampling
+from grposcope.maths.importance import Floats
 
 LEVEL = 0.9
 """Of intervals."""

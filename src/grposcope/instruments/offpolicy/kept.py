@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.core.estimate import Estimate
-from grposcope.instruments.offpolicy.corrections import Correction
 from grposcope.instruments.offpolicy.khat import khat
-from grposcope.instruments.offpolicy.ratios import Floats, Ratios
 from grposcope.maths import resampling
+from grposcope.maths.corrections import Correction
+from grposcope.maths.importance import Floats, Ratios
 
 
 @dataclass(frozen=True)

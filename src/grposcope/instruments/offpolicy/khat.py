@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from grposcope.instruments.offpolicy.ratios import Floats
+from grposcope.maths.importance import Floats
 
 NO_INTERVAL, NO_NUMBER = 0.5, 0.7
 """k̂ above which no interval of an error is given, and above which no number is."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines, json_number
 from grposcope.core.text import visible
-from grposcope.instruments.offpolicy.ratios import Floats, Ratios
+from grposcope.maths.importance import Floats, Ratios
 
 TRAINER = ("logprobs", "trainer_logprobs", "old_log_probs", "old_per_token_logps")
 SAMPLER = (

@@ -29,7 +29,8 @@ from typing import Literal
 
 import numpy as np
 
-from grposcope.instruments.offpolicy.ratios import Floats, Ratios, exp
+from grposcope.core.errors import UserError
+from grposcope.maths.importance import Floats, Ratios, exp
 
 Level = Literal["token", "prefix", "sequence"]
 
@@ -129,21 +130,64 @@ class Correction:
         return bool(largest > math.log(self.upper))
 
 
-NONE = Correction("none", "token", none)
-FULL = Correction("full", "sequence", full)
+@dataclass(frozen=True)
+class Form:
+    """A kind of correction: its function of ratios and bounds, the level of the ratio, and its usual bounds.
 
-ALL = (
-    NONE,
-    Correction("token_ratio", "token", token_ratio),
-    Correction("token_cap:2", "token", lambda r: token_cap(r, 2.0), 2.0),
-    Correction("token_mask:3", "token", lambda r: token_mask(r, 3.0), 3.0),
-    Correction("icepop:0.5,5", "token", lambda r: icepop(r, 0.5, 5.0)),
-    Correction("one_sided:0.2", "token", lambda r: one_sided(r, 0.2), of_advantage=True),
-    Correction("prefix_ratio", "prefix", prefix_ratio),
-    Correction("sequence_cap:2", "sequence", lambda r: sequence_cap(r, 2.0), 2.0),
-    Correction("sequence_mask:3", "sequence", lambda r: sequence_mask(r, 3.0), 3.0),
-    Correction("sequence_rejection:0.5,2", "sequence", lambda r: sequence_rejection(r, 0.5, 2.0)),
-    Correction("geometric_band:0.999,1.001", "sequence", lambda r: geometric_band(r, 0.999, 1.001)),
-    FULL,
-)
+    caps: whether its only bound is the largest ratio that passes unchanged. of_advantage: as of `Correction`.
+    """
+
+    function: Callable[..., Floats]
+    level: Level
+    bounds: tuple[float, ...] = ()
+    caps: bool = False
+    of_advantage: bool = False
+
+
+FORMS = {
+    "none": Form(none, "token"),
+    "token_ratio": Form(token_ratio, "token"),
+    "token_cap": Form(token_cap, "token", (2.0,), caps=True),
+    "token_mask": Form(token_mask, "token", (3.0,), caps=True),
+    "icepop": Form(icepop, "token", (0.5, 5.0)),
+    "one_sided": Form(one_sided, "token", (0.2,), of_advantage=True),
+    "prefix_ratio": Form(prefix_ratio, "prefix"),
+    "sequence_cap": Form(sequence_cap, "sequence", (2.0,), caps=True),
+    "sequence_mask": Form(sequence_mask, "sequence", (3.0,), caps=True),
+    "sequence_rejection": Form(sequence_rejection, "sequence", (0.5, 2.0)),
+    "geometric_band": Form(geometric_band, "sequence", (0.999, 1.001)),
+    "full": Form(full, "sequence"),
+}
+"""The kinds of correction by name, with the bounds that trainers have by default."""
+
+
+def named(text: str) -> Correction:
+    """The correction of a name with bounds, such as "sequence_cap:2"; bounds left out are those of trainers.
+
+    UserError for an unknown name, the wrong number of bounds, and bounds that are not positive and in order.
+    """
+    name, _, given = text.partition(":")
+    if name not in FORMS:
+        raise UserError(f"unknown correction {name!r}; use one of {', '.join(FORMS)}")
+    form = FORMS[name]
+    try:
+        bounds = tuple(float(part) for part in given.split(",")) if given else form.bounds
+    except ValueError:
+        bounds = (math.nan,)
+    rising = list(bounds) == sorted(bounds) and all(0 < bound < math.inf for bound in bounds)
+    if len(bounds) != len(form.bounds) or not rising or (form.of_advantage and not bounds[0] < 1):
+        example = ":".join([name, *([",".join(f"{bound:g}" for bound in form.bounds)] if form.bounds else [])])
+        raise UserError(f"correction {text!r} has bounds that cannot be; write it like {example}")
+    full_name = ":".join([name, *([",".join(f"{bound:g}" for bound in bounds)] if bounds else [])])
+    function = form.function
+    return Correction(
+        full_name, form.level, lambda ratios: function(ratios, *bounds), bounds[0] if form.caps else math.inf,
+        form.of_advantage,
+    )  # fmt: skip
+
+
+NONE = named("none")
+FULL = named("full")
+
+ALL = (NONE, *(named(name) for name in FORMS if name not in (NONE.name, FULL.name)), FULL)
 """The corrections with the bounds that trainers have by default."""

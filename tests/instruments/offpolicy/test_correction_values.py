@@ -11,8 +11,8 @@ from scipy.special import ndtr
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.offpolicy import kept
-from grposcope.instruments.offpolicy.corrections import ALL, Correction
-from grposcope.instruments.offpolicy.ratios import Ratios
+from grposcope.maths.corrections import ALL, Correction
+from grposcope.maths.importance import Ratios
 from reference.offpolicy_policies import World
 
 BY_NAME = {one.name: one for one in ALL}
