@@ -211,3 +211,60 @@ def test_a_label_of_digits_is_no_number(tmp_path: Path) -> None:
     rows = [{"step": k, "reward": 0.5, "run_id": name} for name in ("12", "13") for k in range(12)]
     with pytest.raises(UndecidedError, match="2 runs in it: 1 \\(12\\)"):
         read(lines(tmp_path / "log.jsonl", rows))
+
+
+def in_lists(path: Path, written: str) -> Path:
+    """A log whose rows have a reward of each of four rollouts, whose mean is REWARD."""
+    parts = np.array([-0.3, -0.1, 0.1, 0.3])
+    rows = [{"step": k + 1, "rewards": (value + parts).tolist(), "loss": 0.1} for k, value in enumerate(REWARD)]
+    text = {
+        "lines": "\n".join(map(json.dumps, rows)),
+        "history": json.dumps({"history": rows}),
+        "beside others": json.dumps({"history": rows, "losses": [0.1, 0.2], "steps": 30}),
+    }[written]
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("written", ["lines", "history", "beside others"])
+def test_rewards_in_a_list_are_averaged(tmp_path: Path, written: str) -> None:
+    run = read(in_lists(tmp_path / "log.json", written))
+    np.testing.assert_allclose(run.table["reward"], REWARD)
+    assert any("in a list per row; their mean is taken" in note for note in run.meta.notes)
+
+
+def test_a_list_with_a_text_in_it_is_no_reward(tmp_path: Path) -> None:
+    rows = [{"step": k, "rewards": [value, "failed"], "reward": value} for k, value in enumerate(REWARD)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    run = read(tmp_path / "log.jsonl")
+    np.testing.assert_array_equal(run.table["reward"], REWARD)
+    assert "rewards" not in run.table
+
+
+def test_a_score_beside_what_was_evaluated_apart_is_one_too(tmp_path: Path) -> None:
+    """It stands in just their rows, and before the first step, where there is no reward."""
+    rows = [{"step": 0, "accuracy": 0.5, "heldout_refusals": 0.1}]
+    rows += [{"step": k + 1, "reward": value, "format_acc": 0.2} for k, value in enumerate(REWARD)]
+    rows[10] |= {"accuracy": 0.6, "heldout_refusals": 0.2}
+    rows[20] |= {"accuracy": 0.7, "heldout_refusals": 0.3}
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    run = read(tmp_path / "log.jsonl")
+    assert run.evaluations.of("accuracy").value.tolist() == [0.5, 0.6, 0.7]
+    assert "format_acc" in run.table
+
+
+def test_a_score_in_rows_with_rewards_alone_is_of_training(tmp_path: Path) -> None:
+    rows = [{"step": k + 1, "reward": value, "accuracy": value, "eval_refusals": 0.1} for k, value in enumerate(REWARD)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    run = read(tmp_path / "log.jsonl")
+    assert "accuracy" in run.table
+    assert "accuracy" not in run.evaluations.metrics
+
+
+def test_a_log_of_a_policy_without_a_reward_is_read(tmp_path: Path) -> None:
+    rows = [{"step": k, "avg_entropy": 1.0, "avg_clip_fraction": 0.1, "loss": value} for k, value in enumerate(REWARD)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    run = read(tmp_path / "log.jsonl")
+    assert "reward" not in run.table
+    assert {"entropy", "clip_fraction", "loss"} <= set(run.table)
+    assert any(note.startswith("no reward is logged") for note in run.meta.notes)

@@ -51,6 +51,9 @@ _FACTOR = re.compile(r"(?P<key>.*\S)\s*\(\s*(?P<factor>\d+(?:\.\d*)?[eE][-+]?\d+
 _COMMA = re.compile(r"[-+]?\d+,\d+")
 _DOT = re.compile(r"(?<=[A-Za-z_\])])\.(?=[A-Za-z_])")
 
+OF_A_POLICY = frozenset(("entropy", "clip_fraction"))
+"""Metrics that together are logged only where a policy is trained by its rewards."""
+
 
 def normalize(log: RawLog, hints: Hints) -> Run:
     """The run in a log, with what the user says of it.
@@ -157,7 +160,7 @@ def _trained(columns: Mapping[str, Floats]) -> list[str]:
 def _reward(trainer: Trainer, columns: Mapping[str, Floats], raw: Mapping[str, str], log: RawLog) -> dict[str, str]:
     """ "reward" -> its key, where the trainer knows none but the words of the keys say it; UndecidedError where not.
 
-    Empty where the trainer knows one, and in a log of nothing but evaluations.
+    Empty where the trainer knows one, in a log of nothing but evaluations, and where others are those of a policy.
     """
     trained = {key: columns[key] for key in _trained(columns)}
     defined = set(trainer.definitions(trained, {}, 1)[0].values())
@@ -172,6 +175,9 @@ def _reward(trainer: Trainer, columns: Mapping[str, Floats], raw: Mapping[str, s
         return {}
     own = trainer.usual_keys is not None
     may_be = rewards.candidates(trained)
+    if not may_be and {trainer.metric_or_usual(key) for key in trained} >= OF_A_POLICY:
+        log.notes.append("no reward is logged, by name; the other metrics are of a policy that is trained with one")
+        return {}
     if (own and may_be) or not any(rewards.SIGNAL.search(key) for key in columns):
         raise _text_reward(log) or rewards.undecided(log.source, "key", _listed(trainer, columns, raw, may_be))
     return {}

@@ -15,7 +15,7 @@ import numpy as np
 from grposcope.core.run import Floats
 from grposcope.core.text import number, visible
 from grposcope.logs.hints import Seen, UndecidedError
-from grposcope.logs.trainers.generic import words_of
+from grposcope.logs.words import words_of
 
 SIGNAL = re.compile(r"reward|score|return|accuracy|acc\b|pass@|success|solve", re.I)
 """Keys that have to do with what is rewarded."""
@@ -44,6 +44,12 @@ def found(keys: Iterable[str]) -> str | None:
     best = [key for key, rank in ranked.items() if rank == min(ranked.values())]
     alone = len(best) == 1 and (ranked[best[0]] < 2 or len(ranked) == 1)
     return best[0] if alone and not _PART & set(_words(best[0])) else None
+
+
+def is_reward(key: str) -> bool:
+    """Whether the words of a key say that it is the reward, or a part of it, and no spread, count or the like."""
+    words = set(_words(key))
+    return bool(words & _REWARD) and not words & _NO_LEVEL
 
 
 def candidates(keys: Iterable[str]) -> list[str]:

@@ -2,7 +2,8 @@
 
 A path (`eval/`, `val-core/`) or the prefix `eval_` says so. Of other names that begin with such a word, `test_accuracy`
 may be of a test set and `test_parse_ok` of the rollouts trained on: they are evaluations where they have a value in at
-most half as many rows as the reward.
+most half as many rows as the reward. A score without such a word is one where it stands in just the rows of others that
+were evaluated apart, and in one at least that has no reward, such as the row before the first step.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _BY_PATH = re.compile(
     re.I,
 )
 _BY_ROWS = re.compile(r"(?:valid|validation|test|dev)[_/](?P<name>.+)", re.I)
+_SCORE = re.compile(r"(?:.*[_/ ])?(?:acc|accuracy|success|success_rate|solve_rate|pass_rate|exact_match|pass@1)", re.I)
 
 
 def evaluated_keys(columns: Mapping[str, Floats], rewarded: Bools) -> dict[str, str]:
@@ -35,7 +37,21 @@ def evaluated_keys(columns: Mapping[str, Floats], rewarded: Bools) -> dict[str, 
     for key, column in columns.items():
         if key not in found and (match := _BY_ROWS.fullmatch(key)) and (~np.isnan(column)).sum() <= most:
             found[key] = match["name"]
+    apart = {_rows(columns[key]) for key in found}
+    for key, column in columns.items():
+        if key not in found and _SCORE.fullmatch(key) and _rows(column) in apart and (_there(column) & ~rewarded).any():
+            found[key] = key
     return {key: found[key] for key in columns if key in found}
+
+
+def _there(column: Floats) -> Bools:
+    """Where a column has a value, (N,)."""
+    return ~np.isnan(column)
+
+
+def _rows(column: Floats) -> bytes:
+    """The rows in which a column has a value, for comparing."""
+    return _there(column).tobytes()
 
 
 def may_be_evaluated(key: str) -> bool:

@@ -1,6 +1,7 @@
 """JSON lines into rows, parsed by the standard library, which also takes NaN and Infinity as Python writes them.
 
-A line that is not a JSON object is left out with a note that names it. Only the numbers are held in memory.
+A line that is not a JSON object is left out with a note that names it. Only the numbers are held in memory. Rewards in
+a list, one of each rollout, become their mean.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from grposcope.core.errors import UserError
-from grposcope.logs.columns import ColumnBuilder, RawLog
+from grposcope.core.files import json_number
+from grposcope.logs.columns import ColumnBuilder, RawLog, flat
 from grposcope.logs.formats.log_file import LogFile, LogKind, first_few, json_row
 from grposcope.logs.hints import Hints
+from grposcope.logs.rewards import is_reward
+
+AVERAGED = "rewards are logged in a list per row; their mean is taken"
 
 
 def read(file: LogFile, hints: Hints, unwrap: str = "") -> RawLog:
@@ -21,7 +26,7 @@ def read(file: LogFile, hints: Hints, unwrap: str = "") -> RawLog:
     """
     rows = ColumnBuilder()
     for line, row in objects(file):
-        rows.row(line, unwrapped(row, unwrap))
+        rows.row(line, averaged(unwrapped(row, unwrap), file.notes))
     return RawLog(file.path, rows, notes=file.notes)
 
 
@@ -42,6 +47,23 @@ def unwrapped(row: dict[str, Any], key: str) -> Mapping[str, Any]:
     if not isinstance(inner, dict):
         return row
     return {**{name: value for name, value in row.items() if name != key}, **inner}
+
+
+def averaged(row: Mapping[str, Any], notes: list[str]) -> Mapping[str, Any]:
+    """The row with the mean of every list of rewards in its place, which `notes` then say."""
+    lists = {key: value for key, value in row.items() if isinstance(value, list) and value and is_reward(key)}
+    means = {key: sum(numbers) / len(numbers) for key, value in lists.items() if (numbers := _numbers(value))}
+    if not means:
+        return row
+    if AVERAGED not in notes:
+        notes.append(AVERAGED)
+    return {**row, **means}
+
+
+def _numbers(values: list[Any]) -> list[float]:
+    """The numbers of a list; empty where one of its values is none."""
+    numbers = [json_number(value) for value in values]
+    return [number for number in numbers if number is not None] if None not in numbers else []
 
 
 def _parsed(file: LogFile, number: int, piece: bytes, bad: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -67,19 +89,29 @@ def _report(file: LogFile, bad: list[int], good: int) -> None:
 
 
 def read_document(file: LogFile, hints: Hints) -> RawLog:
-    """One JSON document: a list of objects, or an object of lists of one length."""
+    """One JSON document: a list of objects, or an object of lists of one length, or with one list of objects in it."""
     content, rows = file.document, ColumnBuilder()
     if isinstance(content, dict):
-        lists = {key: values for key, values in content.items() if isinstance(values, list) and values}
-        if not lists or len({len(values) for values in lists.values()}) > 1:
-            raise UserError(f"{file.path}: a JSON object without lists of one length; give the trainer's log")
-        content = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        content = _rows_of(content)
+    if content is None:
+        raise UserError(f"{file.path}: a JSON object without lists of one length; give the trainer's log")
+    notes: list[str] = []
     entries = [row for row in content if isinstance(row, dict)]
     for place, row in enumerate(entries, 1):
-        rows.row(place, row)
+        rows.row(place, averaged(flat(row), notes))
     left_out = len(content) - len(entries)
-    notes = [f"{left_out} entries are no objects and were left out"] if left_out else []
+    if left_out:
+        notes.append(f"{left_out} entries are no objects and were left out")
     return RawLog(file.path, rows, notes=notes, place="entry")
+
+
+def _rows_of(content: dict[str, Any]) -> list[Any] | None:
+    """The rows of an object: its lists side by side, or its only list of objects; None where there are neither."""
+    lists = {key: values for key, values in content.items() if isinstance(values, list) and values}
+    of_objects = [values for values in lists.values() if all(isinstance(value, dict) for value in values)]
+    if len({len(values) for values in lists.values()}) == 1:
+        return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    return of_objects[0] if len(of_objects) == 1 else None
 
 
 LINES = LogKind(read, file=lambda file: file.shape == "json lines", generic=True)

@@ -117,8 +117,10 @@ class LogFile:
             later = any(json_row(line) for line in self.head.split(b"\n")[:50] if line.startswith(b"{"))
             return "json lines" if later else "json document"
         of_columns = bool(row) and all(isinstance(value, list) for value in row.values())
+        of_rows = any(isinstance(value, list) and value and isinstance(value[-1], dict) for value in row.values())
         alone = len(start.split(b"\n", 2)) < 3
-        return "json document" if "log_history" in row or "nbformat" in row or (of_columns and alone) else "json lines"
+        document = "log_history" in row or "nbformat" in row or (alone and (of_columns or of_rows))
+        return "json document" if document else "json lines"
 
     @cached_property
     def first_row(self) -> dict[str, Any] | None:

@@ -5,10 +5,10 @@ The log does not say how they are defined, and a note of the run says so.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from grposcope.logs.trainers.trainer import Trainer
+from grposcope.logs.words import words_of
 
 USUAL: Mapping[str, tuple[str, ...]] = {
     "reward": ("reward/mean", "rewards/mean", "mean_reward", "reward_mean", "train/reward"),
@@ -36,20 +36,6 @@ IN_WORDS: Mapping[str, tuple[str, ...]] = {
     "seconds_step": ("step time", "time per step"),
 }  # fmt: skip
 """Metric -> the words of keys that usually mean it, without FILLING."""
-
-FILLING = frozenset(
-    ("avg", "average", "mean", "train", "training", "batch", "current", "cur", "the", "policy", "metric", "metrics",
-     "rollout", "rollouts", "episode", "log", "logs", "data", "scalars", "stats")
-)  # fmt: skip
-"""Words of a key that do not change which metric it is. (max, best, running, total and the like do.)"""
-
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-
-
-def words_of(key: str) -> str:
-    """The words of a key in lower case and without FILLING: "Avg_ResponseLen" is "response len"."""
-    words = [word.lower() for word in _WORD.findall(key[:200])]
-    return " ".join(word for word in words if word not in FILLING)
 
 
 def usual_metric(key: str) -> str | None:
