@@ -18,8 +18,8 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import unreadable
 from grposcope.core.run import Run
 from grposcope.logs import measured
-from grposcope.logs.formats import FORMATS, parquet
-from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.formats import FORMATS, notebook, parquet
+from grposcope.logs.formats.log_file import LogFile, LogKind, PrintedText
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import reader
 from grposcope.logs.normalize import normalize
@@ -153,12 +153,19 @@ def _file(path: Path, hints: Hints) -> Run:
     file = LogFile(path)
     if not file.head:
         raise UserError(f"{path}: the compressed data is damaged from the start; copy the file again")
+    return _of(file, hints)
+
+
+def _of(file: LogFile, hints: Hints) -> Run:
+    """The run of the first kind that recognises the file by its beginning, or by lines in the midst of a text."""
     for kind in _in_order():
         if kind.recognises(file):
+            if kind.file is notebook.recognises and (text := notebook.printed(file.document)):
+                return _of(PrintedText(file.path, text), hints)
             return normalize(kind.read(file, hints), hints)
     if not file.not_text:
         printed = [kind for kind in _of_trainers() if kind.printed is not None]
-        for _, piece in LogFile(path).pieces():
+        for _, piece in file.again().pieces():
             for kind in printed:
                 if kind.printed is not None and kind.printed.search(piece):
                     return normalize(kind.read(file, hints), hints)

@@ -44,6 +44,10 @@ class LogFile:
         self.path = path
         self.notes: list[str] = []
 
+    def again(self) -> LogFile:
+        """The file without the notes of what was read so far."""
+        return LogFile(self.path)
+
     def blocks(self, size: int = PIECE) -> Iterator[bytes]:
         """The content in blocks of `size` bytes, decompressed; a compressed file that is cut off ends with a note."""
         with self.path.open("rb") as file:
@@ -83,7 +87,7 @@ class LogFile:
     def head(self) -> bytes:
         """The first 64 KiB, decompressed; fewer in a damaged file."""
         head = b""
-        for block in LogFile(self.path).blocks(4096):
+        for block in self.again().blocks(4096):
             head += block
             if len(head) >= _HEAD:
                 break
@@ -129,7 +133,7 @@ class LogFile:
             return None
         line, newline, _ = self._start.partition(b"\n")
         if not newline and len(self.head) == _HEAD:
-            pieces = (piece for _, piece in LogFile(self.path).pieces())
+            pieces = (piece for _, piece in self.again().pieces())
             line = next(pieces, b"").removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
         return json_row(line)
 
@@ -198,6 +202,23 @@ class LogFile:
                 f"{self.path}: not valid JSON ({error}), perhaps cut off while it was copied; copy it again, or give "
                 "the one of an earlier checkpoint"
             ) from None
+
+
+class PrintedText(LogFile):
+    """A text that a file holds as a part of it, such as what the cells of a notebook printed."""
+
+    def __init__(self, path: Path, content: bytes):
+        super().__init__(path)
+        self.content = content
+
+    def again(self) -> LogFile:
+        """The text without the notes of what was read so far."""
+        return PrintedText(self.path, self.content)
+
+    def blocks(self, size: int = PIECE) -> Iterator[bytes]:
+        """The content in blocks of `size` bytes."""
+        for start in range(0, len(self.content), size):
+            yield self.content[start : start + size]
 
 
 class ExactReader:

@@ -1,4 +1,4 @@
-"""The table of metrics that the transformers library draws in a Jupyter notebook, as rows.
+"""The table of metrics that the transformers library draws in a Jupyter notebook, as rows; or what its cells printed.
 
 A notebook may hold several tables, such as one of a supervised stage before the RL one: of those with a reward, the
 longest is read. The widget rounds values to 6 decimals and leaves out grad_norm. Code is never run; only the text of
@@ -34,13 +34,11 @@ def recognises(file: LogFile) -> bool:
 
 def read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of the table in the notebook's outputs; UserError if no table has a reward."""
-    tables = [
-        (cell, head, rows) for cell, head, rows in _tables(file.document) if any("reward" in name for name in head)
-    ]
+    tables = _with_rewards(file.document)
     if not tables:
         raise UserError(
-            f"{file.path}: none of its outputs is a table with steps and rewards (were they cleared?); run it and "
-            "save it, or give the trainer_state.json"
+            f"{file.path}: none of its outputs is a table with steps and rewards, or prints them (were they cleared?); "
+            "run it and save it, or give the trainer_state.json"
         )
     cell, head, rows = max(tables, key=lambda table: len(table[2]))
     notes = ["values are rounded to 6 decimals by the notebook's table"]
@@ -63,18 +61,39 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     return RawLog(file.path, builder, notes=notes, place="row")
 
 
-def _tables(content: Mapping[str, Any]) -> Iterator[tuple[int, list[str], list[list[str]]]]:
-    """(index of the cell, column names, rows of texts) of every table whose first column is Step."""
+def printed(content: Mapping[str, Any]) -> bytes:
+    """What the cells of a notebook without a table of rewards printed, in their order; empty where there is one."""
+    if _with_rewards(content):
+        return b""
+    streams = (output for _, output in _outputs(content) if output.get("output_type") == "stream")
+    texts = (output.get("text", "") for output in streams)
+    return "\n".join("".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts).encode()
+
+
+def _with_rewards(content: Mapping[str, Any]) -> list[tuple[int, list[str], list[list[str]]]]:
+    """The tables (as `_tables`) that have a reward."""
+    return [table for table in _tables(content) if any("reward" in name for name in table[1])]
+
+
+def _outputs(content: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(index of the cell, output) of every output."""
     for k, cell in enumerate(content["cells"]):
         outputs = cell.get("outputs") if isinstance(cell, dict) else None
         for output in outputs if isinstance(outputs, list) else []:
-            data = output.get("data") if isinstance(output, dict) else None
-            html = data.get("text/html", "") if isinstance(data, dict) else ""
-            html = "".join(map(str, html)) if isinstance(html, list) else str(html)
-            for table in _TABLE.findall(html):
-                rows = [cells for row in _ROW.findall(table) if (cells := _cells(row))]
-                if rows and rows[0][0] == "Step":
-                    yield k, rows[0], rows[1:]
+            if isinstance(output, dict):
+                yield k, output
+
+
+def _tables(content: Mapping[str, Any]) -> Iterator[tuple[int, list[str], list[list[str]]]]:
+    """(index of the cell, column names, rows of texts) of every table whose first column is Step."""
+    for k, output in _outputs(content):
+        data = output.get("data")
+        html = data.get("text/html", "") if isinstance(data, dict) else ""
+        html = "".join(map(str, html)) if isinstance(html, list) else str(html)
+        for table in _TABLE.findall(html):
+            rows = [cells for row in _ROW.findall(table) if (cells := _cells(row))]
+            if rows and rows[0][0] == "Step":
+                yield k, rows[0], rows[1:]
 
 
 def _cells(row: str) -> list[str]:

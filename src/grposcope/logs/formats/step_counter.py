@@ -35,6 +35,11 @@ _POSITION = re.compile(r"#?\d{1,4}")
 Numbers = Sequence[Named]
 
 
+def is_step(name: str) -> bool:
+    """Whether a number of this name is called the step."""
+    return _words(name) in STEPS
+
+
 def named(numbers: Numbers, key: str) -> Named | None:
     """The number of this name, or at the place "2" or "#2" of the line; None if the line has none."""
     for one in numbers:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,24 +24,11 @@ from grposcope.logs.formats.key_values import Named, parse
 from grposcope.logs.formats.log_file import LogFile, LogKind
 from grposcope.logs.formats.step_counter import Counter
 from grposcope.logs.hints import Hints, UndecidedError
+from grposcope.logs.trainers import line_records
 from grposcope.logs.trainers.generic import usual_metric
+from grposcope.logs.trainers.line_records import Row
 
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line with named numbers: where it stands and how it begins.
-
-    held_out: whether it is no line of training. marked: whether a word of the line, not just its names, says so.
-    """
-
-    line: int
-    text: str
-    numbers: tuple[Named, ...]
-    labels: Mapping[str, str]
-    held_out: bool
-    marked: bool = False
 
 
 def recognises(file: LogFile) -> bool:
@@ -56,15 +42,18 @@ def recognises(file: LogFile) -> bool:
 
 
 def shown(part: bytes) -> bool:
-    """Whether a part of a text has two lines of one kind with two named numbers or more, one of them maybe a reward."""
+    """Whether a part of a text has two lines of one kind with two named numbers or more, one of them maybe a reward.
+
+    Lines with the reward alone are enough where others count the steps.
+    """
     seen: set[tuple[str, ...]] = set()
-    for text in part.decode("utf-8", "replace").replace("\r", "\n").split("\n"):
-        names = parse(text).names
+    lines = [parse(text) for text in part.decode("utf-8", "replace").replace("\r", "\n").split("\n")]
+    for names in (line.names for line in lines):
         if sum(not name.startswith("#") for name in names) >= 2 and any(map(rewards.SIGNAL.search, names)):
             if names in seen:
                 return True
             seen.add(names)
-    return False
+    return line_records.may_be_spread(lines)
 
 
 def read(file: LogFile, hints: Hints) -> RawLog:
@@ -76,6 +65,11 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     if not trained:
         raise UserError(f"{file.path}: no line of training has {visible(reward, 60)}; give the log of the training")
     counter = _counter(file, trained, hints)
+    if counter is None and (records := line_records.joined(rows, reward)) is not None:
+        rows = records
+        trained = [row for row in rows if not row.held_out]
+        counter = _counter(file, trained, hints)
+        file.notes.append("a step is several lines of this log; they are read as one row")
     if counter is None:
         file.notes.append("no number counts steps, so rows are numbered from 1")
     builder = ColumnBuilder()
