@@ -68,8 +68,16 @@ def test_a_reward_of_each_rollout_is_no_record(tmp_path: Path) -> None:
 
 
 def test_evaluations_between_records_stay_evaluations(tmp_path: Path) -> None:
-    lines = [f"Step {s}/500\nreward: {REWARD[s - 1]}\n" + "eval accuracy: 0.5\n" * (s % 10 == 0) for s in range(1, 31)]
+    held_out = "eval accuracy: 0.5\n[eval] reward: 5.0\n"
+    lines = [f"Step {s}/500\nreward: {REWARD[s - 1]}\n" + held_out * (s % 10 == 0) for s in range(1, 31)]
     (tmp_path / "out.log").write_text("".join(lines))
     run = read(tmp_path / "out.log")
     np.testing.assert_array_equal(run.table["reward"], REWARD)
     assert run.evaluations.of("accuracy").step.tolist() == [10, 20, 30]
+    assert run.evaluations.of("reward").value.tolist() == [5.0] * 3
+
+
+def test_of_a_number_that_occurs_again_the_first_is_taken(tmp_path: Path) -> None:
+    lines = [f"Step {s}/500\nreward: {REWARD[s - 1]}\nloss: {s / 10}\nloss: 9.0\n" for s in range(1, STEPS + 1)]
+    (tmp_path / "out.log").write_text("".join(lines))
+    np.testing.assert_allclose(read(tmp_path / "out.log").table["loss"], np.arange(1, STEPS + 1) / 10)
