@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Read rollouts with the log-probabilities of trainer and sampler, one JSON object a line, and say how far the two "
     "are apart and what each correction keeps of the weight, by length. Columns: logprobs of the trainer, "
-    "rollout_logprobs or sampling_logprobs of the sampler, a number per token; where known also reward, group, version. "
-    "Or the folder of a run that grposcope train made with --correction or --staleness."
+    "rollout_logprobs or sampling_logprobs of the sampler, a number per token; where known reward, group, version. Or "
+    "the folder of a run that grposcope train made with --correction or --staleness."
 )
 EXAMPLES = """\
 examples:

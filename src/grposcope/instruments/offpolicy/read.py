@@ -1,4 +1,4 @@
-"""Rollouts with the log-probabilities of trainer and sampler: a JSONL file with a row per rollout, or our own record."""
+"""Rollouts with the log-probabilities of trainer and sampler: JSONL with a row per rollout, or our own record."""
 
 from __future__ import annotations
 

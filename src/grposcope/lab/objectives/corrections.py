@@ -37,10 +37,10 @@ def ratios(
     return Ratios(log.numpy(force=True), lengths[kept].numpy(force=True), own)
 
 
-def on_tokens(values: Floats, mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Values of the tokens (N,), in the order of `ratios`, in float32, 0 where masked."""
-    placed = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
-    return placed.masked_scatter(mask, torch.from_numpy(np.asarray(values, np.float32)).to(mask.device))
+def on_tokens(values: Floats, mask: Bool[Tensor, "B T"], dtype: torch.dtype) -> Float[Tensor, "B T"]:
+    """Values of the tokens (N,), in the order of `ratios`, 0 where masked."""
+    placed = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return placed.masked_scatter(mask, torch.as_tensor(values, dtype=dtype, device=mask.device))
 
 
 def coefficients(
@@ -52,4 +52,4 @@ def coefficients(
 ) -> Float[Tensor, "B T"]:
     """c_t of every token, 0 where masked. advantages: of the rollouts, for corrections that need them."""
     found = ratios(old, sampler, mask, advantages)
-    return on_tokens(np.empty(0) if found is None else correction.coefficients(found), mask)
+    return on_tokens(np.empty(0) if found is None else correction.coefficients(found), mask, old.dtype)

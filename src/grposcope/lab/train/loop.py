@@ -242,7 +242,7 @@ class _Session:
         credit = per_token(config.credit, setup.objective, known)
         if self.correction is not None and trainer is not None:
             given = self.correction, trainer, rollouts.logp, rollouts.mask, self.advantages(batch)
-            credit = credit * corrections.coefficients(*given).to(credit.dtype)
+            credit = credit * corrections.coefficients(*given)
         waits = setup.critic is not None and len(self.totals.rewards) < setup.critic.settings["warmup"]
         return TokenTerms(torch.zeros_like(credit) if waits else credit, old, reference, trainer)
 
