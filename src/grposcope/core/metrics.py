@@ -43,7 +43,8 @@ _TABLE = (
            "mean over trained tokens of the k3 estimate of the KL divergence to the starting policy; "
            "not defined without one"),
     Metric("kl_old", "KL to the sampling policy", "nats",
-           "mean over trained tokens of the k3 estimate of the KL divergence to the policy that sampled the batch"),
+           "mean over trained tokens of the k3 estimate of the KL divergence to the policy that sampled the batch; "
+           "with a correction to the trainer's when the batch came to it"),
     Metric("length", "Completion length", "tokens", "mean number of tokens of a completion"),
     Metric("truncated", "Truncated", "share",
            "share of completions that reached the token limit without an end token", "down"),
@@ -210,15 +211,32 @@ _LOGGED = (
     Metric("advantage_min", "Smallest advantage", "", "smallest advantage of a token"),
 )  # fmt: skip
 
-_OFF_POLICY = (
+_MISMATCH = (
     Metric("mismatch/k1", "Sampler to trainer KL (k1)", "nats",
            "mean over the sampled tokens of log π_sampler − log π_trainer, before any cap or mask; an estimate of the "
            "KL divergence that may be negative; stale weights count too"),
-    Metric("mismatch/k2", "Sampler to trainer KL (k2)", "nats",
-           "half the mean over the sampled tokens of (log π_sampler − log π_trainer)², before any cap or mask"),
     Metric("mismatch/k3", "Sampler to trainer KL (k3)", "nats",
            "mean over the sampled tokens of ρ − 1 − log ρ, ρ = π_trainer/π_sampler, before any cap or mask; "
            "never negative; stale weights count too"),
+    Metric("importance/ratio", "Mean ρ", "",
+           "mean of ρ = π_trainer/π_sampler, before any cap or mask; per token unless sequence ratios are set; 1 "
+           "whatever the mismatch where the sampler can draw every token, and below 1 where it cannot"),
+    Metric("importance/ess_raw", "Effective sample size of raw weights", "share",
+           "(Σw)²/(nΣw²) over completions of w = Πρ, before any cap or mask; falls with length and mismatch", "up"),
+    Metric("importance/weight", "Mean weight of the correction", "",
+           "mean importance weight of the correction, per token or per sequence as configured; after its cap or mask "
+           "(verl: before it in some versions)"),
+    Metric("importance/masked", "Tokens thrown away by the correction", "share",
+           "share of tokens that the correction masks", "down"),
+    Metric("staleness/mean", "Staleness", "versions",
+           "mean over samples of the weight versions between the one that drew and the one that trains; ours: steps"),
+    Metric("staleness/max", "Largest staleness", "versions", "the same for the most stale sample of the batch"),
+)  # fmt: skip
+"""Metrics of runs with staleness or a correction. π_trainer is the policy when the batch comes to it."""
+
+_OFF_POLICY = (
+    Metric("mismatch/k2", "Sampler to trainer KL (k2)", "nats",
+           "half the mean over the sampled tokens of (log π_sampler − log π_trainer)², before any cap or mask"),
     Metric("mismatch/log_ratio", "Mean log ρ of tokens kept", "nats",
            "mean of log ρ, ρ = π_trainer/π_sampler, over the tokens that the cap on ρ left in: after the mask, so "
            "large ratios are not in it"),
@@ -234,12 +252,6 @@ _OFF_POLICY = (
            "mean over tokens of ρ², less 1, before any cap or mask"),
     Metric("mismatch/chi2_sequence", "χ² of sequences", "",
            "mean over sequences of the squared product of ρ, less 1, before any cap or mask but the log within ±20"),
-    Metric("importance/ratio", "Mean ρ", "",
-           "mean of ρ = π_trainer/π_sampler, before any cap or mask; per token unless sequence ratios are set; 1 "
-           "whatever the mismatch where the sampler can draw every token, and below 1 where it cannot"),
-    Metric("importance/weight", "Mean weight of the correction", "",
-           "mean importance weight of the correction, per token or per sequence as configured; after its cap or mask "
-           "(verl: before it in some versions)"),
     Metric("importance/weight_min", "Smallest weight of the correction", "",
            "smallest of the same weights; 0 where something was masked"),
     Metric("importance/weight_max", "Largest weight of the correction", "",
@@ -247,17 +259,12 @@ _OFF_POLICY = (
     Metric("importance/ess", "Effective sample size of capped weights", "share",
            "1/mean((w/mean w)²) of weights that were capped before: usually more than of raw ones, as large weights "
            "lower it most"),
-    Metric("importance/masked", "Tokens thrown away by the correction", "share",
-           "share of tokens that the correction masks", "down"),
     Metric("importance/masked_sequences", "Sequences thrown away by the correction", "share",
            "share of sequences that the correction masks", "down"),
     Metric("importance/out_of_bounds", "Ratios out of bounds", "share",
            "share of ratios beyond the bounds of the correction, which caps or masks them as configured", "down"),
-    Metric("staleness/mean", "Staleness", "versions",
-           "mean over samples of the weight versions between the one that drew and the one that trains"),
-    Metric("staleness/max", "Largest staleness", "versions", "the same for the most stale sample of the batch"),
 )  # fmt: skip
-"""Metrics of how far the policy that sampled is from the one that trains, each with its own definition."""
+"""Further metrics of how far the policy that sampled is from the one that trains, each with its own definition."""
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "reward": ("reward", "score", "reward_after_kl"),
@@ -280,7 +287,9 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 They have different definitions, so they must not be compared across runs or averaged with one another.
 """
 
-METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_TABLE, *_CRITIC, *_ALLOCATION, *_GEOMETRY)}
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric for metric in (*_TABLE, *_CRITIC, *_ALLOCATION, *_MISMATCH, *_GEOMETRY)
+}
 """Metrics of our own record by name, in the order of the record."""
 
 LOGGED: Mapping[str, Metric] = {metric.name: metric for metric in (*_LOGGED, *_OFF_POLICY)}

@@ -145,7 +145,8 @@ class Rollout:
     weight (T,) = ∂L/∂log π, None if it was not recorded. T is 0 for logs of texts only. components: parts of the
     reward, where they were recorded. parent, of a leaf of a tree: the rollout of its group that it branched from, whose
     first `shared` tokens it has; None for one that has a beginning of its own. continuations: what else the policy
-    wrote from places inside it.
+    wrote from places inside it. trainer_logp (T,): log-probabilities of the policy that trains, where another may have
+    sampled; version: optimiser steps that made the weights which sampled, where these were not the current ones.
     """
 
     problem: str
@@ -162,6 +163,8 @@ class Rollout:
     parent: int | None = None
     shared: int = 0
     continuations: tuple[Continued, ...] = ()
+    trainer_logp: Floats | None = None
+    version: int | None = None
 
 
 class RolloutFiles(Mapping[int, tuple[Rollout, ...]]):

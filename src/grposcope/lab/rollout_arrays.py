@@ -31,6 +31,7 @@ class Rollouts:
     truncated    (B,)   True where the completion was cut before its end-of-text token
     rewards      (P, G) float64 outcome rewards
     weights      (P,) float64, what each group counts for; None where all count 1 and have one size
+    versions     (P,) int64, optimiser steps that made the weights which drew each group; None for the current ones
     token_annotations: what sources of credit need to know of every token, (B, T) each, by name; those that nobody asked
                  for are absent:
       step_rewards  float64, the reward of a step on the token that closes it and so decides it; step_ends, bool, marks
@@ -55,6 +56,7 @@ class Rollouts:
     truncated: Tensor
     rewards: Tensor
     weights: Tensor | None = None
+    versions: Tensor | None = None
     token_annotations: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
@@ -106,21 +108,26 @@ class Rollouts:
     def rows(self, which: slice | Tensor) -> Rollouts:
         """Some rollouts, each as a group of its own."""
         group = self.rewards.shape[1]
-        single = {"rewards": lambda a: a.reshape(-1, 1), "weights": lambda a: a.repeat_interleave(group)}
-        return self.each(lambda name, array: single.get(name, lambda a: a)(array)[which])
+
+        def single(name: str, array: Tensor) -> Tensor:
+            if name == "rewards":
+                return array.reshape(-1, 1)
+            return array.repeat_interleave(group) if name in PER_PROMPT else array
+
+        return self.each(lambda name, array: single(name, array)[which])
 
     def columns(self, which: slice | Tensor) -> Rollouts:
         """Some rollouts of every group, by their places in it, 0 … G − 1."""
 
         def chosen(name: str, array: Tensor) -> Tensor:
             if name in PER_PROMPT:
-                return array if name == "weights" else array[:, which]
+                return array[:, which] if name == "rewards" else array
             return array.unflatten(0, self.groups)[:, which].flatten(0, 1)
 
         return self.each(chosen)
 
 
-PER_PROMPT = ("rewards", "weights")
+PER_PROMPT = ("rewards", "weights", "versions")
 """Arrays of rollouts with a row per prompt; the others have one per rollout."""
 
 LEFT_PADDED = ("prompt_ids", "prompt_mask")

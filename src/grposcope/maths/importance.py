@@ -76,3 +76,12 @@ class Ratios:
 def exp(log: Floats) -> Floats:
     """e^log, cut at e^LARGEST."""
     return np.exp(np.minimum(log, LARGEST))
+
+
+def effective(weights: Floats) -> float:
+    """Effective sample size as a share, (Σw)²/(nΣw²); 0 where all weights are 0."""
+    largest = weights.max()
+    if not largest > 0:
+        return 0.0
+    scaled = weights / largest
+    return float(scaled.sum() ** 2 / (len(weights) * (scaled @ scaled)))

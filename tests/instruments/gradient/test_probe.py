@@ -14,7 +14,7 @@ from torch import Tensor
 from grposcope.core.errors import UserError
 from grposcope.instruments.gradient import backward, probe, spectrum, weightings
 from grposcope.instruments.gradient.score import Score
-from grposcope.lab import cpu
+from grposcope.lab import cpu, policies
 from grposcope.lab.objectives import recipes
 from grposcope.lab.rollout_arrays import Rollouts
 
@@ -213,7 +213,7 @@ def test_a_layer_that_is_not_finite_is_named(rollouts: Rollouts) -> None:
 
 
 def test_memory_is_estimated_before_starting(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backward, "available_memory", lambda _: 1e6)
+    monkeypatch.setattr(policies, "available_memory", lambda _: 1e6)
     with pytest.raises(UserError, match=r"would take about .* GB .*fewer prompts"):
         probe.probe(model, rollouts, recipes.GRPO)
 

@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from grposcope.core.errors import UserError
 from grposcope.instruments.offpolicy import kept
 from grposcope.maths.corrections import ALL, Correction
-from grposcope.maths.importance import Ratios
+from grposcope.maths.importance import Ratios, effective
 from reference.offpolicy_policies import World
 
 BY_NAME = {one.name: one for one in ALL}
@@ -98,10 +98,10 @@ def test_equal_lengths_have_no_thirds() -> None:
 
 
 def test_effective_sample_size_of_a_few_weights() -> None:
-    assert kept.effective(np.array([1.0, 1, 1, 1])) == pytest.approx(1)
-    assert kept.effective(np.array([3.0, 0, 0, 0])) == pytest.approx(1 / 4)
-    assert kept.effective(np.array([1.0, 3.0])) == pytest.approx(16 / 20)
-    assert kept.effective(np.zeros(3)) == 0
+    assert effective(np.array([1.0, 1, 1, 1])) == pytest.approx(1)
+    assert effective(np.array([3.0, 0, 0, 0])) == pytest.approx(1 / 4)
+    assert effective(np.array([1.0, 3.0])) == pytest.approx(16 / 20)
+    assert effective(np.zeros(3)) == 0
 
 
 def test_standard_error_is_by_prompt() -> None:

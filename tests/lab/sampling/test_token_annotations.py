@@ -28,7 +28,7 @@ def annotated(prompts: int = 3, group: int = 2) -> Rollouts:
     given = {name: torch.rand(rollouts.mask.shape, generator=random) for name in NAMES}
     given |= {"step_ends": given["step_ends"] < 0.5, "levels": (9 * given["levels"]).long()}
     own = {name: torch.rand(rollouts.mask.shape, generator=random) for name in ("logp", "entropy")}
-    weights = {"weights": torch.rand(prompts, generator=random)}
+    weights = {"weights": torch.rand(prompts, generator=random), "versions": torch.arange(prompts)}
     return Rollouts.of_arrays({**rollouts.arrays(), **own, **weights, **given})
 
 
@@ -74,6 +74,9 @@ def test_no_array_is_dropped(name: str, tmp_path: Path) -> None:
         if array not in PER_PROMPT:
             assert torch.equal(given[array], before[rows]), array
     assert torch.equal(given["rewards"].reshape(-1), WHOLE.rewards.reshape(-1)[rows])
+    for array in ("weights", "versions"):
+        of_rows = given[array].repeat_interleave(len(rows) // len(given[array]))
+        assert torch.equal(of_rows, WHOLE.arrays()[array][torch.tensor(rows) // 2]), array
 
 
 def test_rollouts_of_other_widths_are_padded_where_they_have_no_token() -> None:

@@ -63,6 +63,8 @@ def content(run: Path) -> dict[str, Any]:
         ({"interval": 2, "kl": 0.1, "minibatches": 1}, 6),
         ({"optimizer": "sgd", "recipe": "dapo", "interval": 3, "minibatches": 3}, 8),
         ({"checkpoint_every": 0}, 5),
+        ({"staleness": "3", "correction": "sequence_cap:2"}, 6),
+        ({"staleness": "0-4", "interval": 2, "checkpoint_every": 2}, 7),
     ],
 )
 def test_a_resumed_run_is_the_undisturbed_one(

@@ -13,6 +13,7 @@ from grposcope.core import capabilities
 from grposcope.core.capabilities import (
     ADVANTAGE,
     CHOICE,
+    CURRENT,
     ENTROPY,
     FURTHER_ROLLOUTS,
     INDEPENDENT,
@@ -142,7 +143,7 @@ def engine(processes: int = 1) -> Part:
     """What a trainer of TRL provides to a run, in so many processes."""
     provided = frozenset({
         PAIRS, ONE_SIZE, WHOLE_GROUPS, INDEPENDENT, MINIBATCHES, CHOICE, ONE_PROCESS, TOKEN_WEIGHTS, SUMMED_REWARDS,
-        STEP_ENDS, STEP_MARK,
+        STEP_ENDS, STEP_MARK, CURRENT,
     })  # fmt: skip
     lacks = {
         FURTHER_ROLLOUTS: Lack("does not generate them", ""),

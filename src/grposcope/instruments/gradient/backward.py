@@ -25,7 +25,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -333,14 +332,3 @@ def saved_bytes() -> Iterator[Callable[[], int]]:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda array: array):
         yield lambda: sum(seen.values())
-
-
-def available_memory(device: torch.device) -> float:
-    """Bytes free on the device; on a CPU those the system can still give, infinite where it does not say."""
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return float("inf")

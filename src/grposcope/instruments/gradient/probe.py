@@ -33,7 +33,7 @@ from grposcope.instruments.gradient.logits import TokenScores
 from grposcope.instruments.gradient.score import is_large
 from grposcope.instruments.gradient.spectrum import Spectrum
 from grposcope.instruments.gradient.weightings import Weighting
-from grposcope.lab import cpu
+from grposcope.lab import cpu, policies
 from grposcope.lab.objectives import Objective, advantages
 from grposcope.lab.rollout_arrays import Rollouts
 from grposcope.lab.workers import ALONE, Workers
@@ -142,7 +142,7 @@ def probe(
     wanted, skipped = _weightings(rollouts, recipe, credit, sweep, also, controls, extra, seed)
     main = next(iter(wanted))
     attached = backward.attach(model, rollouts if check else None, temperature)
-    here = backward.available_memory(rollouts.mask.device) / workers.neighbours
+    here = policies.available_memory(rollouts.mask.device) / workers.neighbours
     everywhere = workers.gathered((memory_needed(attached, rollouts, workers), here))
     needed, free = max(everywhere, key=lambda found: found[0] / found[1])  # all processes refuse, or none
     if needed > 0.9 * free:

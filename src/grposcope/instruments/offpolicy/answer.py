@@ -19,7 +19,7 @@ from grposcope.instruments.offpolicy.kept import KeptWeight
 from grposcope.instruments.offpolicy.khat import trusted
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
 from grposcope.maths.corrections import ALL, FULL, NONE
-from grposcope.maths.importance import Floats, exp
+from grposcope.maths.importance import Floats, effective, exp
 
 HALF = 0.5
 """Kept weight below which a correction is named for what it throws away."""
@@ -210,7 +210,7 @@ def _table_of_versions(drawn: MismatchedRollouts) -> Table:
         of_tokens = np.concatenate(logs)
         k3 = float(np.mean(np.expm1(np.minimum(of_tokens, 300.0)) - of_tokens))
         weights = exp(np.array([one.sum() for one in logs]))
-        rows.append((f"{version:g}", f"{len(some):,}", number(k3), f"{kept.effective(weights):.2f}"))
+        rows.append((f"{version:g}", f"{len(some):,}", number(k3), f"{effective(weights):.2f}"))
     return Table("By version of the sampler's weights", ("version", "rollouts", "KL per token", "ESS/n"), rows)
 
 

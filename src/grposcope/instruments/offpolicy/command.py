@@ -15,18 +15,22 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Read rollouts with the log-probabilities of trainer and sampler, one JSON object a line, and say how far the two "
     "are apart and what each correction keeps of the weight, by length. Columns: logprobs of the trainer, "
-    "rollout_logprobs or sampling_logprobs of the sampler, a number per token; where known also reward, group, version."
+    "rollout_logprobs or sampling_logprobs of the sampler, a number per token; where known reward, group, version. Or "
+    "the folder of a run that grposcope train made with --correction or --staleness."
 )
 EXAMPLES = """\
 examples:
   grposcope offpolicy rollouts.jsonl                     distance, and the weight that each correction keeps
+  grposcope offpolicy runs/stale                         the same of the rollouts that a run of ours kept
   grposcope offpolicy rollouts.jsonl --gram gram.npy     and bias, variance and rollouts needed of sequence corrections
 """
 
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    command.add_argument("rollouts", metavar="ROLLOUTS", help="JSONL file with a rollout a line")
+    command.add_argument(
+        "rollouts", metavar="ROLLOUTS", help="JSONL file with a rollout a line, or the folder of a run"
+    )
     command.add_argument("--gram", metavar="FILE",
                          help="NumPy file (.npy) with the inner products of the rollouts' scores, in the order of the "
                               "rows")  # fmt: skip

@@ -20,7 +20,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.instruments.offpolicy import kept
 from grposcope.instruments.offpolicy.khat import khat
 from grposcope.maths import resampling
-from grposcope.maths.importance import Floats, Ratios, exp
+from grposcope.maths.importance import Floats, Ratios, effective, exp
 
 RELIABLE = 0.7
 """ESS/n below which its standard error is not given."""
@@ -65,7 +65,7 @@ def measure(ratios: Ratios, prompts: NDArray[np.int64]) -> Distance:
         float((ratios.log > ROUNDING).mean()),
         chi2(weights, prompts),
         ess(weights, prompts),
-        kept.effective(rho),
+        effective(rho),
         khat(ratios.sequence),
     )
 
@@ -78,7 +78,7 @@ def chi2(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
 
 def ess(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
     """(Σw)²/(nΣw²) of weights (B,); its standard error by jackknife over prompts, NaN below RELIABLE."""
-    value = kept.effective(weights)
+    value = effective(weights)
     if value < RELIABLE:
         return Estimate(value, float("nan"), len(weights), f"below {RELIABLE}: no standard error holds")
     sums, squares, counts = (np.bincount(prompts, part) for part in (weights, weights**2, np.ones(len(weights))))

@@ -16,7 +16,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.instruments.offpolicy.khat import khat
 from grposcope.maths import resampling
 from grposcope.maths.corrections import Correction
-from grposcope.maths.importance import Floats, Ratios
+from grposcope.maths.importance import Floats, Ratios, effective
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,6 @@ def of(correction: Correction, ratios: Ratios, prompts: NDArray[np.int64]) -> Ke
 def uncut(correction: Correction, ratios: Ratios) -> Floats:
     """Logarithms of the ratios that a correction cuts: of tokens (N,), or of rollouts (B,)."""
     return ratios.log if correction.level == "token" else ratios.sequence
-
-
-def effective(weights: Floats) -> float:
-    """Effective sample size as a share, (Σw)²/(nΣw²); 0 where all weights are 0."""
-    largest = weights.max()
-    if not largest > 0:
-        return 0.0
-    scaled = weights / largest
-    return float(scaled.sum() ** 2 / (len(weights) * (scaled @ scaled)))
 
 
 def by_length(

@@ -1,4 +1,4 @@
-"""Rollouts with the log-probabilities of trainer and sampler, from a JSONL file with a row per rollout."""
+"""Rollouts with the log-probabilities of trainer and sampler: JSONL with a row per rollout, or our own record."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines, json_number
 from grposcope.core.text import visible
+from grposcope.logs.native import rollouts as recorded
 from grposcope.maths.importance import Floats, Ratios
 
 TRAINER = ("logprobs", "trainer_logprobs", "old_log_probs", "old_per_token_logps")
@@ -69,8 +70,11 @@ class _Row:
 
 
 def read(path: Path) -> MismatchedRollouts:
-    """The rollouts of a file; UserError, with the line, for rows that lack one of the two columns or do not fit."""
-    rows = list(_rows(path))
+    """The rollouts of a file, or of the record of a run, in its folder.
+
+    UserError, with the line, for rows that lack one of the two columns or do not fit, and for a record without both.
+    """
+    rows = list(_recorded(path) if path.is_dir() else _rows(path))
     if len(rows) < 2:
         raise UserError(f"{path}: {len(rows)} rollout; what weights are worth takes two at least, better hundreds")
     named = [row.prompt for row in rows]
@@ -84,6 +88,24 @@ def read(path: Path) -> MismatchedRollouts:
         prompts.astype(np.int64),
         grouped,
     )
+
+
+def _recorded(run: Path) -> Iterator[_Row]:
+    """The rollouts of a record that has both log-probabilities; those of one draw of a problem are a prompt's."""
+    known = False
+    for step, sampled in recorded.of_run(run).items():
+        for one in sampled:
+            if one.trainer_logp is None:
+                continue
+            known = True
+            if len(one.logp):
+                version = math.nan if one.version is None else float(one.version)
+                yield _Row(one.trainer_logp - one.logp, 0, one.reward, version, f"{step} {one.problem}")
+    if not known:
+        raise UserError(
+            f"{run} has no rollouts with the log-probabilities of the trainer beside those of the sampler; train with "
+            "a correction or staleness, and keep rollouts (rollouts_every, rollouts_groups), or give a JSONL file"
+        )
 
 
 def _rows(path: Path) -> Iterator[_Row]:

@@ -2,6 +2,7 @@
 
 from grposcope.lab.policies.load import (
     Policy,
+    available_memory,
     check,
     device,
     encode,
@@ -10,4 +11,13 @@ from grposcope.lab.policies.load import (
     recomputes_activations,
 )
 
-__all__ = ["Policy", "check", "device", "encode", "load", "recompute_activations", "recomputes_activations"]
+__all__ = [
+    "Policy",
+    "available_memory",
+    "check",
+    "device",
+    "encode",
+    "load",
+    "recompute_activations",
+    "recomputes_activations",
+]

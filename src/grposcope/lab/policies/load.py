@@ -102,6 +102,17 @@ def device(name: str) -> str:
     return name
 
 
+def available_memory(device: torch.device) -> float:
+    """Bytes free on the device; on a CPU those the system can still give, infinite where it does not say."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return float("inf")
+
+
 def check(name: str) -> None:
     """UserError where `name` is a path without a model, or no model of the hub, as is seen without loading it."""
     here = any((Path(name) / file).is_file() for file in ("config.json", adapters.CONFIG))

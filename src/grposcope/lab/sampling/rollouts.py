@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -119,6 +119,19 @@ class DrawSettings:
     tree: Tree | None = None
 
 
+@dataclass(frozen=True)
+class SomeGroups:
+    """Groups of a batch that weights of one version draw. groups: their places among those that are missing."""
+
+    policy: Policy
+    version: int
+    groups: Sequence[int]
+
+
+Samplers = Callable[[int, int, int], Iterable[SomeGroups]]
+"""Of how many groups, a seed and a place in the data: who draws which groups, each of them once."""
+
+
 def draw(
     policy: Policy, task: Task, problems: Sequence[Problem], group: int, settings: DrawSettings, stream: torch.Generator
 ) -> Drawn:
@@ -141,6 +154,34 @@ def draw(
     return Drawn(rollouts, written, len(failed), sampled, time.perf_counter() - graded)
 
 
+def draw_by_several(
+    samplers: Iterable[SomeGroups],
+    task: Task,
+    problems: Sequence[Problem],
+    group: int,
+    settings: DrawSettings,
+    stream: torch.Generator,
+) -> Drawn:
+    """As `draw`, but some groups by each of the samplers, whose versions the rollouts carry."""
+    parts: list[Drawn] = []
+    order: list[int] = []
+    for one in samplers:
+        drawn = draw(one.policy, task, [problems[i] for i in one.groups], group, settings, stream)
+        versions = torch.full((len(one.groups),), one.version, device=drawn.rollouts.rewards.device)
+        parts.append(replace(drawn, rollouts=replace(drawn.rollouts, versions=versions)))
+        order += one.groups
+    places = sorted(range(len(order)), key=order.__getitem__)
+    texts = [text for part in parts for text in part.texts]
+    everything = joined([part.rollouts for part in parts], one.policy.pad)
+    return Drawn(
+        everything.take(torch.tensor(places, device=everything.rewards.device)),
+        [texts[place * group + i] for place in places for i in range(group)],
+        sum(part.errors for part in parts),
+        sum(part.sample_seconds for part in parts),
+        sum(part.grade_seconds for part in parts),
+    )
+
+
 def collect(
     policy: Policy,
     task: Task,
@@ -155,6 +196,7 @@ def collect(
     reward_errors: ErrorPolicy = "fail",
     tree: Tree | None = None,
     given: Sequence[Problem] | None = None,
+    samplers: Samplers | None = None,
 ) -> Batch:
     """One batch of `shape` = (P, G) graded rollouts, on the problems from `position` on, or on P `given` ones.
 
@@ -163,6 +205,7 @@ def collect(
     `label_steps` the task's per-step labels are put on the tokens. Grading may take `reward_timeout` seconds each time,
     0 for no limit; reward_errors says what becomes of rollouts whose reward fails (`lab.tasks.faults.graded`). One that
     is dropped has the reward NaN and no tokens. tree: how rollouts branch, where their group is one of leaves.
+    samplers: who draws in place of the policy.
     """
     wanted, group = shape
     settings = DrawSettings(sampling, label_steps, reward_timeout, reward_errors, tree)
@@ -173,7 +216,11 @@ def collect(
         missing = wanted - dead.count(False)
         problems_now = drawn_problems(problems, seed, position, missing) if given is None else list(given)
         stream = generator(seed, "sample", position, device=policy.model.device)
-        parts.append(draw(policy, task, problems_now, group, settings, stream))
+        if samplers is None:
+            parts.append(draw(policy, task, problems_now, group, settings, stream))
+        else:
+            drawn_by = samplers(missing, seed, position)
+            parts.append(draw_by_several(drawn_by, task, problems_now, group, settings, stream))
         taken += problems_now
         dead += advantages.dead(parts[-1].rollouts.rewards).tolist()
         position += missing
@@ -260,22 +307,32 @@ def characters_spelled(tokenizer: PreTrainedTokenizerBase, ids: list[int], text:
 
 
 def recorded(
-    policy: Policy, objective: Objective, batch: Batch, credit: Tensor, reference: Tensor | None, groups: int
+    policy: Policy,
+    objective: Objective,
+    batch: Batch,
+    credit: Tensor,
+    reference: Tensor | None,
+    groups: int,
+    trainer: Tensor | None = None,
+    old: Tensor | None = None,
 ) -> list[Rollout]:
     """The first `groups` groups of a fresh batch token by token, live ones first, for the record.
 
-    credit, reference (B, T): as in `update.TokenTerms`. The weights ∂L/∂log π are those of the first optimiser step on
-    the batch, where the ratio is 1.
+    credit, reference, old (B, T): as in `update.TokenTerms`. trainer (B, T): log-probabilities of the policy that is
+    trained, None where those of the sampler stand for them. The weights ∂L/∂log π are those of the first optimiser step
+    on the batch, where the ratio is 1 unless trainer and old differ.
     """
     rollouts, size = batch.rollouts, batch.rollouts.groups[1]
     live = (credit != 0).any(-1).reshape(-1, size).any(-1).tolist()
     chosen = sorted(range(len(live)), key=lambda p: not live[p])[:groups]
-    logp, mask = rollouts.logp, rollouts.mask
-    weights = objective.partial_weights(logp, logp, mask, credit, objective.coefficients(rollouts).float(), reference)
-    return [_recorded(policy, batch, weights, row) for p in chosen for row in batch.rows(p)]
+    now = rollouts.logp if trainer is None else trainer
+    before = now if trainer is None or old is None else old
+    coefficients = objective.coefficients(rollouts).float()
+    weights = objective.partial_weights(now, before, rollouts.mask, credit, coefficients, reference)
+    return [_recorded(policy, batch, weights, trainer, row) for p in chosen for row in batch.rows(p)]
 
 
-def _recorded(policy: Policy, batch: Batch, weights: Tensor, row: int) -> Rollout:
+def _recorded(policy: Policy, batch: Batch, weights: Tensor, trainer: Tensor | None, row: int) -> Rollout:
     rollouts = batch.rollouts
     p, i = divmod(row, rollouts.groups[1])
     parent, shared = (-1, 0) if batch.origins is None else (int(part[row]) for part in batch.origins)
@@ -291,6 +348,8 @@ def _recorded(policy: Policy, batch: Batch, weights: Tensor, row: int) -> Rollou
         logp=rollouts.logp[row, :n].double().cpu().numpy(),
         entropy=rollouts.entropy[row, :n].double().cpu().numpy(),
         weight=weights[row, :n].double().cpu().numpy(),
+        trainer_logp=None if trainer is None else trainer[row, :n].double().cpu().numpy(),
+        version=None if rollouts.versions is None else int(rollouts.versions[p]),
         parent=None if parent < 0 else parent,
         shared=shared,
         continuations=() if batch.continuations is None else batch.continuations.of_rollout(row),

@@ -2,7 +2,7 @@
 
 A row leaves the batch soon after it has ended, so long stragglers do not hold up the rest.
 The log-probabilities kept are those of the policy at the given temperature, before top-k and
-top-p cut its tail: the quantity that the objectives differentiate.
+top-p cut its tail: the quantity that the objectives differentiate; or, for corrections, those after.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Sampling:
     max_tokens: the longest completion. temperature: 0 takes the likeliest token.
     top_k: keep the k likeliest tokens, 0 for all. top_p: keep the smallest set of tokens
     whose probability reaches p, 1 for all. precision: number format of the weights, of `lab.cpu.PRECISIONS`; the
-    log-probabilities are those that the rounded weights drew with.
+    log-probabilities are those that the rounded weights drew with. processed: whether they are those after top-k and
+    top-p, by which the tokens were drawn. The entropy is always that before.
     """
 
     max_tokens: int
@@ -47,6 +48,7 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     precision: str = "float32"
+    processed: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,7 @@ def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator | Tensor
     shares = lower.exp()
     total = (sums * shares).sum(-1)
     expected = ((products + sums * lower) * shares).sum(-1)
+    kept = None
     if sampling.temperature == 0:
         chosen = logits.argmax(-1)
     else:
@@ -192,11 +195,13 @@ def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator | Tensor
         # in (0, 1], so that the first token whose cumulative weight reaches the draw has itself a weight
         uniform = 1 - numbers
         if 0 < sampling.top_k < logits.shape[-1] or sampling.top_p < 1:
-            chosen = _reached(_cut_tail((scaled - peak).exp(), sampling), uniform)
+            kept = _cut_tail((scaled - peak).exp(), sampling)
+            chosen = _reached(kept, uniform)
         else:
             chosen = _reached_in_parts(scaled, peak, sums * shares, uniform)
     log_total = total.log()
-    logp = (scaled.gather(-1, chosen[:, None]) - peak)[:, 0] - log_total
+    mass = log_total if kept is None or not sampling.processed else kept.sum(-1).log()
+    logp = (scaled.gather(-1, chosen[:, None]) - peak)[:, 0] - mass
     return chosen, logp, log_total - expected / total
 
 

@@ -4,6 +4,7 @@
         model/                  weights (safetensors), config and tokenizer: any tool can load them
         optimizer.safetensors   state of the optimiser, per parameter, and PyTorch's random states
         critic.safetensors      weights and optimiser of the critic, where the credit has one
+        stale_weights.safetensors   earlier weights that are still to draw rollouts, where the run has staleness
         state.json              format version, step, position in the data, sizes of the record, totals, random states,
                                 and the size and SHA-256 of every other file
 
@@ -41,6 +42,8 @@ from grposcope.lab.sampling.critic import Critic
 from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.optimizer import OPTIMIZERS
 from grposcope.lab.train.result import Totals
+from grposcope.lab.train.stale_weights import FILE as STALE
+from grposcope.lab.train.stale_weights import StaleWeights
 from grposcope.logs.native import schema
 from grposcope.logs.native.schema import LINES, RunConfig
 
@@ -72,7 +75,12 @@ class State:
 
 
 def save(
-    run: Path, state: State, policy: Policy, optimizer: torch.optim.Optimizer, critic: Critic | None = None
+    run: Path,
+    state: State,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    critic: Critic | None = None,
+    stale: StaleWeights | None = None,
 ) -> Path:
     """Write the checkpoint of `state.step` under `run`; returns its folder. UserError where the disk refuses."""
     target = folder_of(run, state.step)
@@ -84,6 +92,8 @@ def save(
             save_file({**tensors, **_torch_states()}, folder / "optimizer.safetensors")
             if critic is not None:
                 save_file(critic.state(), folder / CRITIC)
+            if stale is not None:
+                save_file(stale.state(), folder / STALE)
             files = {str(f.relative_to(folder)): _print_of(f) for f in sorted(folder.rglob("*")) if f.is_file()}
             content = {
                 "format": FORMAT,
@@ -137,8 +147,14 @@ def read_state(folder: Path) -> State:
     return _read(folder)[0]
 
 
-def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, critic: Critic | None = None) -> State:
-    """Put model, optimiser, critic and random states back as they were; returns where the run was.
+def restore(
+    folder: Path,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    critic: Critic | None = None,
+    stale: StaleWeights | None = None,
+) -> State:
+    """Put model, optimiser, critic, earlier weights and random states back as they were; returns where the run was.
 
     Raises UserError for a checkpoint that is not whole.
     """
@@ -151,6 +167,7 @@ def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, crit
         tensors = load_file(folder / "optimizer.safetensors")
         numbers, random_states = content["optimizer"], content["random"]
         of_critic = None if critic is None else load_file(folder / CRITIC)
+        of_stale = None if stale is None else load_file(folder / STALE)
     except (OSError, KeyError, ValueError, SafetensorError) as error:
         raise _damaged(folder, error) from None
     policy.model.load_state_dict(model.state_dict())
@@ -160,6 +177,8 @@ def restore(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer, crit
     )
     if critic is not None and of_critic is not None:
         critic.restore(of_critic)
+    if stale is not None and of_stale is not None:
+        stale.restore(of_stale)
     _put_back(random_states, tensors)
     return state
 
@@ -206,12 +225,20 @@ def prune(run: Path, keep: int, best: int | None) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def check_space(run: Path, policy: Policy, optimizer: str, keep: int, critic: Critic | None = None) -> None:
+def check_space(
+    run: Path,
+    policy: Policy,
+    optimizer: str,
+    keep: int,
+    critic: Critic | None = None,
+    stale: StaleWeights | None = None,
+) -> None:
     """UserError if the checkpoints that a run has at once, and its final model, do not fit on the disk."""
     weights = sum(p.numel() * p.element_size() for p in policy.model.parameters())
     kept = max(keep, 1) + 2  # one more while it is written, and the best
     of_critic = 3 * critic.bytes * (kept + 1) if critic is not None else 0  # AdamW keeps two numbers per weight
-    needed = weights * ((1 + OPTIMIZERS[optimizer].states) * kept + 1) + of_critic
+    of_stale = stale.bytes * kept if stale is not None else 0
+    needed = weights * ((1 + OPTIMIZERS[optimizer].states) * kept + 1) + of_critic + of_stale
     place = next(p for p in (run, *run.absolute().parents) if p.exists())
     free = shutil.disk_usage(place).free
     if needed > free:

@@ -15,6 +15,7 @@ from grposcope.core import capabilities
 from grposcope.core.capabilities import (
     ADVANTAGE,
     CHOICE,
+    CURRENT,
     ENTROPY,
     FURTHER_ROLLOUTS,
     INDEPENDENT,
@@ -39,6 +40,9 @@ from grposcope.lab.objectives import Objective, advantages, divergences, recipes
 from grposcope.lab.objectives.surrogates import Cispo, Clip
 from grposcope.lab.tasks import faults
 from grposcope.lab.train.optimizer import OPTIMIZERS, SCHEDULES
+from grposcope.lab.train.stale_weights import Staleness
+from grposcope.maths import corrections
+from grposcope.maths.corrections import Correction
 from grposcope.watch import loggers
 
 DTYPES = ("float32", "bfloat16")
@@ -171,6 +175,13 @@ class TrainConfig:
         choices=cpu.PRECISIONS,
         trl=NotInTrl("TRL samples in the model's own number format"),
     )
+    staleness: str = option(
+        "0",
+        "optimiser steps that the weights which sample a batch are behind, at least, or a range such as 0-8 from which "
+        "each group draws its own; a copy of the weights is kept in memory for each batch of that lag",
+        group="sampling",
+        trl=NotInTrl("how old the weights of its sampler are follows from TRL's own trainer"),
+    )
 
     optimizer: str = option("adamw", "optimiser", group="optimiser", choices=OPTIMIZERS, trl=decides("optim"))
     lr: float | None = option(
@@ -234,6 +245,18 @@ class TrainConfig:
     )
     clip_high: float | None = option(
         None, "clip range above 1 (default: the recipe's)", group="objective", least=0, trl=decides("epsilon_high")
+    )
+
+    correction: str | None = option(
+        None,
+        "coefficient of each token's term for rollouts that rounded, truncated or earlier weights drew, from the "
+        f"trainer's probabilities over the sampler's, with bounds: {', '.join(corrections.FORMS)}, such as "
+        "sequence_cap:2; the clip's ratio is then to the trainer's policy when the batch came, with none too (default: "
+        "no correction, and the clip's ratio is to what drew, so that it contains the mismatch)",
+        group="objective",
+        trl=NotInTrl(
+            "TRL corrects the mismatch of vLLM by settings of its own (--trl vllm_importance_sampling_mode=…)"
+        ),
     )
 
     eval_every: int = option(
@@ -339,6 +362,10 @@ class TrainConfig:
             chosen = replace(chosen, surrogate=replace(chosen.surrogate, **clips))
         return replace(chosen, divergence=divergences.ALL[self.divergence])
 
+    def corrected(self) -> Correction | None:
+        """The correction for rollouts of another policy; UserError for one that is not known."""
+        return None if self.correction is None else corrections.named(self.correction)
+
 
 MOST = 100_000
 """Rollouts of a batch, and completions of a held-out problem: more neither fit into memory nor end in time."""
@@ -375,6 +402,8 @@ def check(config: TrainConfig) -> None:
         raise UserError(
             f"{config.prompts} prompts cannot be split into {config.minibatches} equal minibatches of whole groups"
         )
+    Staleness.parse(config.staleness)
+    config.corrected()
     credits.chosen(config.credit).check_group(config.group)
     capabilities.check(ENGINE, *parts(config))
 
@@ -383,7 +412,7 @@ ENGINE = Part(
     "engine grposcope",
     provides=frozenset({
         PAIRS, ONE_SIZE, UNEVEN, WHOLE_GROUPS, INDEPENDENT, MINIBATCHES, CHOICE, ONE_PROCESS, TOKEN_WEIGHTS, STEP_ENDS,
-        STEP_MARK, ENTROPY, FURTHER_ROLLOUTS, MODEL_PASS,
+        STEP_MARK, ENTROPY, FURTHER_ROLLOUTS, MODEL_PASS, CURRENT,
     }),
 )  # fmt: skip
 """What our own loop provides; labels of steps where the task has them, which `setup.prepare` checks."""
@@ -408,10 +437,18 @@ def parts(config: TrainConfig) -> tuple[Part, ...]:
         name = f"advantage {config.advantage}"
         found.append(Part(name, f"leave out {name}", needs=frozenset({ADVANTAGE})))
     if config.probe_every:
-        needs = frozenset({INDEPENDENT, ONE_SIZE})
+        needs = frozenset({INDEPENDENT, ONE_SIZE, CURRENT})
         found.append(Part(f"probe_every {config.probe_every}", "leave out probe_every", needs))
     if config.minibatches > 1:
         found.append(Part(f"minibatches {config.minibatches}", "use 1 minibatch", frozenset({MINIBATCHES})))
+    if (correction := config.corrected()) is not None:
+        needs = frozenset({ADVANTAGE}) if correction.of_advantage else frozenset()
+        lacks = {CURRENT: Lack("multiplies each token's term", "")}
+        found.append(Part(f"correction {correction.name}", "leave out correction", needs, lacks=lacks))
+    if Staleness.parse(config.staleness).most:
+        lack = Lack("has rollouts of earlier weights, which the current ones do not go on with", "")
+        lacks = {CURRENT: Lack("has rollouts of earlier weights", ""), FURTHER_ROLLOUTS: lack}
+        found.append(Part(f"staleness {config.staleness}", "use staleness 0", lacks=lacks))
     if config.group < 2:
         lack = Lack("leaves nothing to compare", "use a group of 2 or more")
         found.append(Part(f"a group of {config.group}", lacks={PAIRS: lack}))

@@ -12,27 +12,30 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from grposcope.core.errors import UserError
 from grposcope.instruments import has, needed
 from grposcope.lab.credit import chosen, per_token
+from grposcope.lab.objectives import corrections
 from grposcope.lab.sampling import termination
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.critic import explained_variance
 from grposcope.lab.sampling.evaluate import evaluate
 from grposcope.lab.sampling.rollouts import Batch, generator, recorded
 from grposcope.lab.sampling.sampler import Sampling
-from grposcope.lab.train import checkpoint
+from grposcope.lab.train import checkpoint, mismatch
 from grposcope.lab.train.allocate import BatchSource, NewBatchSource, RolloutAllocation
 from grposcope.lab.train.checkpoint import State
 from grposcope.lab.train.config import TrainConfig, check
+from grposcope.lab.train.mismatch import staleness
 from grposcope.lab.train.optimizer import learning_rate
 from grposcope.lab.train.result import TrainResult
 from grposcope.lab.train.setup import Setup, describe, prepare
@@ -63,7 +66,8 @@ def train(config: TrainConfig, allocation: NewBatchSource = RolloutAllocation) -
     folder = Path(config.out or f"runs/{name}")
     setup = prepare(config)
     if config.checkpoint_every:
-        checkpoint.check_space(folder, setup.policy, config.optimizer, config.keep_checkpoints, setup.critic)
+        keep = config.keep_checkpoints
+        checkpoint.check_space(folder, setup.policy, config.optimizer, keep, setup.critic, setup.stale)
     draws = allocation(setup, None)
     with RunWriter.create(folder, describe(setup)) as record:
         return _Session(setup, record, State(), draws).run()
@@ -81,7 +85,9 @@ def resume(
     before = checkpoint.resumable(folder, given or {})
     setup = prepare(TrainConfig(**before.settings))
     newest = checkpoint.latest(folder)
-    state = State() if newest is None else checkpoint.restore(newest, setup.policy, setup.optimizer, setup.critic)
+    state = State()
+    if newest is not None:
+        state = checkpoint.restore(newest, setup.policy, setup.optimizer, setup.critic, setup.stale)
     draws = allocation(setup, state.allocation)
     with RunWriter.reopen(folder, state.sizes, state.step, before) as record:
         for line in checkpoint.environment_changes(before, describe(setup)):
@@ -95,6 +101,7 @@ class _Session:
     def __init__(self, setup: Setup, record: RunWriter, state: State, allocation: BatchSource):
         self.setup, self.config, self.record, self.state = setup, setup.config, record, state
         self.allocation = allocation
+        self.correction = setup.config.corrected()
         self.totals = state.totals
         self.terminated = False
         self.began = time.perf_counter() - state.totals.seconds  # as if the run had never stopped
@@ -142,6 +149,7 @@ class _Session:
                     batch, spent = self.draw(step, position)  # tokens, mask (B, T); rewards (P, G); metrics
                     self.record.phase("update", step, config.steps)
                     terms = self.terms(batch)  # credit, old and reference log π (B, T)
+                    mismatch = self.mismatch(batch, terms)
                     minibatches = self.minibatches(batch)  # a step: indices of its prompts, (P / minibatches,)
                     position = batch.position
                     self.record_rollouts(step, batch, terms)
@@ -151,7 +159,9 @@ class _Session:
                 prompts = next(minibatches)
                 done = self.optimise(batch, terms, prompts, lr)
                 row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)
-                self.log(row, {**spent, **geometry, **self.train_critic(step, batch, prompts, fresh)})
+                of_sampler = {**mismatch, **staleness(batch.rollouts, step)}
+                critic = self.train_critic(step, batch, prompts, fresh)
+                self.log(row, {**spent, **of_sampler, **geometry, **critic})
                 self.stop_if_diverged(step, done)
                 if step == config.steps or (config.eval_every and step % config.eval_every == 0):
                     self.evaluate_heldout(step)
@@ -190,6 +200,8 @@ class _Session:
     def draw(self, step: int, position: int) -> tuple[Batch, Mapping[str, float]]:
         """A fresh batch of graded rollouts, its groups recorded, and the metrics of how it was allocated."""
         self.record.phase("sampling", step, self.config.steps)
+        if self.setup.stale is not None:
+            self.setup.stale.keep(step - 1)
         self.before_draw = self.allocation.state(), checkpoint.random_kept()
         with self.termination.leaving():
             allocated = self.allocation.draw(position)
@@ -198,31 +210,57 @@ class _Session:
         self.totals.tokens += batch.tokens
         rewards, truncated = batch.graded.flatten().tolist(), batch.rollouts.truncated.tolist()
         notes = allocated.notes or [{}] * len(batch.problems)
-        rows = []
+        rows, versions = [], batch.rollouts.versions
         for p, (problem, note) in enumerate(zip(batch.problems, notes, strict=True)):
             own = batch.rows(p)
             drawn = {"rewards": [rewards[i] for i in own], "truncated": [truncated[i] for i in own]}
-            rows.append({"step": step, "problem": problem.id, **drawn, **note})
+            version = {} if versions is None else {"version": int(versions[p])}
+            rows.append({"step": step, "problem": problem.id, **drawn, **version, **note})
         self.record.group(rows)
         return batch, allocated.metrics
 
     def terms(self, batch: Batch) -> TokenTerms:
         """Credit, old and reference log-probabilities, which stay the same while the batch is used.
 
-        While only the critic learns, the credit is 0 everywhere. A sampler with rounded weights is another policy than
-        the current one, so the old probabilities are its own.
+        While only the critic learns, the credit is 0 everywhere. A sampler with rounded or earlier weights is another
+        policy than the current one. Without a correction the old probabilities are its own, so that the ratio contains
+        the mismatch; with one they are the trainer's, and its coefficients multiply the credit.
         """
-        setup, rollouts, temperature = self.setup, batch.rollouts, self.config.temperature
-        old = reference = None
-        if self.config.sampler_precision != "float32":
+        config, setup, rollouts = self.config, self.setup, batch.rollouts
+        trainer = old = reference = None
+        if self.correction is not None or setup.stale is not None:
+            trainer = self.logprobs(setup.policy.model, batch)
+        if self.correction is not None:
+            old = trainer
+        elif setup.stale is not None or config.sampler_precision != "float32":
             old = rollouts.logp
-        elif self.config.interval > 1:
-            old = frozen_logprobs(setup.policy.model, rollouts, temperature, setup.micro_batch)
+        elif config.interval > 1:
+            old = self.logprobs(setup.policy.model, batch)
         if setup.reference is not None:
-            reference = frozen_logprobs(setup.reference, rollouts, temperature, setup.micro_batch)
-        credit = per_token(self.config.credit, setup.objective, rollouts)
+            reference = self.logprobs(setup.reference, batch)
+        known = rollouts if trainer is None else replace(rollouts, logp=trainer)
+        credit = per_token(config.credit, setup.objective, known)
+        if self.correction is not None and trainer is not None:
+            given = self.correction, trainer, rollouts.logp, rollouts.mask, self.advantages(batch)
+            credit = credit * corrections.coefficients(*given)
         waits = setup.critic is not None and len(self.totals.rewards) < setup.critic.settings["warmup"]
-        return TokenTerms(torch.zeros_like(credit) if waits else credit, old, reference)
+        return TokenTerms(torch.zeros_like(credit) if waits else credit, old, reference, trainer)
+
+    def logprobs(self, model: PreTrainedModel, batch: Batch) -> Tensor:
+        """log π of the tokens of a batch, (B, T)."""
+        return frozen_logprobs(model, batch.rollouts, self.config.temperature, self.setup.micro_batch)
+
+    def advantages(self, batch: Batch) -> Tensor | None:
+        """Advantages (B,) of the rollouts, for a correction that needs them, else None."""
+        if self.correction is None or not self.correction.of_advantage:
+            return None
+        return self.setup.objective.advantage(batch.rollouts.rewards).reshape(-1)
+
+    def mismatch(self, batch: Batch, terms: TokenTerms) -> dict[str, float]:
+        """How far the sampler is from the policy that trains; empty where these are not told apart."""
+        if terms.trainer is None:
+            return {}
+        return mismatch.metrics(terms.trainer, batch.rollouts, self.correction, self.advantages(batch))
 
     def minibatches(self, batch: Batch) -> Iterator[Tensor]:
         """The prompts of each optimiser step on a batch: all of them, or random equal parts in turn."""
@@ -238,7 +276,8 @@ class _Session:
         """Record some rollouts of a fresh batch token by token, every `rollouts_every` batches."""
         config, setup = self.config, self.setup
         if config.rollouts_every and (step - 1) // config.interval % config.rollouts_every == 0:
-            some = recorded(setup.policy, setup.objective, batch, terms.credit, terms.reference, config.rollouts_groups)
+            given = terms.credit, terms.reference, config.rollouts_groups, terms.trainer, terms.old
+            some = recorded(setup.policy, setup.objective, batch, *given)
             self.record.rollouts(step, some)
 
     def probe(self, step: int, batch: Batch, lr: float) -> dict[str, float]:
@@ -365,7 +404,7 @@ class _Session:
         state = State(step, position, record.sizes(), totals, self.allocation.state())
         record.phase("checkpoint", step, self.config.steps)
         record.sync()
-        checkpoint.save(record.folder, state, setup.policy, setup.optimizer, setup.critic)
+        checkpoint.save(record.folder, state, setup.policy, setup.optimizer, setup.critic, setup.stale)
         checkpoint.prune(record.folder, self.config.keep_checkpoints, totals.best[0] if totals.best else None)
 
 

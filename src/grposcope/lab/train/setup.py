@@ -31,6 +31,7 @@ from grposcope.lab.tasks.base import part as task_part
 from grposcope.lab.tasks.faults import ErrorPolicy
 from grposcope.lab.train import optimizer as optimizers
 from grposcope.lab.train.config import ENGINE, TrainConfig
+from grposcope.lab.train.stale_weights import Staleness, StaleWeights
 from grposcope.logs.native.schema import ModelInfo, RunConfig
 
 
@@ -39,7 +40,8 @@ class Setup:
     """The parts of a run, loaded and checked.
 
     reference: the starting policy, kept when the objective has a KL term. micro_batch: rollouts per
-    forward pass. lr: the peak learning rate. annotator: of the tokens, where the credit needs one.
+    forward pass. lr: the peak learning rate. annotator: of the tokens, where the credit needs one. stale: the earlier
+    weights that draw rollouts, None where the current ones do.
     """
 
     config: TrainConfig
@@ -55,6 +57,7 @@ class Setup:
     micro_batch: int
     generation: Generation
     annotator: Annotator | None = None
+    stale: StaleWeights | None = None
 
     @property
     def critic(self) -> Critic | None:
@@ -86,6 +89,7 @@ class Setup:
             policy_here,
             self.generation.tree,
             given,
+            None if self.stale is None else self.stale.groups,
         )
         began = time.perf_counter()
         rollouts, continuations = self.generation.continued(
@@ -127,7 +131,12 @@ def prepare(config: TrainConfig) -> Setup:
     )
     evaluated = config.eval_problems if config.eval_problems is not None else 200 if policy.small else 8
     sampling = Sampling(
-        config.max_tokens or task.max_tokens, config.temperature, config.top_k, config.top_p, config.sampler_precision
+        config.max_tokens or task.max_tokens,
+        config.temperature,
+        config.top_k,
+        config.top_p,
+        config.sampler_precision,
+        processed=config.correction is not None,
     )
     if sampling.max_tokens >= policy.context:
         raise UserError(
@@ -145,6 +154,7 @@ def prepare(config: TrainConfig) -> Setup:
     )
     optimizer = optimizers.build(policy.model.parameters(), lr, config)
     size = config.micro_batch or micro_batch(policy, sampling.max_tokens)
+    staleness = Staleness.parse(config.staleness)
     context = AnnotationContext(policy, config.temperature, size, task.instruction, config.remote_code)
     return Setup(
         config=config,
@@ -160,6 +170,7 @@ def prepare(config: TrainConfig) -> Setup:
         micro_batch=size,
         generation=generation.of(credit, task, policy),
         annotator=annotator(credit, context),
+        stale=StaleWeights(policy, staleness, config.interval) if staleness.most else None,
     )
 
 

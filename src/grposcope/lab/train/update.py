@@ -25,7 +25,7 @@ class Update:
 
     grad_norm: before clipping; not finite means that the step was not taken. kl: mean k3 estimate
     of the divergence to the reference, NaN without one. kl_old: the same to the policy that
-    sampled. clip_low, clip_high: shares of tokens held by the clip. trained: rollouts that took
+    ratios are to. clip_low, clip_high: shares of tokens held by the clip. trained: rollouts that took
     part. kl and kl_old are means over the tokens of those, the clip shares over all tokens.
     """
 
@@ -42,20 +42,22 @@ class Update:
 class TokenTerms:
     """Constants of a batch while it is trained on, all (B, T): credit, old and reference log-probabilities.
 
-    old is None where the batch is used for one step only and was sampled with the weights as they are: the policy that
-    sampled is the current one.
-    reference is None without a KL term.
+    credit: times the coefficients of the correction, where there is one. old is None where the batch is used for one
+    step only and was sampled with the weights as they are: the policy that sampled is the current one.
+    reference is None without a KL term. trainer: log-probabilities of the policy that trains when the batch comes to
+    it, where another may have drawn it, else None.
     """
 
     credit: Tensor
     old: Tensor | None = None
     reference: Tensor | None = None
+    trainer: Tensor | None = None
 
     def take(self, prompts: Tensor, group: int) -> TokenTerms:
         """The rows of the groups `prompts` (indices into P)."""
         rows = rows_of_groups(prompts, group)
-        old, reference = (None if a is None else a[rows] for a in (self.old, self.reference))
-        return TokenTerms(self.credit[rows], old, reference)
+        others = (None if a is None else a[rows] for a in (self.old, self.reference, self.trainer))
+        return TokenTerms(self.credit[rows], *others)
 
 
 def update(

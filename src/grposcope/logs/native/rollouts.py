@@ -23,7 +23,7 @@ FOLDER = "rollouts"
 
 REMEDY = "delete it, and the step is shown without rollouts, or restore it from a copy"
 
-_MAY_LACK = ("reward", "logp", "entropy", "weight", "parent", "shared", "continuations")
+_MAY_LACK = ("reward", "logp", "entropy", "weight", "parent", "shared", "continuations", "trainer_logp", "version")
 _NAME = re.compile(r"step-(\d{1,15})\.parquet")
 
 
@@ -90,7 +90,7 @@ def _kinds() -> dict[str, pa.DataType]:
         "problem": pa.string(), "prompt": pa.string(), "rollout": pa.int16(), "completion": pa.string(),
         "reward": pa.float64(), "truncated": pa.bool_(), "tokens": pa.list_(pa.string()), "logp": floats,
         "entropy": floats, "weight": floats, "parent": pa.int16(), "shared": pa.int32(),
-        "continuations": pa.list_(continued),
+        "continuations": pa.list_(continued), "trainer_logp": floats, "version": pa.int32(),
     }  # fmt: skip
 
 
@@ -114,4 +114,6 @@ def _rollout(row: Mapping[str, Any]) -> Rollout:
         parent=row.get("parent"),
         shared=row.get("shared") or 0,
         continuations=tuple(Continued(**one) for one in row.get("continuations") or ()),
+        trainer_logp=numbers("trainer_logp"),
+        version=row.get("version"),
     )
