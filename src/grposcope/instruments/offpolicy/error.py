@@ -65,6 +65,11 @@ def from_estimates(corrected: Floats, full: Floats) -> GradientProducts:
     return GradientProducts(corrected @ corrected.T, corrected @ full.T, full @ full.T)
 
 
+def from_differences(difference: Floats, along: Floats, full: Floats) -> GradientProducts:
+    """Products from ⟨d(x), d(y)⟩, ⟨d(x), ĝ_full(y)⟩ and ⟨ĝ_full(x), ĝ_full(y)⟩, (P, P) each."""
+    return GradientProducts(difference + along + along.T + full, along + full, full)
+
+
 def from_gram(gram: Floats, coefficients: Floats, weights: Floats, advantages: Floats) -> GradientProducts:
     """Products under a correction with one coefficient per rollout, from the Gram (B, B) of scores, prompt-major.
 
