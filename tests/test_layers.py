@@ -36,7 +36,8 @@ TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instrument
 """Rooms that do without torch, but for the modules in MEASURING."""
 
 MEASURING = (
-    "instruments/gradient/", "instruments/credit/", "instruments/evaluation/", "commands/probe_model.py",
+    "instruments/gradient/", "instruments/credit/", "instruments/evaluation/", "instruments/offpolicy/estimates.py",
+    "commands/probe_model.py",
     "watch/live.py", "watch/loggers.py", "watch/receivers.py", "lab/train/command.py", "lab/sweeps/command.py",
 )  # fmt: skip
 """What measures models, and so needs torch; the light modules among them are those that `test_without_torch` runs."""

@@ -47,12 +47,17 @@ def means_left_out(values: NDArray) -> NDArray:
     return (values.sum() - values) / (n - 1) if n > 1 else np.full(n, np.nan)
 
 
-def pair_mean(products: NDArray, weights: NDArray) -> NDArray:
-    """Weighted means over ordered pairs p ≠ q of products (P, P), for weights (k, P): (k,). NaN without a pair."""
-    off = products - np.diag(np.diag(products))
-    pairs = weights.sum(-1) ** 2 - (weights**2).sum(-1)
-    sums = ((weights @ off) * weights).sum(-1)
-    return np.divide(sums, pairs, out=np.full(len(weights), np.nan), where=pairs > 0)
+def pair_mean(products: NDArray, weights: NDArray, known: NDArray | None = None) -> NDArray:
+    """Weighted means over ordered pairs p ≠ q of products (P, P), for weights (k, P): (k,). NaN without a pair.
+
+    known (P, P): the pairs that are averaged; all by default.
+    """
+    pairs = ~np.eye(len(products), dtype=bool)
+    if known is not None:
+        pairs &= known
+    total = ((weights @ pairs) * weights).sum(-1)
+    sums = ((weights @ np.where(pairs, products, 0.0)) * weights).sum(-1)
+    return np.divide(sums, total, out=np.full(len(weights), np.nan), where=total > 0)
 
 
 def standard_error(left_out: NDArray, times: NDArray | None = None) -> float:

@@ -14,17 +14,20 @@ without noise and bias; dropping everything makes it infinite, where the mean sq
 
 Interval of ‖b‖²: of the mean d̄ over prompts, ‖d̄‖² P f/tr C is noncentral χ² with f = (tr C)²/tr C² degrees of freedom
 and noncentrality P f ‖b‖²/tr C. tr C² is unbiased for normal estimates (Bai & Saranadasa 1996). Standard errors are by
-jackknife over prompts. Method of this project.
+jackknife over prompts. Of J batches, between which no product is known, ‖d̄‖² is averaged, which multiplies f and the
+noncentrality by J; V_c stays that of one batch. Method of this project.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
+from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.offpolicy.khat import NO_INTERVAL, NO_NUMBER, khat
 from grposcope.maths import resampling
@@ -48,11 +51,25 @@ UNKNOWN = "the direction of the gradient is not told from 0"
 
 @dataclass(frozen=True)
 class GradientProducts:
-    """Inner products (P, P) of the estimates of prompts: own ⟨ĝ_c(x), ĝ_c(y)⟩, cross ⟨ĝ_c(x), ĝ_full(y)⟩, full."""
+    """Inner products (P, P) of the estimates of prompts: own ⟨ĝ_c(x), ĝ_c(y)⟩, cross ⟨ĝ_c(x), ĝ_full(y)⟩, full.
+
+    batches: how many of one size these are, one after the other; products between batches are not known and 0.
+    """
 
     own: Floats
     cross: Floats
     full: Floats
+    batches: int = 1
+
+    @property
+    def size(self) -> int:
+        """Prompts of a batch."""
+        return len(self.own) // self.batches
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which products are known, (P, P)."""
+        return np.kron(np.eye(self.batches), np.ones((self.size, self.size))) > 0
 
     @property
     def difference(self) -> Floats:
@@ -60,9 +77,25 @@ class GradientProducts:
         return self.own - self.cross - self.cross.T + self.full
 
 
+def pooled(products: Sequence[GradientProducts]) -> GradientProducts:
+    """Products of several independent batches; UserError unless they have one size."""
+    if len({one.size for one in products}) > 1:
+        raise UserError("batches of several sizes are not pooled; give each the same number of prompts")
+    from scipy.linalg import block_diag
+
+    blocks = ([getattr(one, name) for one in products] for name in ("own", "cross", "full"))
+    own, cross, full = (np.asarray(block_diag(*each)) for each in blocks)
+    return GradientProducts(own, cross, full, sum(one.batches for one in products))
+
+
 def from_estimates(corrected: Floats, full: Floats) -> GradientProducts:
     """Products of the prompts' estimates under a correction and under full weights, both (P, D)."""
     return GradientProducts(corrected @ corrected.T, corrected @ full.T, full @ full.T)
+
+
+def from_differences(difference: Floats, along: Floats, full: Floats) -> GradientProducts:
+    """Products from ⟨d(x), d(y)⟩, ⟨d(x), ĝ_full(y)⟩ and ⟨ĝ_full(x), ĝ_full(y)⟩, (P, P) each."""
+    return GradientProducts(difference + along + along.T + full, along + full, full)
 
 
 def from_gram(gram: Floats, coefficients: Floats, weights: Floats, advantages: Floats) -> GradientProducts:
@@ -132,49 +165,61 @@ def measure(products: GradientProducts, k: float, beyond: bool = True) -> Gradie
     bounded = beyond and k <= NO_INTERVAL
     return GradientError(
         bias,
-        bias_interval(products.difference) if bounded else (math.nan, math.nan),
-        bounded and _told(products.difference),
+        bias_interval(products.difference, batches=products.batches) if bounded else (math.nan, math.nan),
+        bounded and _told(products.difference, products.batches),
         resampling.estimate(*variance, flag),
         resampling.estimate(*need, flag if math.isfinite(need[0]) else UNKNOWN),
         *cost,
     )
 
 
-def bias_interval(difference: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of ‖b‖² from the products (P, P) of differences; 0 to 0 where there are none."""
+def bias_interval(difference: Floats, level: float = LEVEL, batches: int = 1) -> tuple[float, float]:
+    """Interval of ‖b‖² from the products (P, P) of differences, of batches on the diagonal; 0 to 0 where there are none."""
     from scipy.special import chndtr, chndtrinc
 
-    prompts, spread, freedom = len(difference), _spread(difference), _freedom(difference)
+    blocks = _blocks(difference, batches)
+    spread, freedom = _spread(blocks), _freedom(blocks) * batches
     if not spread > 0:
         return 0.0, 0.0
-    unit = spread / (prompts * freedom)
-    seen = max(float(difference.mean()), 0.0) / unit
+    unit = spread / (blocks.shape[1] * freedom)
+    seen = max(float(blocks.mean()), 0.0) / unit
     central = float(chndtr(seen, freedom, 0.0))
     ends = [float(chndtrinc(seen, freedom, p)) if central > p else 0.0 for p in ((1 + level) / 2, (1 - level) / 2)]
     return ends[0] * unit, ends[1] * unit
 
 
-def _told(difference: Floats) -> bool:
+def _blocks(products: Floats, batches: int) -> Floats:
+    """The products of each batch, (J, P, P)."""
+    size = len(products) // batches
+    every = products.reshape(batches, size, batches, size)
+    return np.stack([every[j, :, j] for j in range(batches)])
+
+
+def _told(difference: Floats, batches: int) -> bool:
     """Whether ‖b‖² lies above what chance makes of no bias in one of a hundred batches or so."""
-    prompts, spread = len(difference), _spread(difference)
-    limit = math.sqrt(2) * Z * spread / (prompts * math.sqrt(_freedom(difference)))
-    return spread > 0 and float(resampling.pair_mean(difference, resampling.point(prompts))[0]) > limit
+    blocks = _blocks(difference, batches)
+    spread = _spread(blocks)
+    limit = math.sqrt(2) * Z * spread / (blocks.shape[1] * math.sqrt(_freedom(blocks) * batches))
+    return spread > 0 and float(np.mean(_pair_means(blocks))) > limit
 
 
-def _spread(products: Floats) -> float:
-    """tr C of one prompt's estimate, from products (P, P) of the estimates."""
-    return float(
-        np.trace(products) / len(products) - resampling.pair_mean(products, resampling.point(len(products)))[0]
-    )
+def _pair_means(blocks: Floats) -> Floats:
+    """Mean over pairs x ≠ y of the products of each batch, (J,)."""
+    return np.concatenate([resampling.pair_mean(one, resampling.point(len(one))) for one in blocks])
 
 
-def _freedom(products: Floats) -> float:
-    """f = (tr C)²/tr C², from 1 to P − 1."""
-    n = len(products) - 1
-    centred = products - products.mean(0) - products.mean(1)[:, None] + products.mean()
-    trace, squares = np.trace(centred) / n, float((centred**2).sum()) / n**2
-    unbiased = (squares - trace**2 / n) * n**2 / ((n + 2) * max(n - 1, 1))
-    return float(np.clip(trace**2 / unbiased, 1, max(n, 1))) if unbiased > 0 else float(max(n, 1))
+def _spread(blocks: Floats) -> float:
+    """tr C of one prompt's estimate, from products (J, P, P) of the estimates."""
+    return float(np.mean(np.trace(blocks, axis1=1, axis2=2) / blocks.shape[1] - _pair_means(blocks)))
+
+
+def _freedom(blocks: Floats) -> float:
+    """f = (tr C)²/tr C², from 1 to P − 1, of the means over batches (J, P, P)."""
+    n = blocks.shape[1] - 1
+    centred = blocks - blocks.mean(1, keepdims=True) - blocks.mean(2, keepdims=True) + blocks.mean((1, 2), keepdims=True)
+    trace, squares = np.trace(centred, axis1=1, axis2=2) / n, (centred**2).sum((1, 2)) / n**2
+    unbiased = float(np.mean((squares - trace**2 / n) * n**2 / ((n + 2) * max(n - 1, 1))))
+    return float(np.clip(np.mean(trace) ** 2 / unbiased, 1, max(n, 1))) if unbiased > 0 else float(max(n, 1))
 
 
 def _both(
@@ -187,25 +232,24 @@ def _both(
     return float(point[0]), np.asarray(left_out)
 
 
+def _pairs(products: Floats, weights: Floats, of: GradientProducts) -> Floats:
+    return resampling.pair_mean(products, weights, of.known)
+
+
 def _bias2(products: GradientProducts, weights: Floats) -> Floats:
-    return resampling.pair_mean(products.difference, weights)
+    return _pairs(products.difference, weights, products)
 
 
 def _variance(products: GradientProducts, weights: Floats) -> Floats:
-    """V_c of a batch as large as the one at hand."""
-    of_one = resampling.mean(np.diag(products.own), weights) - resampling.pair_mean(products.own, weights)
-    return of_one / len(products.own)
-
-
-def _second_moment(products: GradientProducts, weights: Floats) -> Floats:
-    """E‖ĝ_c‖² = ‖m‖² + V_c."""
-    return resampling.pair_mean(products.own, weights) + _variance(products, weights)
+    """V_c of a batch as large as each at hand."""
+    of_one = resampling.mean(np.diag(products.own), weights) - _pairs(products.own, weights, products)
+    return of_one / products.size
 
 
 def _need(products: GradientProducts, weights: Floats) -> Floats:
     """Rollouts needed; NaN where ⟨m, g⟩ or ‖g‖² is not above 0, so that the direction of the gradient is not known."""
-    along, of_g = resampling.pair_mean(products.cross, weights), resampling.pair_mean(products.full, weights)
-    second = resampling.pair_mean(products.own, weights) + _variance(products, weights)
+    along, of_g = (_pairs(one, weights, products) for one in (products.cross, products.full))
+    second = _pairs(products.own, weights, products) + _variance(products, weights)
     known = (along > 0) & (of_g > 0)
     return np.where(known, second * of_g / np.where(known, along, 1.0) ** 2 - 1, np.nan)
 
