@@ -19,7 +19,7 @@ from grposcope.core.run import Floats
 from grposcope.instruments.gradient import backward, gram
 from grposcope.instruments.gradient.probe import memory_needed
 from grposcope.instruments.gradient.score import Score, Use
-from grposcope.lab import cpu
+from grposcope.lab import cpu, policies
 from grposcope.lab.rollout_arrays import Rollouts
 
 
@@ -99,7 +99,7 @@ def measure(
     every = torch.cat((torch.arange(count, device=copies.rows.device), copies.rows))
     whole = replace(rollouts, weights=None, token_annotations={}).rows(every)
     attached = backward.attach(model, rollouts if check else None, temperature)
-    needed, free = memory_needed(attached, whole), backward.available_memory(rollouts.mask.device)
+    needed, free = memory_needed(attached, whole), policies.available_memory(rollouts.mask.device)
     if needed > 0.9 * free:
         raise backward.Refusal(
             f"the pass would take about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; use fewer prompts at a "
