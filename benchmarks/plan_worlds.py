@@ -3,11 +3,12 @@
 A world is a finite population of prompts. Rewards are 0 or 1 with the prompt's own success rate; given the reward,
 the scores of rollouts are independent draws with known mean and scatter. That is all that any moment of a
 group's gradient depends on, so the truth is a sum over the population, at any group size and for any advantage that
-is a function of the group's rewards. Six families, of four structures:
+is a function of the group's rewards. Seven families, of four structures:
 
     classes     success rates of a Beta law, lognormal gradient scales, Gaussian scores around two class means
     alike       the same with prompts of similar difficulty and direction, so that G* is large
     uneven      the same with extreme success rates and gradients of very unequal size
+    heavy       classes whose gradients and scatters have lognormal scales of σ = 1.2, so that few prompts carry most
     softmax     a softmax policy over 24 answers with features: scores are φ(answer) − E φ, so that their mean,
                 length and scatter depend on the outcome and on the success rate
     mixture     most prompts never (or always) solved, the others at one of three rates; scores with heavy tails
@@ -18,7 +19,7 @@ is a function of the group's rewards. Six families, of four structures:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,10 +178,18 @@ def uneven(mean: float, rng: np.random.Generator) -> World:
     return classes(mean, rng, weight=0.6, spread=0.8)
 
 
+def heavy(mean: float, rng: np.random.Generator) -> World:
+    """`classes` of similar difficulty whose gradients, and the noise of whose scores, are of very unequal size."""
+    world = classes(mean, rng, weight=4.0, shared=0.6, spread=1.2)
+    scatter = world.plus_scatter * rng.lognormal(0.0, 1.2, POPULATION)
+    return replace(world, plus_scatter=scatter, minus_scatter=scatter)
+
+
 FAMILIES = {
     "classes": classes,
     "alike": alike,
     "uneven": uneven,
+    "heavy": heavy,
     "softmax": softmax,
     "mixture": mixture,
     "opposed": opposed,

@@ -22,6 +22,7 @@ in the flag. A truncated rollout is a draw like any other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
@@ -115,6 +116,13 @@ class Moments:
     prompts: int
     group: int
     flag: str
+
+    @property
+    def largest_share(self) -> float:
+        """Share of one prompt, that with the most, in Σ_x E⟨h, h⟩ over prompts; NaN where that is not known."""
+        both = self.per_prompt.both[np.isfinite(self.per_prompt.both)]
+        total = float(both.sum())
+        return float(both.max()) / total if total > 0 else math.nan
 
     def estimate(self, quantity: Callable[[Statistics], NDArray], flag: str = "") -> Estimate:
         """A function of the pooled statistics with its jackknife standard error.

@@ -15,6 +15,7 @@ from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.group_size import mse, planning, rewards_alone
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.group_size.size import GroupSize
+from grposcope.maths import moments
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +85,22 @@ def test_rewards_alone_tell_dead_groups_and_no_best_size() -> None:
     assert found.reward == pytest.approx(8 / 11)
     assert found.curve[0].dead.value == pytest.approx((1 / 3 + 1 / 3 + 1) / 3)
     assert "Cannot tell" in found.sentence()
+
+
+def test_a_prompt_that_carries_most_of_the_gradients_is_told(facts: GroupSize) -> None:
+    """Its share against a loop over pairs of rollouts; with equal prompts nothing is said."""
+    rng = np.random.default_rng(0)
+    rewards = np.tile([0.0, 0.0, 1.0, 1.0], (10, 1))
+    scores = rng.standard_normal((10, 4, 30))
+    equal = replace(facts, moments=moments.from_scores(scores, rewards))
+    assert equal.uneven_sentence() == ""
+    scores[3] *= 3.0
+    both = [
+        np.mean([
+            np.sum((0.5 * (r[i] - r[j]) * (s[i] - s[j])) ** 2) for i in range(4) for j in range(4) if i != j
+        ])
+        for s, r in zip(scores, rewards, strict=True)
+    ]  # fmt: skip
+    uneven = replace(facts, moments=moments.from_scores(scores, rewards))
+    assert uneven.moments.largest_share == pytest.approx(both[3] / sum(both))
+    assert f"One of 10 prompts carries {both[3] / sum(both):.0%} of the squared gradients" in uneven.uneven_sentence()

@@ -172,7 +172,12 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
         "told" if facts.decided else "cannot tell",
         facts.sentence(_group_used(run, probe)),
         do=do,
-        text=[trained.sentence(), *source, facts.dead_sentence(group), f"{_subject(probe, file)}. {SCOPE}"],
+        text=[
+            *filter(None, [trained.sentence(), facts.uneven_sentence() if batch else ""]),
+            *source,
+            facts.dead_sentence(group),
+            f"{_subject(probe, file)}. {SCOPE}",
+        ],
         numbers=_best(facts.plan),
         tables=[table for table in tables if table is not None],
         document=document | ({"layers": layers} if layers else {}),

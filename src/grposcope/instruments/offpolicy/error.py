@@ -216,7 +216,9 @@ def _spread(blocks: Floats) -> float:
 def _freedom(blocks: Floats) -> float:
     """f = (tr C)²/tr C², from 1 to P − 1, of the means over batches (J, P, P)."""
     n = blocks.shape[1] - 1
-    centred = blocks - blocks.mean(1, keepdims=True) - blocks.mean(2, keepdims=True) + blocks.mean((1, 2), keepdims=True)
+    centred = (
+        blocks - blocks.mean(1, keepdims=True) - blocks.mean(2, keepdims=True) + blocks.mean((1, 2), keepdims=True)
+    )
     trace, squares = np.trace(centred, axis1=1, axis2=2) / n, (centred**2).sum((1, 2)) / n**2
     unbiased = float(np.mean((squares - trace**2 / n) * n**2 / ((n + 2) * max(n - 1, 1))))
     return float(np.clip(np.mean(trace) ** 2 / unbiased, 1, max(n, 1))) if unbiased > 0 else float(max(n, 1))
