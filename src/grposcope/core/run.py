@@ -243,6 +243,7 @@ class Run:
     window:   number of optimiser steps that each row is the mean over; spikes and variances are damped by it.
     folder:   where instruments keep what they measured of the models of the run; None for the logs of others.
     reading:  how the log was understood; None for a record of our own.
+    scopes:   environment, domain or agent -> the run of it alone, where a log has several apart; else empty.
     memory:   what was worked out of the run before (`once`).
     """
 
@@ -260,6 +261,7 @@ class Run:
     window: int = 1
     folder: Path | None = None
     reading: Reading | None = None
+    scopes: Mapping[str, Run] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property

@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Bools, Evaluations, Floats, Ints, Meta, Reading, Run, Segment, Sparse, no_groups
 from grposcope.core.text import visible
-from grposcope.logs import rewards, roles, row_kinds, same_step, several
+from grposcope.logs import interleaved, rewards, roles, row_kinds, same_step, scopes, several, unmeasured
 from grposcope.logs.columns import RawLog
 from grposcope.logs.hints import Hints, Seen, UnreadError
 from grposcope.logs.trainers import TRAINERS, trainer_named, trainer_of
@@ -27,7 +28,7 @@ from grposcope.logs.trainers.trainer import Trainer
 
 STEPS = (
     "step", "global_step", "train/global_step", "training/global_step", "trainer/global_step", "progress/step", "Step",
-    "steps", "Steps", "iteration", "iter", "update", "_step",
+    "steps", "Steps", "training_step", "system/global_step", "iteration", "iter", "update", "_step",
 )  # fmt: skip
 """Keys that count steps, the most reliable first: _step counts calls of wandb.log, not optimiser steps."""
 
@@ -84,7 +85,7 @@ def _run(
     """The run of rows in columns. raw: the key in the log of those that were renamed."""
     notes = log.notes
     given = _given(columns, raw, hints, log)
-    trainer = trainer_named(log.engine) if log.engine else trainer_of(columns)
+    trainer = _trainer(log.engine, columns)
     engine = trainer.name
     trainer = TRAINERS["grposcope"] if log.canonical else trainer
     if "reward" not in given:
@@ -110,6 +111,7 @@ def _run(
     step = _of_the_row_before(_counted(step, busy), busy, (scored | held_out) & ~busy, notes)
     chosen = several.chosen(log, columns, step, busy, lines, hints.run)
     busy, scored, held_out = busy & chosen, scored & chosen, held_out & chosen
+    parts = _parts(log, hints, columns, step, busy, rewarded, lines)
     lost = (busy | scored | held_out) & ~np.isfinite(step)
     if lost.any():
         notes.append(
@@ -117,27 +119,40 @@ def _run(
         )
     table, places = _joined(
         {"step": step, **{key: columns[key] for key in training}},
-        lines, np.flatnonzero(busy & ~lost), log, rewarding, hints.average,
+        lines, np.flatnonzero(busy & ~lost), log, rewarding, hints.average or bool(parts),
     )  # fmt: skip
     segments, table = _segments(table, places, log)
     window = log.window or (_window(table["step"], notes) if trainer.windowed else 1)
     settings = trainer.settings(log.logged, log.measured, hints.settings)
     defined, assumptions = trainer.definitions(table, settings, window)
+    nothing = unmeasured.found(table, defined)
+    if nothing:
+        notes.append(unmeasured.note([raw.get(key, key) for key in nothing],
+                                     {raw.get(key, key): defined[key] for key in nothing}))  # fmt: skip
+    defined = {key: metric for key, metric in defined.items() if key not in nothing}
     defined = _as_given(defined, table, given)
+    made = trainer.worked_out(table, defined)
     notes += assumptions
     evaluations = _evaluation_rows(trainer, columns, evaluated, training, step, held_out, chosen, notes)
     if sparse:
         notes.append(f"{len(sparse)} keys occur too seldom for a column each; they are in `unknown`")
-    return Run(
+    run = Run(
         meta=Meta(log.source, engine, log.name or log.source.resolve().name, log.status, tuple(dict.fromkeys(notes))),
         config={"engine": engine, "settings": settings, "logged": log.logged},
-        table=trainer.with_terms(_renamed(table, defined), settings),
+        table=trainer.with_terms(
+            _renamed(table, defined) | {name: one.values for name, one in made.items()}, settings
+        ),
         groups=log.groups or no_groups(),
         evaluations=evaluations,
         rollouts=log.rollouts,
         summary=summary,
-        keys={defined.get(key, key): raw.get(key, key) for key in table if key in defined or key in raw},
-        segments=tuple(Segment(_renamed(part, defined), place) for part, place in segments),
+        keys={
+            **{defined.get(key, key): raw.get(key, key) for key in table if key in defined or key in raw},
+            **{name: one.formula for name, one in made.items()},
+        },
+        segments=tuple(
+            Segment(_renamed(part, defined) | _worked_out(trainer, part, made), place) for part, place in segments
+        ),
         unknown={**log.rows.texts, **sparse},
         window=window,
         reading=Reading(
@@ -147,6 +162,43 @@ def _run(
             examples=log.left_out.examples,
         ),
     )
+    return replace(run, scopes=parts or scopes.of_columns(run, trainer, table, settings))
+
+
+def _trainer(name: str, columns: Mapping[str, Floats]) -> Trainer:
+    """The trainer of this name, or one that leaves the same files and whose keys these are; without a name, by keys."""
+    if not name:
+        return trainer_of(columns)
+    of_its_files = (one for one in TRAINERS.values() if one.leaves_files_of == name and one.recognises(columns.keys()))
+    return next(of_its_files, trainer_named(name))
+
+
+def _worked_out(trainer: Trainer, table: Mapping[str, Floats], wanted: Iterable[str]) -> dict[str, Floats]:
+    """The metrics `wanted` that follow from several columns of a table."""
+    made = trainer.worked_out(table, {})
+    return {name: made[name].values for name in wanted if name in made}
+
+
+def _parts(
+    log: RawLog, hints: Hints, columns: Mapping[str, Floats], step: Floats, busy: Bools, rewarded: Bools, lines: Ints
+) -> dict[str, Run]:
+    """The run of each text of a column such as env, where that tells the rows of a step apart; else empty."""
+    found = scopes.labelled(log, step, busy & rewarded)
+    if found is None:
+        return {}
+    key, of_row = found
+    own = {name: column for name, column in columns.items() if name != "step"} | {"step": step}
+    runs = {}
+    for text in dict.fromkeys(of_row.values()):
+        rows = np.zeros(len(step), bool)
+        rows[[row for row, other in of_row.items() if other == text]] = True
+        if (rows & busy).any():
+            name = f"{log.name or log.source.resolve().name}, {text}"
+            runs[text] = normalize(scopes.part(log, own, rows, lines, name), replace(hints, run=None, average=False))
+    log.notes.append(
+        f"{len(runs)} rows to a step, told apart by {visible(key, 40)}: the run is their mean, and each is one by itself"
+    )
+    return runs
 
 
 def _trained(columns: Mapping[str, Floats]) -> list[str]:
@@ -376,6 +428,9 @@ def _joined(
     if not len(places):
         raise UserError(f"{log.source}: no row with a step and a training metric in it; give the trainer's own log")
     clocks = frozenset(key for key in table if key in CLOCKS or key.startswith(TIMES))
+    if (order := interleaved.order(table, clocks)) is not None:
+        table, places = {key: column[order] for key, column in table.items()}, places[order]
+        log.notes.append("rows of several programs, of which one is ahead, were put together by their steps")
     merged = same_step.merge(table, clocks, [table[key] for key in rewards if key in table], average, str(log.source))
     log.notes += merged.notes
     return merged.table, places[merged.starts]
@@ -442,6 +497,8 @@ def _evaluation_rows(
     count = 0
     sources: list[tuple[str, str, Bools]] = []
     for key, name in evaluated.items():
+        if roles.is_version(name):
+            continue
         core = key.startswith(("val-core", "val-aux"))
         sources.append((key, key if core else trainer.metric_or_usual(name) or name, ~np.isnan(columns[key]) & chosen))
     if held_out.any():

@@ -25,6 +25,9 @@ _BY_PATH = re.compile(
     r"|(?:eval|val|held_?out)_)(?P<name>.+)",
     re.I,
 )
+_VERSION = re.compile(r"(?:.*/)?(?:policy|weights?|model|param)_version", re.I)
+"""Names of what was evaluated, which is no score of it."""
+
 _BY_ROWS = re.compile(r"(?:valid|validation|test|dev)[_/](?P<name>.+)", re.I)
 
 
@@ -36,6 +39,11 @@ def evaluated_keys(columns: Mapping[str, Floats], rewarded: Bools) -> dict[str, 
         if key not in found and (match := _BY_ROWS.fullmatch(key)) and (~np.isnan(column)).sum() <= most:
             found[key] = match["name"]
     return {key: found[key] for key in columns if key in found}
+
+
+def is_version(name: str) -> bool:
+    """Whether the name of what was evaluated is the version of the weights."""
+    return bool(_VERSION.fullmatch(name))
 
 
 def may_be_evaluated(key: str) -> bool:

@@ -7,21 +7,30 @@ from collections.abc import Iterable
 from grposcope.core.text import listed
 from grposcope.logs.trainers import (
     areal,
+    art,
     generic,
     grposcope,
+    ms_swift,
     nemo_rl,
     openrlhf,
     prime_rl,
+    roll,
     skyrl,
     slime,
     tinker,
     trl,
+    twinkle,
+    verifiers,
     verl,
 )
 from grposcope.logs.trainers.trainer import Trainer
 
 TRAINERS: dict[str, Trainer] = {
+    "ms-swift": ms_swift.MS_SWIFT,
+    "verifiers": verifiers.VERIFIERS,
+    "twinkle": twinkle.TWINKLE,
     "trl": trl.TRL,
+    "roll": roll.ROLL,
     "verl": verl.VERL,
     "openrlhf": openrlhf.OPENRLHF,
     "grposcope": grposcope.GRPOSCOPE,
@@ -31,6 +40,7 @@ TRAINERS: dict[str, Trainer] = {
     "skyrl": skyrl.SKYRL,
     "nemo-rl": nemo_rl.NEMO_RL,
     "areal": areal.AREAL,
+    "art": art.ART,
 }
 """Trainers by name, in the order in which they are asked whether keys or files are theirs."""
 
