@@ -25,8 +25,19 @@ def order(table: Mapping[str, Floats], clocks: Collection[str]) -> Ints | None:
     programs = _programs({key: column for key, column in table.items() if key not in clocks}, len(step))
     if len(np.unique(programs[programs >= 0])) < 2:
         return None
+    found: Ints = np.lexsort((np.arange(len(step)), step, _attempts(programs, step)))
+    return found
+
+
+def last_attempts(table: Mapping[str, Floats], clocks: Collection[str]) -> Bools:
+    """Rows (N,) of the last attempt of every step: those before the first step of every later attempt."""
+    step = table["step"]
+    programs = _programs({key: column for key, column in table.items() if key not in clocks}, len(step))
     attempt = _attempts(programs, step)
-    found: Ints = np.lexsort((np.arange(len(step)), step, attempt))
+    first = np.full(int(attempt.max(initial=0)) + 2, np.inf)
+    np.minimum.at(first, attempt, step)
+    limit = np.minimum.accumulate(first[::-1])[::-1]
+    found: Bools = step < limit[attempt + 1]
     return found
 
 
@@ -69,10 +80,3 @@ def _attempts(programs: Ints, step: Floats) -> Ints:
             last[program] = at
         attempts[row] = now
     return attempts
-
-
-def falls(step: Floats) -> Bools:
-    """Rows (N,) of the last attempt of every step, where a step that falls is a restart."""
-    lowest = np.minimum.accumulate(np.append(step, np.inf)[::-1])[::-1][1:]
-    found: Bools = step < lowest
-    return found

@@ -109,22 +109,14 @@ def _part(log: RawLog) -> Part:
     engine = log.engine or trainer_of(columns).name
     step = columns[key]
     rows = np.flatnonzero(np.isfinite(step))
-    kept = rows[_last_attempts(columns, step, rows)]
+    metrics = {name: column[rows] for name, column in columns.items() if not is_clock(name)}
+    kept = rows[interleaved.last_attempts({"step": step[rows], **metrics}, ("step",))]
     of_kept = {int(row): place for place, row in enumerate(kept)}
     rest = {name: column[kept] for name, column in columns.items() if name != key}
     named = {name: {of_kept[row]: text for row, text in texts.items() if row in of_kept} for name, texts in labels.items()}
     builder = ColumnBuilder()
     builder.labels = named
     return Part(log.source, rest, step[kept], engine, replace(log, rows=builder), lines[kept])
-
-
-def _last_attempts(columns: Mapping[str, Floats], step: Floats, rows: Ints) -> np.ndarray:
-    """Which of the rows are of the last attempt of their step; all where the step falls only from row to row."""
-    table = {"step": step[rows], **{key: column[rows] for key, column in columns.items() if not is_clock(key)}}
-    order = interleaved.order(table, CLOCKS)
-    if order is not None and (np.diff(step[rows][order]) >= 0).all():
-        return np.ones(len(rows), bool)
-    return interleaved.falls(step[rows]) | np.append(np.diff(step[rows]) == 0, False)
 
 
 def _same_steps(one: Floats, other: Floats) -> bool:

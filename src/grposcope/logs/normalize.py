@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Bools, Evaluations, Floats, Ints, Meta, Reading, Run, Segment, Sparse, no_groups
 from grposcope.core.text import visible
-from grposcope.logs import interleaved, rewards, roles, row_kinds, same_step, scopes, several, unmeasured
+from grposcope.logs import interleaved, rewards, roles, row_kinds, same_step, scopes, several, staircase, unmeasured
 from grposcope.logs.columns import RawLog
 from grposcope.logs.hints import Hints, Seen, UnreadError
 from grposcope.logs.trainers import TRAINERS, trainer_named, trainer_of
@@ -47,6 +47,9 @@ SUMMARY = frozenset(
      "train_tokens_per_second", "epoch", "step")
 )  # fmt: skip
 """Keys of the last row that the transformers library writes, which is about the run as a whole."""
+
+_SCHEDULED = re.compile(r"(?:^|[/_])(?:lr|learning_rate|epoch|version|coef|beta|temperature)", re.I)
+"""Keys that are set, not measured: equal values of these are no copies."""
 
 _FACTOR = re.compile(r"(?P<key>.*\S)\s*\(\s*(?P<factor>\d+(?:\.\d*)?[eE][-+]?\d+)\s*\)")
 _COMMA = re.compile(r"[-+]?\d+,\d+")
@@ -433,7 +436,19 @@ def _joined(
         log.notes.append("rows of several programs, of which one is ahead, were put together by their steps")
     merged = same_step.merge(table, clocks, [table[key] for key in rewards if key in table], average, str(log.source))
     log.notes += merged.notes
-    return merged.table, places[merged.starts]
+    return _without_copies(merged.table, log), places[merged.starts]
+
+
+def _without_copies(table: dict[str, Floats], log: RawLog) -> dict[str, Floats]:
+    """The table without values that were copied onto the steps after them."""
+    copied = {}
+    for key, column in table.items():
+        if key not in CLOCKS and not _SCHEDULED.search(key) and (rows := staircase.copies(column)) is not None:
+            copied[key] = np.where(rows, np.nan, column)
+    if copied:
+        some = ", ".join(visible(key, 40) for key in list(copied)[:4]) + (", …" if len(copied) > 4 else "")
+        log.notes.append(f"values of {len(copied)} keys were copied onto the steps after them ({some}); each counts once")
+    return {**table, **copied}
 
 
 def _segments(
@@ -482,6 +497,15 @@ def _renamed(table: Mapping[str, Floats], defined: Mapping[str, str]) -> dict[st
     return {defined.get(key, key): column for key, column in table.items()}
 
 
+@dataclass(frozen=True)
+class _Evaluated:
+    """A column of evaluations: its key, the metric that it is, and its rows (N,)."""
+
+    key: str
+    metric: str
+    rows: Bools
+
+
 def _evaluation_rows(
     trainer: Trainer,
     columns: Mapping[str, Floats],
@@ -493,27 +517,59 @@ def _evaluation_rows(
     notes: list[str],
 ) -> Evaluations:
     """Evaluations of the chosen rows: of keys such as eval_reward (`evaluated`), and of rows labelled as held out."""
-    values: dict[tuple[float, str], float] = {}
-    count = 0
-    sources: list[tuple[str, str, Bools]] = []
-    for key, name in evaluated.items():
-        if roles.is_version(name):
-            continue
-        core = key.startswith(("val-core", "val-aux"))
-        sources.append((key, key if core else trainer.metric_or_usual(name) or name, ~np.isnan(columns[key]) & chosen))
+    sources = [
+        _Evaluated(key, _evaluated_metric(trainer, key, name), ~np.isnan(columns[key]) & chosen & np.isfinite(step))
+        for key, name in evaluated.items()
+        if not roles.is_version(name)
+    ]
     if held_out.any():
-        for key in training:
-            if key not in CLOCKS:
-                here = held_out & ~np.isnan(columns[key])
-                sources.append((key, trainer.metric_or_usual(key) or key, here))
-    for key, name, present in sources:
-        rows = np.flatnonzero(present & np.isfinite(step))
-        for row in rows:
-            values[float(step[row]), name] = float(columns[key][row])
-        count += len(rows)
+        sources += [
+            _Evaluated(key, trainer.metric_or_usual(key) or key, held_out & ~np.isnan(columns[key]) & np.isfinite(step))
+            for key in training
+            if key not in CLOCKS
+        ]
+    trained = _any(columns, [key for key in training if key not in CLOCKS], len(step)) & chosen & ~held_out
+    sources = _of_training(_once(sources, columns, notes), step, trained, notes)
+    values: dict[tuple[float, str], float] = {}
+    for one in sources:
+        for row in np.flatnonzero(one.rows):
+            values[float(step[row]), one.metric] = float(columns[one.key][row])
+    count = sum(int(one.rows.sum()) for one in sources)
     if count > len(values):
         notes.append(f"{count - len(values)} evaluations were repeated at the same step; the last of each is kept")
     flag = "no standard error in the log"
     return Evaluations.of_rows([
         (int(at), name, value, math.nan, 0, flag) for (at, name), value in sorted(values.items())
     ])  # fmt: skip
+
+
+def _evaluated_metric(trainer: Trainer, key: str, name: str) -> str:
+    return key if key.startswith(("val-core", "val-aux")) else trainer.metric_or_usual(name) or name
+
+
+def _once(sources: Sequence[_Evaluated], columns: Mapping[str, Floats], notes: list[str]) -> list[_Evaluated]:
+    """The evaluations without those that were copied onto the rows after them."""
+    found = []
+    for one in sources:
+        rows = staircase.copies(np.where(one.rows, columns[one.key], np.nan))
+        found.append(one if rows is None else replace(one, rows=one.rows & ~rows))
+    copied = sum(one is not other for one, other in zip(sources, found, strict=True))
+    if copied:
+        notes.append(f"values of {copied} evaluations were copied onto the rows after them; each counts once")
+    return found
+
+
+def _of_training(
+    sources: Sequence[_Evaluated], step: Floats, trained: Bools, notes: list[str]
+) -> list[_Evaluated]:  # fmt: skip
+    """The evaluations up to the first after the last row of training: any further one is of the same weights."""
+    last = float(np.max(step[trained & np.isfinite(step)], initial=-math.inf))
+    after = np.unique(step[np.logical_or.reduce([one.rows for one in sources])]) if sources else np.empty(0)
+    after = after[after > last]
+    if len(after) < 2 or not np.isfinite(last):
+        return list(sources)
+    notes.append(
+        f"evaluations at {len(after) - 1} steps after the last row of training ({last:g}) are of no further training, "
+        "and were left out"
+    )
+    return [replace(one, rows=one.rows & (step <= after[0])) for one in sources]
