@@ -57,9 +57,11 @@ def prime_scope(prefix: str, step: int, reward: float, agent: str = "agent") -> 
     whole = spread(f"{prefix}/num_total_tokens", 900.0) | spread(f"{prefix}/num_output_tokens", value(step, 700, 1))
     each = f"{prefix}/{agent}"
     return {
-        **whole, **spread(f"{prefix}/num_turns", 1.0), f"{prefix}/has_error/mean": 0.01, **spread(f"{each}/reward", reward),
+        **whole, **spread(f"{prefix}/num_turns", 1.0), f"{prefix}/has_error/mean": 0.01, **spread(f"{each}/reward",
+        reward),
         f"{each}/reward/max": 1.0, f"{each}/reward/min": 0.0,
-        **spread(f"{each}/num_output_tokens", value(step, 700, 1)), f"{each}/is_truncated/mean": value(step, 0.05, 0.001),
+        **spread(f"{each}/num_output_tokens", value(step, 700, 1)), f"{each}/is_truncated/mean": value(step, 0.05,
+        0.001),
         f"{each}/is_completed/mean": 0.95, f"{each}/solved_none": 0.2, f"{each}/solved_all": value(step, 0.1),
         f"{each}/solved_some": value(step, 0.7, -0.01), f"{each}/stop_condition/generation_truncated": 0.05,
         **spread(f"{each}/metrics/correct", reward), **spread(f"{each}/timing/total", 30.0),
@@ -82,7 +84,12 @@ def prime_orchestrator(step: int, agent: str = "agent") -> Iterator[Row]:
     }  # fmt: skip
     if step % EVERY == 0:
         held_out = {f"eval/aime/{subset}/{agent}/avg@8": value(step, 0.1) for subset in ("all", "effective")}
-        yield {**at, **held_out, f"eval/aime/effective/{agent}/pass@1": value(step, 0.1), "eval/aime/policy_version": step}
+        yield {
+            **at,
+            **held_out,
+            f"eval/aime/effective/{agent}/pass@1": value(step, 0.1),
+            "eval/aime/policy_version": step,
+        }
 
 
 def prime(step: int) -> Iterator[Row]:
@@ -96,7 +103,8 @@ def verl(step: int) -> Row:
     """Metrics of a step of verl's asynchronous trainer, with those of rollout correction."""
     row = {
         "critic/score/mean": value(step, 0.3), "critic/score/max": 1.0, "critic/score/min": 0.0,
-        "critic/rewards/mean": value(step, 0.3), "critic/advantages/mean": 0.0, "actor/entropy": value(step, 0.5, -0.005),
+        "critic/rewards/mean": value(step, 0.3), "critic/advantages/mean": 0.0, "actor/entropy": value(step, 0.5,
+        -0.005),
         "actor/pg_loss": 0.01, "actor/ppo_kl": 1e-4, "actor/pg_clipfrac": 0.01, "actor/grad_norm": value(step, 0.3),
         "actor/lr": 1e-6, "response_length/mean": value(step, 700, 1), "response_length/max": 2048.0,
         "response_length/clip_ratio": 0.05, "response/aborted_ratio": 0.0, "prompt_length/mean": 90.0,
@@ -138,14 +146,19 @@ def areal(step: int) -> Row:
 def roll(step: int) -> Row:
     """Metrics of a step of ROLL's RLVR pipeline with two domains."""
     row: Row = {}
-    for prefix, reward in (("", value(step, 0.3)), ("math_rule/", value(step, 0.4)), ("code_sandbox/", value(step, 0.2))):
+    for prefix, reward in (
+        ("", value(step, 0.3)),
+        ("math_rule/", value(step, 0.4)),
+        ("code_sandbox/", value(step, 0.2)),
+    ):
         row |= {
             f"{prefix}critic/score/mean": reward, f"{prefix}critic/score/max": 1.0, f"{prefix}critic/score/min": 0.0,
             f"{prefix}critic/correct/mean": reward, f"{prefix}critic/rewards/mean": reward,
             f"{prefix}critic/entropy/mean": value(step, 0.5, -0.005), f"{prefix}critic/advantages/mean": 0.0,
             f"{prefix}token/response_length/mean": value(step, 700, 1), f"{prefix}token/response_length/max": 2048.0,
             f"{prefix}token/prompt_length/mean": 90.0, f"{prefix}token/total_response_length/clip": 12,
-            f"{prefix}group/mixed_groups_ratio": value(step, 0.7, -0.01), f"{prefix}group/all_correct_groups_ratio": 0.2,
+            f"{prefix}group/mixed_groups_ratio": value(step, 0.7, -0.01),
+            f"{prefix}group/all_correct_groups_ratio": 0.2,
         }  # fmt: skip
     row |= {
         "system/global_step": step, "system/batch_size": 128, "system/samples": 128 * (step + 1), "actor/lr": 1e-6,
@@ -170,7 +183,8 @@ def roll_lines(rows: Iterable[Row]) -> str:
 def swift(step: int) -> Row:
     """A line of ms-swift's logging.jsonl."""
     row: Row = {
-        "loss": 0.01, "grad_norm": value(step, 0.3), "learning_rate": 1e-6, "reward": value(step, 0.3), "reward_std": 0.3,
+        "loss": 0.01, "grad_norm": value(step, 0.3), "learning_rate": 1e-6, "reward": value(step, 0.3),
+        "reward_std": 0.3,
         "frac_reward_zero_std": value(step, 0.3), "rewards/MathAccuracy/mean": value(step, 0.2),
         "rewards/MathAccuracy/std": 0.4, "rewards/Format/mean": 0.9, "rewards/Format/std": 0.1, "kl": 0.002,
         "completions/mean_length": value(step, 700, 1), "completions/min_length": 20.0,
@@ -195,7 +209,8 @@ def swift_rows() -> Iterator[Row]:
                    "eval_completions/mean_length": 650.0, "epoch": round(step / 100, 2),
                    "global_step/max_steps": f"{step}/200", "elapsed_time": "9m 3s", "remaining_time": "1h"}  # fmt: skip
     yield {"train_runtime": 1400.0, "train_loss": 0.01, "epoch": 0.24, "global_step/max_steps": f"{STEPS}/200",
-           "last_model_checkpoint": "out/checkpoint-24", "best_model_checkpoint": None, "best_metric": None}  # fmt: skip
+           "last_model_checkpoint": "out/checkpoint-24", "best_model_checkpoint": None,
+           "best_metric": None}  # fmt: skip
 
 
 def twinkle(step: int) -> Row:
@@ -246,10 +261,12 @@ def art_old(step: int) -> Iterator[Row]:
 def verifiers(step: int) -> Row:
     """A row of the trainer of verifiers (verifiers-rl), as its trainer_state.json and W&B have it."""
     return {
-        "loss": 0.01, "grad_norm": value(step, 0.3), "learning_rate": 1e-6, "reward": value(step, 0.3), "reward/std": 0.4,
+        "loss": 0.01, "grad_norm": value(step, 0.3), "learning_rate": 1e-6, "reward": value(step, 0.3),
+        "reward/std": 0.4,
         "advantage/absmean": 0.3, "reward/correct_answer": value(step, 0.2), "reward/format": 0.9,
         "tokens/completion": value(step, 700, 1), "tokens/masked_fraction": 0.1, "timing/generation": 30.0,
-        "wall_clock/generate_s": 31.0, "errors/rate": 0.0, "importance_ratio": 0.99, "entropy": value(step, 0.5, -0.005),
+        "wall_clock/generate_s": 31.0, "errors/rate": 0.0, "importance_ratio": 0.99, "entropy": value(step, 0.5,
+        -0.005),
         "mismatch_kl": value(step, 1e-3, 1e-5), "step": step, "epoch": round(step / 100, 2),
     }  # fmt: skip
 
@@ -269,7 +286,9 @@ def tinker(step: int) -> Row:
         "optim/entropy": value(step, 0.5, -0.005), "time/total": 60.0, "sampling_client/step_max": step,
         "sampling_client/step_min": step - 2, "sampling_client/step_mean": step - 1.0,
     }  # fmt: skip
-    return row | ({"test/env/all/reward/total": value(step, 0.1), "test/env/all/correct": 0.1} if step % EVERY == 0 else {})
+    return row | (
+        {"test/env/all/reward/total": value(step, 0.1), "test/env/all/correct": 0.1} if step % EVERY == 0 else {}
+    )
 
 
 def skyrl(step: int) -> Row:
@@ -298,7 +317,9 @@ def nemo(step: int) -> Row:
         "train/gen_kl_error": value(step, 1e-3, 1e-5), "train/policy_kl_error": 1e-3, "train/js_divergence_error": 1e-3,
         "train/sampling_importance_ratio": 0.99, "timing/train/total_step_time": 60.0, "step": step,
     }  # fmt: skip
-    return row | ({"validation/accuracy": value(step, 0.1), "validation/avg_length": 600.0} if step % EVERY == 0 else {})
+    return row | (
+        {"validation/accuracy": value(step, 0.1), "validation/avg_length": 600.0} if step % EVERY == 0 else {}
+    )
 
 
 def slime(step: int) -> Iterator[tuple[str, int, Row]]:
@@ -331,9 +352,13 @@ def slime_lines() -> str:
 def verl_lines(task: str = "TaskRunnerV1") -> str:
     """What verl prints of a run, behind the prefix of Ray."""
     head = f"\x1b[36m({task} pid=4242, ip=10.0.0.1)\x1b[0m "
-    return head + "Training Progress:   0%|\n" + "".join(
-        head + " - ".join([f"step:{step}", *(f"{key}:{number}" for key, number in verl(step).items())]) + "\n"
-        for step in steps()
+    return (
+        head
+        + "Training Progress:   0%|\n"
+        + "".join(
+            head + " - ".join([f"step:{step}", *(f"{key}:{number}" for key, number in verl(step).items())]) + "\n"
+            for step in steps()
+        )
     )
 
 

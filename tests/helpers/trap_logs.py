@@ -86,8 +86,12 @@ def several_events_a_step(folder: Path) -> Trap:
     found = rewards()
     rows: list[dict[str, Any]] = []
     for k, r in enumerate(found.tolist()):
-        rows.append({"event": "rollout", "step": k, "data": {"reward": {"mean": r, "std": 0.3}, "length": {"mean": 300.0}}})
-        rows.append({"event": "update", "step": k, "data": {"loss": 0.01, "grad_norm": 0.5 + 0.01 * k, "kl": 0.001 * k}})
+        rows.append(
+            {"event": "rollout", "step": k, "data": {"reward": {"mean": r, "std": 0.3}, "length": {"mean": 300.0}}}
+        )
+        rows.append(
+            {"event": "update", "step": k, "data": {"loss": 0.01, "grad_norm": 0.5 + 0.01 * k, "kl": 0.001 * k}}
+        )
         rows.append({"event": "checkpoint", "step": k, "data": {"seconds": 1.5}})
     return Trap(lines(folder / "events.jsonl", rows), np.arange(N), found)
 

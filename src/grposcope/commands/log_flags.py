@@ -39,7 +39,9 @@ def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
     log.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=setting)
     log.add_argument("--map", action="append", default=[], metavar="METRIC=KEY", help=key)
     log.add_argument("--average", action="store_true", help="average the rows of one step, as of micro-batches")
-    log.add_argument("--scope", default="", metavar="NAME", help="one environment, domain or agent of the run by itself")
+    log.add_argument(
+        "--scope", default="", metavar="NAME", help="one environment, domain or agent of the run by itself"
+    )
     log.add_argument("--dry-run", action="store_true", help="say what is understood of the log, and judge nothing")
     command.set_defaults(log_paths=paths)
 

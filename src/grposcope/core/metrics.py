@@ -256,7 +256,7 @@ _OFF_POLICY = (
     Metric("staleness/mean", "Staleness", "versions",
            "mean over samples of the weight versions between the one that drew and the one that trains"),
     Metric("staleness/max", "Largest staleness", "versions", "the same for the most stale sample of the batch"),
-    Metric("weight_version", "Version of the weights", "versions", "weights that the trainer had published at the step"),
+    Metric("weight_version", "Version of the weights", "versions", "weights that the trainer had published by then"),
 )  # fmt: skip
 """Metrics of how far the policy that sampled is from the one that trains, each with its own definition."""
 

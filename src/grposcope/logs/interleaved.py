@@ -1,8 +1,9 @@
 """Rows of one run that several programs wrote into one log, each at its own step: brought into the order of the steps.
 
-An asynchronous trainer and what draws its rollouts log side by side, and one is ahead of the other, so the step falls all
-the time although nobody restarted. Programs are told apart by their keys: rows that have a metric in common are of one
-program. A step that falls within the rows of one program is a restart, and the rows after it are another attempt.
+An asynchronous trainer and what draws its rollouts log side by side, and one is ahead of the other, so the step
+falls all the time although nobody restarted. Programs are told apart by their keys: rows that have a metric in
+common are of one program. A step that falls within the rows of one program is a restart, and the rows after it are
+another attempt.
 """
 
 from __future__ import annotations

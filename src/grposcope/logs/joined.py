@@ -1,8 +1,8 @@
 """Several files that the programs of one run left beside each other, as one log joined by step.
 
-Files are of one run where one trainer wrote them (`logs.trainers`), where no metric is in two of them, where one has the
-reward and the others have none, and where they are about the same steps. Of a file whose step falls, the last attempt of
-every step is taken, since attempts of different files cannot be told to belong together.
+Files are of one run where one trainer wrote them (`logs.trainers`), where no metric is in two of them, where one has
+the reward and the others have none, and where they are about the same steps. Of a file whose step falls, the last
+attempt of every step is taken, since attempts of different files cannot be told to belong together.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def _part(log: RawLog) -> Part:
     kept = rows[interleaved.last_attempts({"step": step[rows], **metrics}, ("step",))]
     of_kept = {int(row): place for place, row in enumerate(kept)}
     rest = {name: column[kept] for name, column in columns.items() if name != key}
-    named = {name: {of_kept[row]: text for row, text in texts.items() if row in of_kept} for name, texts in labels.items()}
+    named = {
+        name: {of_kept[row]: text for row, text in texts.items() if row in of_kept} for name, texts in labels.items()
+    }
     builder = ColumnBuilder()
     builder.labels = named
     return Part(log.source, rest, step[kept], engine, replace(log, rows=builder), lines[kept])
@@ -127,7 +129,9 @@ def _same_steps(one: Floats, other: Floats) -> bool:
 def _given(part: Part) -> str:
     """What a file gave: its rows, steps, and the first of its metrics."""
     trainer = trainer_named(part.engine)
-    known = sorted({name for key in part.metrics if (name := trainer.metric(key)) is not None and "component" not in name})
+    known = sorted(
+        {name for key in part.metrics if (name := trainer.metric(key)) is not None and "component" not in name}
+    )
     some = f", {', '.join(known[:6])}" if known else ""
     return f"{len(part.step):,} rows of steps {part.step.min():g} to {part.step.max():g}{some}"
 

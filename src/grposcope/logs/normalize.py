@@ -142,9 +142,7 @@ def _run(
     run = Run(
         meta=Meta(log.source, engine, log.name or log.source.resolve().name, log.status, tuple(dict.fromkeys(notes))),
         config={"engine": engine, "settings": settings, "logged": log.logged},
-        table=trainer.with_terms(
-            _renamed(table, defined) | {name: one.values for name, one in made.items()}, settings
-        ),
+        table=trainer.with_terms(_renamed(table, defined) | {name: one.values for name, one in made.items()}, settings),
         groups=log.groups or no_groups(),
         evaluations=evaluations,
         rollouts=log.rollouts,
@@ -199,7 +197,7 @@ def _parts(
             name = f"{log.name or log.source.resolve().name}, {text}"
             runs[text] = normalize(scopes.part(log, own, rows, lines, name), replace(hints, run=None, average=False))
     log.notes.append(
-        f"{len(runs)} rows to a step, told apart by {visible(key, 40)}: the run is their mean, and each is one by itself"
+        f"{len(runs)} rows to a step, told apart by {visible(key, 40)}: the run is their mean, each is one by itself"
     )
     return runs
 
@@ -447,7 +445,9 @@ def _without_copies(table: dict[str, Floats], log: RawLog) -> dict[str, Floats]:
             copied[key] = np.where(rows, np.nan, column)
     if copied:
         some = ", ".join(visible(key, 40) for key in list(copied)[:4]) + (", …" if len(copied) > 4 else "")
-        log.notes.append(f"values of {len(copied)} keys were copied onto the steps after them ({some}); each counts once")
+        log.notes.append(
+            f"values of {len(copied)} keys were copied onto the steps after them ({some}); each counts once"
+        )
     return {**table, **copied}
 
 

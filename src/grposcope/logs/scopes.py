@@ -1,8 +1,8 @@
 """Environments, domains or agents of one run, each as a run by itself: told by their keys, or by a text of each row.
 
 By keys: a trainer logs what it logs of the whole once more for each environment, under other names (`Trainer.scoped`).
-By rows: several rows of a step, one for each text of a column such as `env`. The whole is then the mean of the rows of a
-step, each environment counting alike.
+By rows: several rows of a step, one for each text of a column such as `env`. The whole is then the mean of the rows
+of a step, each environment counting alike.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def of_columns(run: Run, trainer: Trainer, table: Mapping[str, Floats], settings
     found = {}
     for name, of_scope in list(keys.items())[:MOST]:
         columns = {"step": table["step"], **{whole: table[key] for key, whole in of_scope.items()}}
-        defined = {key: metric for key, metric in trainer.definitions(columns, settings, run.window)[0].items()}
+        defined, _ = trainer.definitions(columns, settings, run.window)
         if "reward" not in defined.values():
             continue
         made = trainer.worked_out(columns, defined)

@@ -24,7 +24,7 @@ from grposcope.logs.formats.log_file import LogFile, LogKind
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import reader
 from grposcope.logs.normalize import normalize
-from grposcope.logs.trainers import TRAINERS, key_value_log, trl_output
+from grposcope.logs.trainers import in_order, key_value_log, trl_output
 
 ENDINGS = (".jsonl", ".json", ".log", ".txt", ".out", ".csv", ".tsv", ".ipynb", ".ndjson")
 """Endings of files in a folder that may be its one log."""
@@ -210,7 +210,7 @@ def _in_order() -> Iterator[LogKind]:
 
 
 def _of_trainers() -> Iterator[LogKind]:
-    for trainer in TRAINERS.values():
+    for trainer in in_order():
         yield from trainer.logs
 
 

@@ -1,8 +1,8 @@
 """Values that were copied onto the steps after them: a metric measured at every k-th row and written in all of them.
 
-A copy says nothing new, and k copies of a value look like a run of little noise. The values of such a column change only
-from one block of k rows to the next. A column of few different values may do so by chance, with probability k^−changes
-for each of k places where the blocks may begin; below CHANCE, the copies are taken out.
+A copy says nothing new, and k copies of a value look like a run of little noise. The values of such a column change
+only from one block of k rows to the next. A column of few different values may do so by chance, with probability
+k^−changes for each of k places where the blocks may begin; below CHANCE, the copies are taken out.
 """
 
 from __future__ import annotations

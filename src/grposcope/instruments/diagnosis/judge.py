@@ -60,7 +60,11 @@ def diagnose_together(runs: Sequence[Run], level: float = LEVEL) -> list[tuple[F
 
 
 def _findings(
-    rules: Sequence[Rule], results: Sequence[RuleResult], adjusted: Sequence[float], level: float, quantities: Quantities
+    rules: Sequence[Rule],
+    results: Sequence[RuleResult],
+    adjusted: Sequence[float],
+    level: float,
+    quantities: Quantities,
 ) -> tuple[Finding, ...]:
     """The findings of one run, in the order of what to look at first."""
     outcome = run_outcome.of_run(quantities.run)

@@ -16,10 +16,10 @@ from typing import Any
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_value
+from grposcope.core.text import visible
 from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats.log_file import ExactReader, LogFile, LogKind
 from grposcope.logs.formats.protobuf import child, fields, text
-from grposcope.core.text import visible
 from grposcope.logs.hints import Hints, UndecidedError
 
 MAGIC = b":W&B"

@@ -26,11 +26,7 @@ from grposcope.logs.trainers import (
 from grposcope.logs.trainers.trainer import Trainer
 
 TRAINERS: dict[str, Trainer] = {
-    "ms-swift": ms_swift.MS_SWIFT,
-    "verifiers": verifiers.VERIFIERS,
-    "twinkle": twinkle.TWINKLE,
     "trl": trl.TRL,
-    "roll": roll.ROLL,
     "verl": verl.VERL,
     "openrlhf": openrlhf.OPENRLHF,
     "grposcope": grposcope.GRPOSCOPE,
@@ -40,15 +36,27 @@ TRAINERS: dict[str, Trainer] = {
     "skyrl": skyrl.SKYRL,
     "nemo-rl": nemo_rl.NEMO_RL,
     "areal": areal.AREAL,
+    "ms-swift": ms_swift.MS_SWIFT,
+    "roll": roll.ROLL,
+    "twinkle": twinkle.TWINKLE,
     "art": art.ART,
+    "verifiers": verifiers.VERIFIERS,
 }
-"""Trainers by name, in the order in which they are asked whether keys or files are theirs."""
+"""Trainers by name."""
+
+FIRST = ("ms-swift", "verifiers", "twinkle", "roll")
+"""Those whose logs have keys of another trainer as well, and which are asked before it whether a log is theirs."""
+
+
+def in_order() -> list[Trainer]:
+    """The trainers in the order in which they are asked whether keys or files are theirs."""
+    return sorted(TRAINERS.values(), key=lambda trainer: trainer.name not in FIRST)
 
 
 def trainer_of(keys: Iterable[str]) -> Trainer:
     """The trainer whose keys these are; `generic.GENERIC` if they are nobody's."""
     present = set(keys)
-    return next((trainer for trainer in TRAINERS.values() if trainer.recognises(present)), generic.GENERIC)
+    return next((trainer for trainer in in_order() if trainer.recognises(present)), generic.GENERIC)
 
 
 def trainer_named(name: str) -> Trainer:

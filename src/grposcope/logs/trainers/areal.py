@@ -46,7 +46,9 @@ AREAL = Trainer(
         "staleness/mean": _versions("avg"),
         "staleness/max": _versions("max"),
         "weight_version": (
-            "ppo_actor/update/version_stats/v_theta", "ppo_actor/version_stats/v_theta", "version_stats/v_theta"
+            "ppo_actor/update/version_stats/v_theta",
+            "ppo_actor/version_stats/v_theta",
+            "version_stats/v_theta",
         ),
     },
     made=made,

@@ -12,8 +12,9 @@ from grposcope.logs.trainers.trainer import Trainer, with_prefix
 ART = Trainer(
     name="art",
     title="ART",
-    recognises=lambda keys: bool(keys & {"reward/exception_rate", *with_prefix("exception_rate")})
-    or {"reward/mean", "loss/train"} <= keys,
+    recognises=lambda keys: (
+        bool(keys & {"reward/exception_rate", *with_prefix("exception_rate")}) or {"reward/mean", "loss/train"} <= keys
+    ),
     keys={
         "reward": ("reward/mean", *with_prefix("reward")),
         "entropy": ("loss/entropy", *with_prefix("entropy")),
@@ -24,8 +25,8 @@ ART = Trainer(
         "lr": ("loss/learning_rate", *with_prefix("learning_rate")),
     },
     how_to_log={
-        "reward": "model.log(groups, split=\"train\")",
-        "evaluation": "model.log(groups, split=\"val\")",
+        "reward": 'model.log(groups, split="train")',
+        "evaluation": 'model.log(groups, split="val")',
         "grad_norm": "log the metrics that backend.train returns",
         "loss": "log the metrics that backend.train returns",
         "lr": "log the metrics that backend.train returns",

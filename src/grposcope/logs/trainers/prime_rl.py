@@ -2,8 +2,8 @@
 
 The orchestrator logs rewards, lengths and evaluations, the trainer the update; both count the same steps, and the
 orchestrator is ahead. Of the scopes of the rollouts, `all` has every one drawn and `effective` those trained on; `agg`
-is over all environments, and the part behind is the agent, `agent` where it has no name of its own. `mismatch_kl` is the
-k3 estimate between the trainer's log-probabilities and those of the sampling, mean over tokens.
+is over all environments, and the part behind is the agent, `agent` where it has no name of its own. `mismatch_kl` is
+the k3 estimate between the trainer's log-probabilities and those of the sampling, mean over tokens.
 
 token_exports/step_N/rank_R.jsonl has a row per sequence with an array per column; the means over the tokens trained on
 (`loss_mask`) are what the trainer logs under the same names.
@@ -70,8 +70,8 @@ def define(columns: Columns, settings: Settings, window: int) -> Definitions:
         return {}, [f"{len(trained)} agents are trained ({', '.join(trained)}), each with a reward of its own: --scope"]
     defined = {}
     for metric, forms in PRIME_RL.patterns.items():
-        key = next((key for form in forms for key in columns if (m := form.fullmatch(key)) and m["agent"] == trained[0]),
-                   None)  # fmt: skip
+        matches = (match for form in forms for key in columns if (match := form.fullmatch(key)))
+        key = next((match[0] for match in matches if match["agent"] == trained[0]), None)
         if key is not None:
             defined[key] = metric
     return defined, [f"rewards and lengths are those of the agent {trained[0]}, the only one that is trained"]
@@ -123,7 +123,7 @@ def export_files(folder: Path) -> dict[int, list[Path]]:
 
 
 def read_exports(folder: LogFile, hints: Hints) -> RawLog:
-    """A folder of token exports as a log whose metrics are means over the tokens trained on, of each environment too."""
+    """A folder of token exports as a log whose metrics are means over tokens trained on, of each environment too."""
     files = export_files(folder.path)
     rows = ColumnBuilder()
     for step, paths in files.items():

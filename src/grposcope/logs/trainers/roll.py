@@ -2,10 +2,10 @@
 
     [INFO] … metrics_tag: {"step": 3, "metrics": {"critic/score/mean": 0.5, …}}
 
-`critic/score` is the reward of the environment or verifier, `critic/rewards` what is left after normalising, clipping and
-a KL penalty. `critic/entropy/mean` is that of the policy before the update. `actor/policykl` is the mean of log π_new −
-log π_old, and `actor/train_infer_…` compares probabilities by averages of its own: they keep their names. A domain of
-problems has the same keys behind its name, `math_rule/critic/score/mean`.
+`critic/score` is the reward of the environment or verifier, `critic/rewards` what is left after normalising,
+clipping and a KL penalty. `critic/entropy/mean` is that of the policy before the update. `actor/policykl` is the
+mean of log π_new − log π_old, and `actor/train_infer_…` compares probabilities by averages of its own: they keep
+their names. A domain of problems has the same keys behind its name, `math_rule/critic/score/mean`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tinker and its cookbook: metrics.jsonl with keys such as env/all/reward/total, progress/done_frac and optim/lr.
 
-The cookbook says how `env/…`, `by_group/…` and the KL of the sampler to the trainer (k1, k2) are defined; other keys are
-taken in their usual meaning. Tags of problems have the keys of `env/all` under their own names; evaluations stand behind
-`test/`. `sampling_client/step_mean` is the step whose weights sampled.
+The cookbook says how `env/…`, `by_group/…` and the KL of the sampler to the trainer (k1, k2) are defined; other keys
+are taken in their usual meaning. Tags of problems have the keys of `env/all` under their own names; evaluations
+stand behind `test/`. `sampling_client/step_mean` is the step whose weights sampled.
 """
 
 from __future__ import annotations
@@ -51,7 +51,11 @@ TINKER = Trainer(
     component=re.compile(r"reward/(?!mean$|std$)(?P<name>[^/]+)(?P<what>)"),
     made=made,
     scoped=scoped,
-    keys={"reward": ("env/all/reward/total",), "mismatch/k1": ("optim/kl_sample_train_v1",), "mismatch/k2": ("optim/kl_sample_train_v2",)},
+    keys={
+        "reward": ("env/all/reward/total",),
+        "mismatch/k1": ("optim/kl_sample_train_v1",),
+        "mismatch/k2": ("optim/kl_sample_train_v2",),
+    },
     usual_keys=USUAL,
 )
 """Everything that is known of Tinker."""

@@ -39,14 +39,14 @@ class Trainer:
     reward components, with groups `name` and `what` ("std" or else the mean). define: (columns, settings, window) ->
     metrics of the keys whose meaning depends on settings, version or values. no_term: (table, settings) -> rows (N,) of
     metrics that have no term there, so that a NaN in them means nothing. made: metrics that follow from several keys,
-    where the log has none of their own. scoped: keys of single environments or agents. usual_keys: metric -> keys of which only
-    the usual meaning is known; where given, our own names count as keys too. usual_words: the metric that a key usually
-    means by its words, asked last. conventions: standardisation of advantages, (r − mean) / (std + eps), where the
-    settings do not say otherwise. config_keys: setting under our name -> its keys in the logged configuration, the
-    preferred one first. derive: further settings from the flat configuration and the settings read so far. windowed:
-    whether a row is the mean over all steps since the row before. counters: keys that count the steps of rows of
-    different kinds, that of the update first. leaves_files_of: another trainer whose files this one leaves, told apart
-    by their keys. without_reward: what to say of a log without a reward, empty where it is
+    where the log has none of their own. scoped: keys of single environments or agents. usual_keys: metric -> keys of
+    which only the usual meaning is known; where given, our own names count as keys too. usual_words: the metric that
+    a key usually means by its words, asked last. conventions: standardisation of advantages, (r − mean) / (std +
+    eps), where the settings do not say otherwise. config_keys: setting under our name -> its keys in the logged
+    configuration, the preferred one first. derive: further settings from the flat configuration and the settings
+    read so far. windowed: whether a row is the mean over all steps since the row before. counters: keys that count
+    the steps of rows of different kinds, that of the update first. leaves_files_of: another trainer whose files this
+    one leaves, told apart by their keys. without_reward: what to say of a log without a reward, empty where it is
     refused. logs: kinds of logs that this trainer writes and
     prints. how_to_log: quantity -> how to have this trainer log it.
     """

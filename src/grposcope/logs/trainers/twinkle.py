@@ -3,8 +3,8 @@
     [Step 5/200] {'train/total_reward': 0.5, 'learning rate': '1.000000e-06', 'grad_norm': '0.300000', …}
 
 `total_reward` is the whole reward, `NAME_reward` a part of it; the spreads are over all completions (ddof 1).
-`approx_kl` is the k3 estimate between the policy of the update and the one that sampled. With several updates to a batch
-of rollouts, only the first has the rewards.
+`approx_kl` is the k3 estimate between the policy of the update and the one that sampled. With several updates to a
+batch of rollouts, only the first has the rewards.
 """
 
 from __future__ import annotations

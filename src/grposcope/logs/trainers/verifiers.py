@@ -1,8 +1,8 @@
 """verifiers: the trainer of its package verifiers-rl, in trainer_state.json, W&B or what transformers prints.
 
-`mismatch_kl` is the k3 estimate between trainer and sampler and `importance_ratio` the mean ratio, both over all trained
-tokens. Each of `reward/NAME` is one function of the rubric. `reward/std` is over all rollouts with ddof 0, so it keeps
-its name. prime-rl, which trains on environments of verifiers, has a reader of its own.
+`mismatch_kl` is the k3 estimate between trainer and sampler and `importance_ratio` the mean ratio, both over all
+trained tokens. Each of `reward/NAME` is one function of the rubric. `reward/std` is over all rollouts with ddof 0,
+so it keeps its name. prime-rl, which trains on environments of verifiers, has a reader of its own.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from grposcope.logs.trainers.trainer import Trainer
 VERIFIERS = Trainer(
     name="verifiers",
     title="verifiers",
-    recognises=lambda keys: bool(keys & {"tokens/masked_fraction", "wall_clock/generate_s", "advantage/absmean"})
-    or {"tokens/completion", "mismatch_kl"} <= keys,
+    recognises=lambda keys: (
+        bool(keys & {"tokens/masked_fraction", "wall_clock/generate_s", "advantage/absmean"})
+        or {"tokens/completion", "mismatch_kl"} <= keys
+    ),
     keys={
         "reward": ("reward",),
         "entropy": ("entropy",),
