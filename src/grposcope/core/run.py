@@ -200,13 +200,15 @@ class Reading:
     """How a log was understood, which a dry run shows.
 
     step: what was taken as the step, where that is no key of its own. rows: how many were used, evaluations too.
-    left_out: lines of a text that are no rows, and examples of the first.
+    left_out: lines of a text that are no rows, and examples of the first. defects: names of the metrics that this
+    version of the engine logs wrongly (`logs.defects`).
     """
 
     step: str = ""
     rows: int = 0
     left_out: int = 0
     examples: tuple[str, ...] = ()
+    defects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
