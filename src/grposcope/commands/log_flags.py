@@ -39,6 +39,9 @@ def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
     log.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=setting)
     log.add_argument("--map", action="append", default=[], metavar="METRIC=KEY", help=key)
     log.add_argument("--average", action="store_true", help="average the rows of one step, as of micro-batches")
+    log.add_argument(
+        "--scope", default="", metavar="NAME", help="one environment, domain or agent of the run by itself"
+    )
     log.add_argument("--dry-run", action="store_true", help="say what is understood of the log, and judge nothing")
     command.set_defaults(log_paths=paths)
 
@@ -81,7 +84,7 @@ def hints(arguments: argparse.Namespace, run: int | None = None) -> Hints:
     """What --set, --map and --average say of a log, and the number of the run in it."""
     from grposcope.logs import Hints
 
-    return Hints(settings(arguments.set), columns(arguments.map), arguments.average, run)
+    return Hints(settings(arguments.set), columns(arguments.map), arguments.average, run, arguments.scope)
 
 
 def numbered(path: str | Path) -> tuple[Path, int | None]:

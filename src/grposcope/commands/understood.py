@@ -35,7 +35,7 @@ class Understood:
     source, engine: as in `core.run.Meta`. steps: number, first and last. step: key or place that was taken as the step.
     metrics: with a known meaning. others: kept under their own names and not used, clocks aside. held_out: number of
     evaluations by metric. rows, left_out, examples: as in `core.run.Reading`. texts: keys whose values are no numbers,
-    with an example.
+    with an example. scopes: environments, domains or agents that are logged apart.
     """
 
     source: str
@@ -50,6 +50,7 @@ class Understood:
     left_out: int
     examples: tuple[str, ...]
     notes: tuple[str, ...]
+    scopes: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """The text for a terminal."""
@@ -68,6 +69,8 @@ class Understood:
             out.append("No key is taken as the reward.")
         if self.held_out:
             out.append("evaluations: " + ", ".join(f"{name} ({n})" for name, n in self.held_out.items()))
+        if self.scopes:
+            out.append("each by itself with --scope: " + ", ".join(self.scopes))
         if self.texts:
             out.append("no numbers: " + ", ".join(f"{key} ({example!r})" for key, example in self.texts.items()))
         if self.left_out:
@@ -120,6 +123,7 @@ def understood(run: Run) -> Understood:
         left_out=reading.left_out if reading is not None else 0,
         examples=reading.examples if reading is not None else (),
         notes=run.meta.notes,
+        scopes=tuple(run.scopes),
     )
 
 

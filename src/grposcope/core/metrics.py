@@ -263,6 +263,7 @@ _OFF_POLICY = (
            "share of sequences that the correction masks", "down"),
     Metric("importance/out_of_bounds", "Ratios out of bounds", "share",
            "share of ratios beyond the bounds of the correction, which caps or masks them as configured", "down"),
+    Metric("weight_version", "Version of the weights", "versions", "weights that the trainer had published by then"),
 )  # fmt: skip
 """Further metrics of how far the policy that sampled is from the one that trains, each with its own definition."""
 

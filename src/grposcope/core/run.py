@@ -203,13 +203,15 @@ class Reading:
     """How a log was understood, which a dry run shows.
 
     step: what was taken as the step, where that is no key of its own. rows: how many were used, evaluations too.
-    left_out: lines of a text that are no rows, and examples of the first.
+    left_out: lines of a text that are no rows, and examples of the first. defects: names of the metrics that this
+    version of the engine logs wrongly (`logs.defects`).
     """
 
     step: str = ""
     rows: int = 0
     left_out: int = 0
     examples: tuple[str, ...] = ()
+    defects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -246,6 +248,7 @@ class Run:
     window:   number of optimiser steps that each row is the mean over; spikes and variances are damped by it.
     folder:   where instruments keep what they measured of the models of the run; None for the logs of others.
     reading:  how the log was understood; None for a record of our own.
+    scopes:   environment, domain or agent -> the run of it alone, where a log has several apart; else empty.
     memory:   what was worked out of the run before (`once`).
     """
 
@@ -263,6 +266,7 @@ class Run:
     window: int = 1
     folder: Path | None = None
     reading: Reading | None = None
+    scopes: Mapping[str, Run] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property

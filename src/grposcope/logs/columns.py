@@ -199,6 +199,7 @@ class RawLog:
     window:    optimiser steps that each row is the mean over, None to take it from the distance of the rows.
     left_out:  lines of a text that are no rows. step_key: what was taken as the step where it is no key.
     name:      of the run, "" for that of the file or folder.
+    numbered:  whether the reader itself chose the run of this number (`Hints.run`).
     """
 
     source: Path
@@ -216,6 +217,7 @@ class RawLog:
     left_out: LeftOut = field(default_factory=LeftOut)
     step_key: str = ""
     name: str = ""
+    numbered: bool = False
 
 
 def log_of_groups(

@@ -21,12 +21,14 @@ class Hints:
     settings: under our names (group, kl, trl_version, …), where the log does not say them. columns: metric -> its key
     in the log; in console output also the number of its place in the line, "2" for the second number. average: average
     the rows of one step. run: number of the run, from 1, in a log of several; LAST for the one that was begun last.
+    scope: the environment, domain or agent that is meant, "" for the whole run.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     average: bool = False
     run: int | None = None
+    scope: str = ""
 
     def __post_init__(self) -> None:
         """UserError for a metric of `columns` that is none."""

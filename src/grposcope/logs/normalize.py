@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,18 @@ from grposcope.core.errors import UserError
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Bools, Evaluations, Floats, Ints, Meta, Reading, Run, Segment, Sparse, no_groups
 from grposcope.core.text import visible
-from grposcope.logs import rewards, roles, row_kinds, same_step, several
+from grposcope.logs import (
+    defects,
+    interleaved,
+    rewards,
+    roles,
+    row_kinds,
+    same_step,
+    scopes,
+    several,
+    staircase,
+    unmeasured,
+)
 from grposcope.logs.columns import RawLog
 from grposcope.logs.hints import Hints, Seen, UnreadError
 from grposcope.logs.trainers import TRAINERS, trainer_named, trainer_of
@@ -27,7 +39,7 @@ from grposcope.logs.trainers.trainer import Trainer
 
 STEPS = (
     "step", "global_step", "train/global_step", "training/global_step", "trainer/global_step", "progress/step", "Step",
-    "steps", "Steps", "iteration", "iter", "update", "_step",
+    "steps", "Steps", "training_step", "system/global_step", "iteration", "iter", "update", "_step",
 )  # fmt: skip
 """Keys that count steps, the most reliable first: _step counts calls of wandb.log, not optimiser steps."""
 
@@ -46,6 +58,9 @@ SUMMARY = frozenset(
      "train_tokens_per_second", "epoch", "step")
 )  # fmt: skip
 """Keys of the last row that the transformers library writes, which is about the run as a whole."""
+
+_SCHEDULED = re.compile(r"(?:^|[/_])(?:lr|learning_rate|epoch|version|coef|beta|temperature)", re.I)
+"""Keys that are set, not measured: equal values of these are no copies."""
 
 _FACTOR = re.compile(r"(?P<key>.*\S)\s*\(\s*(?P<factor>\d+(?:\.\d*)?[eE][-+]?\d+)\s*\)")
 _COMMA = re.compile(r"[-+]?\d+,\d+")
@@ -87,7 +102,7 @@ def _run(
     """The run of rows in columns. raw: the key in the log of those that were renamed."""
     notes = log.notes
     given = _given(columns, raw, hints, log)
-    trainer = trainer_named(log.engine) if log.engine else trainer_of(columns)
+    trainer = _trainer(log.engine, columns)
     engine = trainer.name
     trainer = TRAINERS["grposcope"] if log.canonical else trainer
     if "reward" not in given:
@@ -113,6 +128,7 @@ def _run(
     step = _of_the_row_before(_counted(step, busy), busy, (scored | held_out) & ~busy, notes)
     chosen = several.chosen(log, columns, step, busy, lines, hints.run)
     busy, scored, held_out = busy & chosen, scored & chosen, held_out & chosen
+    parts = _parts(log, hints, columns, step, busy, rewarded, lines)
     lost = (busy | scored | held_out) & ~np.isfinite(step)
     if lost.any():
         notes.append(
@@ -120,27 +136,41 @@ def _run(
         )
     table, places = _joined(
         {"step": step, **{key: columns[key] for key in training}},
-        lines, np.flatnonzero(busy & ~lost), log, rewarding, hints.average,
+        lines, np.flatnonzero(busy & ~lost), log, rewarding, hints.average or bool(parts),
     )  # fmt: skip
     segments, table = _segments(table, places, log)
     window = log.window or (_window(table["step"], notes) if trainer.windowed else 1)
     settings = trainer.settings(log.logged, log.measured, hints.settings)
     defined, assumptions = trainer.definitions(table, settings, window)
+    nothing = unmeasured.found(table, defined)
+    if nothing:
+        notes.append(unmeasured.note([raw.get(key, key) for key in nothing],
+                                     {raw.get(key, key): defined[key] for key in nothing}))  # fmt: skip
+    wrong = list(defects.of_log(engine, table, settings))
+    notes += map(str, wrong)
+    nothing += [key for defect in wrong if defect.left_out for key in defect.keys]
+    defined = {key: metric for key, metric in defined.items() if key not in nothing}
     defined = _as_given(defined, table, given)
+    made = trainer.worked_out(table, defined)
     notes += assumptions
     evaluations = _evaluation_rows(trainer, columns, evaluated, training, step, held_out, chosen, notes)
     if sparse:
         notes.append(f"{len(sparse)} keys occur too seldom for a column each; they are in `unknown`")
-    return Run(
+    run = Run(
         meta=Meta(log.source, engine, log.name or log.source.resolve().name, log.status, tuple(dict.fromkeys(notes))),
         config={"engine": engine, "settings": settings, "logged": log.logged},
-        table=trainer.with_terms(_renamed(table, defined), settings),
+        table=trainer.with_terms(_renamed(table, defined) | {name: one.values for name, one in made.items()}, settings),
         groups=log.groups or no_groups(),
         evaluations=evaluations,
         rollouts=log.rollouts,
         summary=summary,
-        keys={defined.get(key, key): raw.get(key, key) for key in table if key in defined or key in raw},
-        segments=tuple(Segment(_renamed(part, defined), place) for part, place in segments),
+        keys={
+            **{defined.get(key, key): raw.get(key, key) for key in table if key in defined or key in raw},
+            **{name: one.formula for name, one in made.items()},
+        },
+        segments=tuple(
+            Segment(_renamed(part, defined) | _worked_out(trainer, part, made), place) for part, place in segments
+        ),
         unknown={**log.rows.texts, **sparse},
         window=window,
         reading=Reading(
@@ -148,8 +178,46 @@ def _run(
             rows=int((busy | scored | held_out).sum()),
             left_out=log.left_out.count,
             examples=log.left_out.examples,
+            defects=tuple(defect.name for defect in wrong),
         ),
     )
+    return replace(run, scopes=parts or scopes.of_columns(run, trainer, table, settings))
+
+
+def _trainer(name: str, columns: Mapping[str, Floats]) -> Trainer:
+    """The trainer of this name, or one that leaves the same files and whose keys these are; without a name, by keys."""
+    if not name:
+        return trainer_of(columns)
+    of_its_files = (one for one in TRAINERS.values() if one.leaves_files_of == name and one.recognises(columns.keys()))
+    return next(of_its_files, trainer_named(name))
+
+
+def _worked_out(trainer: Trainer, table: Mapping[str, Floats], wanted: Iterable[str]) -> dict[str, Floats]:
+    """The metrics `wanted` that follow from several columns of a table."""
+    made = trainer.worked_out(table, {})
+    return {name: made[name].values for name in wanted if name in made}
+
+
+def _parts(
+    log: RawLog, hints: Hints, columns: Mapping[str, Floats], step: Floats, busy: Bools, rewarded: Bools, lines: Ints
+) -> dict[str, Run]:
+    """The run of each text of a column such as env, where that tells the rows of a step apart; else empty."""
+    found = scopes.labelled(log, step, busy & rewarded)
+    if found is None:
+        return {}
+    key, of_row = found
+    own = {name: column for name, column in columns.items() if name != "step"} | {"step": step}
+    runs = {}
+    for text in dict.fromkeys(of_row.values()):
+        rows = np.zeros(len(step), bool)
+        rows[[row for row, other in of_row.items() if other == text]] = True
+        if (rows & busy).any():
+            name = f"{log.name or log.source.resolve().name}, {text}"
+            runs[text] = normalize(scopes.part(log, own, rows, lines, name), replace(hints, run=None, average=False))
+    log.notes.append(
+        f"{len(runs)} rows to a step, told apart by {visible(key, 40)}: the run is their mean, each is one by itself"
+    )
+    return runs
 
 
 def _trained(columns: Mapping[str, Floats]) -> list[str]:
@@ -382,9 +450,26 @@ def _joined(
     if not len(places):
         raise UserError(f"{log.source}: no row with a step and a training metric in it; give the trainer's own log")
     clocks = frozenset(key for key in table if key in CLOCKS or key.startswith(TIMES))
+    if (order := interleaved.order(table, clocks)) is not None:
+        table, places = {key: column[order] for key, column in table.items()}, places[order]
+        log.notes.append("rows of several programs, of which one is ahead, were put together by their steps")
     merged = same_step.merge(table, clocks, [table[key] for key in rewards if key in table], average, str(log.source))
     log.notes += merged.notes
-    return merged.table, places[merged.starts]
+    return _without_copies(merged.table, log), places[merged.starts]
+
+
+def _without_copies(table: dict[str, Floats], log: RawLog) -> dict[str, Floats]:
+    """The table without values that were copied onto the steps after them."""
+    copied = {}
+    for key, column in table.items():
+        if key not in CLOCKS and not _SCHEDULED.search(key) and (rows := staircase.copies(column)) is not None:
+            copied[key] = np.where(rows, np.nan, column)
+    if copied:
+        some = ", ".join(visible(key, 40) for key in list(copied)[:4]) + (", …" if len(copied) > 4 else "")
+        log.notes.append(
+            f"values of {len(copied)} keys were copied onto the steps after them ({some}); each counts once"
+        )
+    return {**table, **copied}
 
 
 def _segments(
@@ -433,6 +518,15 @@ def _renamed(table: Mapping[str, Floats], defined: Mapping[str, str]) -> dict[st
     return {defined.get(key, key): column for key, column in table.items()}
 
 
+@dataclass(frozen=True)
+class _Evaluated:
+    """A column of evaluations: its key, the metric that it is, and its rows (N,)."""
+
+    key: str
+    metric: str
+    rows: Bools
+
+
 def _evaluation_rows(
     trainer: Trainer,
     columns: Mapping[str, Floats],
@@ -444,25 +538,59 @@ def _evaluation_rows(
     notes: list[str],
 ) -> Evaluations:
     """Evaluations of the chosen rows: of keys such as eval_reward (`evaluated`), and of rows labelled as held out."""
-    values: dict[tuple[float, str], float] = {}
-    count = 0
-    sources: list[tuple[str, str, Bools]] = []
-    for key, name in evaluated.items():
-        core = key.startswith(("val-core", "val-aux"))
-        sources.append((key, key if core else trainer.metric_or_usual(name) or name, ~np.isnan(columns[key]) & chosen))
+    sources = [
+        _Evaluated(key, _evaluated_metric(trainer, key, name), ~np.isnan(columns[key]) & chosen & np.isfinite(step))
+        for key, name in evaluated.items()
+        if not roles.is_version(name)
+    ]
     if held_out.any():
-        for key in training:
-            if key not in CLOCKS:
-                here = held_out & ~np.isnan(columns[key])
-                sources.append((key, trainer.metric_or_usual(key) or key, here))
-    for key, name, present in sources:
-        rows = np.flatnonzero(present & np.isfinite(step))
-        for row in rows:
-            values[float(step[row]), name] = float(columns[key][row])
-        count += len(rows)
+        sources += [
+            _Evaluated(key, trainer.metric_or_usual(key) or key, held_out & ~np.isnan(columns[key]) & np.isfinite(step))
+            for key in training
+            if key not in CLOCKS
+        ]
+    trained = _any(columns, [key for key in training if key not in CLOCKS], len(step)) & chosen & ~held_out
+    sources = _of_training(_once(sources, columns, notes), step, trained, notes)
+    values: dict[tuple[float, str], float] = {}
+    for one in sources:
+        for row in np.flatnonzero(one.rows):
+            values[float(step[row]), one.metric] = float(columns[one.key][row])
+    count = sum(int(one.rows.sum()) for one in sources)
     if count > len(values):
         notes.append(f"{count - len(values)} evaluations were repeated at the same step; the last of each is kept")
     flag = "no standard error in the log"
     return Evaluations.of_rows([
         (int(at), name, value, math.nan, 0, flag) for (at, name), value in sorted(values.items())
     ])  # fmt: skip
+
+
+def _evaluated_metric(trainer: Trainer, key: str, name: str) -> str:
+    return key if key.startswith(("val-core", "val-aux")) else trainer.metric_or_usual(name) or name
+
+
+def _once(sources: Sequence[_Evaluated], columns: Mapping[str, Floats], notes: list[str]) -> list[_Evaluated]:
+    """The evaluations without those that were copied onto the rows after them."""
+    found = []
+    for one in sources:
+        rows = staircase.copies(np.where(one.rows, columns[one.key], np.nan))
+        found.append(one if rows is None else replace(one, rows=one.rows & ~rows))
+    copied = sum(one is not other for one, other in zip(sources, found, strict=True))
+    if copied:
+        notes.append(f"values of {copied} evaluations were copied onto the rows after them; each counts once")
+    return found
+
+
+def _of_training(
+    sources: Sequence[_Evaluated], step: Floats, trained: Bools, notes: list[str]
+) -> list[_Evaluated]:  # fmt: skip
+    """The evaluations up to the first after the last row of training: any further one is of the same weights."""
+    last = float(np.max(step[trained & np.isfinite(step)], initial=-math.inf))
+    after = np.unique(step[np.logical_or.reduce([one.rows for one in sources])]) if sources else np.empty(0)
+    after = after[after > last]
+    if len(after) < 2 or not np.isfinite(last):
+        return list(sources)
+    notes.append(
+        f"evaluations at {len(after) - 1} steps after the last row of training ({last:g}) are of no further training, "
+        "and were left out"
+    )
+    return [replace(one, rows=one.rows & (step <= after[0])) for one in sources]

@@ -26,6 +26,9 @@ _BY_PATH = re.compile(
     r"|(?:eval|val|held_?out)_)(?P<name>.+)",
     re.I,
 )
+_VERSION = re.compile(r"(?:.*/)?(?:policy|weights?|model|param)_version", re.I)
+"""Names of what was evaluated, which is no score of it."""
+
 _BY_ROWS = re.compile(r"(?:valid|validation|test|dev)[_/](?P<name>.+)", re.I)
 _SCORE = re.compile(r"(?:.*[_/ ])?(?:acc|accuracy|success|success_rate|solve_rate|pass_rate|exact_match|pass@1)", re.I)
 
@@ -52,6 +55,11 @@ def _there(column: Floats) -> Bools:
 def _rows(column: Floats) -> bytes:
     """The rows in which a column has a value, for comparing."""
     return _there(column).tobytes()
+
+
+def is_version(name: str) -> bool:
+    """Whether the name of what was evaluated is the version of the weights."""
+    return bool(_VERSION.fullmatch(name))
 
 
 def may_be_evaluated(key: str) -> bool:

@@ -35,7 +35,7 @@ def chosen(
     if len(names) < 2:
         of_row = _begun_anew(step, training)
         names = [""] * (int(of_row.max(initial=0)) + 1)
-    if len(names) < 2 and run in (None, LAST, 1):
+    if len(names) < 2 and (log.numbered or run in (None, LAST, 1)):
         return np.ones(len(step), bool)
     told = [_told(k, name, of_row == k, step, training, lines, log.place) for k, name in enumerate(names)]
     which = len(names) - 1 if run == LAST else -1 if run is None else run - 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +17,14 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.files import unreadable
 from grposcope.core.run import Run
-from grposcope.logs import measured
+from grposcope.logs import joined, measured, scopes
+from grposcope.logs.columns import RawLog
 from grposcope.logs.formats import FORMATS, notebook, parquet
 from grposcope.logs.formats.log_file import LogFile, LogKind, PrintedText
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import reader
 from grposcope.logs.normalize import normalize
-from grposcope.logs.trainers import TRAINERS, key_value_log, trl_output
+from grposcope.logs.trainers import in_order, key_value_log, trl_output
 
 ENDINGS = (".jsonl", ".json", ".log", ".txt", ".out", ".csv", ".tsv", ".ipynb", ".ndjson")
 """Endings of files in a folder that may be its one log."""
@@ -39,7 +40,8 @@ def read(place: Path, hints: Hints) -> Run:
     try:
         if not place.exists():
             raise UserError(f"there is no {place}; give the folder of a run, or a trainer's log")
-        return _with_overflows(_folder(place, hints) if place.is_dir() else _file(place, hints))
+        run = _with_overflows(_folder(place, hints) if place.is_dir() else _file(place, hints))
+        return scopes.chosen(run, hints.scope) if hints.scope else run
     except OSError as error:
         raise unreadable(place, error) from None
 
@@ -78,6 +80,11 @@ def is_run_folder(folder: Path) -> bool:
     return any(kind.folder is not None and kind.folder(folder) for kind in (*_of_trainers(), *FORMATS.values()))
 
 
+def is_one_run(folder: Path) -> bool:
+    """Whether the logs in a folder look like parts of one run, by their beginnings."""
+    return bool(joined.parts_of_one_run(_log_files(folder)))
+
+
 def is_logger_folder(folder: Path) -> bool:
     """Whether only a logger, such as W&B or TensorBoard, has made a folder a run; other logs may lie beside it."""
     trainers = (kind for kind in _of_trainers() if kind.folder is not None and kind.folder(folder))
@@ -113,10 +120,9 @@ def _is_native(folder: Path) -> bool:
 
 def _only_log(folder: Path, hints: Hints) -> Run:
     """The one log among the files of a folder."""
-    files = [
-        path for path in sorted(folder.iterdir())
-        if path.is_file() and path.name != "config.json" and path.name.removesuffix(".gz").endswith(ENDINGS)
-    ]  # fmt: skip
+    files = _log_files(folder)
+    if (run := _of_one_run(folder, files or _log_files_below(folder), hints)) is not None:
+        return run
     logs: list[tuple[Path, Run]] = []
     reasons: list[str] = []
     for path in files[:_TRIED]:
@@ -126,7 +132,9 @@ def _only_log(folder: Path, hints: Hints) -> Run:
             reasons.append(str(error))
         if len(logs) > 1:
             names = ", ".join(path.name for path, _ in logs)
-            raise UserError(f"{folder}: more than one log ({names}, …); give one of the files")
+            raise UserError(
+                f"{folder}: more than one log ({names}, …), and they are not parts of one run; give one of the files"
+            )
     if logs:
         return logs[0][1]
     kinds = [kind.folder for kind in _of_trainers() if kind.folder is not None]
@@ -145,7 +153,32 @@ def _only_log(folder: Path, hints: Hints) -> Run:
     )
 
 
+def _log_files(folder: Path) -> list[Path]:
+    """Files of a folder that may be logs."""
+    return [path for path in sorted(folder.iterdir()) if _may_be_a_log(path)]
+
+
+def _log_files_below(folder: Path) -> list[Path]:
+    """Files that may be logs in the folders of a folder."""
+    return [path for path in sorted(folder.glob("*/*")) if _may_be_a_log(path)]
+
+
+def _may_be_a_log(path: Path) -> bool:
+    return path.is_file() and path.name != "config.json" and path.name.removesuffix(".gz").endswith(ENDINGS)
+
+
+def _of_one_run(folder: Path, files: Sequence[Path], hints: Hints) -> Run | None:
+    """The run that several files are parts of; None where they do not look so."""
+    parts = joined.parts_of_one_run(files)
+    return normalize(joined.joined(folder, [_raw(path, hints) for path in parts]), hints) if parts else None
+
+
 def _file(path: Path, hints: Hints) -> Run:
+    return normalize(_raw(path, hints), hints)
+
+
+def _raw(path: Path, hints: Hints) -> RawLog:
+    """The rows of a file, by the first format and trainer that recognise it."""
     if path.stat().st_size == 0:
         raise UserError(
             f"{path} is no run: it is a file with nothing in it; the run has not logged yet, or it was not copied"
@@ -156,21 +189,21 @@ def _file(path: Path, hints: Hints) -> Run:
     return _of(file, hints)
 
 
-def _of(file: LogFile, hints: Hints) -> Run:
-    """The run of the first kind that recognises the file by its beginning, or by lines in the midst of a text."""
+def _of(file: LogFile, hints: Hints) -> RawLog:
+    """The log by the first kind that recognises the file by its beginning, or by lines in the midst of a text."""
     for kind in _in_order():
         if kind.recognises(file):
             if kind.file is notebook.recognises and (text := notebook.printed(file.document)):
                 return _of(PrintedText(file.path, text), hints)
-            return normalize(kind.read(file, hints), hints)
+            return kind.read(file, hints)
     if not file.not_text:
         printed = [kind for kind in _of_trainers() if kind.printed is not None]
         for _, piece in file.again().pieces():
             for kind in printed:
                 if kind.printed is not None and kind.printed.search(piece):
-                    return normalize(kind.read(file, hints), hints)
+                    return kind.read(file, hints)
             if file.shape == "text" and key_value_log.shown(piece):
-                return normalize(key_value_log.read(file, hints), hints)
+                return key_value_log.read(file, hints)
     raise _refusal(file)
 
 
@@ -184,7 +217,7 @@ def _in_order() -> Iterator[LogKind]:
 
 
 def _of_trainers() -> Iterator[LogKind]:
-    for trainer in TRAINERS.values():
+    for trainer in in_order():
         yield from trainer.logs
 
 

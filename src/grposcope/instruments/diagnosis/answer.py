@@ -15,7 +15,7 @@ from grposcope.core.run import Run, labels
 from grposcope.core.text import capitalised, number, visible
 from grposcope.instruments.diagnosis import group_signal, heldout, learning
 from grposcope.instruments.diagnosis.findings import Finding, Status
-from grposcope.instruments.diagnosis.judge import LEVEL
+from grposcope.instruments.diagnosis.judge import LEVEL, diagnose_together
 from grposcope.instruments.diagnosis.rules import RULES
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, flagged_modes, verdict
 from grposcope.logs.trainers import how_to_log
@@ -64,12 +64,24 @@ def of_run(run: Run, findings: Sequence[Finding], level: float = LEVEL) -> Answe
     """The diagnosis of a run from its findings, in the order in which `diagnose` returns them. level: of `diagnose`."""
     judged = verdict(run, findings)
     missing, tables = _missing(run, findings)
+    found, parts = of_verdict(judged), of_parts(run, level)
     return replace(
-        of_verdict(judged),
+        found,
+        text=[*found.text, *(f"{visible(name, 40)}: {visible(one.line, LIMIT)}" for name, one in parts.items())],
         tables=[*_tables(findings), *tables],
         missing=missing,
-        document=_document(run, findings, judged, level),
+        document=_document(run, findings, judged, level)
+        | {"scopes": {name: {"verdict": one.line, "grade": one.word} for name, one in parts.items()}},
     )
+
+
+def of_parts(run: Run, level: float = LEVEL) -> dict[str, Verdict]:
+    """The verdict on each environment or agent that the log has apart; the level holds for all of them together."""
+    runs = list(run.scopes.values())
+    return {
+        name: verdict(one, findings)
+        for name, one, findings in zip(run.scopes, runs, diagnose_together(runs, level), strict=True)
+    }
 
 
 def of_verdict(judged: Verdict) -> Answer:

@@ -55,6 +55,9 @@ _RIGHT = re.compile(
 """Words in the names of components that pay for right answers."""
 
 
+WHOLE = frozenset(("all", "agg", "overall", "total", "average", "avg"))
+"""Parts of the path of a score that is over all data sets."""
+
 UNNAMED = len(_SCORES)
 """Rank of a score whose name does not say what it measures: it does not outweigh the reward."""
 
@@ -83,7 +86,7 @@ def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[Hel
 
     A metric that was evaluated fewer than `least` times is none.
     """
-    candidates: list[tuple[tuple[int, bool, int, str], MetricSeries]] = []
+    candidates: list[tuple[tuple[int, bool, int, bool, str], MetricSeries]] = []
     evaluations = quantities.run.evaluations
     for metric in evaluations.metrics:
         rows = evaluations.of(metric)
@@ -91,7 +94,8 @@ def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[Hel
         rank = score_rank(metric)
         if finite.sum() >= least and rank is not None:
             series = MetricSeries(metric, rows.step[finite].astype(np.float64), rows.value[finite])
-            candidates.append(((rank, stays_at_top(series.values), -len(series), metric), series))
+            of_part = not WHOLE & set(metric.lower().split("/"))
+            candidates.append(((rank, stays_at_top(series.values), -len(series), of_part, metric), series))
     if not candidates:
         return []
     meant = min(candidates, key=lambda candidate: candidate[0])[1]

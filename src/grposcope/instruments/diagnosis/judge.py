@@ -36,16 +36,41 @@ def diagnose(run: Run, level: float = LEVEL) -> tuple[Finding, ...]:
 
     level: chance of any flag on a run without failures.
     """
-    quantities = Quantities(run)
+    return diagnose_together([run], level)[0]
+
+
+def diagnose_together(runs: Sequence[Run], level: float = LEVEL) -> list[tuple[Finding, ...]]:
+    """The findings of each of several runs as in `diagnose`, held to the chance `level` of any flag on any of them.
+
+    Holm's method goes over the rules of all runs, so the environments of one run may be looked at one by one.
+    """
     rules = list(dict.fromkeys(RULES.values()))
-    results = [_result(rule, quantities) for rule in rules]
-    proved = [rule.proof or result.proof for rule, result in zip(rules, results, strict=True)]
-    tests = [math.nan if proof else result.p for proof, result in zip(proved, results, strict=True)]
-    adjusted = [r.p if proof else p for proof, r, p in zip(proved, results, holm(tests), strict=True)]
-    outcome = run_outcome.of_run(run)
+    seen = [Quantities(run) for run in runs]
+    results = [[_result(rule, quantities) for rule in rules] for quantities in seen]
+    pairs = [(rule, result) for of_run in results for rule, result in zip(rules, of_run, strict=True)]
+    proved = [rule.proof or result.proof for rule, result in pairs]
+    tests = holm([math.nan if proof else result.p for proof, (_, result) in zip(proved, pairs, strict=True)])
+    adjusted = [
+        result.p if proof else p for proof, (_, result), p in zip(proved, pairs, tests, strict=True)
+    ]  # fmt: skip
+    return [
+        _findings(rules, results[k], adjusted[k * len(rules) : (k + 1) * len(rules)], level, quantities)
+        for k, quantities in enumerate(seen)
+    ]
+
+
+def _findings(
+    rules: Sequence[Rule],
+    results: Sequence[RuleResult],
+    adjusted: Sequence[float],
+    level: float,
+    quantities: Quantities,
+) -> tuple[Finding, ...]:
+    """The findings of one run, in the order of what to look at first."""
+    outcome = run_outcome.of_run(quantities.run)
     findings = [
         _finding(*weighed, level, outcome, quantities) for weighed in zip(rules, results, adjusted, strict=True)
-    ]
+    ]  # fmt: skip
     order = list(RULES)
     return tuple(sorted(findings, key=lambda finding: _place(finding, findings, order)))
 

@@ -43,7 +43,10 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     semicolons = delimiter == ";"
     rows = _cells(file, delimiter)
     _, header = next(rows, (0, []))
-    names = wandb.exported(file.path, [name.strip() for name in header]) or [name.strip() for name in header]
+    names = [name.strip() for name in header]
+    chart = wandb.exported(file.path, names, hints.run)
+    if chart is not None:
+        names = list(chart.values())
     if len(set(names)) < len(names) or not all(names):
         names = [name or f"column {k + 1}" for k, name in enumerate(names)]
         names = [name if names.index(name) == k else f"{name} ({k + 1})" for k, name in enumerate(names)]
@@ -52,17 +55,17 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     for line, cells in rows:
         if not any(cells):
             continue
-        if len(cells) != len(names):
+        if len(cells) != len(header):
             odd.append(line)
             continue
-        batch.append((line, cells))
+        batch.append((line, cells if chart is None else [cells[k] for k in chart]))
         if len(batch) >= TOGETHER:
             _convert(builder, names, batch, semicolons)
             batch = []
     _convert(builder, names, batch, semicolons)
     if odd:
-        file.notes.append(f"{len(odd)} lines do not have {len(names)} fields and were left out: {first_few(odd)}")
-    return RawLog(file.path, builder, notes=file.notes)
+        file.notes.append(f"{len(odd)} lines do not have {len(header)} fields and were left out: {first_few(odd)}")
+    return RawLog(file.path, builder, notes=file.notes, numbered=chart is not None)
 
 
 def _delimiter(file: LogFile) -> str:

@@ -8,7 +8,7 @@ table cells is taken from the outputs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import unescape
 from typing import Any
 
@@ -40,10 +40,17 @@ def read(file: LogFile, hints: Hints) -> RawLog:
             f"{file.path}: none of its outputs is a table with steps and rewards, or prints them (were they cleared?); "
             "run it and save it, or give the trainer_state.json"
         )
-    cell, head, rows = max(tables, key=lambda table: len(table[2]))
+    chains = _chains(tables)
+    if hints.run is not None and not -len(chains) <= hints.run - (hints.run > 0) < len(chains):
+        raise UserError(f"{file.path}: {len(chains)} tables with rewards in it, so there is no #{hints.run}")
+    chain = max(chains, key=_rows) if hints.run is None else chains[hints.run - (hints.run > 0)]
+    head, rows = chain[0][1], [row for _, _, of_table in chain for row in of_table]
     notes = ["values are rounded to 6 decimals by the notebook's table"]
-    if len(tables) > 1:
-        notes.append(f"{len(tables)} tables have rewards; the longest was read, in cell {cell + 1}")
+    if len(chain) > 1:
+        notes.append(f"{len(chain)} tables are one run, as each goes on from the last step of the one before")
+    if len(chains) > 1 and hints.run is None:
+        which = f"in cell {chain[0][0] + 1}; give {file.path.name}#1 to #{len(chains)} for one of them"
+        notes.append(f"{len(chains)} tables have rewards; the longest was read, {which}")
     builder, odd = ColumnBuilder(), 0
     names = ["step", *(re.sub(r" */ *", "/", name) for name in head[1:])]
     for place, cells in enumerate(rows, 1):
@@ -58,7 +65,32 @@ def read(file: LogFile, hints: Hints) -> RawLog:
         builder.row(place, values)
     if odd:
         notes.append(f"{odd} rows of the table are cut off and were left out")
-    return RawLog(file.path, builder, notes=notes, place="row")
+    return RawLog(file.path, builder, notes=notes, place="row", numbered=True)
+
+
+Table = tuple[int, list[str], list[list[str]]]
+
+
+def _chains(tables: Sequence[Table]) -> list[list[Table]]:
+    """The tables in groups of one run: the same columns, and each begins after the last step of the one before."""
+    chains: list[list[Table]] = []
+    for table in tables:
+        before = chains[-1][-1] if chains else None
+        ends = _step(before[2][-1]) if before is not None and before[2] else None
+        begins = _step(table[2][0]) if table[2] else None
+        if before is not None and before[1] == table[1] and None not in (ends, begins) and begins > ends:  # type: ignore[operator]
+            chains[-1].append(table)
+        else:
+            chains.append([table])
+    return chains
+
+
+def _rows(chain: Sequence[Table]) -> int:
+    return sum(len(rows) for _, _, rows in chain)
+
+
+def _step(cells: list[str]) -> float | None:
+    return printed_number(cells[0]) if cells else None
 
 
 def printed(content: Mapping[str, Any]) -> bytes:
@@ -70,7 +102,7 @@ def printed(content: Mapping[str, Any]) -> bytes:
     return "\n".join("".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts).encode()
 
 
-def _with_rewards(content: Mapping[str, Any]) -> list[tuple[int, list[str], list[list[str]]]]:
+def _with_rewards(content: Mapping[str, Any]) -> list[Table]:
     """The tables (as `_tables`) that have a reward."""
     return [table for table in _tables(content) if any("reward" in name for name in table[1])]
 
@@ -84,7 +116,7 @@ def _outputs(content: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any
                 yield k, output
 
 
-def _tables(content: Mapping[str, Any]) -> Iterator[tuple[int, list[str], list[list[str]]]]:
+def _tables(content: Mapping[str, Any]) -> Iterator[Table]:
     """(index of the cell, column names, rows of texts) of every table whose first column is Step."""
     for k, output in _outputs(content):
         data = output.get("data")

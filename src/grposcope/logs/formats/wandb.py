@@ -16,10 +16,11 @@ from typing import Any
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_value
+from grposcope.core.text import visible
 from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats.log_file import ExactReader, LogFile, LogKind
 from grposcope.logs.formats.protobuf import child, fields, text
-from grposcope.logs.hints import Hints
+from grposcope.logs.hints import Hints, UndecidedError
 
 MAGIC = b":W&B"
 BLOCK = 32768
@@ -76,22 +77,24 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     return RawLog(file.path, rows, status=status, notes=file.notes, logged=config, place="history row", name=title)
 
 
-def exported(path: Path, header: list[str]) -> list[str] | None:
-    """The column names of a chart exported from the W&B page, without the run's name; None for other tables.
+def exported(path: Path, header: list[str], run: int | None = None) -> dict[int, str] | None:
+    """Column -> name without the run's, of a chart exported from the W&B page; None for other tables.
 
-    Columns with the extremes over what the chart smoothed keep their endings __MIN and __MAX. UserError where the chart
-    has several runs.
+    Columns with the extremes over what the chart smoothed keep their endings __MIN and __MAX. Of several runs, those of
+    the run number `run` (from 1, by name); UndecidedError where none is named.
     """
     if len(header) < 2 or header[0] not in _AXES:
         return None
-    matches = [_EXPORTED.fullmatch(name) for name in header[1:]]
-    columns = [match for match in matches if match is not None]
-    if len(columns) < len(matches):
+    matches = {k: match for k, name in enumerate(header) if k and (match := _EXPORTED.fullmatch(name))}
+    if len(matches) < len(header) - 1:
         return None
-    runs = sorted({match["run"] for match in columns})
-    if len(runs) > 1:
-        raise UserError(f"{path}: a chart of {len(runs)} runs ({', '.join(runs[:4])}); export it with one run shown")
-    return [header[0], *(match["metric"] + (match["bound"] or "") for match in columns)]
+    runs = sorted({match["run"] for match in matches.values()})
+    if len(runs) > 1 and (run is None or not 1 <= run <= len(runs)):
+        some = ", ".join(f"{k} {visible(name, 40)}" for k, name in enumerate(runs[:6], 1))
+        raise UndecidedError(f"{path}: a chart of {len(runs)} runs ({some})", "run")
+    chosen = runs[(run or 1) - 1]
+    names = {k: match["metric"] + (match["bound"] or "") for k, match in matches.items() if match["run"] == chosen}
+    return {0: header[0], **names}
 
 
 def _history(message: bytes) -> dict[str, Any]:

@@ -7,15 +7,20 @@ from collections.abc import Iterable
 from grposcope.core.text import listed
 from grposcope.logs.trainers import (
     areal,
+    art,
     generic,
     grposcope,
+    ms_swift,
     nemo_rl,
     openrlhf,
     prime_rl,
+    roll,
     skyrl,
     slime,
     tinker,
     trl,
+    twinkle,
+    verifiers,
     verl,
 )
 from grposcope.logs.trainers.trainer import Trainer
@@ -31,14 +36,27 @@ TRAINERS: dict[str, Trainer] = {
     "skyrl": skyrl.SKYRL,
     "nemo-rl": nemo_rl.NEMO_RL,
     "areal": areal.AREAL,
+    "ms-swift": ms_swift.MS_SWIFT,
+    "roll": roll.ROLL,
+    "twinkle": twinkle.TWINKLE,
+    "art": art.ART,
+    "verifiers": verifiers.VERIFIERS,
 }
-"""Trainers by name, in the order in which they are asked whether keys or files are theirs."""
+"""Trainers by name."""
+
+FIRST = ("ms-swift", "verifiers", "twinkle", "roll")
+"""Those whose logs have keys of another trainer as well, and which are asked before it whether a log is theirs."""
+
+
+def in_order() -> list[Trainer]:
+    """The trainers in the order in which they are asked whether keys or files are theirs."""
+    return sorted(TRAINERS.values(), key=lambda trainer: trainer.name not in FIRST)
 
 
 def trainer_of(keys: Iterable[str]) -> Trainer:
     """The trainer whose keys these are; `generic.GENERIC` if they are nobody's."""
     present = set(keys)
-    return next((trainer for trainer in TRAINERS.values() if trainer.recognises(present)), generic.GENERIC)
+    return next((trainer for trainer in in_order() if trainer.recognises(present)), generic.GENERIC)
 
 
 def trainer_named(name: str) -> Trainer:

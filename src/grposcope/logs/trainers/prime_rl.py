@@ -1,13 +1,43 @@
-"""prime-rl: metrics.jsonl of its trainer and of its orchestrator, in one file or two, and the same in W&B.
+"""prime-rl: metrics.jsonl of its trainer and of its orchestrator, in one file or two, the same in W&B; token_exports/.
 
-The orchestrator logs rewards, lengths and evaluations, the trainer the update; both count the same steps. Of the scopes
-of the rollouts, `all` has every one drawn and `effective` those trained on; `agg` is over all environments.
-`mismatch_kl` is the k3 estimate between the trainer's log-probabilities and those of the sampling, mean over tokens.
+The orchestrator logs rewards, lengths and evaluations, the trainer the update; both count the same steps, and the
+orchestrator is ahead. Of the scopes of the rollouts, `all` has every one drawn and `effective` those trained on; `agg`
+is over all environments, and the part behind is the agent, `agent` where it has no name of its own. `mismatch_kl` is
+the k3 estimate between the trainer's log-probabilities and those of the sampling, mean over tokens.
+
+token_exports/step_N/rank_R.jsonl has a row per sequence with an array per column; the means over the tokens trained on
+(`loss_mask`) are what the trainer logs under the same names.
 """
 
 from __future__ import annotations
 
-from grposcope.logs.trainers.trainer import Trainer
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.run import Floats
+from grposcope.logs.columns import ColumnBuilder, RawLog
+from grposcope.logs.formats.jsonl import objects
+from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.hints import Hints
+from grposcope.logs.trainers.trainer import Columns, Definitions, Made, Scoped, Settings, Trainer
+
+EXPORTS = "token_exports"
+"""Folder of a run with a file of tokens per step and rank."""
+
+_EXPORTED = {
+    "mismatch_kl": "mismatch_kl", "entropy": "entropy", "is_masked": "is_masked", "importance_ratio": "importance_ratio"
+}  # fmt: skip
+"""Column of an export -> the key that its mean has in the trainer's log."""
+
+_STEP = re.compile(r"step_(\d{1,15})")
+_POOL = re.compile(r"(?:train/)?(?P<env>[^/]+)/(?P<subset>all|effective)/(?P<rest>.+)")
+_TOKENS = re.compile(r"(?P<what>entropy|mismatch_kl|is_masked)/(?P<env>(?!all/|mean$)[^/]+)/mean")
+_OF_AGENTS = ("reward", "num_output_tokens", "is_truncated")
 
 
 def _scopes(metric: str) -> tuple[str, ...]:
@@ -16,11 +46,123 @@ def _scopes(metric: str) -> tuple[str, ...]:
     return (f"{metric}/all/mean", *(f"{prefix}{key}" for prefix in ("train/", "") for key in whole))
 
 
+def _of_any_agent(metric: str) -> tuple[re.Pattern[str], ...]:
+    """Patterns of a metric of the rollouts of an agent with a name of its own."""
+    return tuple(
+        re.compile(rf"(?:train/)?agg/{subset}/(?P<agent>[^/]+)/{metric}/mean") for subset in ("all", "effective")
+    )
+
+
+def agents(keys: Collection[str]) -> list[str]:
+    """Names of the agents whose rewards are logged over all environments."""
+    forms = _of_any_agent("reward")
+    return sorted({match["agent"] for key in keys for form in forms if (match := form.fullmatch(key))})
+
+
+def define(columns: Columns, settings: Settings, window: int) -> Definitions:
+    """Of several agents, the metrics of the one that is trained; none where several are."""
+    names = agents(columns)
+    if len(names) < 2:
+        return {}, []
+    shares = {name: columns.get(f"{_prefix(columns)}agg/all/{name}/is_trainable/mean") for name in names}
+    trained = [name for name, share in shares.items() if share is None or bool((share > 0).any())]
+    if len(trained) != 1:
+        return {}, [f"{len(trained)} agents are trained ({', '.join(trained)}), each with a reward of its own: --scope"]
+    defined = {}
+    for metric, forms in PRIME_RL.patterns.items():
+        matches = (match for form in forms for key in columns if (match := form.fullmatch(key)))
+        key = next((match[0] for match in matches if match["agent"] == trained[0]), None)
+        if key is not None:
+            defined[key] = metric
+    return defined, [f"rewards and lengths are those of the agent {trained[0]}, the only one that is trained"]
+
+
+def _prefix(keys: Collection[str]) -> str:
+    return "train/" if any(key.startswith("train/agg/") for key in keys) else ""
+
+
+def made(columns: Columns) -> dict[str, Made]:
+    """The share of dead groups: those of which nothing or all is solved, for rewards from 0 to 1."""
+    names = agents(columns)
+    base = f"{_prefix(columns)}agg/all/{names[0]}" if len(names) == 1 else ""
+    some, least, most = (columns.get(f"{base}/{key}") for key in ("solved_some", "reward/min", "reward/max"))
+    if some is None or least is None or most is None or np.nanmin(least) < 0 or np.nanmax(most) > 1:
+        return {}
+    return {"dead_fraction": Made(1 - some, f"1 − {base}/solved_some")}
+
+
+def scoped(keys: Collection[str]) -> Scoped:
+    """The keys of each environment; of a run on one environment with several agents, those of each agent."""
+    found: Scoped = {}
+    for key in keys:
+        if (match := _POOL.fullmatch(key)) and match["env"] not in ("agg", "eval"):
+            whole = f"{'train/' if key.startswith('train/') else ''}agg/{match['subset']}/{match['rest']}"
+            if whole in keys:
+                found.setdefault(match["env"], {})[key] = whole
+        elif match := _TOKENS.fullmatch(key):
+            found.setdefault(match["env"], {})[key] = f"{match['what']}/all/mean"
+    return found if len(found) > 1 else _by_agent(keys)
+
+
+def _by_agent(keys: Collection[str]) -> Scoped:
+    found: Scoped = {}
+    for metric in _OF_AGENTS:
+        for key in keys:
+            for form in _of_any_agent(metric):
+                if match := form.fullmatch(key):
+                    found.setdefault(match["agent"], {})[key] = key.replace(f"/{match['agent']}/", "/agent/")
+    return found
+
+
+def export_files(folder: Path) -> dict[int, list[Path]]:
+    """Step -> files of the ranks in a folder token_exports, or in the folder of a run that has one."""
+    place = folder / EXPORTS if (folder / EXPORTS).is_dir() else folder
+    steps = {int(match[1]): path for path in place.iterdir() if (match := _STEP.fullmatch(path.name))}
+    files = {step: sorted(steps[step].glob("rank_*.jsonl")) for step in sorted(steps) if steps[step].is_dir()}
+    return {step: paths for step, paths in files.items() if paths}
+
+
+def read_exports(folder: LogFile, hints: Hints) -> RawLog:
+    """A folder of token exports as a log whose metrics are means over tokens trained on, of each environment too."""
+    files = export_files(folder.path)
+    rows = ColumnBuilder()
+    for step, paths in files.items():
+        sums: dict[str, tuple[float, int]] = {}
+        for path in paths:
+            file = LogFile(path)
+            for _, row in objects(file):
+                for key, total, count in _means(row):
+                    before = sums.get(key, (0.0, 0))
+                    sums[key] = before[0] + total, before[1] + count
+            folder.notes += file.notes
+        means = {key: total / count for key, (total, count) in sums.items() if count}
+        rows.row(step, {"step": step, **means})
+    if not rows.present() - {"step"}:
+        raise UserError(f"{folder.path}: no token that was trained on in its exports; give metrics.jsonl")
+    folder.notes.append(f"the means are over the tokens of {len(files)} exported steps")
+    return RawLog(folder.path, rows, "prime-rl", notes=folder.notes, place="step")
+
+
+def _means(row: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
+    """(key, sum, count) over the trained tokens of one sequence, for the whole and for its environment."""
+    mask = np.array([bool(value) for value in row.get("loss_mask") or ()], bool)
+    scopes = ("all", row["env_name"]) if isinstance(row.get("env_name"), str) and row["env_name"] else ("all",)
+    for column, key in _EXPORTED.items():
+        values = row.get(column)
+        if not isinstance(values, list) or len(values) != len(mask):
+            continue
+        numbers: Floats = np.array([np.nan if value is None else float(value) for value in values])[mask]
+        there = numbers[~np.isnan(numbers)]
+        for scope in scopes:
+            yield f"{key}/{scope}/mean", float(there.sum()), len(there)
+
+
 PRIME_RL = Trainer(
     name="prime-rl",
     title="prime-rl",
     recognises=lambda keys: bool(
         keys & {"mismatch_kl/all/mean", "kl_ent_ratio/mean", "is_truncated/all/mean", *_scopes("num_total_tokens")}
+        or agents(keys)
     ),
     keys={
         "reward": _scopes("reward"),
@@ -33,9 +175,17 @@ PRIME_RL = Trainer(
         "lr": ("optim/lr",),
         "seconds_step": ("time/step",),
         "importance/masked": ("is_masked/mean", "is_masked/all/mean"),
+        "importance/ratio": ("importance_ratio/all/mean",),
         "staleness/mean": ("off_policy/mean", "dispatcher/off_policy/mean"),
         "staleness/max": ("off_policy/max", "dispatcher/off_policy/max"),
     },
+    patterns={
+        metric: _of_any_agent(key) for metric, key in zip(("reward", "length", "truncated"), _OF_AGENTS, strict=True)
+    },
+    define=define,
+    made=made,
+    scoped=scoped,
+    logs=(LogKind(read_exports, folder=lambda folder: folder.name == EXPORTS and bool(export_files(folder))),),
     without_reward="no reward in it: the orchestrator of prime-rl logs it, in a file of its own; give that as well",
     how_to_log={
         "reward": "the orchestrator logs it; give its metrics.jsonl",

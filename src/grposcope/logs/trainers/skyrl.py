@@ -18,9 +18,12 @@ SKYRL = Trainer(
         "entropy_loss": ("policy/policy_entropy",),
         "kl_estimate": ("policy/policy_kl",),
         "length": ("generate/avg_num_tokens", "policy/response_length"),
+        "length_min": ("generate/min_num_tokens",),
+        "length_max": ("generate/max_num_tokens",),
         "loss": ("policy/final_loss",),
         "policy_loss": ("policy/policy_loss",),
         "grad_norm": ("policy/raw_grad_norm", "policy/grad_norm"),
+        "clip_fraction": ("policy/ppo_clip_ratio", "policy/loss_metrics/clip_ratio"),
         "lr": ("policy/policy_lr",),
         "seconds_step": ("timing/step",),
         "mismatch/abs": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,17 @@ Settings = Mapping[str, Any]
 Definitions = tuple[dict[str, str], list[str]]
 """Metric of each key that has one, and what had to be assumed or was proved, a sentence each."""
 
+Scoped = dict[str, dict[str, str]]
+"""Environment, domain or agent -> its keys, each with the key that the whole run would have in its place."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A metric that is worked out of what was logged: its values (N,), and of what, as a formula of keys."""
+
+    values: Floats
+    formula: str
+
 
 @dataclass(frozen=True)
 class Trainer:
@@ -27,13 +38,15 @@ class Trainer:
     keys: metric -> the keys under which it is logged, the preferred one first. component: pattern of the keys of single
     reward components, with groups `name` and `what` ("std" or else the mean). define: (columns, settings, window) ->
     metrics of the keys whose meaning depends on settings, version or values. no_term: (table, settings) -> rows (N,) of
-    metrics that have no term there, so that a NaN in them means nothing. usual_keys: metric -> keys of which only
-    the usual meaning is known; where given, our own names count as keys too. usual_words: the metric that a key usually
-    means by its words, asked last. conventions: standardisation of advantages, (r − mean) / (std + eps), where the
-    settings do not say otherwise. config_keys: setting under our name -> its keys in the logged configuration, the
-    preferred one first. derive: further settings from the flat configuration and the settings read so far. windowed:
-    whether a row is the mean over all steps since the row before. counters: keys that count the steps of rows of
-    different kinds, that of the update first. without_reward: what to say of a log without a reward, empty where it is
+    metrics that have no term there, so that a NaN in them means nothing. made: metrics that follow from several keys,
+    where the log has none of their own. scoped: keys of single environments or agents. usual_keys: metric -> keys of
+    which only the usual meaning is known; where given, our own names count as keys too. usual_words: the metric that
+    a key usually means by its words, asked last. conventions: standardisation of advantages, (r − mean) / (std +
+    eps), where the settings do not say otherwise. config_keys: setting under our name -> its keys in the logged
+    configuration, the preferred one first. derive: further settings from the flat configuration and the settings
+    read so far. windowed: whether a row is the mean over all steps since the row before. counters: keys that count
+    the steps of rows of different kinds, that of the update first. leaves_files_of: another trainer whose files this
+    one leaves, told apart by their keys. without_reward: what to say of a log without a reward, empty where it is
     refused. logs: kinds of logs that this trainer writes and
     prints. how_to_log: quantity -> how to have this trainer log it.
     """
@@ -42,9 +55,12 @@ class Trainer:
     title: str
     recognises: Callable[[Set[str]], bool]
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    patterns: Mapping[str, tuple[re.Pattern[str], ...]] = field(default_factory=dict)
     component: re.Pattern[str] | None = None
     define: Callable[[Columns, Settings, int], Definitions] | None = None
     no_term: Callable[[Columns, Settings], Mapping[str, Bools]] | None = None
+    made: Callable[[Columns], Mapping[str, Made]] | None = None
+    scoped: Callable[[Collection[str]], Scoped] | None = None
     usual_keys: Mapping[str, tuple[str, ...]] | None = None
     usual_words: Callable[[str], str | None] | None = None
     conventions: Settings = field(default_factory=dict)
@@ -52,6 +68,7 @@ class Trainer:
     derive: Callable[[Settings, Settings], Settings] | None = None
     windowed: bool = False
     counters: tuple[str, ...] = ()
+    leaves_files_of: str = ""
     without_reward: str = ""
     logs: tuple[LogKind, ...] = ()
     how_to_log: Mapping[str, str] = field(default_factory=dict)
@@ -59,6 +76,8 @@ class Trainer:
     def metric(self, key: str) -> str | None:
         """The metric that this trainer logs as `key`; None if the key has no known definition."""
         name = next((name for name, keys in self.keys.items() if key in keys), None)
+        if name is None:
+            name = next((name for name, forms in self.patterns.items() if any(f.fullmatch(key) for f in forms)), None)
         if name is None and self.component is not None and (match := self.component.fullmatch(key)):
             return ("component_std/" if match["what"] == "std" else "component/") + match["name"]
         return name
@@ -95,7 +114,8 @@ class Trainer:
         if self.define is not None:
             changed, notes = self.define(columns, settings, window)
             defined.update(changed)
-        assumed = ", ".join(sorted(set(defined.values()) - {"step", "time", "epoch", "lr"}))
+        of_words = {name for key, name in defined.items() if self.metric(key) is None}
+        assumed = ", ".join(sorted(of_words - {"step", "time", "epoch", "lr"}))
         if self.usual_keys and assumed:
             notes.append(f"the file does not say how these are defined; taken as their usual meaning: {assumed}")
         return defined, notes
@@ -104,6 +124,11 @@ class Trainer:
         """The table with a NaN that was written for want of a term as an absent value (`no_term`)."""
         absent = {} if self.no_term is None else self.no_term(table, settings)
         return {name: made_absent(column, absent[name]) if name in absent else column for name, column in table.items()}
+
+    def worked_out(self, columns: Columns, defined: Mapping[str, str]) -> dict[str, Made]:
+        """Metrics that follow from several columns and are not among those `defined` (key -> metric)."""
+        made = {} if self.made is None else self.made(columns)
+        return {name: one for name, one in made.items() if name not in defined.values()}
 
     def metric_or_usual(self, key: str) -> str | None:
         """The metric of a key by definition, else by its usual meaning; None if it has neither."""
@@ -117,7 +142,11 @@ class Trainer:
 
     def _rank(self, name: str, key: str) -> int:
         keys = (name, *self.keys.get(name, ()), *(self.usual_keys or {}).get(name, ()))
-        return next((keys.index(form) for form in (key, key.lower()) if form in keys), len(keys))
+        exact = next((keys.index(form) for form in (key, key.lower()) if form in keys), None)
+        if exact is not None:
+            return exact
+        forms = self.patterns.get(name, ())
+        return len(keys) + next((k for k, form in enumerate(forms) if form.fullmatch(key)), len(forms))
 
 
 def with_prefix(key: str) -> tuple[str, str]:

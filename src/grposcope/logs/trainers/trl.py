@@ -363,6 +363,7 @@ TRL = Trainer(
         "clip_low": ("epsilon",),
         "steps": ("max_steps",),
         "trl_version": ("trl_version",),
+        "reward_weights": ("reward_weights",),
     },
     derive=lambda configuration, settings: (
         {"optimizer": "adamw"} if str(configuration.get("optim", "")).startswith("adamw_torch") else {}

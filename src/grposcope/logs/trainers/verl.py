@@ -267,7 +267,9 @@ VERL = Trainer(
         "importance/out_of_bounds": ("rollout_corr/rollout_is_oob_ratio",),
         "staleness/mean": ("training/off_policy/trajectory_staleness/mean",),
         "staleness/max": ("training/off_policy/trajectory_staleness/max",),
+        "weight_version": ("fully_async/count/current_param_version",),
     },
+    component=re.compile(r"gdpo/(?P<name>.+)/(?P<what>mean|std)"),
     conventions={"ddof": 1, "eps": 1e-6},
     config_keys={
         "group": ("actor_rollout_ref/rollout/n",),

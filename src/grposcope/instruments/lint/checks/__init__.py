@@ -11,6 +11,7 @@ from grposcope.instruments.lint.checks import (
     clipping,
     groups,
     lengths,
+    measured,
     names,
     optimisation,
     reference,
@@ -82,5 +83,9 @@ CHECKS: tuple[Check, ...] = (
           ("failing", "warning"), "the settings in benchmarks/lint.md", optimisation.learning_rate),
     Check("coarse weights", ("trl", "verl"), "bfloat16 weights to which most steps are rounded away", ("note",),
           "AReaL #1634: https://github.com/areal-project/AReaL/pull/1634", optimisation.coarse_weights),
+    Check("metrics of the version", ("trl", "verl"), "metrics that the trainer of an earlier run logs wrongly",
+    ("note",),
+          "verl #7817, #6806: https://github.com/verl-project/verl/issues/7817; TRL #5352: "
+          "https://github.com/huggingface/trl/issues/5352; grposcope.logs.defects", measured.wrong_metrics),
 )  # fmt: skip
 """Every check, in the order in which findings of one grade are shown."""

@@ -1,0 +1,157 @@
+"""Several files that the programs of one run left beside each other, as one log joined by step.
+
+Files are of one run where one trainer wrote them (`logs.trainers`), where no metric is in two of them, where one has
+the reward and the others have none, and where they are about the same steps. Of a file whose step falls, the last
+attempt of every step is taken, since attempts of different files cannot be told to belong together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.run import Floats, Ints
+from grposcope.core.text import listed
+from grposcope.logs import interleaved
+from grposcope.logs.columns import ColumnBuilder, RawLog
+from grposcope.logs.formats.log_file import LogFile, json_row
+from grposcope.logs.normalize import CLOCKS, STEPS, TIMES
+from grposcope.logs.trainers import generic, trainer_named, trainer_of
+
+OVERLAP = 0.5
+"""Share of the steps of the shorter file that the longer one must have, too."""
+
+MOST, TRIED = 8, 40
+"""Files of a run, and files of a folder whose beginnings are looked at."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file: its rows as columns (N,) with their step (N,), and its trainer."""
+
+    path: Path
+    columns: Mapping[str, Floats]
+    step: Floats
+    engine: str
+    log: RawLog
+    lines: Ints
+
+    @property
+    def metrics(self) -> set[str]:
+        """Keys that no two files of a run may have."""
+        return {key for key in self.columns if not is_clock(key)}
+
+
+def is_clock(key: str) -> bool:
+    """Whether every program of a run may log this key: steps, times, the machine."""
+    return key in CLOCKS or key.startswith(TIMES)
+
+
+def parts_of_one_run(paths: Sequence[Path]) -> list[Path]:
+    """The files whose beginnings look like parts of one run: one known trainer, and no metric in two; else none.
+
+    Files of no known trainer are passed over.
+    """
+    keys = {path: of_file for path in paths[:TRIED] if (of_file := _first_keys(path))}
+    engines = {path: trainer_of(of_file).name for path, of_file in keys.items()}
+    known = [path for path in keys if engines[path] != generic.GENERIC.name]
+    metrics = [key for path in known for key in keys[path] if not is_clock(key)]
+    one = len({engines[path] for path in known}) == 1 and len(metrics) == len(set(metrics))
+    return known if one and 2 <= len(known) <= MOST else []
+
+
+def _first_keys(path: Path) -> set[str]:
+    file = LogFile(path)
+    if file.shape != "json lines":
+        return set()
+    rows = [json_row(line) for line in file.head.split(b"\n")[:200]]
+    return {key for row in rows if row is not None for key in row if key != "step"}
+
+
+def joined(folder: Path, logs: Sequence[RawLog]) -> RawLog:
+    """The logs as one; UserError, which says why, where they are not of one run."""
+    parts = [_part(log) for log in logs]
+    engines = {part.engine for part in parts}
+    names = listed([part.path.name for part in parts])
+    if len(engines) != 1 or generic.GENERIC.name in engines:
+        raise UserError(f"{folder}: {names} are not logs of one trainer")
+    for k, one in enumerate(parts):
+        for other in parts[:k]:
+            if both := one.metrics & other.metrics:
+                raise UserError(f"{folder}: {names} are logs of different runs: two of them have {min(both)}")
+            if not _same_steps(one.step, other.step):
+                raise UserError(f"{folder}: {names} are logs of different runs: they have different steps")
+    notes = [f"{part.path.name} gave {_given(part)}" for part in parts]
+    return RawLog(
+        folder,
+        _one_builder(parts),
+        engine=engines.pop(),
+        notes=[*dict.fromkeys(note for log in logs for note in log.notes),
+               f"{len(parts)} files were joined by step: {'; '.join(notes)}"],
+        logged={key: value for log in logs for key, value in log.logged.items()},
+        place="row",
+        name=folder.resolve().name,
+    )  # fmt: skip
+
+
+def _part(log: RawLog) -> Part:
+    """The columns of a log, of the last attempt of every step; UserError where nothing counts its steps."""
+    labels = {key: dict(of_row) for key, of_row in log.rows.labels.items()}
+    lines, columns, _ = log.rows.finish()
+    key = next((key for key in STEPS if key in columns), None)
+    if key is None:
+        raise UserError(f"{log.source}: nothing in it counts steps, so it cannot be joined with others")
+    engine = log.engine or trainer_of(columns).name
+    step = columns[key]
+    rows = np.flatnonzero(np.isfinite(step))
+    metrics = {name: column[rows] for name, column in columns.items() if not is_clock(name)}
+    kept = rows[interleaved.last_attempts({"step": step[rows], **metrics}, ("step",))]
+    of_kept = {int(row): place for place, row in enumerate(kept)}
+    rest = {name: column[kept] for name, column in columns.items() if name != key}
+    named = {
+        name: {of_kept[row]: text for row, text in texts.items() if row in of_kept} for name, texts in labels.items()
+    }
+    builder = ColumnBuilder()
+    builder.labels = named
+    return Part(log.source, rest, step[kept], engine, replace(log, rows=builder), lines[kept])
+
+
+def _same_steps(one: Floats, other: Floats) -> bool:
+    here, there = np.unique(one), np.unique(other)
+    return len(np.intersect1d(here, there)) >= OVERLAP * min(len(here), len(there)) > 0
+
+
+def _given(part: Part) -> str:
+    """What a file gave: its rows, steps, and the first of its metrics."""
+    trainer = trainer_named(part.engine)
+    known = sorted(
+        {name for key in part.metrics if (name := trainer.metric(key)) is not None and "component" not in name}
+    )
+    some = f", {', '.join(known[:6])}" if known else ""
+    return f"{len(part.step):,} rows of steps {part.step.min():g} to {part.step.max():g}{some}"
+
+
+def _one_builder(parts: Sequence[Part]) -> ColumnBuilder:
+    """The rows of all files in the order of their steps."""
+    builder = ColumnBuilder()
+    step = np.concatenate([part.step for part in parts])
+    order = np.argsort(step, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    keys = dict.fromkeys(key for part in parts for key in part.columns)
+    columns = {
+        key: np.concatenate([part.columns.get(key, np.full(len(part.step), math.nan)) for part in parts])[order]
+        for key in keys
+    }  # fmt: skip
+    builder.block(np.arange(1, len(step) + 1), {"step": step[order], **columns})
+    first = 0
+    for part in parts:
+        for key, texts in part.log.rows.labels.items():
+            builder.labels.setdefault(key, {}).update({int(place[first + row]): text for row, text in texts.items()})
+        first += len(part.step)
+    return builder

@@ -1,0 +1,95 @@
+"""ms-swift: logging.jsonl, its console and trainer_state.json, with TRL's keys and some of its own.
+
+    {"loss": 0.01, "reward": 0.5, …, "global_step/max_steps": "5/200", "elapsed_time": "5m 3s"}
+
+The step is a text, that of Megatron runs `iteration`. `reward_std` is within groups unless scale_rewards=batch;
+`rollout_correction/…` compares trainer and sampler before any cap or mask, but `is_weight_mean` and `ess` are of the
+weights in use. `rollout_correction/chi2_seq` is of geometric means over a sequence, so it keeps its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from grposcope.core.metrics import LOGGED
+from grposcope.logs.columns import ColumnBuilder, RawLog
+from grposcope.logs.formats.jsonl import objects
+from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.hints import Hints
+from grposcope.logs.trainers.trainer import Columns, Definitions, Settings
+from grposcope.logs.trainers.trl import TRL
+
+STEPS = ("global_step/max_steps", "iteration")
+"""Keys whose text is the step, a slash, and the number of steps that are planned."""
+
+_STEP = re.compile(r"(?P<step>\d{1,15})/(?P<planned>\d{1,15})")
+
+
+def step_of(row: Mapping[str, Any]) -> int | None:
+    """The step that a row says in words, "5/200"; None for a row of anybody else."""
+    texts = (row.get(key) for key in STEPS)
+    matches = (_STEP.fullmatch(text) for text in texts if isinstance(text, str))
+    return next((int(match["step"]) for match in matches if match), None)
+
+
+def read_lines(file: LogFile, hints: Hints) -> RawLog:
+    """The rows of a logging.jsonl with their steps; the texts about time and progress are left out."""
+    rows = ColumnBuilder()
+    for line, row in objects(file):
+        step = step_of(row)
+        kept = {key: value for key, value in row.items() if not isinstance(value, str)}
+        rows.row(line, kept if step is None else {**kept, "step": step})
+    return RawLog(file.path, rows, "ms-swift", notes=file.notes)
+
+
+def define(columns: Columns, settings: Settings, window: int) -> Definitions:
+    """Metrics of keys whose meaning depends on settings or values: reward_std, kl."""
+    defined: dict[str, str] = {}
+    notes: list[str] = []
+    if "reward_std" in columns:
+        batchwise = settings.get("scale_rewards") == "batch"
+        defined["reward_std"] = "reward_std_batch" if batchwise else "reward_std"
+        if "scale_rewards" not in settings:
+            notes.append("reward_std is taken as within groups; with scale_rewards=batch it would be the batch's")
+    if "kl" in columns and bool((columns["kl"] < -1e-6).any()):
+        defined["kl"] = "kl_k1"
+        notes.append("kl is the k1 estimate, as with kl_in_reward: it has negative values")
+    return defined, notes
+
+
+def _of_lines(file: LogFile) -> bool:
+    row = file.first_row if file.shape == "json lines" else None
+    return row is not None and step_of(row) is not None and ("train_speed(s/it)" in row or "elapsed_time" in row)
+
+
+MS_SWIFT = replace(
+    TRL,
+    name="ms-swift",
+    title="ms-swift",
+    recognises=lambda keys: (
+        "rollout_correction/k3_kl" in keys or {"completions/mean_length", "entropy/mean"} <= keys
+    ),
+    keys={
+        **{metric: keys for metric, keys in TRL.keys.items() if metric in ("reward_std_unclear", "reward") or
+           metric not in LOGGED or not metric.startswith(("mismatch/", "importance/", "staleness/"))},
+        "entropy": ("entropy/mean", "entropy"),
+        "mismatch/k1": ("rollout_correction/kl",),
+        "mismatch/k3": ("rollout_correction/k3_kl",),
+        "mismatch/chi2_token": ("rollout_correction/chi2_token",),
+        "importance/weight": ("rollout_correction/is_weight_mean",),
+        "importance/ess": ("rollout_correction/ess",),
+        "importance/out_of_bounds": ("rollout_correction/clipped_frac",),
+    },
+    define=define,
+    leaves_files_of="trl",
+    logs=(LogKind(read_lines, file=_of_lines),),
+    how_to_log={
+        **TRL.how_to_log,
+        "entropy": "log_entropy=True",
+        "mismatch": "rollout_importance_sampling_mode, or log_rollout_offpolicy_metrics=True",
+    },
+)  # fmt: skip
+"""Everything that is known of ms-swift."""

@@ -1,0 +1,112 @@
+"""ROLL: its keys, and what its stdout tracker prints.
+
+    [INFO] … metrics_tag: {"step": 3, "metrics": {"critic/score/mean": 0.5, …}}
+
+`critic/score` is the reward of the environment or verifier, `critic/rewards` what is left after normalising,
+clipping and a KL penalty. `critic/entropy/mean` is that of the policy before the update. `actor/policykl` is the
+mean of log π_new − log π_old, and `actor/train_infer_…` compares probabilities by averages of its own: they keep
+their names. A domain of problems has the same keys behind its name, `math_rule/critic/score/mean`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+import numpy as np
+
+from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
+from grposcope.logs.formats.console import clean
+from grposcope.logs.formats.log_file import LogFile, LogKind, first_few, json_row
+from grposcope.logs.hints import Hints
+from grposcope.logs.trainers.trainer import Columns, Made, Scoped, Trainer
+
+_TAG = re.compile(r"\bmetrics_tag: (?P<json>\{.*)")
+_DOMAIN = re.compile(r"(?P<scope>[^/]+)/(?P<whole>(?:critic|tokens?|group)/.+)")
+_OWN = frozenset(
+    ("critic/correct/mean", "token/response_length/mean", "tokens/response_length/mean", "actor/ppo_ratio_clipfrac",
+     "actor/approxkl", "actor/policykl", "rollout/score/mean")
+)  # fmt: skip
+
+
+def read_console(file: LogFile, hints: Hints) -> RawLog:
+    """The rows in a printed text; lines of other kinds are counted and left out."""
+    rows, left_out = ColumnBuilder(), LeftOut()
+    cut: list[int] = []
+    for line, text, _ in file.lines():
+        match = _TAG.search(clean(text))
+        row = json_row(match["json"].encode()) if match is not None else None
+        if row is not None and isinstance(row.get("metrics"), dict):
+            rows.row(line, {"step": row.get("step"), **row["metrics"]})
+        elif match is not None:
+            cut.append(line)
+        elif text.strip():
+            left_out.add(line, text)
+    if cut:
+        file.notes.append(f"{len(cut)} lines of metrics are cut off and were left out: {first_few(cut, 8)}")
+    return RawLog(file.path, rows, "roll", notes=file.notes, left_out=left_out)
+
+
+def made(columns: Columns) -> dict[str, Made]:
+    """The share of dead groups, where every score is 0 or 1: ROLL counts groups as mixed unless all are 0 or all 1."""
+    mixed, right, score = (
+        columns.get(key) for key in ("group/mixed_groups_ratio", "critic/correct/mean", "critic/score/mean")
+    )
+    if mixed is None or right is None or score is None or not np.allclose(right, score, atol=1e-5, equal_nan=True):
+        return {}
+    return {"dead_fraction": Made(1 - mixed, "1 − group/mixed_groups_ratio")}
+
+
+def scoped(keys: Collection[str]) -> Scoped:
+    """The keys of each domain of problems."""
+    found: Scoped = {}
+    for key in keys:
+        if (match := _DOMAIN.fullmatch(key)) and match["whole"] in keys:
+            found.setdefault(match["scope"], {})[key] = match["whole"]
+    return found
+
+
+ROLL = Trainer(
+    name="roll",
+    title="ROLL",
+    recognises=lambda keys: bool(keys & _OWN) and any(key.startswith(("critic/", "rollout/score")) for key in keys),
+    keys={
+        "reward": ("critic/score/mean", "rollout/score/mean"),
+        "reward_after_kl": ("critic/rewards/mean",),
+        "reward_max": ("critic/score/max", "rollout/score/max"),
+        "reward_min": ("critic/score/min", "rollout/score/min"),
+        "entropy": ("critic/entropy/mean",),
+        "kl_loss": ("actor/kl_loss",),
+        "length": ("token/response_length/mean", "tokens/response_length/mean", "rollout/response_length/mean"),
+        "length_min": ("token/response_length/min", "tokens/response_length/min"),
+        "length_max": ("token/response_length/max", "tokens/response_length/max"),
+        "prompt_length": ("token/prompt_length/mean", "tokens/prompt_length/mean", "rollout/prompt_length/mean"),
+        "loss": ("actor/total_loss",),
+        "policy_loss": ("actor/pg_loss",),
+        "grad_norm": ("actor/grad_norm",),
+        "clip_fraction": ("actor/ppo_ratio_clipfrac",),
+        "clip_low": ("actor/ppo_ratio_low_clipfrac",),
+        "clip_high": ("actor/ppo_ratio_high_clipfrac",),
+        "lr": ("actor/lr",),
+        "advantage_mean": ("critic/advantages/mean",),
+        "advantage_max": ("critic/advantages/max",),
+        "advantage_min": ("critic/advantages/min",),
+        "seconds_step": ("time/step_total",),
+    },
+    made=made,
+    scoped=scoped,
+    logs=(LogKind(read_console, printed=re.compile(rb"\bmetrics_tag: \{\"step\": ")),),
+    how_to_log={
+        "reward": "critic/score/mean, always logged",
+        "evaluation": "eval_steps and validation",
+        "dead_fraction": "group/mixed_groups_ratio, for scores of 0 and 1",
+        "entropy": "critic/entropy/mean, always logged",
+        "kl": "use_kl_loss",
+        "length": "token/response_length/mean, always logged",
+        "grad_norm": "actor/grad_norm, logged where the optimiser step runs",
+        "lr": "actor/lr, always logged",
+        "loss": "actor/total_loss, always logged",
+        "clip_fraction": "actor/ppo_ratio_clipfrac, with pg_variant ppo",
+    },
+)
+"""Everything that is known of ROLL."""
