@@ -211,7 +211,7 @@ class GroupSize:
     def uneven_sentence(self) -> str:
         """What one prompt that carries most of the gradients does to the intervals; empty where none does.
 
-        Measured by `benchmarks/plan_coverage.py --families heavy`.
+        Measured by `benchmarks/plan_coverage.py` on its family `heavy`.
         """
         share = self.moments.largest_share
         if not share > UNEVEN:
