@@ -142,6 +142,14 @@ def test_what_trl_does_not_have_is_refused(objective: Objective, said: str) -> N
     ("words", "said"),
     [
         (("--group", "1", "--recipe", "reinforce"), "TRL needs groups of 2 or more"),
+        (
+            ("--staleness", "2"),
+            "staleness has no counterpart in a run of TRL: how old the weights of its sampler are",
+        ),
+        (
+            ("--correction", "full"),
+            "correction has no counterpart in a run of TRL: TRL corrects the mismatch of vLLM",
+        ),
         (("--rollouts-every", "5"), "--rollouts-every has no counterpart in a run of TRL"),
         (("--trl", "num_generation=3"), "the setting group decides it|did you mean num_generations"),
         (("--trl", "vllm_mod=server"), "did you mean vllm_mode?"),
