@@ -146,6 +146,47 @@ def batch_grpo(logp: Matrix, old: Matrix, mask: Mask, rewards: Matrix, frozen: M
     return -mean_of_tokens(clipped_tokens(logp, old, mask, batch_standardized(rewards), 0.2, 0.2))
 
 
+def rec_one_side(logp: Matrix, old: Matrix, mask: Mask, rewards: Matrix, frozen: Matrix) -> float:
+    """− mean over tokens of A log π [A > 0 and sg ρ ≤ 1.2, or A ≤ 0 and sg ρ ≥ 0.8], A = r − r̄."""
+    rows = []
+    for i, a in enumerate(centered(rewards)):
+        row = [(math.exp(frozen[i][t] - old[i][t]), logp[i][t]) for t in kept(mask, i)]
+        rows.append([a * log if (ratio <= 1.2 if a > 0 else ratio >= 0.8) else 0.0 for ratio, log in row])
+    return -mean_of_tokens(rows)
+
+
+def rec_one_side_is(logp: Matrix, old: Matrix, mask: Mask, rewards: Matrix, frozen: Matrix) -> float:
+    """− mean over tokens of min(ρ A, clip(ρ, 0.8, 1.2) A), A = r − r̄."""
+    return -mean_of_tokens(clipped_tokens(logp, old, mask, centered(rewards), 0.2, 0.2))
+
+
+def no_ratio(logp: Matrix, mask: Mask, advantages: list[float], frozen: Matrix) -> float:
+    """− mean over tokens of A π/sg[π]."""
+    rows = [[a * math.exp(logp[i][t] - frozen[i][t]) for t in kept(mask, i)] for i, a in enumerate(advantages)]
+    return -mean_of_tokens(rows)
+
+
+def opmd(logp: Matrix, old: Matrix, mask: Mask, rewards: Matrix, frozen: Matrix) -> float:
+    """− mean over tokens of A π/sg[π] − 0.1 (log π − log π_old)², A = r − r̄."""
+    held = [[0.1 * (logp[i][t] - old[i][t]) ** 2 for t in kept(mask, i)] for i in range(len(mask))]
+    return no_ratio(logp, mask, centered(rewards), frozen) + mean_of_tokens(held)
+
+
+def asymre(logp: Matrix, old: Matrix, mask: Mask, rewards: Matrix, frozen: Matrix) -> float:
+    """− mean over tokens of A π/sg[π] + 0.1 (log π − log π_old), whose gradient has A + 0.1; A = r − r̄."""
+    held = [[0.1 * (old[i][t] - logp[i][t]) for t in kept(mask, i)] for i in range(len(mask))]
+    return no_ratio(logp, mask, centered(rewards), frozen) + mean_of_tokens(held)
+
+
+def exponential(rewards: Matrix) -> list[float]:
+    return [a * math.exp(a) for a in centered(rewards)]
+
+
+def red_weight(logp: Matrix, old: Matrix, mask: Mask, rewards: Matrix, frozen: Matrix) -> float:
+    """− mean over tokens of A e^A π/sg[π], A = r − r̄."""
+    return no_ratio(logp, mask, exponential(rewards), frozen)
+
+
 def grpo_with_kl(
     logp: Matrix, old: Matrix, ref: Matrix, mask: Mask, rewards: Matrix, kl: float, weighted: bool
 ) -> float:
@@ -162,7 +203,11 @@ def grpo_with_kl(
 
 
 TWINS: dict[str, Twin] = {
-    twin.__name__: twin for twin in (grpo, dr_grpo, rloo, dapo, gspo, cispo, reinforce, ppo, maxrl, batch_grpo)
+    twin.__name__: twin
+    for twin in (
+        *(grpo, dr_grpo, rloo, dapo, gspo, cispo, reinforce, ppo, maxrl, batch_grpo),
+        *(rec_one_side, rec_one_side_is, opmd, asymre, red_weight),
+    )
 } | {"ppo_critic": ppo}
 
 

@@ -36,6 +36,7 @@ TWINS = {
     "standardized": losses.standardized,
     "batch_standardized": losses.batch_standardized,
     "mean_normalized": losses.mean_normalized,
+    "exponential": losses.exponential,
     "whitened": losses.whitened,
 }
 

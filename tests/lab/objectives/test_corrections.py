@@ -83,7 +83,7 @@ def test_coefficients_on_the_credit_multiply_the_term_and_nothing_else(recipe: O
         return recipe.weights(*given, credit=of, logp_ref=case.ref)
 
     rest = weights(torch.zeros_like(credit))
-    assert bool(rest.any()) == bool(recipe.kl)
+    assert bool(rest.any()) == bool(recipe.kl or recipe.proximal)
     close(weights(c * credit), c * (weights(credit) - rest) + rest)
 
 

@@ -51,6 +51,11 @@ def test_a_grid_is_crossed_and_cells_are_added(tmp_path: Path) -> None:
     assert (runs[0].config.seed, runs[0].config.out) == (3, str(runs[0].folder))
 
 
+def test_a_whole_number_stands_for_a_text(tmp_path: Path) -> None:
+    plan = read("grid:\n  staleness: [0, 4, 0-8]\n", tmp_path)
+    assert [cell.config.staleness for cell in plan.cells] == ["0", "4", "0-8"]
+
+
 def test_more_seeds_leave_the_folders_of_the_others_alone(tmp_path: Path) -> None:
     few = read(GOOD, tmp_path)
     more = read(

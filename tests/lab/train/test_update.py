@@ -57,7 +57,7 @@ def gradient(
 
 
 VARIANTS = [
-    *[recipes.ALL[name].at_length(8) for name in ("grpo", "dr_grpo", "rloo", "dapo", "gspo", "cispo", "reinforce")],
+    *[recipe.at_length(8) for recipe in recipes.ALL.values()],
     replace(recipes.GRPO, kl=0.3, kl_weighted=True),
     replace(recipes.GRPO, entropy=0.1),
 ]

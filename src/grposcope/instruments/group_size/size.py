@@ -57,6 +57,11 @@ KINDS: dict[str, Comparison] = {
     "ppo": "no group",
     "ppo_critic": "no group",
     "maxrl": "unknown",
+    "rec_one_side": "leave-one-out",
+    "rec_one_side_is": "leave-one-out",
+    "opmd": "leave-one-out",
+    "asymre": "leave-one-out",
+    "red_weight": "unknown",
 }
 """Recipe -> its `Objective.comparison`, known without torch. Weights by length and clipping are left out."""
 

@@ -80,6 +80,12 @@ def mean_normalized(rewards: Float[Tensor, "*P G"], eps: float = 1e-6) -> Float[
     return _ratio(centered(rewards), _mean(rewards).nan_to_num(0.0) + eps)
 
 
+def exponential(rewards: Float[Tensor, "*P G"], temperature: float = 1.0) -> Float[Tensor, "*P G"]:
+    """A = (r − r̄) e^{(r − r̄)/τ}: good rollouts weigh more, bad ones less (RED-Weight of arXiv:2509.24203)."""
+    plain = centered(rewards)
+    return plain * (plain / temperature).exp()
+
+
 def whitened(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4) -> Float[Tensor, "*P G"]:
     """A = (r − batch mean) / (σ of the batch + ε), one baseline for all prompts (REINFORCE++, PPO practice). Any G.
 
@@ -151,6 +157,7 @@ ALL = {
     "standardized": Advantage(standardized, comparison="standardized"),
     "batch_standardized": Advantage(batch_standardized, comparison="leave-one-out"),
     "mean_normalized": Advantage(mean_normalized),
+    "exponential": Advantage(exponential),
     "whitened": Advantage(whitened, frozenset(), "no group"),
 }
 """Name of a setting -> advantage."""

@@ -1,7 +1,8 @@
-"""An objective is a composition: advantage ∘ ratio ∘ surrogate ∘ reduction, plus KL and entropy.
+"""An objective is a composition: advantage ∘ ratio ∘ surrogate ∘ reduction, plus KL, proximal term and entropy.
 
     L = − Σ_{i,t} c_{i,t} · surrogate(ρ_{i,t}, log π_{i,t}, A_{i,t})
-        + kl · Σ c · divergence(log π, log π_ref)  −  entropy · mean over tokens of H
+        + kl · Σ c · divergence(log π, log π_ref)  +  proximal · Σ c · proximity(log π, log π_old)
+        −  entropy · mean over tokens of H
 
 The one seam through which everything else sees an objective is the per-token weight
 w_{i,t} = ∂L/∂log π(y_{i,t}), shape (B, T): the gradient of L is Σ w ∇log π, whatever L is.
@@ -33,6 +34,7 @@ class Objective:
     rewards and empty masks. advantage … reduction: the factors, from the modules of those names.
     kl: weight of the divergence to a reference policy; with `kl_weighted` the divergence is
     multiplied by the ratio, which makes the expected gradient of k3 that of the KL.
+    proximal: weight of `proximity`, a divergence that holds the policy to the old one without the ratio.
     entropy: weight of the entropy bonus. resample_dead: draw further prompts in place of groups
     whose rewards are all equal. overlong: share of the length limit over which `shaping.overlong`
     punishes, 0 for none.
@@ -48,6 +50,8 @@ class Objective:
     divergence: Callable[[Tensor, Tensor], Tensor] = divergences.k3
     kl: float = 0.0
     kl_weighted: bool = False
+    proximal: float = 0.0
+    proximity: Callable[[Tensor, Tensor], Tensor] = divergences.k2
     entropy: float = 0.0
     resample_dead: bool = False
     overlong: float = 0.0
@@ -68,6 +72,8 @@ class Objective:
             needs.add(LOWER_CLIP)
         if self.kl:
             needs |= {factor("divergence", self.divergence)} | ({WEIGHTED_KL} if self.kl_weighted else set())
+        if self.proximal:
+            needs.add(factor("term to the old policy", self.proximity))
         return Part(f"recipe {self.name}", "use another recipe", frozenset(needs))
 
     def token_advantages(self, rollouts: Rollouts, dtype: torch.dtype = torch.float32) -> Float[Tensor, "B T"]:
@@ -135,7 +141,7 @@ class Objective:
         coefficients: Float[Tensor, "b T"],
         logp_ref: Float[Tensor, "b T"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Surrogate and KL terms of some rows of a batch; credit and coefficients are slices of the batch's."""
+        """All terms but the entropy of some rows of a batch; credit and coefficients are slices of the batch's."""
         # where, not a product: whatever stands in masked places, infinities included, has no say, gradients included
         logp, logp_old, credit = (a.where(mask, 0.0) for a in (logp, logp_old, credit))
         ratio = self.ratio(logp, logp_old, mask)
@@ -145,6 +151,8 @@ class Objective:
                 raise UserError(f"{self.name} has a KL term; pass logp_ref, the reference's log-probabilities")
             divergence = self.divergence(logp, logp_ref.where(mask, 0.0))
             terms = terms + self.kl * (ratio * divergence if self.kl_weighted else divergence)
+        if self.proximal:
+            terms = terms + self.proximal * self.proximity(logp, logp_old)
         return (coefficients * terms).sum()
 
     def partial_weights(

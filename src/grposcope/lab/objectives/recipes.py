@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from grposcope.lab.objectives import advantages, ratios, reductions
+from grposcope.lab.objectives import advantages, divergences, ratios, reductions
 from grposcope.lab.objectives.objective import Objective
-from grposcope.lab.objectives.surrogates import Cispo, Clip, Reinforce
+from grposcope.lab.objectives.surrogates import Cispo, Clip, OneSided, Reinforce
 
 _EQUAL = "equal rewards: the group contributes 0. Empty mask: the rollout contributes 0. "
 _PAIR = _EQUAL + "G = 1: refused, there is no baseline."
@@ -104,7 +104,65 @@ BATCH_GRPO = Objective(
     reduction=reductions.token_mean,
 )
 
-_EVERY = (GRPO, DR_GRPO, RLOO, DAPO, GSPO, CISPO, REINFORCE, PPO, PPO_CRITIC, MAXRL, BATCH_GRPO)
+_OFF_POLICY = "Yao et al. 2025, Group-Relative REINFORCE Is Secretly an Off-Policy Algorithm, arXiv:2509.24203; "
+
+REC_ONE_SIDE = Objective(
+    name="rec_one_side",
+    paper=f"{_OFF_POLICY}REC-OneSide-NoIS: the tokens of the clip, without importance ratios",
+    degenerate=_PAIR,
+    advantage=advantages.centered,
+    surrogate=OneSided(),
+    reduction=reductions.token_mean,
+)
+
+REC_ONE_SIDE_IS = replace(
+    REC_ONE_SIDE, name="rec_one_side_is", paper=f"{_OFF_POLICY}REC-OneSide-IS: with the ratios", surrogate=Clip()
+)
+
+_NO_RATIO = replace(REC_ONE_SIDE, ratio=ratios.none, surrogate=Reinforce())
+
+OPMD = replace(
+    _NO_RATIO,
+    name="opmd",
+    paper=f"{_OFF_POLICY}the update of Kimi k1.5, arXiv:2501.12599: 0.1 log² ρ in place of a clip",
+    degenerate="equal rewards still contribute: they hold the policy to the old one. Empty mask: contributes 0. "
+    "G = 1: refused, there is no baseline.",
+    proximal=0.2,
+)
+
+ASYMRE = replace(
+    OPMD,
+    name="asymre",
+    paper=f"{_OFF_POLICY}the update of Arnal et al. 2025, arXiv:2506.20520: 0.1 above every advantage, a forward KL",
+    proximal=0.1,
+    proximity=divergences.forward,
+)
+
+RED_WEIGHT = replace(
+    _NO_RATIO,
+    name="red_weight",
+    paper=f"{_OFF_POLICY}RED-Weight: advantages times e^A",
+    advantage=advantages.exponential,
+)
+
+_EVERY = (
+    GRPO,
+    DR_GRPO,
+    RLOO,
+    DAPO,
+    GSPO,
+    CISPO,
+    REINFORCE,
+    PPO,
+    PPO_CRITIC,
+    MAXRL,
+    BATCH_GRPO,
+    REC_ONE_SIDE,
+    REC_ONE_SIDE_IS,
+    OPMD,
+    ASYMRE,
+    RED_WEIGHT,
+)
 
 ALL = {recipe.name: recipe for recipe in _EVERY}
 

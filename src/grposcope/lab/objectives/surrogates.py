@@ -1,7 +1,8 @@
 """Surrogate objectives per token: what is maximised, given ratio ρ, log π and credit A.
 
 A surrogate is a small value with its clip range; calling it maps arrays (B, T) to (B, T), with
-gradients through `ratio` and `logp`. `held` says which tokens the clip holds still, as two bool
+gradients through `ratio` and `logp`. Each is homogeneous in the credit: c ≥ 0 times the credit
+gives c times the surrogate, by which `corrections` come in. `held` says which tokens the clip holds still, as two bool
 arrays (B, T): below the range and above it.
 """
 
@@ -79,6 +80,27 @@ class Clip:
         if self.bound is not None:
             high = high | ((ratio > self.bound) & (credit < 0))
         return (ratio < 1 - self.low) & (credit < 0), high
+
+
+@dataclass(frozen=True)
+class OneSided:
+    """A log π, 0 where ρ has gone past 1 + high with A > 0 or below 1 − low with A < 0 (arXiv:2509.24203).
+
+    The tokens of `Clip`, without the ratio as a weight. The value of the loss has no meaning; its gradient has.
+    """
+
+    low: float = 0.2
+    high: float = 0.2
+
+    def __call__(
+        self, ratio: Float[Tensor, "B T"], logp: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]
+    ) -> Float[Tensor, "B T"]:
+        low, high = self.held(ratio.detach(), credit)
+        return (credit * logp).masked_fill(low | high, 0.0)
+
+    def held(self, ratio: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]) -> Held:
+        """Tokens of negative credit below 1 − low, and of positive credit above 1 + high."""
+        return (ratio < 1 - self.low) & (credit < 0), (ratio > 1 + self.high) & (credit > 0)
 
 
 @dataclass(frozen=True)

@@ -204,8 +204,8 @@ def _typed(name: str, value: Any, hint: Any, place: str) -> Any:
     if value is None and types.NoneType in kinds:
         return None
     kind = next(kind for kind in kinds if kind is not types.NoneType)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if kind in (float, str) and isinstance(value, int) and not isinstance(value, bool):
+        return kind(value)
     if type(value) is kind:
         return value
     said = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]

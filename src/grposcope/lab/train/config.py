@@ -37,7 +37,7 @@ from grposcope.lab import allocation, cpu, tasks
 from grposcope.lab import credit as credits
 from grposcope.lab.credit import described
 from grposcope.lab.objectives import Objective, advantages, divergences, recipes
-from grposcope.lab.objectives.surrogates import Cispo, Clip
+from grposcope.lab.objectives.surrogates import Cispo, Clip, OneSided
 from grposcope.lab.tasks import faults
 from grposcope.lab.train.optimizer import OPTIMIZERS, SCHEDULES
 from grposcope.lab.train.stale_weights import Staleness
@@ -357,7 +357,7 @@ class TrainConfig:
         given = {"low": self.clip_low, "high": self.clip_high}
         clips: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if clips:
-            if not isinstance(chosen.surrogate, Clip | Cispo):
+            if not isinstance(chosen.surrogate, Clip | OneSided | Cispo):
                 raise UserError(f"recipe {self.recipe} does not clip; leave out clip_low and clip_high")
             chosen = replace(chosen, surrogate=replace(chosen.surrogate, **clips))
         return replace(chosen, divergence=divergences.ALL[self.divergence])

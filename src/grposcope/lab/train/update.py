@@ -81,7 +81,7 @@ def update(
     bonus = objective.entropy * reductions.token_mean(mask) if objective.entropy else None
     if bonus is not None and rollouts.weights is not None:
         bonus = bonus * row_weights(rollouts)[:, None]
-    everyone = bool(objective.kl) or bonus is not None
+    everyone = bool(objective.kl or objective.proximal) or bonus is not None
     taking = (
         (mask.any(-1) if rollouts.weights is not None else torch.ones_like(mask[:, 0]))
         if everyone
