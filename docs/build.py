@@ -79,7 +79,7 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
     }),
     "grposcope.objectives": ("grposcope.lab.objectives", {
         "Objective": ">>> from dataclasses import replace\n>>> replace(recipes.GRPO, kl=0.01).kl\n0.01",
-        "recipes.ALL": ">>> sorted(recipes.ALL)[:4]\n['batch_grpo', 'cispo', 'dapo', 'dr_grpo']",
+        "recipes.ALL": ">>> sorted(recipes.ALL)[:4]\n['asymre', 'batch_grpo', 'cispo', 'dapo']",
         "recipes.with_advantage": '>>> recipes.with_advantage(recipes.GRPO, "leave_one_out").name\n'
                                   "'grpo, leave_one_out advantage'",
         "advantages.ALL": ">>> list(advantages.ALL)[:4]\n['none', 'centered', 'leave_one_out', 'standardized']",
