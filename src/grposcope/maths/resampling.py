@@ -55,6 +55,13 @@ def pair_mean(products: NDArray, weights: NDArray) -> NDArray:
     return np.divide(sums, pairs, out=np.full(len(weights), np.nan), where=pairs > 0)
 
 
+def pair_means_left_out(products: NDArray) -> NDArray:
+    """Means over ordered pairs p ≠ q of products (P, P) without each prompt, (P,); NaN where no pair is left."""
+    off = products - np.diag(np.diag(products))
+    pairs = (len(off) - 1) * (len(off) - 2)
+    return (off.sum() - off.sum(0) - off.sum(1)) / pairs if pairs > 0 else np.full(len(off), np.nan)
+
+
 def standard_error(left_out: NDArray, times: NDArray | None = None) -> float:
     """Jackknife standard error √((n−1)/n Σ (x_i − x̄)²) from the n values of a statistic without each unit.
 

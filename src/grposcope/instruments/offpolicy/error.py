@@ -20,7 +20,7 @@ jackknife over prompts. Method of this project.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -120,9 +120,9 @@ def measure(products: GradientProducts, k: float, beyond: bool = True) -> Gradie
     """
     prompts = len(products.own)
     flag = _doubt(k, prompts)
-    weightings = resampling.point(prompts), resampling.jackknife(prompts)
+    means = _means(products)
     bias2, variance, need, cost = (
-        _both(quantity, products, weightings) for quantity in (_bias2, _variance, _need, _cost)
+        (float(values[0]), values[1:]) for values in (_bias2(means), _variance(means), _need(means), _cost(means))
     )
     if not k <= NO_NUMBER or prompts < 2:
         nothing = Estimate(math.nan, math.nan, prompts, flag)
@@ -177,41 +177,50 @@ def _freedom(products: Floats) -> float:
     return float(np.clip(trace**2 / unbiased, 1, max(n, 1))) if unbiased > 0 else float(max(n, 1))
 
 
-def _both(
-    quantity: Callable[[GradientProducts, Floats], Floats],
-    products: GradientProducts,
-    weightings: tuple[Floats, Floats],
-) -> tuple[float, Floats]:
-    """A statistic of all prompts, and without each of them (P,)."""
-    point, left_out = (quantity(products, weights) for weights in weightings)
-    return float(point[0]), np.asarray(left_out)
+@dataclass(frozen=True)
+class _Means:
+    """Means of products: of all P prompts, then without each of them, (1 + P,).
+
+    own, cross, full: over pairs of different prompts. squares: of ‖ĝ_c(x)‖² over prompts.
+    """
+
+    prompts: int
+    own: Floats
+    cross: Floats
+    full: Floats
+    squares: Floats
 
 
-def _bias2(products: GradientProducts, weights: Floats) -> Floats:
-    return resampling.pair_mean(products.difference, weights)
+def _means(products: GradientProducts) -> _Means:
+    squares = np.diag(products.own)
+    own, cross, full = (_pair_means(one) for one in (products.own, products.cross, products.full))
+    return _Means(len(squares), own, cross, full, np.append(squares.mean(), resampling.means_left_out(squares)))
 
 
-def _variance(products: GradientProducts, weights: Floats) -> Floats:
+def _pair_means(products: Floats) -> Floats:
+    return np.append(
+        resampling.pair_mean(products, resampling.point(len(products))), resampling.pair_means_left_out(products)
+    )
+
+
+def _bias2(means: _Means) -> Floats:
+    return np.asarray(means.own - 2 * means.cross + means.full)
+
+
+def _variance(means: _Means) -> Floats:
     """V_c of a batch as large as the one at hand."""
-    of_one = resampling.mean(np.diag(products.own), weights) - resampling.pair_mean(products.own, weights)
-    return of_one / len(products.own)
+    return np.asarray((means.squares - means.own) / means.prompts)
 
 
-def _second_moment(products: GradientProducts, weights: Floats) -> Floats:
-    """E‖ĝ_c‖² = ‖m‖² + V_c."""
-    return resampling.pair_mean(products.own, weights) + _variance(products, weights)
-
-
-def _need(products: GradientProducts, weights: Floats) -> Floats:
+def _need(means: _Means) -> Floats:
     """Rollouts needed; NaN where ⟨m, g⟩ or ‖g‖² is not above 0, so that the direction of the gradient is not known."""
-    along, of_g = resampling.pair_mean(products.cross, weights), resampling.pair_mean(products.full, weights)
-    second = resampling.pair_mean(products.own, weights) + _variance(products, weights)
-    known = (along > 0) & (of_g > 0)
-    return np.where(known, second * of_g / np.where(known, along, 1.0) ** 2 - 1, np.nan)
+    known = (means.cross > 0) & (means.full > 0)
+    second = means.own + _variance(means)
+    return np.where(known, second * means.full / np.where(known, means.cross, 1.0) ** 2 - 1, np.nan)
 
 
-def _cost(products: GradientProducts, weights: Floats) -> Floats:
-    need = _need(products, weights)
+def _cost(means: _Means) -> Floats:
+    need = _need(means)
     return np.log(np.where(need > 0, need, np.nan))
 
 
