@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from grposcope.core.estimate import Estimate
-from grposcope.instruments.offpolicy.khat import NO_INTERVAL, NO_NUMBER, khat
+from grposcope.instruments.offpolicy.khat import NO_CHOICE, NO_NUMBER, khat
 from grposcope.maths import resampling
 from grposcope.maths.importance import Floats
 
@@ -38,6 +38,9 @@ Z = 1.6448536269514722
 
 WORTH = 1.1
 """Rollouts that no correction may need, as a multiple of what the best one needs, for none to be as good."""
+
+NEAR = 0.1
+"""How far the mean of the raw weights w may be from 1, its expectation, for intervals of a bias to be given."""
 
 LEAST = 10
 """Prompts from which a correction is chosen."""
@@ -99,8 +102,8 @@ class GradientError:
     """Error of the gradient of a batch of P prompts under one correction.
 
     bias2: ‖b‖² and its `interval` at LEVEL, NaN where it must not be given. told: whether there is a bias, beyond
-    chance. variance: V_c. need: rollouts needed, of which ratios have a meaning. cost, costs (P,): ln(1 + need) less
-    ln ‖g‖², and the same without each prompt; NaN where the direction of the gradient is not known.
+    chance. variance: V_c. need: rollouts needed, of which ratios have a meaning. cost, costs (P,): ln need, and
+    the same without each prompt; NaN where the direction of the gradient is not known.
     """
 
     bias2: Estimate
@@ -112,11 +115,14 @@ class GradientError:
     costs: Floats = field(default_factory=lambda: np.empty(0))
 
 
-def measure(products: GradientProducts, k: float, beyond: bool = True) -> GradientError:
+def measure(products: GradientProducts, k: float, beyond: bool = True, mean_weight: float = 1.0) -> GradientError:
     """The error under a correction; k: k̂ of w ‖A s‖ (`tail`); beyond: whether a drawn ratio was cut.
 
-    Above NO_NUMBER of k̂, or without it, there is no number, and above NO_INTERVAL no interval. Without a ratio beyond
-    the bound a correction looks like full weights, whatever its bias is: then its bias is not known.
+    mean_weight: of the raw weights. Above NO_NUMBER of k̂, or without it, there is no number. No interval is given
+    where the mean weight is further than NEAR from 1: completions with large weights were not drawn, or too often. A
+    small k̂ does not say that they were: it is smallest where the largest weights are missing, so that intervals given
+    below 0.5 of it cover less than all do (`experiments/offpolicy.md`). Without a ratio beyond the bound a correction
+    looks like full weights, whatever its bias is: then its bias is not known.
     """
     prompts = len(products.own)
     flag = _doubt(k, prompts)
@@ -129,7 +135,7 @@ def measure(products: GradientProducts, k: float, beyond: bool = True) -> Gradie
         return GradientError(nothing, (math.nan, math.nan), False, nothing, nothing)
     unseen = "" if beyond else "no drawn ratio lies beyond the bound: its bias cannot be told"
     bias = Estimate(math.nan, math.nan, prompts, unseen) if unseen else resampling.estimate(*bias2, flag)
-    bounded = beyond and k <= NO_INTERVAL
+    bounded = beyond and abs(mean_weight - 1) <= NEAR
     return GradientError(
         bias,
         bias_interval(products.difference) if bounded else (math.nan, math.nan),
@@ -227,7 +233,7 @@ def _cost(means: _Means) -> Floats:
 def _doubt(k: float, prompts: int) -> str:
     if math.isnan(k):
         return "too few rollouts with a credit for k̂"
-    if k > NO_INTERVAL:
+    if k > NO_CHOICE:
         return f"k̂ = {k:.2f}: the weights are too heavy-tailed"
     return f"{prompts} prompts: rough standard error" if prompts < resampling.FEW else ""
 
@@ -253,7 +259,7 @@ def choose(errors: Mapping[str, GradientError], k: float, base: str = "none") ->
     by jackknife over prompts of the logarithm of the ratio.
     """
     known = {name: one for name, one in errors.items() if math.isfinite(one.cost) and np.isfinite(one.costs).all()}
-    if not k <= NO_INTERVAL:
+    if not k <= NO_CHOICE:
         return CorrectionChoice("", reason=_doubt(k, LEAST))
     if base not in known:
         return CorrectionChoice("", reason=UNKNOWN)

@@ -14,8 +14,8 @@ import numpy as np
 
 from grposcope.maths.importance import Floats
 
-NO_INTERVAL, NO_NUMBER = 0.5, 0.7
-"""k̂ above which no interval of an error is given, and above which no number is."""
+NO_CHOICE, NO_NUMBER = 0.5, 0.7
+"""k̂ above which no correction is chosen, and above which no error is given."""
 
 LEAST = 25
 """Weights from which a tail, of at least five, is fitted."""
