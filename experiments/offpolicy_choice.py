@@ -12,7 +12,9 @@ Method   Tabular policies of three letters over sixteen prompts, completions of 
          `prompts`: 25 batches a world of 16, 32, …, 512 prompts × 8. A correction is right if its true need at that
          number of prompts is at most 1.1 × that of the best; it is harmful if its true need is more than 1.1 × that of
          none.
-Controls `full` in place of the choice, and `sequence_cap:2`, the best fixed one in earlier looks; the best by truth.
+Controls `full` in place of the choice; `sequence_cap:2`, the best fixed one in earlier looks; the best by truth.
+         Beside them the progress of a best step that the choice loses to the best one: 1 − (1 + need of the best)
+         ÷ (1 + that of the choice), and what none loses.
 Verdict  Each holds or fails by itself; a cell is a pair of ESS/n and L.
          coverage    in every cell with 200 intervals of bias² (corrections with a bias, k̂ ≤ 0.5), 0.80 of nominal 0.90
          given       the same of the intervals that the instrument gives. Until the first look they were those at
@@ -143,7 +145,7 @@ def cells(seed: int) -> Iterator[tuple[float, int, list[Enumerated]]]:
 def errors_of(worlds: Sequence[Enumerated], seed: int) -> dict:
     """What 64 × 8 rollouts tell in one cell."""
     covered, given, within, tails, names, harmful, right = [], [], [], [], [], [], []
-    bias, variance, gains = [], [], []
+    bias, variance, gains, lost, lost_by_none = [], [], [], [], []
     for number, one in enumerate(worlds):
         rng = np.random.default_rng([seed, number])
         batches = [one.batch(rng, PROMPTS) for _ in range(BATCHES)]
@@ -166,6 +168,8 @@ def errors_of(worlds: Sequence[Enumerated], seed: int) -> dict:
             harmful.append(bool(batch.choice.name) and needs[taken] > error.WORTH * needs[NONE.name])
             right.append(bool(batch.choice.name) and needs[taken] <= error.WORTH * min(needs.values()))
             gains.append(needs[taken] / needs[NONE.name])
+            lost.append(1 - (1 + min(needs.values())) / (1 + needs[taken]))
+            lost_by_none.append(1 - (1 + min(needs.values())) / (1 + needs[NONE.name]))
         for name in USED:
             first = one.limits[name][0]
             seen = np.array([[b.anyway[name].bias2.value, b.anyway[name].variance.value] for b in batches])
@@ -182,7 +186,7 @@ def errors_of(worlds: Sequence[Enumerated], seed: int) -> dict:
         "tails": mean(tails), "answers": mean([bool(name) for name in names]), "harm": mean(harmful),
         "harmful_names": sorted({n for n, h in zip(names, harmful, strict=True) if h}), "right": mean(right),
         "chosen": {name: names.count(name) for name in sorted(set(names))},
-        "need": geometric(gains), "fixed": fixed, "best": best,
+        "lost": mean(lost), "lost_by_none": mean(lost_by_none), "need": geometric(gains), "fixed": fixed, "best": best,
     }  # fmt: skip
 
 
@@ -231,9 +235,9 @@ def errors(seed: int) -> None:
     """Tables and verdicts of the first stage."""
     rows = []
     print("| ESS/n | L | intervals at k̂ ≤ 0.5 | cover | given | cover | bias² ÷ true − 1 (none) | "
-          "V ÷ true − 1 (none) | V's errors hold | k̂ ≤ 0.5 | answers | harm | right | need ÷ none: chosen | cap 2 | "
-          "full | best |")  # fmt: skip
-    print("|---" * 17 + "|")
+          "V ÷ true − 1 (none) | V's errors hold | k̂ ≤ 0.5 | answers | harm | right | lost | by none | "
+          "need ÷ none: chosen | cap 2 | full | best |")  # fmt: skip
+    print("|---" * 19 + "|")
     for wanted, longest, worlds in cells(seed):
         row = {"ess": wanted, "longest": longest, **errors_of(worlds, seed + 1000)}
         rows.append(row)
@@ -241,7 +245,8 @@ def errors(seed: int) -> None:
         print(f"| {wanted} | {longest} | {row['intervals']} | {row['coverage']:.2f} | {row['given_intervals']} | "
               f"{row['given']:.2f} | "
               f"{b:+.3f} ± {b_se:.3f} | {v:+.3f} ± {v_se:.3f} | {row['within']:.2f} | {row['tails']:.2f} | "
-              f"{row['answers']:.2f} | {row['harm']:.3f} | {row['right']:.2f} | {row['need']:.2f} | "
+              f"{row['answers']:.2f} | {row['harm']:.3f} | {row['right']:.2f} | {row['lost']:.3f} | "
+              f"{row['lost_by_none']:.3f} | {row['need']:.2f} | "
               f"{row['fixed'][CAP]:.2f} | {row['fixed'][FULL.name]:.2f} | {row['best']:.2f} |", flush=True)  # fmt: skip
     verdicts = {
         "coverage": all(row["coverage"] >= 0.80 for row in rows if row["intervals"] >= 200),
