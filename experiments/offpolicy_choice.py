@@ -4,12 +4,14 @@ Claim    `grposcope offpolicy` estimates bias² and variance of the gradient und
          intervals cover, and the correction that it names needs the fewest rollouts or nearly so.
 Command  python experiments/offpolicy_choice.py errors --seed 100      about three minutes on one core
          python experiments/offpolicy_choice.py prompts --seed 200     about ten
+         python experiments/offpolicy_choice.py fixed --seed 300       about two
          Without --seed it draws the worlds that were looked at while the script was written.
 Method   Tabular policies of three letters over sixteen prompts, completions of 1 to L tokens, L = 1, 2, 3, 4; the
          sampler's logits differ by normal noise, scaled so that the exact ESS/n = 1/E w² is 0.95, 0.67, 0.3 or 0.07.
          True bias², variance and need by listing every completion. Four worlds a cell; leave-one-out; eleven
          corrections, all that do not look at the advantage. `errors`: 150 batches of 64 prompts × 8 rollouts a world.
-         `prompts`: 25 batches a world of 16, 32, …, 512 prompts × 8. A correction is right if its true need at that
+         `prompts`: 25 batches a world of 16, 32, …, 512 prompts × 8. `fixed`, added after the others: twenty worlds a
+         cell, true needs alone, of a correction that is taken without any estimate. A correction is right if its true need at that
          number of prompts is at most 1.1 × that of the best; it is harmful if its true need is more than 1.1 × that of
          none.
 Controls `full` in place of the choice; `sequence_cap:2`, the best fixed one in earlier looks; the best by truth.
@@ -25,6 +27,8 @@ Verdict  Each holds or fails by itself; a cell is a pair of ESS/n and L.
          errors      in every cell with 200 of them at k̂ ≤ 0.5, ± 1.645 standard errors of the variance hold 0.80
          answers     70 % of the batches of 64 × 8 name a correction in every cell with ESS/n of 0.6 or more
          harm        in every cell a harmful correction is named in at most 5 % of the batches of 64 × 8
+         default     a fixed correction is a sound one if at 64 × 8 it is harmful in at most 5 % of the worlds of every
+                     ESS/n; holds if there is one besides none
          `prompts` has no goal: it finds the least number of prompts with a right choice in 0.9 of the batches.
 """
 
@@ -54,6 +58,7 @@ from reference.offpolicy_policies import Truth, World, truth
 ESS, LENGTHS, WORLDS, GROUP = (0.95, 0.67, 0.3, 0.07), (1, 2, 3, 4), 4, 8
 USED = {one.name: one for one in ALL if not one.of_advantage}
 BATCHES, PROMPTS = 150, 64
+FIXED_WORLDS = 20
 GRID, GRID_BATCHES = (16, 32, 64, 128, 256, 512), 25
 CAP = "sequence_cap:2"
 
@@ -289,13 +294,37 @@ def prompts(seed: int) -> None:
     print(dumps({"seed": seed, "rows": rows}))
 
 
+def fixed(seed: int) -> None:
+    """Need ÷ none of every correction that is taken without an estimate, and how often it is harmful."""
+    names = [name for name in USED if name != NONE.name]
+    ratios: dict[tuple[float, str], list[float]] = {(ess, name): [] for ess in ESS for name in names}
+    for ess in ESS:
+        for longest in LENGTHS:
+            for i in range(FIXED_WORLDS):
+                needs = Enumerated(at_ess(seed + i, longest, ess)).needs(PROMPTS)
+                for name in names:
+                    ratios[ess, name].append(needs[name] / needs[NONE.name])
+    print("| correction | " + " | ".join(f"ESS/n {ess}" for ess in ESS) + " |\n" + "|---" * (len(ESS) + 1) + "|")
+    for name in names:
+        cells = (
+            f"{geometric(ratios[ess, name]):.2f}, worst {max(ratios[ess, name]):.2f}, "
+            f"harmful {mean([one > error.WORTH for one in ratios[ess, name]]):.2f}"
+            for ess in ESS
+        )
+        print(f"| {name} | " + " | ".join(cells) + " |")
+    safe = [name for name in names if all(mean([r > error.WORTH for r in ratios[ess, name]]) <= 0.05 for ess in ESS)]
+    print(f"\ndefault {'holds' if safe else 'fails'}: {', '.join(safe) or 'none of them'}")
+    rows = [{"ess": ess, "correction": name, "ratios": found} for (ess, name), found in ratios.items()]
+    print(dumps({"seed": seed, "safe": safe, "rows": rows}))
+
+
 def main() -> None:
     """Run a stage."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("stage", choices=("errors", "prompts"))
+    parser.add_argument("stage", choices=("errors", "prompts", "fixed"))
     parser.add_argument("--seed", type=int, default=0, help="first seed of the worlds")
     given = parser.parse_args()
-    {"errors": errors, "prompts": prompts}[given.stage](given.seed)
+    {"errors": errors, "prompts": prompts, "fixed": fixed}[given.stage](given.seed)
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def test_a_gram_matrix_tells_which_correction_is_worth_it(tmp_path: Path, capsys
 
 
 def test_no_interval_of_a_bias_where_large_weights_were_not_drawn(tmp_path: Path) -> None:
-    """A sampler that leaves out what the trainer draws has weights below 1 on what it does draw, and so is their mean."""
+    """A sampler that leaves out what the trainer draws has weights below 1 on the rest: their mean shows it."""
     rng, content = np.random.default_rng(2), rows(256, spread=0.01)
     scores = rng.normal(size=(256, 4))
     np.save(tmp_path / "gram.npy", scores @ scores.T)
