@@ -11,9 +11,9 @@ Method   Tabular policies of three letters over sixteen prompts, completions of 
          True bias², variance and need by listing every completion. Four worlds a cell; leave-one-out; eleven
          corrections, all that do not look at the advantage. `errors`: 150 batches of 64 prompts × 8 rollouts a world.
          `prompts`: 25 batches a world of 16, 32, …, 512 prompts × 8. `fixed`, added after the others: twenty worlds a
-         cell, true needs alone, of a correction that is taken without any estimate. A correction is right if its true need at that
-         number of prompts is at most 1.1 × that of the best; it is harmful if its true need is more than 1.1 × that of
-         none.
+         cell, true needs alone, of a correction that is taken without any estimate; a world with equal rewards, one of
+         320, is left out. A correction is right if its true need at that number of prompts is at most 1.1 × that of the
+         best; it is harmful if its true need is more than 1.1 × that of none.
 Controls `full` in place of the choice; `sequence_cap:2`, the best fixed one in earlier looks; the best by truth.
          Beside them the progress of a best step that the choice loses to the best one: 1 − (1 + need of the best)
          ÷ (1 + that of the choice), and what none loses.
@@ -302,7 +302,7 @@ def fixed(seed: int) -> None:
         for longest in LENGTHS:
             for i in range(FIXED_WORLDS):
                 needs = Enumerated(at_ess(seed + i, longest, ess)).needs(PROMPTS)
-                for name in names:
+                for name in names if math.isfinite(needs[NONE.name]) else ():
                     ratios[ess, name].append(needs[name] / needs[NONE.name])
     print("| correction | " + " | ".join(f"ESS/n {ess}" for ess in ESS) + " |\n" + "|---" * (len(ESS) + 1) + "|")
     for name in names:
