@@ -150,7 +150,7 @@ def cells(seed: int) -> Iterator[tuple[float, int, list[Enumerated]]]:
 def errors_of(worlds: Sequence[Enumerated], seed: int) -> dict:
     """What 64 × 8 rollouts tell in one cell."""
     covered, given, within, tails, names, harmful, right = [], [], [], [], [], [], []
-    bias, variance, gains, lost, lost_by_none = [], [], [], [], []
+    bias, variance, light, gains, lost, lost_by_none = [], [], [], [], [], []
     for number, one in enumerate(worlds):
         rng = np.random.default_rng([seed, number])
         batches = [one.batch(rng, PROMPTS) for _ in range(BATCHES)]
@@ -181,13 +181,17 @@ def errors_of(worlds: Sequence[Enumerated], seed: int) -> dict:
             if name in biased:
                 bias.append((name, seen[:, 0] / first.bias2))
             if first.variance > 0:
-                variance.append((name, seen[:, 1] * PROMPTS / first.variance))
+                ratios = seen[:, 1] * PROMPTS / first.variance
+                variance.append((name, ratios))
+                light.append((name, ratios[[b.k <= NO_CHOICE for b in batches]]))
     fixed = {name: geometric([o.needs(PROMPTS)[name] / o.needs(PROMPTS)[NONE.name] for o in worlds]) for name in USED}
     best = geometric([min(o.needs(PROMPTS).values()) / o.needs(PROMPTS)[NONE.name] for o in worlds])
     return {
         "coverage": share(covered), "intervals": len(covered), "given": share(given), "given_intervals": len(given),
         "by_correction": by_name(given),
         "bias": relative(bias), "variance": relative(variance), "within": share(within), "errors": len(within),
+        "within_by_correction": by_name(within),
+        "light": {name: mean(np.concatenate([r for other, r in light if other == name])) for name, _ in light},
         "tails": mean(tails), "answers": mean([bool(name) for name in names]), "harm": mean(harmful),
         "harmful_names": sorted({n for n, h in zip(names, harmful, strict=True) if h}), "right": mean(right),
         "chosen": {name: names.count(name) for name in sorted(set(names))},
@@ -253,6 +257,14 @@ def errors(seed: int) -> None:
               f"{row['answers']:.2f} | {row['harm']:.3f} | {row['right']:.2f} | {row['lost']:.3f} | "
               f"{row['lost_by_none']:.3f} | {row['need']:.2f} | "
               f"{row['fixed'][CAP]:.2f} | {row['fixed'][FULL.name]:.2f} | {row['best']:.2f} |", flush=True)  # fmt: skip
+    print("\nV ÷ true at k̂ ≤ 0.5, and share of V's errors that hold, means over L")
+    for name in (NONE.name, "token_cap:2", CAP, "token_ratio", "prefix_ratio", FULL.name):
+        shown = (
+            f"{mean([row['light'][name] for row in rows if row['ess'] == ess]):.2f}, "
+            f"{mean([row['within_by_correction'][name][0] for row in rows if row['ess'] == ess]):.2f}"
+            for ess in ESS
+        )
+        print(f"| {name} | " + " | ".join(shown) + " |")
     verdicts = {
         "coverage": all(row["coverage"] >= 0.80 for row in rows if row["intervals"] >= 200),
         "given": all(row["given"] >= 0.80 for row in rows if row["given_intervals"] >= 200),
@@ -306,12 +318,12 @@ def fixed(seed: int) -> None:
                     ratios[ess, name].append(needs[name] / needs[NONE.name])
     print("| correction | " + " | ".join(f"ESS/n {ess}" for ess in ESS) + " |\n" + "|---" * (len(ESS) + 1) + "|")
     for name in names:
-        cells = (
+        shown = (
             f"{geometric(ratios[ess, name]):.2f}, worst {max(ratios[ess, name]):.2f}, "
             f"harmful {mean([one > error.WORTH for one in ratios[ess, name]]):.2f}"
             for ess in ESS
         )
-        print(f"| {name} | " + " | ".join(cells) + " |")
+        print(f"| {name} | " + " | ".join(shown) + " |")
     safe = [name for name in names if all(mean([r > error.WORTH for r in ratios[ess, name]]) <= 0.05 for ess in ESS)]
     print(f"\ndefault {'holds' if safe else 'fails'}: {', '.join(safe) or 'none of them'}")
     rows = [{"ess": ess, "correction": name, "ratios": found} for (ess, name), found in ratios.items()]
