@@ -33,7 +33,7 @@ test-trl-oldest: $(OLDEST)/.ready ## what must work with the oldest TRL and tran
 
 test-verl: $(VERL)/.ready ## the tests of verl, in an environment of its own: it needs another transformers than TRL
 	RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0 $(VERL)/bin/python -m pytest tests/engines/verl tests/contract/test_verl.py \
-		tests/contract/test_lint_verl.py tests/lab/sweeps/test_sweep_ray.py
+		tests/contract/test_verl_corrections.py tests/contract/test_lint_verl.py tests/lab/sweeps/test_sweep_ray.py
 
 wheel-check: $(READY) ## build the wheel and install it in new environments: for logs alone, and to train
 	rm -rf build/wheel && mkdir -p build/wheel

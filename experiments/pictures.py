@@ -3,7 +3,8 @@
     python experiments/pictures.py --results runs --out docs/pictures
 
 --results has a folder of each experiment, named as its script: dynamics_closed_form, dynamics_size, dynamics_threshold,
-dynamics_transfer, ustat_gap, ustat_universality_seeds. What is missing or has too few seeds is left out and named.
+dynamics_transfer, offpolicy_length, ustat_gap, ustat_universality_seeds. What is missing or has too few seeds is left
+out and named.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ TITLES = {
     "dynamics_size": "Stiffest curvature and time to half of the reward, over size",
     "dynamics_threshold": "Refresh interval at which half of the sampled runs are lost",
     "dynamics_transfer": "Held-out pass@1 by family and group size of the training",
+    "offpolicy_length": "Share of a completion's weight that a correction keeps, over its length",
     "ustat_gap": "Gap of the learned policy, ÷ that of the oracle baseline",
     "ustat_universality_seeds": "Best group size over training, a line a seed",
 }
@@ -190,11 +192,34 @@ def universality(folder: Path) -> Figure:
     return figure("ustat_universality_seeds", [line], columns(rows, "stage", "seed", "value"))
 
 
+def length(folder: Path) -> Figure:
+    """Kept weight of TRL's mask and verl's band over length: a line for each spread of log ρ, points simulated."""
+    dashes = {"sequence_mask:3": [1, 0], "geometric_band:0.999,1.001": [6, 4]}
+    found = [row for row in json.loads((folder / "rows.json").read_text()) if row["correction"] in dashes]
+    rows = [
+        (row["tokens"], row["weight"], row["simulated"], f"s = {row['spread']:g}", row["correction"]) for row in found
+    ]
+    dash = alt.StrokeDash(
+        "correction:N", legend=alt.Legend(columns=2, symbolSize=900, labelLimit=200, symbolStrokeColor="var(--muted)"),
+        scale=alt.Scale(domain=list(dashes), range=list(dashes.values())),
+    )  # fmt: skip
+    x = alt.X("tokens:Q").axis(title="tokens", format="~s").scale(type="log", nice=False)
+    colour = shades(list(dict.fromkeys(row[3] for row in rows)))
+    layers = [
+        base.dataset("rows")
+        .mark_line(strokeWidth=2)
+        .encode(x, alt.Y("weight:Q").axis(title="kept weight"), colour, dash),
+        base.dataset("rows").mark_point(filled=True, size=30).encode(x, alt.Y("simulated:Q"), colour),
+    ]
+    return figure("offpolicy_length", layers, columns(rows, "tokens", "weight", "simulated", "name", "correction"))
+
+
 PICTURES: dict[str, Callable[[Path], Figure]] = {
     "dynamics_closed_form": closed_form,
     "dynamics_size": size,
     "dynamics_threshold": threshold,
     "dynamics_transfer": transfer,
+    "offpolicy_length": length,
     "ustat_gap": gap,
     "ustat_universality_seeds": universality,
 }

@@ -11,11 +11,11 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from small_trl import small_trainer
 from torch import Tensor
 
 from grposcope.core.errors import UserError
@@ -62,47 +62,15 @@ def completions(prompts: list[str], trainer: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from datasets import Dataset
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-    from trl import GRPOConfig, GRPOTrainer
-
-    vocabulary = {token: i for i, token in enumerate(["<pad>", "<eos>", "<unk>", *"abcdefghijklm"])}
-    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokens = PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left"
-    )
-    config = LlamaConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        initializer_range=0.3,  # far from uniform
-        pad_token_id=0,
-        eos_token_id=1,
-        bos_token_id=None,
-    )
-    torch.manual_seed(0)
-    folder: Path = tmp_path_factory.mktemp("trl")
-    return GRPOTrainer(
-        LlamaForCausalLM(config),
+    return small_trainer(
+        tmp_path_factory.mktemp("trl"),
+        TEXTS,
         reward,
-        args=GRPOConfig(
-            str(folder),
-            use_cpu=True,
-            bf16=False,
-            report_to="none",
-            disable_tqdm=True,
-            per_device_train_batch_size=PROMPTS * GROUP,
-            num_generations=GROUP,
-            max_completion_length=LIMIT,
-            temperature=TEMPERATURE,
-        ),
-        train_dataset=Dataset.from_dict({"prompt": TEXTS}),
-        processing_class=tokens,
-        rollout_func=completions,
+        completions,
+        per_device_train_batch_size=PROMPTS * GROUP,
+        num_generations=GROUP,
+        max_completion_length=LIMIT,
+        temperature=TEMPERATURE,
     )
 
 

@@ -28,6 +28,13 @@ def test_pairs_are_those_of_different_prompts_each_as_often_as_both_were_drawn()
     assert math.isnan(resampling.pair_mean(np.ones((1, 1)), np.ones((1, 1)))[0])
 
 
+def test_pairs_without_each_prompt_are_those_of_the_jackknife() -> None:
+    products = np.random.default_rng(2).normal(size=(6, 6))
+    due = resampling.pair_mean(products, resampling.jackknife(6))
+    assert resampling.pair_means_left_out(products) == pytest.approx(due)
+    assert np.isnan(resampling.pair_means_left_out(products[:2, :2])).all()
+
+
 def test_a_bootstrap_draw_is_as_many_prompts_as_there_are_with_replacement() -> None:
     weights = resampling.bootstrap(8, 40_000, seed=2)
     assert set(weights.sum(-1)) == {8.0}

@@ -18,6 +18,9 @@ With ρ_t the ratio of a token, w = Π_t ρ_t that of a completion of T tokens, 
 Every one of them but `one_sided` does not know the advantage. Before anything is cut or dropped, the mean of each
 coefficient over rollouts of the sampler is 1: of ρ_t and w because they are ratios of probabilities. What its mean
 lacks of 1 is therefore the weight that a correction throws away.
+
+verl holds the bounds `lower_upper` of `seq_sum_k1` and `seq_mean_k1` against the inverse ratio: with 0.5_4 it keeps
+ratios from 0.25 to 2. Those of `rollout_is` are of the ratio itself, as all bounds are here.
 """
 
 from __future__ import annotations

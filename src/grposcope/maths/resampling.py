@@ -60,6 +60,16 @@ def pair_mean(products: NDArray, weights: NDArray, known: NDArray | None = None)
     return np.divide(sums, total, out=np.full(len(weights), np.nan), where=total > 0)
 
 
+def pair_means_left_out(products: NDArray, known: NDArray | None = None) -> NDArray:
+    """`pair_mean` of products (P, P) without each prompt, (P,), in the time of one; NaN where no pair is left."""
+    pairs = ~np.eye(len(products), dtype=bool)
+    if known is not None:
+        pairs &= known
+    of_pairs = np.where(pairs, products, 0.0)
+    total, sums = (a.sum() - a.sum(0) - a.sum(1) for a in (pairs.astype(float), of_pairs))
+    return np.divide(sums, total, out=np.full(len(products), np.nan), where=total > 0)
+
+
 def standard_error(left_out: NDArray, times: NDArray | None = None) -> float:
     """Jackknife standard error √((n−1)/n Σ (x_i − x̄)²) from the n values of a statistic without each unit.
 

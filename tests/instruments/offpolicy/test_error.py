@@ -130,13 +130,16 @@ def batch(
     for name in names:
         own = picked(world, BY_NAME[name], at, drawn, advantages)
         beyond = BY_NAME[name].beyond(ratios)
-        found[name] = error.measure(error.from_estimates(own, full), k, beyond)
+        mean_weight = float(np.exp(ratios.sequence).mean())
+        found[name] = error.measure(error.from_estimates(own, full), k, beyond, mean_weight)
     return found, k
 
 
-def test_intervals_of_bias_cover() -> None:
-    """90 % intervals over 200 batches of 64 × 8 cover at least 0.80, with k̂ up to 0.5."""
-    world, names = World(prompts=6, apart=0.4), ("none", "token_cap:2", "sequence_cap:2")
+@pytest.mark.parametrize(("longest", "apart"), [(3, 0.4), (1, 2.0)])
+def test_intervals_of_bias_cover(longest: int, apart: float) -> None:
+    """90 % intervals over 200 batches of 64 × 8 cover at least 0.80, also where a few have the weight."""
+    world = World(prompts=6, apart=apart, longest=longest)
+    names = ("none", "token_cap:2", "sequence_cap:2")
     due = {name: exact_bias2(world, BY_NAME[name]) for name in names}
     rng = np.random.default_rng(0)
     covered: dict[str, list[bool]] = {name: [] for name in names}
@@ -170,7 +173,6 @@ def test_heavy_tails_and_unseen_bounds_are_refused() -> None:
     rng = np.random.default_rng(6)
     products = error.from_estimates(rng.normal(size=(20, 5)) + 1, rng.normal(size=(20, 5)) + 1)
     heavy, heavier = error.measure(products, 0.6), error.measure(products, 0.8)
-    assert math.isnan(heavy.interval[0])
     assert math.isfinite(heavy.bias2.value)
     assert "0.60" in heavy.bias2.flag
     assert math.isnan(heavier.bias2.value)
@@ -180,6 +182,15 @@ def test_heavy_tails_and_unseen_bounds_are_refused() -> None:
     assert math.isnan(unseen.bias2.value)
     assert "beyond the bound" in unseen.bias2.flag
     assert math.isfinite(unseen.variance.value)
+
+
+@pytest.mark.parametrize(("mean_weight", "given"), [(0.89, False), (0.91, True), (1.09, True), (1.11, False)])
+def test_no_interval_where_the_mean_weight_is_not_1(mean_weight: float, given: bool) -> None:
+    rng = np.random.default_rng(6)
+    products = error.from_estimates(rng.normal(size=(20, 5)) + 1, rng.normal(size=(20, 5)))
+    found = error.measure(products, 0.1, mean_weight=mean_weight)
+    assert math.isfinite(found.interval[1]) == found.told == given
+    assert math.isfinite(found.bias2.value)
 
 
 def test_dropping_everything_is_never_chosen() -> None:

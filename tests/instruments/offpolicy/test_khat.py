@@ -35,3 +35,14 @@ def test_few_and_equal_weights() -> None:
 def test_limit_grows_with_the_number_of_weights() -> None:
     assert trusted(100) == pytest.approx(0.5)
     assert trusted(10**6) == 0.7
+
+
+@pytest.mark.parametrize(("rank", "counts"), [(5, True), (6, True), (7, False), (20, False)])
+def test_a_tail_is_five_of_25_weights_less_the_sixth(rank: int, counts: bool) -> None:
+    """In any order of the weights."""
+    rng = np.random.default_rng(3)
+    weights = np.sort(rng.normal(size=25))[::-1]
+    moved = weights.copy()
+    moved[rank - 1] = (weights[rank - 1] + weights[rank]) / 2
+    assert (khat(moved) != khat(weights)) == counts
+    assert khat(rng.permutation(weights)) == khat(weights)

@@ -117,6 +117,20 @@ def test_a_gram_matrix_tells_which_correction_is_worth_it(tmp_path: Path, capsys
     assert "worth it" in text
 
 
+def test_no_interval_of_a_bias_where_large_weights_were_not_drawn(tmp_path: Path) -> None:
+    """A sampler that leaves out what the trainer draws has weights below 1 on the rest: their mean shows it."""
+    rng, content = np.random.default_rng(2), rows(256, spread=0.01)
+    scores = rng.normal(size=(256, 4))
+    np.save(tmp_path / "gram.npy", scores @ scores.T)
+    for lost, given in ((0.0, True), (0.5, False)):
+        for row in content:
+            row["logprobs"] = (np.array(row["logprobs"]) - lost / len(row["logprobs"])).tolist()
+        path = written(tmp_path / f"{given}.jsonl", content)
+        _, found = asked("offpolicy", path, "--gram", tmp_path / "gram.npy")
+        assert isinstance(found["errors"]["none"]["interval"][1], float) == given
+        assert isinstance(found["errors"]["none"]["variance"]["value"], float)
+
+
 def test_gram_matrices_that_do_not_fit(tmp_path: Path) -> None:
     path = written(tmp_path / "r.jsonl", rows(16))
     np.save(tmp_path / "gram.npy", np.eye(15))

@@ -223,8 +223,8 @@ class GroupSize:
             return ""
         return (
             f"One of {self.moments.prompts} prompts carries {percent(share, 0)} of the squared gradients: where they "
-            "are that unequal, 95% intervals missed the best size in 23% of made-up probes of 24, 12% of 64 and 4% of 128 "
-            "prompts. Take more prompts."
+            "are that unequal, 95% intervals missed the best size in 23% of made-up probes of 24, 12% of 64 and 4% of "
+            "128 prompts. Take more prompts."
         )
 
     def allocate(self, budget: float, multiple: int = 1, noise: Mapping[int, float] | None = None) -> Allocation:

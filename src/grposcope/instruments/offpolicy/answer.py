@@ -63,7 +63,7 @@ def _errors(drawn: MismatchedRollouts, gram: Floats) -> tuple[float, dict[str, G
     return k, {
         one.name: error.measure(
             error.from_gram(sorted_gram, one.coefficients(ratios)[ratios.starts][order], weights, advantages),
-            k, one.beyond(ratios) or one is FULL,
+            k, one.beyond(ratios) or one is FULL, float(weights.mean()),
         )
         for one in ALL if one.level == "sequence" or one is NONE
     }  # fmt: skip

@@ -21,7 +21,7 @@ noncentrality by J; V_c stays that of one batch. Method of this project.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.instruments.offpolicy.khat import NO_INTERVAL, NO_NUMBER, khat
+from grposcope.instruments.offpolicy.khat import NO_CHOICE, NO_NUMBER, khat
 from grposcope.maths import resampling
 from grposcope.maths.importance import Floats
 
@@ -41,6 +41,9 @@ Z = 1.6448536269514722
 
 WORTH = 1.1
 """Rollouts that no correction may need, as a multiple of what the best one needs, for none to be as good."""
+
+NEAR = 0.1
+"""How far the mean of the raw weights w may be from 1, its expectation, for intervals of a bias to be given."""
 
 LEAST = 10
 """Prompts from which a correction is chosen."""
@@ -132,8 +135,8 @@ class GradientError:
     """Error of the gradient of a batch of P prompts under one correction.
 
     bias2: ‖b‖² and its `interval` at LEVEL, NaN where it must not be given. told: whether there is a bias, beyond
-    chance. variance: V_c. need: rollouts needed, of which ratios have a meaning. cost, costs (P,): ln(1 + need) less
-    ln ‖g‖², and the same without each prompt; NaN where the direction of the gradient is not known.
+    chance. variance: V_c. need: rollouts needed, of which ratios have a meaning. cost, costs (P,): ln need, and
+    the same without each prompt; NaN where the direction of the gradient is not known.
     """
 
     bias2: Estimate
@@ -145,24 +148,27 @@ class GradientError:
     costs: Floats = field(default_factory=lambda: np.empty(0))
 
 
-def measure(products: GradientProducts, k: float, beyond: bool = True) -> GradientError:
+def measure(products: GradientProducts, k: float, beyond: bool = True, mean_weight: float = 1.0) -> GradientError:
     """The error under a correction; k: k̂ of w ‖A s‖ (`tail`); beyond: whether a drawn ratio was cut.
 
-    Above NO_NUMBER of k̂, or without it, there is no number, and above NO_INTERVAL no interval. Without a ratio beyond
-    the bound a correction looks like full weights, whatever its bias is: then its bias is not known.
+    mean_weight: of the raw weights. Above NO_NUMBER of k̂, or without it, there is no number. No interval is given
+    where the mean weight is further than NEAR from 1: completions with large weights were not drawn, or too often. A
+    small k̂ does not say that they were: it is smallest where the largest weights are missing, so that intervals given
+    below 0.5 of it cover less than all do (`experiments/offpolicy.md`). Without a ratio beyond the bound a correction
+    looks like full weights, whatever its bias is: then its bias is not known.
     """
     prompts = len(products.own)
     flag = _doubt(k, prompts)
-    weightings = resampling.point(prompts), resampling.jackknife(prompts)
+    means = _means(products)
     bias2, variance, need, cost = (
-        _both(quantity, products, weightings) for quantity in (_bias2, _variance, _need, _cost)
+        (float(values[0]), values[1:]) for values in (_bias2(means), _variance(means), _need(means), _cost(means))
     )
     if not k <= NO_NUMBER or prompts < 2:
         nothing = Estimate(math.nan, math.nan, prompts, flag)
         return GradientError(nothing, (math.nan, math.nan), False, nothing, nothing)
     unseen = "" if beyond else "no drawn ratio lies beyond the bound: its bias cannot be told"
     bias = Estimate(math.nan, math.nan, prompts, unseen) if unseen else resampling.estimate(*bias2, flag)
-    bounded = beyond and k <= NO_INTERVAL
+    bounded = beyond and abs(mean_weight - 1) <= NEAR
     return GradientError(
         bias,
         bias_interval(products.difference, batches=products.batches) if bounded else (math.nan, math.nan),
@@ -174,7 +180,7 @@ def measure(products: GradientProducts, k: float, beyond: bool = True) -> Gradie
 
 
 def bias_interval(difference: Floats, level: float = LEVEL, batches: int = 1) -> tuple[float, float]:
-    """Interval of ‖b‖² from the products (P, P) of differences, of batches on the diagonal; 0 to 0 where there are none."""
+    """Interval of ‖b‖² from the products (P, P) of differences, batches on the diagonal; 0 to 0 where all are 0."""
     from scipy.special import chndtr, chndtrinc
 
     blocks = _blocks(difference, batches)
@@ -224,47 +230,57 @@ def _freedom(blocks: Floats) -> float:
     return float(np.clip(np.mean(trace) ** 2 / unbiased, 1, max(n, 1))) if unbiased > 0 else float(max(n, 1))
 
 
-def _both(
-    quantity: Callable[[GradientProducts, Floats], Floats],
-    products: GradientProducts,
-    weightings: tuple[Floats, Floats],
-) -> tuple[float, Floats]:
-    """A statistic of all prompts, and without each of them (P,)."""
-    point, left_out = (quantity(products, weights) for weights in weightings)
-    return float(point[0]), np.asarray(left_out)
+@dataclass(frozen=True)
+class _Means:
+    """Means of products: of all P prompts, then without each of them, (1 + P,).
+
+    size: prompts of a batch. own, cross, full: over pairs of different prompts of a batch. squares: of ‖ĝ_c(x)‖² over
+    prompts.
+    """
+
+    size: int
+    own: Floats
+    cross: Floats
+    full: Floats
+    squares: Floats
 
 
-def _pairs(products: Floats, weights: Floats, of: GradientProducts) -> Floats:
-    return resampling.pair_mean(products, weights, of.known)
+def _means(products: GradientProducts) -> _Means:
+    squares, known = np.diag(products.own), products.known
+    own, cross, full = (_with_left_out(one, known) for one in (products.own, products.cross, products.full))
+    return _Means(products.size, own, cross, full, np.append(squares.mean(), resampling.means_left_out(squares)))
 
 
-def _bias2(products: GradientProducts, weights: Floats) -> Floats:
-    return _pairs(products.difference, weights, products)
+def _with_left_out(products: Floats, known: NDArray[np.bool_]) -> Floats:
+    whole = resampling.pair_mean(products, resampling.point(len(products)), known)
+    return np.append(whole, resampling.pair_means_left_out(products, known))
 
 
-def _variance(products: GradientProducts, weights: Floats) -> Floats:
+def _bias2(means: _Means) -> Floats:
+    return np.asarray(means.own - 2 * means.cross + means.full)
+
+
+def _variance(means: _Means) -> Floats:
     """V_c of a batch as large as each at hand."""
-    of_one = resampling.mean(np.diag(products.own), weights) - _pairs(products.own, weights, products)
-    return of_one / products.size
+    return np.asarray((means.squares - means.own) / means.size)
 
 
-def _need(products: GradientProducts, weights: Floats) -> Floats:
+def _need(means: _Means) -> Floats:
     """Rollouts needed; NaN where ⟨m, g⟩ or ‖g‖² is not above 0, so that the direction of the gradient is not known."""
-    along, of_g = (_pairs(one, weights, products) for one in (products.cross, products.full))
-    second = _pairs(products.own, weights, products) + _variance(products, weights)
-    known = (along > 0) & (of_g > 0)
-    return np.where(known, second * of_g / np.where(known, along, 1.0) ** 2 - 1, np.nan)
+    known = (means.cross > 0) & (means.full > 0)
+    second = means.own + _variance(means)
+    return np.where(known, second * means.full / np.where(known, means.cross, 1.0) ** 2 - 1, np.nan)
 
 
-def _cost(products: GradientProducts, weights: Floats) -> Floats:
-    need = _need(products, weights)
+def _cost(means: _Means) -> Floats:
+    need = _need(means)
     return np.log(np.where(need > 0, need, np.nan))
 
 
 def _doubt(k: float, prompts: int) -> str:
     if math.isnan(k):
         return "too few rollouts with a credit for k̂"
-    if k > NO_INTERVAL:
+    if k > NO_CHOICE:
         return f"k̂ = {k:.2f}: the weights are too heavy-tailed"
     return f"{prompts} prompts: rough standard error" if prompts < resampling.FEW else ""
 
@@ -290,7 +306,7 @@ def choose(errors: Mapping[str, GradientError], k: float, base: str = "none") ->
     by jackknife over prompts of the logarithm of the ratio.
     """
     known = {name: one for name, one in errors.items() if math.isfinite(one.cost) and np.isfinite(one.costs).all()}
-    if not k <= NO_INTERVAL:
+    if not k <= NO_CHOICE:
         return CorrectionChoice("", reason=_doubt(k, LEAST))
     if base not in known:
         return CorrectionChoice("", reason=UNKNOWN)

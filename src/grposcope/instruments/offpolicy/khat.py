@@ -14,8 +14,8 @@ import numpy as np
 
 from grposcope.maths.importance import Floats
 
-NO_INTERVAL, NO_NUMBER = 0.5, 0.7
-"""k̂ above which no interval of an error is given, and above which no number is."""
+NO_CHOICE, NO_NUMBER = 0.5, 0.7
+"""k̂ above which no correction is chosen, and above which no error is given."""
 
 LEAST = 25
 """Weights from which a tail, of at least five, is fitted."""
@@ -29,7 +29,7 @@ def khat(log_weights: Floats) -> float:
     if n < LEAST:
         return math.nan
     size = math.ceil(min(n / 5, 3 * math.sqrt(n)))
-    ordered = np.sort(log_weights)[-size - 1 :]
+    ordered = np.sort(np.partition(log_weights, n - size - 1)[n - size - 1 :])
     weights = np.exp(ordered - ordered[-1])
     tail = weights[1:] - weights[0]
     if tail[-1] <= 1e-12:
