@@ -192,8 +192,8 @@ def report(out: Path) -> None:
         found = json.loads(path.read_text())
         print(f"\n{path.stem}: {found['solved']:.2f} solved, k̂ {found['k']}, choice {found['choice']}")
         for name, one in found["errors"].items():
-            print(f"    {name}: bias² {one['bias2']['value']} ± {one['bias2']['se']}, variance {one['variance']['value']}, "
-                  f"need {one['need']['value']}")  # fmt: skip
+            bias, variance, need = (one[part] for part in ("bias2", "variance", "need"))
+            print(f"    {name}: bias² {bias['value']} ± {bias['se']}, variance {variance['value']}, need {need['value']}")
 
 
 def main() -> None:
