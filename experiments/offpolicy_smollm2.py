@@ -193,7 +193,7 @@ def report(out: Path) -> None:
         print(f"\n{path.stem}: {found['solved']:.2f} solved, k̂ {found['k']}, choice {found['choice']}")
         for name, one in found["errors"].items():
             bias, variance, need = (one[part] for part in ("bias2", "variance", "need"))
-            print(f"    {name}: bias² {bias['value']} ± {bias['se']}, variance {variance['value']}, need {need['value']}")
+            print(f"    {name}: bias² {bias['value']} ± {bias['se']}, V {variance['value']}, need {need['value']}")
 
 
 def main() -> None:
