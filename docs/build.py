@@ -19,6 +19,7 @@ from grposcope.core.metrics import LOGGED, METRICS, Metric
 from grposcope.instruments.lint.checks import CHECKS
 from grposcope.instruments.lint.dialects import DIALECTS
 from grposcope.lab.credit import SOURCES
+from grposcope.logs.defects import DEFECTS
 from grposcope.logs.trainers import TRAINERS
 
 HERE = Path(__file__).parent
@@ -278,7 +279,18 @@ def readers() -> str:
     for heading, metrics in {"As in our own record": METRICS, "Logged by others only": LOGGED}.items():
         lines = "\n".join(["", *_keys(metrics), ""])
         page = re.sub(rf"(?<=^### {heading}\n)\n(?:\|.*\n)+", lambda found, lines=lines: lines, page, flags=re.M)
-    return page
+    wrong = "\n".join(["", *_defects(), ""])
+    return re.sub(r"(?<=^### By engine and version\n)\n(?:\|.*\n)+", lambda found: wrong, page, flags=re.M)
+
+
+def _defects() -> list[str]:
+    """A table of the metrics that an engine logs wrongly."""
+    lines = ["| engine | key | versions | what it is instead | known from | what is done |", "|---" * 6 + "|"]
+    for one in DEFECTS:
+        done = "left out" if one.left_out else "a note"
+        keys = ", ".join(f"`{key}`" for key in one.keys)
+        lines.append(f"| {one.engine} | {keys} | {one.versions} | {one.what} | {one.thread} | {done} |")
+    return lines
 
 
 def _keys(metrics: Mapping[str, Metric]) -> list[str]:

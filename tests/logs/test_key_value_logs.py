@@ -242,6 +242,10 @@ def test_interleaved_runs_are_hardly_ever_taken_for_micro_batches(tmp_path: Path
     assert apart <= 25
 
 
+def test_an_underscore_is_part_of_a_number_only_between_digits() -> None:
+    assert [one.value for one in parse("reward=1_000 kl=0_ step=2").numbers] == [1000, 2]
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(max_size=120) | st.sampled_from([STYLES[s](7, 0.5, 0.1, 99) for s in STYLES]), max_size=12))
 def test_any_text_is_a_run_or_one_clear_line(tmp_path: Path, lines: list[str]) -> None:

@@ -69,10 +69,8 @@ class ColumnBuilder:
 
     def row(self, line: int, values: Mapping[str, Any]) -> None:
         """Add one row, which stands in line `line` of the log; nested objects become keys joined by "/"."""
-        for value in values.values():
-            if not isinstance(value, (float, int)) and value is not None:
-                values = {key: _brief(value) for key, value in flat(values).items()}
-                break
+        if not _NUMBERS.issuperset(map(type, values.values())):
+            values = {key: _brief(value) for key, value in flat(values).items()}
         self._waiting.setdefault(tuple(values), []).append((self._count, list(values.values())))
         self._waiting_lines.append(line)
         self._count += 1

@@ -129,7 +129,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "share at the limit", "areal", ("ppo_actor/no_eos_ratios/avg",), (0, 0), None,
-        "compares lengths with the width of the padded batch, not with the limit", "areal/trainer/ppo/actor.py", True,
+        "compares lengths with the width of the padded batch, not with the limit", "source of AReaL 1.0", True,
         _width_of_batch("ppo_actor/no_eos_ratios/avg", "ppo_actor/seq_len/max"),
     ),
 )  # fmt: skip

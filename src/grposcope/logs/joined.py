@@ -31,7 +31,7 @@ MOST, TRIED = 8, 40
 
 
 @dataclass(frozen=True)
-class LogPart:
+class LogFilePart:
     """One file: its rows as columns (N,) with their step (N,), and its trainer."""
 
     path: Path
@@ -99,7 +99,7 @@ def joined(folder: Path, logs: Sequence[RawLog]) -> RawLog:
     )  # fmt: skip
 
 
-def _part(log: RawLog) -> LogPart:
+def _part(log: RawLog) -> LogFilePart:
     """The columns of a log, of the last attempt of every step; UserError where nothing counts its steps."""
     labels = {key: dict(of_row) for key, of_row in log.rows.labels.items()}
     lines, columns, _ = log.rows.finish()
@@ -118,7 +118,7 @@ def _part(log: RawLog) -> LogPart:
     }
     builder = ColumnBuilder()
     builder.labels = named
-    return LogPart(log.source, rest, step[kept], engine, replace(log, rows=builder), lines[kept])
+    return LogFilePart(log.source, rest, step[kept], engine, replace(log, rows=builder), lines[kept])
 
 
 def _same_steps(one: Floats, other: Floats) -> bool:
@@ -126,7 +126,7 @@ def _same_steps(one: Floats, other: Floats) -> bool:
     return len(np.intersect1d(here, there)) >= OVERLAP * min(len(here), len(there)) > 0
 
 
-def _given(part: LogPart) -> str:
+def _given(part: LogFilePart) -> str:
     """What a file gave: its rows, steps, and the first of its metrics."""
     trainer = trainer_named(part.engine)
     known = sorted(
@@ -136,7 +136,7 @@ def _given(part: LogPart) -> str:
     return f"{len(part.step):,} rows of steps {part.step.min():g} to {part.step.max():g}{some}"
 
 
-def _one_builder(parts: Sequence[LogPart]) -> ColumnBuilder:
+def _one_builder(parts: Sequence[LogFilePart]) -> ColumnBuilder:
     """The rows of all files in the order of their steps."""
     builder = ColumnBuilder()
     step = np.concatenate([part.step for part in parts])

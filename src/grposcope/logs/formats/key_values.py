@@ -43,7 +43,7 @@ _WRAPPED = re.compile(r"\b(?:(?:np|numpy|torch)\.\w{1,20}|tensor)\(\s*([^(),]{1,
 _SPLIT_PROGRESS = re.compile(r"(?<=\d) ?(?:/| of ) ?(?=\d)")
 _CHUNK = re.compile(r"[-+]?\d+(?:,\d+)+(?:\.\d+)?|[,;|]|[()\[\]{}<>]|[:=]+|[^\s,;|()\[\]{}<>:=]+")
 _NUMBER = re.compile(
-    r"(?P<value>[-+]?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?P<unit>[^\W\d_]{1,8}(?:/\w{1,8})?|%)?"
+    r"(?P<value>[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?P<unit>[^\W\d_]{1,8}(?:/\w{1,8})?|%)?"
 )
 _PROGRESS = re.compile(r"(?P<value>\d{1,15})/(?P<total>\d{1,15})")
 _COMMAS = re.compile(r"[-+]?\d+(?:,\d+)+(?:\.\d+)?")

@@ -68,7 +68,8 @@ def how_to_log(quantity: str, engine: str = "") -> str:
     """Advice how to have the trainer `engine`, else any, log a quantity; "log it" if nobody is known to log it."""
     ways: dict[str, list[str]] = {}
     known = TRAINERS.get(engine)
-    asked = [known] if known is not None and quantity in known.how_to_log else TRAINERS.values()
+    own = known is not None and quantity in known.how_to_log
+    asked = [known] if known is not None and own else [one for one in TRAINERS.values() if not one.leaves_files_of]
     for trainer in (*asked, generic.GENERIC):
         if quantity in trainer.how_to_log:
             ways.setdefault(trainer.how_to_log[quantity], []).append(trainer.title)
