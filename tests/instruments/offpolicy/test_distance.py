@@ -54,3 +54,13 @@ def test_ess_of_token_corrections_is_of_tokens() -> None:
     """Ratios that differ within rollouts and not between them."""
     found = kept.of(ALL[1], Ratios.of([np.log([0.5, 1.5])] * 30), np.arange(30))
     assert found.ess == pytest.approx(1 / 1.25)
+
+
+def test_standard_error_of_ess_leaves_out_one_prompt_at_a_time() -> None:
+    """√((P − 1)/P Σ (x − x̄)²) of the ESS without each of five prompts, of one to five rollouts each."""
+    rng = np.random.default_rng(2)
+    prompts = np.repeat(np.arange(5), [1, 2, 3, 4, 5])
+    weights = np.exp(rng.normal(0, 0.3, 15))
+    left_out = [kept.effective(weights[prompts != one]) for one in range(5)]
+    due = math.sqrt(4 / 5 * sum((one - np.mean(left_out)) ** 2 for one in left_out))
+    assert distance.ess(weights, prompts).se == pytest.approx(due)

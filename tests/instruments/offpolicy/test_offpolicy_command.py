@@ -46,7 +46,7 @@ def test_distance_and_weights_of_a_sampler_with_noise(tmp_path: Path, capsys: py
     assert list(found["corrections"]) == [one.name for one in ALL]
     assert "nats per token" in text
     assert "cannot be told from weights alone" in text
-    assert "geometric_band:0.999,1.001 throws away more than half" in text
+    assert "geometric_band:0.999,1.001 drops" in text
 
 
 def test_equal_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

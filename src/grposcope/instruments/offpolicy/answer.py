@@ -14,7 +14,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.text import listed, number, percent
 from grposcope.instruments.offpolicy import INSTRUMENT, distance, error, kept
 from grposcope.instruments.offpolicy.distance import Distance
-from grposcope.instruments.offpolicy.error import CorrectionChoice, GradientError
+from grposcope.instruments.offpolicy.error import CorrectionChoice, GradientError, GradientProducts
 from grposcope.instruments.offpolicy.kept import KeptWeight
 from grposcope.instruments.offpolicy.khat import trusted
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
@@ -38,18 +38,39 @@ class OffPolicyFound:
 
 def measure(drawn: MismatchedRollouts, gram: Floats | None = None) -> OffPolicyFound:
     """What these rollouts say; gram (B, B): of their scores, in the order of the rows, for errors of the gradient."""
+    return found(drawn, None if gram is None else _errors_of_gram(drawn, gram))
+
+
+Errors = tuple[float, dict[str, GradientError]]
+"""k̂ of w ‖A s‖, and the error under each correction."""
+
+
+def found(drawn: MismatchedRollouts, errors: Errors | None = None) -> OffPolicyFound:
+    """What these rollouts say, with errors of the gradient where they were measured."""
     ratios = drawn.ratios
     used = [one for one in ALL if not one.of_advantage or ratios.advantages is not None]
-    found = {one.name: kept.of(one, ratios, drawn.prompts) for one in used}
+    weights = {one.name: kept.of(one, ratios, drawn.prompts) for one in used}
     far = distance.measure(ratios, drawn.prompts)
-    if gram is None:
-        return OffPolicyFound(far, found)
-    k, errors = _errors(drawn, gram)
-    return OffPolicyFound(far, found, k, errors, error.choose(errors, k))
+    if errors is None:
+        return OffPolicyFound(far, weights)
+    k, by_name = errors
+    return OffPolicyFound(far, weights, k, by_name, error.choose(by_name, k))
 
 
-def _errors(drawn: MismatchedRollouts, gram: Floats) -> tuple[float, dict[str, GradientError]]:
-    """k̂ of w ‖A s‖ and the error under each correction with one coefficient per rollout, no correction among them."""
+def errors_of(drawn: MismatchedRollouts, products: Mapping[str, GradientProducts], norms: Floats) -> Errors:
+    """The errors under corrections from products of the estimates of prompts; norms ‖s‖ (B,), NaN without a credit."""
+    ratios, by_name = drawn.ratios, {one.name: one for one in ALL}
+    assert drawn.rewards is not None
+    advantages = error.leave_one_out(drawn.rewards.reshape(int(drawn.prompts.max()) + 1, -1))
+    k = error.tail(exp(ratios.sequence), advantages, norms)
+    return k, {
+        name: error.measure(one, k, by_name[name].beyond(ratios) or name == FULL.name)
+        for name, one in products.items()
+    }  # fmt: skip
+
+
+def _errors_of_gram(drawn: MismatchedRollouts, gram: Floats) -> Errors:
+    """The errors under corrections with one coefficient per rollout, no correction among them."""
     order, shape = _groups(drawn)
     if gram.shape != (len(order), len(order)) or not np.isfinite(gram).all():
         raise UserError(
@@ -125,16 +146,55 @@ def _far(far: Distance, n: int) -> str:
 
 
 def _worth(found: OffPolicyFound) -> str:
-    choice = found.choice
+    """Which correction to take, and which of them drops much of the weight."""
+    return " ".join(filter(None, [_choice(found.choice), _dropped(found.kept)]))
+
+
+def _choice(choice: CorrectionChoice | None) -> str:
     if choice is None:
-        lost = [name for name, one in found.kept.items() if one.weight.value < HALF]
-        said = f" {listed(lost)} throw{'s' * (len(lost) == 1)} away more than half of the weight." if lost else ""
-        return f"Which correction is worth it cannot be told from weights alone.{said}"
+        return "Which correction is worth it cannot be told from weights alone."
     if not choice.name:
         return f"Which correction is worth it cannot be told: {choice.reason}."
     if choice.name == NONE.name:
-        return f"No correction is worth it: none needs fewer than 1 ÷ {error.WORTH:g} of the rollouts."
-    return f"{choice.name} is worth it: it needs {choice.ratio:.2f} × the rollouts that no correction needs."
+        return f"Correct nothing: no correction needs fewer than 1 ÷ {error.WORTH:g} of the rollouts."
+    return f"{_advice(choice.name)}: you need {choice.ratio:.2f} × the rollouts that you need without correction."
+
+
+ADVICE = {
+    "token_ratio": "Weigh every token with its ratio",
+    "token_cap": "Cap the ratio of tokens at {}",
+    "token_mask": "Drop tokens with a ratio above {}",
+    "icepop": "Drop tokens with a ratio outside of {} to {}",
+    "one_sided": "Drop tokens that have gone {} beyond where their advantage pushes them",
+    "prefix_ratio": "Weigh every token with the ratio of the text up to it",
+    "sequence_cap": "Cap the sequence ratio at {}",
+    "sequence_mask": "Drop completions with a sequence ratio above {}",
+    "sequence_rejection": "Keep completions with a sequence ratio from {} to {} alone, with weight 1",
+    "geometric_band": "Keep completions with a geometric mean ratio from {} to {} alone",
+    "full": "Weigh completions with the whole sequence ratio",
+}
+"""What to do, by form of the correction, with its bounds."""
+
+
+def _advice(name: str) -> str:
+    form, _, bounds = name.partition(":")
+    return f"{ADVICE[form].format(*bounds.split(','))} ({name})"
+
+
+def _dropped(weights: Mapping[str, KeptWeight]) -> str:
+    """Corrections that drop most of the weight, and from which lengths."""
+    lost = {name: one for name, one in weights.items() if one.weight.value < HALF}
+    clauses = [
+        f"{name} drops {percent(1 - one.weight.value)} of the weight{_of_lengths(one)}" for name, one in lost.items()
+    ]
+    return f"{listed(clauses)}." if clauses else ""
+
+
+def _of_lengths(one: KeptWeight) -> str:
+    """Whether it is mostly the long or the short answers that lose, by thirds; empty where that is even."""
+    if one.thirds is None or abs(one.thirds[2] - one.thirds[0]) < 0.1:
+        return ""
+    return f", mostly of {'long' if one.thirds[2] < one.thirds[0] else 'short'} answers"
 
 
 def _because(far: Distance, n: int) -> str:
@@ -198,7 +258,12 @@ def _table_of_errors(errors: Mapping[str, GradientError]) -> Table:
          number(one.need.value / base))
         for name, one in errors.items()
     ]  # fmt: skip
-    return Table("Error of the gradient", header, cells, "Corrections with one coefficient per rollout.")
+    some = "" if len(errors) == len(ALL) else " Corrections of tokens need a model, not the Gram matrix alone."
+    return Table(
+        "Error of the gradient", header, cells,
+        "bias²: of the mean gradient, against full weights; variance: of a batch; rollouts ÷ none: what a step of the "
+        "same progress takes." + some,
+    )  # fmt: skip
 
 
 def _table_of_versions(drawn: MismatchedRollouts) -> Table:

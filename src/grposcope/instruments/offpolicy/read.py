@@ -89,7 +89,7 @@ def read(path: Path) -> MismatchedRollouts:
 def _rows(path: Path) -> Iterator[_Row]:
     for line, row in json_lines(path):
         where = f"{path}, line {line}"
-        trainer, sampler = (_log_probabilities(row, names, where) for names in (TRAINER, SAMPLER))
+        trainer, sampler = (log_probabilities(row, names, where) for names in (TRAINER, SAMPLER))
         if len(trainer) != len(sampler):
             raise UserError(
                 f"{where}: {len(trainer):,} log-probabilities of the trainer and {len(sampler):,} of the sampler; give "
@@ -101,12 +101,12 @@ def _rows(path: Path) -> Iterator[_Row]:
         absent = np.isnan(difference)
         prompt = next((str(row[name]) for name in GROUP if row.get(name) is not None), None)
         yield _Row(
-            np.where(absent, 0.0, difference), int(absent.sum()), _number(row, ("reward",), where),
-            _number(row, VERSION, where), prompt,
+            np.where(absent, 0.0, difference), int(absent.sum()), number_in(row, ("reward",), where),
+            number_in(row, VERSION, where), prompt,
         )  # fmt: skip
 
 
-def _log_probabilities(row: Mapping[str, Any], names: Sequence[str], where: str) -> Floats:
+def log_probabilities(row: Mapping[str, Any], names: Sequence[str], where: str) -> Floats:
     """The column of log-probabilities (T,) that a row has under one of the names."""
     name = next((name for name in names if row.get(name) is not None), None)
     if name is None:
@@ -138,7 +138,7 @@ def _check(values: Floats, name: str, where: str) -> None:
         raise UserError(f"{where}: {name} of token {place} is {values[place]:g}; a log-probability is at most 0")
 
 
-def _number(row: Mapping[str, Any], names: Sequence[str], where: str) -> float:
+def number_in(row: Mapping[str, Any], names: Sequence[str], where: str) -> float:
     """A number that a row has under one of the names; NaN where it has none."""
     name = next((name for name in names if row.get(name) is not None), None)
     if name is None:
