@@ -219,9 +219,7 @@ def _products(
     at, drawn = world.draw(rng, prompts, group)
     advantages = error.leave_one_out(world.rewards[at[:, None], drawn])
     full = picked(world, FULL, at, drawn, advantages)
-    return {
-        name: error.from_estimates(picked(world, BY_NAME[name], at, drawn, advantages), full) for name in names
-    }
+    return {name: error.from_estimates(picked(world, BY_NAME[name], at, drawn, advantages), full) for name in names}
 
 
 def exact_bias2(world: World, correction: Correction) -> float:

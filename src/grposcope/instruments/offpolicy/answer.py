@@ -48,7 +48,7 @@ Errors = tuple[float, dict[str, GradientError]]
 def found(drawn: MismatchedRollouts, errors: Errors | None = None) -> OffPolicyFound:
     """What these rollouts say, with errors of the gradient where they were measured."""
     ratios = drawn.ratios
-    used = [one for one in ALL if not one.of_advantage or ratios.advantages is not None]
+    used = [one for one in ALL if one.known(ratios)]
     weights = {one.name: kept.of(one, ratios, drawn.prompts) for one in used}
     far = distance.measure(ratios, drawn.prompts)
     if errors is None:
@@ -86,7 +86,7 @@ def _errors_of_gram(drawn: MismatchedRollouts, gram: Floats) -> Errors:
             error.from_gram(sorted_gram, one.coefficients(ratios)[ratios.starts][order], weights, advantages),
             k, one.beyond(ratios) or one is FULL,
         )
-        for one in ALL if one.level == "sequence" or one is NONE
+        for one in ALL if (one.level == "sequence" or one is NONE) and one.known(ratios)
     }  # fmt: skip
 
 
@@ -166,6 +166,9 @@ ADVICE = {
     "token_mask": "Drop tokens with a ratio above {}",
     "icepop": "Drop tokens with a ratio outside of {} to {}",
     "one_sided": "Drop tokens that have gone {} beyond where their advantage pushes them",
+    "ppo_clip": "Weigh tokens with their ratio, within PPO's clip of {} and {}, and {} for negative advantages",
+    "probability_band": "Drop tokens whose probability has moved {} down or {} up, where their advantage pushes them",
+    "gspo": "Weigh completions with their geometric mean ratio, within GSPO's clip of {} and {}",
     "prefix_ratio": "Weigh every token with the ratio of the text up to it",
     "sequence_cap": "Cap the sequence ratio at {}",
     "sequence_mask": "Drop completions with a sequence ratio above {}",
@@ -300,7 +303,7 @@ def _missing(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
     if not drawn.grouped:
         missing.append("Standard errors take every rollout as a prompt of its own: add a column `group`.")
     if drawn.centred is None:
-        missing.append("One-sided corrections need the sign of the advantage: add columns `reward` and `group`.")
+        missing.append("Corrections by sign need the sign of the advantage: add columns `reward` and `group`.")
     if found.errors is None:
         missing.append("Bias and variance of the gradient need the Gram matrix of scores of these rollouts.")
     return missing

@@ -58,7 +58,10 @@ def mismatched(batch: Rollouts, trainer: Tensor) -> MismatchedRollouts:
     logs = [row[kept].numpy() for row, kept in zip(difference.masked_fill(unknown, 0.0), mask, strict=True)]
     prompts, group = batch.groups
     rewards = batch.rewards.double().cpu().numpy().reshape(-1)
-    return MismatchedRollouts(logs, int(unknown.sum()), rewards, None, np.repeat(np.arange(prompts), group), True)
+    sampler = [row[kept].double().nan_to_num().numpy() for row, kept in zip(batch.logp.cpu(), mask, strict=True)]
+    return MismatchedRollouts(
+        logs, int(unknown.sum()), rewards, None, np.repeat(np.arange(prompts), group), True, sampler
+    )
 
 
 def joined(parts: Sequence[MismatchedRollouts]) -> MismatchedRollouts:
@@ -71,4 +74,5 @@ def joined(parts: Sequence[MismatchedRollouts]) -> MismatchedRollouts:
         None,
         np.concatenate([one.prompts + start for one, start in zip(parts, before, strict=False)]),
         True,
+        [log for one in parts for log in one.sampler or ()],
     )

@@ -33,7 +33,7 @@ ROUNDING = 1e-3
 class MismatchedRollouts:
     """Rollouts that a sampler drew, with both log-probabilities.
 
-    log_ratios: log π(y_t) − log μ(y_t) of each rollout, 0 where one of the two is NaN. absent: tokens with a NaN.
+    log_ratios: log π(y_t) − log μ(y_t) of each rollout, 0 where one of the two is NaN. sampler: log μ. absent: tokens with a NaN.
     rewards (B,), versions (B,) of the sampler's weights, NaN where a row has none: None where no row has any.
     prompts (B,): the number of each rollout's prompt, a number of its own where the file does not say; grouped: whether
     it does.
@@ -45,11 +45,12 @@ class MismatchedRollouts:
     versions: Floats | None
     prompts: NDArray[np.int64]
     grouped: bool
+    sampler: Sequence[Floats] | None = None
 
     @cached_property
     def ratios(self) -> Ratios:
         """The ratios, with the rewards less the mean of their prompt as advantages where both are known."""
-        return Ratios.of(self.log_ratios, self.centred)
+        return Ratios.of(self.log_ratios, self.centred, self.sampler)
 
     @cached_property
     def centred(self) -> Floats | None:
@@ -62,6 +63,7 @@ class MismatchedRollouts:
 @dataclass(frozen=True)
 class _Row:
     log_ratio: Floats
+    sampler: Floats
     absent: int
     reward: float
     version: float
@@ -83,6 +85,7 @@ def read(path: Path) -> MismatchedRollouts:
         _column([row.version for row in rows]),
         prompts.astype(np.int64),
         grouped,
+        [row.sampler for row in rows],
     )
 
 
@@ -101,7 +104,7 @@ def _rows(path: Path) -> Iterator[_Row]:
         absent = np.isnan(difference)
         prompt = next((str(row[name]) for name in GROUP if row.get(name) is not None), None)
         yield _Row(
-            np.where(absent, 0.0, difference), int(absent.sum()), number_in(row, ("reward",), where),
+            np.where(absent, 0.0, difference), np.nan_to_num(sampler), int(absent.sum()), number_in(row, ("reward",), where),
             number_in(row, VERSION, where), prompt,
         )  # fmt: skip
 
