@@ -166,7 +166,7 @@ def test_degrees_of_freedom_are_those_of_the_covariance() -> None:
 
 @pytest.mark.parametrize("batches", [1, 5])
 def test_interval_of_bias_is_that_of_a_noncentral_chi_square(batches: int) -> None:
-    """Of normal estimates with a variance of 1 in each of 8 directions: ends where seen is its 5th and 95th percentile."""
+    """Of normal estimates with a variance of 1 in each of 8 directions: what was seen is a percentile of each end."""
     rng = np.random.default_rng(13)
     prompts, directions = 400, 8
     draws = [rng.normal(size=(prompts, directions)) + 0.04 for _ in range(batches)]

@@ -13,7 +13,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import listed, number, percent
 from grposcope.instruments.offpolicy import INSTRUMENT, distance, error, kept
-from grposcope.instruments.offpolicy.distance import Distance
+from grposcope.instruments.offpolicy.distance import Distance, DistanceParts
 from grposcope.instruments.offpolicy.error import CorrectionChoice, GradientError, GradientProducts
 from grposcope.instruments.offpolicy.kept import KeptWeight
 from grposcope.instruments.offpolicy.khat import trusted
@@ -27,13 +27,17 @@ HALF = 0.5
 
 @dataclass(frozen=True)
 class OffPolicyFound:
-    """All that was measured. k: k̂ of w ‖A s‖; errors and choice: None without a Gram matrix."""
+    """All that was measured.
+
+    k: k̂ of w ‖A s‖. errors, choice: None without products of scores. parts: None without three log-probabilities.
+    """
 
     distance: Distance
     kept: Mapping[str, KeptWeight]
     k: float = math.nan
     errors: Mapping[str, GradientError] | None = None
     choice: CorrectionChoice | None = None
+    parts: DistanceParts | None = None
 
 
 def measure(drawn: MismatchedRollouts, gram: Floats | None = None) -> OffPolicyFound:
@@ -51,10 +55,11 @@ def found(drawn: MismatchedRollouts, errors: Errors | None = None) -> OffPolicyF
     used = [one for one in ALL if one.known(ratios)]
     weights = {one.name: kept.of(one, ratios, drawn.prompts) for one in used}
     far = distance.measure(ratios, drawn.prompts)
+    parts = None if drawn.mismatch is None else distance.split(ratios, drawn.mismatch, drawn.prompts)
     if errors is None:
-        return OffPolicyFound(far, weights)
+        return OffPolicyFound(far, weights, parts=parts)
     k, by_name = errors
-    return OffPolicyFound(far, weights, k, by_name, error.choose(by_name, k))
+    return OffPolicyFound(far, weights, k, by_name, error.choose(by_name, k), parts)
 
 
 def errors_of(drawn: MismatchedRollouts, products: Mapping[str, GradientProducts], norms: Floats) -> Errors:
@@ -113,7 +118,7 @@ def of_drawn(drawn: MismatchedRollouts, found: OffPolicyFound) -> Answer:
         because=_because(far, len(drawn.log_ratios)),
         do=_do(far, len(drawn.log_ratios)),
         text=_notes(drawn, found),
-        numbers=_numbers(far),
+        numbers=_numbers(far) + _parts(found.parts),
         tables=[] if equal else _tables(drawn, found),
         missing=[] if equal else _missing(drawn, found),
         document=_document(drawn, found),
@@ -230,6 +235,17 @@ def _numbers(far: Distance) -> list[KeyNumber]:
     ]
 
 
+def _parts(parts: DistanceParts | None) -> list[KeyNumber]:
+    """Mismatch and staleness, where three log-probabilities tell them apart."""
+    if parts is None:
+        return []
+    return [
+        KeyNumber("of it mismatch", parts.mismatch, _shown(parts.mismatch),
+                  f"nats, sampler to the weights that drew; by k3 {_shown(parts.mismatch_k3)}"),
+        KeyNumber("of it staleness", parts.stale, _shown(parts.stale), "nats, updates since; both together: KL by k1"),
+    ]  # fmt: skip
+
+
 def _tables(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[Table]:
     tables = [_table_of_kept(found.kept)]
     if found.errors is not None:
@@ -315,6 +331,7 @@ def _document(drawn: MismatchedRollouts, found: OffPolicyFound) -> dict[str, obj
         "tokens": int(drawn.ratios.lengths.sum()),
         "absent": drawn.absent,
         "distance": {**asdict(found.distance), "processed": found.distance.processed},
+        "parts": None if found.parts is None else asdict(found.parts),
         "corrections": {name: asdict(one) for name, one in found.kept.items()},
         "tail": found.k,
         "errors": None if found.errors is None else {name: _error(one) for name, one in found.errors.items()},

@@ -16,8 +16,9 @@ DESCRIPTION = (
     "Say how far the sampler is from the trainer, what each correction keeps of the weight, by length, and how many "
     "rollouts it needs. From a file with the log-probabilities of both, one JSON object a line: columns logprobs of "
     "the trainer, rollout_logprobs or sampling_logprobs of the sampler, a number per token; where known also reward, "
-    "group, version. Or from a model: rollouts are drawn by a rounded or by another sampler, or taken from a file with "
-    "prompt_ids, completion_ids and the sampler's log-probabilities, and its gradient measured under each correction."
+    "group, version, and old_logprobs of the weights that drew. Or from a model: rollouts are drawn by a rounded or by "
+    "another sampler, or taken from a file with prompt_ids, completion_ids and the sampler's log-probabilities, and "
+    "its gradient is measured under each correction."
 )
 EXAMPLES = """\
 examples:

@@ -17,7 +17,9 @@ from grposcope.core.files import json_lines, json_number
 from grposcope.core.text import visible
 from grposcope.maths.importance import Floats, Ratios
 
-TRAINER = ("logprobs", "trainer_logprobs", "old_log_probs", "old_per_token_logps")
+CURRENT = ("logprobs", "trainer_logprobs", "log_probs", "per_token_logps")
+OLD = ("old_logprobs", "old_log_probs", "old_per_token_logps")
+TRAINER = (*CURRENT, *OLD)
 SAMPLER = (
     "rollout_logprobs", "sampling_logprobs", "inference_logprobs", "rollout_log_probs", "sampling_per_token_logps",
 )  # fmt: skip
@@ -33,7 +35,9 @@ ROUNDING = 1e-3
 class MismatchedRollouts:
     """Rollouts that a sampler drew, with both log-probabilities.
 
-    log_ratios: log π(y_t) − log μ(y_t) of each rollout, 0 where one of the two is NaN. sampler: log μ. absent: tokens with a NaN.
+    log_ratios: log π(y_t) − log μ(y_t) of each rollout, 0 where one of the two is NaN. absent: tokens with a NaN.
+    sampler: log μ(y_t). mismatch: log π_old(y_t) − log μ(y_t), π_old the trainer's policy when they were drawn; None
+    where the file does not have it beside the current one.
     rewards (B,), versions (B,) of the sampler's weights, NaN where a row has none: None where no row has any.
     prompts (B,): the number of each rollout's prompt, a number of its own where the file does not say; grouped: whether
     it does.
@@ -46,6 +50,7 @@ class MismatchedRollouts:
     prompts: NDArray[np.int64]
     grouped: bool
     sampler: Sequence[Floats] | None = None
+    mismatch: Sequence[Floats] | None = None
 
     @cached_property
     def ratios(self) -> Ratios:
@@ -64,6 +69,7 @@ class MismatchedRollouts:
 class _Row:
     log_ratio: Floats
     sampler: Floats
+    mismatch: Floats | None
     absent: int
     reward: float
     version: float
@@ -86,6 +92,7 @@ def read(path: Path) -> MismatchedRollouts:
         prompts.astype(np.int64),
         grouped,
         [row.sampler for row in rows],
+        _every([row.mismatch for row in rows]),
     )
 
 
@@ -101,12 +108,27 @@ def _rows(path: Path) -> Iterator[_Row]:
         if not len(trainer):
             raise UserError(f"{where}: no tokens; leave empty completions out")
         difference = trainer - sampler
-        absent = np.isnan(difference)
+        old = log_probabilities(row, OLD, where) if _present(row, CURRENT) and _present(row, OLD) else None
+        if old is not None and len(old) != len(sampler):
+            raise UserError(f"{where}: {len(old):,} log-probabilities of the old policy and {len(sampler):,} others")
+        absent = np.isnan(difference) | (np.isnan(old) if old is not None else False)
         prompt = next((str(row[name]) for name in GROUP if row.get(name) is not None), None)
         yield _Row(
-            np.where(absent, 0.0, difference), np.nan_to_num(sampler), int(absent.sum()), number_in(row, ("reward",), where),
+            np.where(absent, 0.0, difference), np.nan_to_num(sampler),
+            None if old is None else np.where(absent, 0.0, old - sampler), int(absent.sum()),
+            number_in(row, ("reward",), where),
             number_in(row, VERSION, where), prompt,
         )  # fmt: skip
+
+
+def _present(row: Mapping[str, Any], names: Sequence[str]) -> bool:
+    return any(row.get(name) is not None for name in names)
+
+
+def _every(rows: Sequence[Floats | None]) -> list[Floats] | None:
+    """The rows, None unless all are there."""
+    known = [row for row in rows if row is not None]
+    return known if len(known) == len(rows) else None
 
 
 def log_probabilities(row: Mapping[str, Any], names: Sequence[str], where: str) -> Floats:
