@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -26,6 +26,14 @@ HALF = 0.5
 
 
 @dataclass(frozen=True)
+class ClassWeights:
+    """Mean coefficient of each correction, by class of tokens; names: of the classes."""
+
+    names: tuple[str, ...]
+    weights: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
 class OffPolicyFound:
     """All that was measured.
 
@@ -38,6 +46,7 @@ class OffPolicyFound:
     errors: Mapping[str, GradientError] | None = None
     choice: CorrectionChoice | None = None
     parts: DistanceParts | None = None
+    classes: Mapping[str, ClassWeights] = field(default_factory=dict)
 
 
 def measure(drawn: MismatchedRollouts, gram: Floats | None = None) -> OffPolicyFound:
@@ -56,10 +65,14 @@ def found(drawn: MismatchedRollouts, errors: Errors | None = None) -> OffPolicyF
     weights = {one.name: kept.of(one, ratios, drawn.prompts) for one in used}
     far = distance.measure(ratios, drawn.prompts)
     parts = None if drawn.mismatch is None else distance.split(ratios, drawn.mismatch, drawn.prompts)
+    by_class = {
+        title: ClassWeights(one.names, {each.name: one.means(each.coefficients(ratios)) for each in used})
+        for title, one in kept.classes(ratios, drawn.lags).items()
+    }
     if errors is None:
-        return OffPolicyFound(far, weights, parts=parts)
+        return OffPolicyFound(far, weights, parts=parts, classes=by_class)
     k, by_name = errors
-    return OffPolicyFound(far, weights, k, by_name, error.choose(by_name, k), parts)
+    return OffPolicyFound(far, weights, k, by_name, error.choose(by_name, k), parts, by_class)
 
 
 def errors_of(drawn: MismatchedRollouts, products: Mapping[str, GradientProducts], norms: Floats) -> Errors:
@@ -248,6 +261,7 @@ def _parts(parts: DistanceParts | None) -> list[KeyNumber]:
 
 def _tables(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[Table]:
     tables = [_table_of_kept(found.kept)]
+    tables += [_table_of_classes(title, one) for title, one in found.classes.items()]
     if found.errors is not None:
         tables.append(_table_of_errors(found.errors))
     if drawn.versions is not None and len(set(drawn.versions.tolist())) > 1:
@@ -266,6 +280,15 @@ def _table_of_kept(found: Mapping[str, KeptWeight]) -> Table:
         "What each correction keeps", header, cells,
         "Kept weight: mean coefficient, 1 without a cut; short, middle, long: the same by thirds of the length. ESS/n "
         "of the corrected weights; k̂ of the ratios before the cut.",
+    )  # fmt: skip
+
+
+def _table_of_classes(title: str, one: ClassWeights) -> Table:
+    rows = [(name, *(number(value) for value in values)) for name, values in one.weights.items()]
+    return Table(
+        f"Kept weight by {title}", ("correction", *one.names), rows,
+        "Mean coefficient of the tokens of a class. Of what is cut, compare with the uncut ratio, token_ratio or full: "
+        "within a class its mean need not be 1.", folded=True,
     )  # fmt: skip
 
 
@@ -333,6 +356,7 @@ def _document(drawn: MismatchedRollouts, found: OffPolicyFound) -> dict[str, obj
         "distance": {**asdict(found.distance), "processed": found.distance.processed},
         "parts": None if found.parts is None else asdict(found.parts),
         "corrections": {name: asdict(one) for name, one in found.kept.items()},
+        "classes": {title: asdict(one) for title, one in found.classes.items()},
         "tail": found.k,
         "errors": None if found.errors is None else {name: _error(one) for name, one in found.errors.items()},
         "choice": None if found.choice is None else asdict(found.choice),

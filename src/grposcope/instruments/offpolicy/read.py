@@ -57,6 +57,12 @@ class MismatchedRollouts:
         """The ratios, with the rewards less the mean of their prompt as advantages where both are known."""
         return Ratios.of(self.log_ratios, self.centred, self.sampler)
 
+    @property
+    def lags(self) -> Floats | None:
+        """Versions by which each rollout's weights are behind the newest, (B,); None where any is not known."""
+        known = self.versions is not None and not np.isnan(self.versions).any()
+        return self.versions.max() - self.versions if known and self.versions is not None else None
+
     @cached_property
     def centred(self) -> Floats | None:
         """Rewards less the mean of their prompt, (B,)."""
