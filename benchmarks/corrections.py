@@ -4,10 +4,11 @@
     python benchmarks/corrections.py --spread 0.02      ratios of that spread instead of the sampler's own
     python benchmarks/corrections.py --model smollm2 --prompts 4 --max-tokens 96 --rounds 3
 
-Three sides, one after the other in each round, without the self-check:
+Four sides, one after the other in each round, without the self-check:
 
     probe         the whole fast probe, as `benchmarks/probe.py` has it
     corrections   products of the estimates of prompts under every correction of `corrections.ALL`
+    without       the same without prefix_ratio, which takes a copy of every rollout for itself alone
     sequence      the same for those with one coefficient per rollout, none and full among them
 
 The ratios of CPU time are the ones to read on a machine shared with others. The last line is JSON.
@@ -20,20 +21,19 @@ import json
 import statistics
 import sys
 
-import numpy as np
 import torch
 from probe import timed
 from transformers.utils import logging
 
 from grposcope.instruments.gradient.probe import probe
 from grposcope.instruments.offpolicy import estimates
+from grposcope.instruments.offpolicy.from_model import mismatched
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.sampling import resumable_rollouts
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.maths.corrections import ALL, NONE
-from grposcope.maths.importance import Ratios
 
 
 def main() -> None:
@@ -57,22 +57,23 @@ def main() -> None:
     drawn = resumable_rollouts.draw(policy, task, recipes.GRPO, sampling, (given.prompts, given.group), 0)
     rollouts = drawn.rollouts
     trainer = frozen_logprobs(policy.model, rollouts, 1.0, 32)
-    differences = (trainer - rollouts.logp).double().cpu()
     if given.spread:
-        differences = given.spread * torch.randn(differences.shape, generator=torch.Generator().manual_seed(0)).double()
-    advantages = (rollouts.rewards - rollouts.rewards.mean(-1, keepdim=True)).cpu().numpy().reshape(-1)
-    rows = [row[mask].numpy() for row, mask in zip(differences, rollouts.mask.cpu(), strict=True)]
-    ratios = Ratios.of(rows, advantages)
+        noise = torch.randn(trainer.shape, generator=torch.Generator().manual_seed(0)).to(trainer)
+        trainer = rollouts.logp + given.spread * noise
+    ratios = mismatched(rollouts, trainer).ratios
     sequence = [one for one in ALL if one.level == "sequence" or one is NONE]
+    few = [one for one in ALL if one.name != "prefix_ratio"]
     live = int((rollouts.rewards != rollouts.rewards[:, :1]).any(-1).sum())
     print(f"{rollouts.groups} rollouts, {live} groups live, {int(rollouts.mask.sum())} tokens, "
-          f"spread of log ratios {np.concatenate(rows).std():.3g}")  # fmt: skip
+          f"spread of log ratios {ratios.log.std():.3g}")  # fmt: skip
     sides = {
         "probe": lambda: probe(policy.model, rollouts, recipes.GRPO, check=False),
         "corrections": lambda: estimates.measure(policy.model, rollouts, ratios, ALL, check=False),
+        "without": lambda: estimates.measure(policy.model, rollouts, ratios, few, check=False),
         "sequence": lambda: estimates.measure(policy.model, rollouts, ratios, sequence, check=False),
     }
-    copies = {name: sides[name]().copies for name in ("corrections", "sequence")}
+    names = tuple(sides)[1:]
+    copies = {name: sides[name]().copies for name in names}
     print(f"copies: {copies}")
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     for number in range(given.rounds):
@@ -80,7 +81,7 @@ def main() -> None:
             times[name].append(timed(side))
         print(f"round {number}: " + ", ".join(f"{n} {t[-1][0]:.2f} s" for n, t in times.items()), file=sys.stderr)
     found = {}
-    for name in ("corrections", "sequence"):
+    for name in names:
         for clock, at in (("wall", 0), ("CPU", 1)):
             each = [own[at] / base[at] for own, base in zip(times[name], times["probe"], strict=True)]
             found[f"{name} / probe, {clock}"] = statistics.median(each)

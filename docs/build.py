@@ -41,7 +41,7 @@ FORMULAS = {
     "How good a model is (arXiv:2107.03374)": ("maths.pass_at_k", "instruments.evaluation.crossed"),
     "Rollouts of another policy": (
         "maths.corrections", "instruments.offpolicy.distance", "instruments.offpolicy.error",
-        "instruments.offpolicy.khat", "instruments.offpolicy.kept",
+        "instruments.offpolicy.khat", "instruments.offpolicy.kept", "instruments.offpolicy.estimates",
     ),
     "Credit finer than a rollout": (
         "lab.credit.steps", "lab.credit.process", "lab.credit.values", "lab.credit.prefix", "lab.credit.state",

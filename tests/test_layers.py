@@ -37,6 +37,8 @@ TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instrument
 
 MEASURING = (
     "instruments/gradient/", "instruments/credit/", "instruments/evaluation/", "instruments/offpolicy/estimates.py",
+    "instruments/offpolicy/from_model.py", "instruments/offpolicy/token_rollouts.py",
+    "instruments/offpolicy/command_model.py",
     "commands/probe_model.py",
     "watch/live.py", "watch/loggers.py", "watch/receivers.py", "lab/train/command.py", "lab/sweeps/command.py",
 )  # fmt: skip

@@ -13,11 +13,15 @@ With ρ_t the ratio of a token, w = Π_t ρ_t that of a completion of T tokens, 
     sequence_mask        w [w ≤ C]                         TRL's `sequence_mask`, its default
     sequence_rejection   [lo ≤ w ≤ hi]                     verl's `rollout_rs: seq_sum_k1`
     geometric_band       [lo ≤ w^{1/T} ≤ hi]               verl's `rollout_rs: seq_mean_k1`
+    ppo_clip             ρ_t, 0 if A > 0 and ρ_t > 1 + hi, if A < 0 and ρ_t < 1 − lo or ρ_t > C: PPO, dual clip
+                         (arXiv:1707.06347, 1912.09729)
+    probability_band     ρ_t, 0 if A > 0 and π − μ > hi, or A < 0 and π − μ < −lo      prime-rl's `dppo_mask`
+    gspo                 w^{1/T}, 0 if A > 0 and w^{1/T} > 1 + hi, or A < 0 and w^{1/T} < 1 − lo      arXiv:2507.18071
     full                 w                                 importance sampling: no bias (leave-one-out advantages)
 
-Every one of them but `one_sided` does not know the advantage. Before anything is cut or dropped, the mean of each
+Only those with A in their definition know the advantage. Before anything is cut or dropped, the mean of each
 coefficient over rollouts of the sampler is 1: of ρ_t and w because they are ratios of probabilities. What its mean
-lacks of 1 is therefore the weight that a correction throws away.
+lacks of 1 is therefore the weight that a correction throws away. The mean of w^{1/T} is below 1 without a cut.
 
 verl holds the bounds `lower_upper` of `seq_sum_k1` and `seq_mean_k1` against the inverse ratio: with 0.5_4 it keeps
 ratios from 0.25 to 2. Those of `rollout_is` are of the ratio itself, as all bounds are here.
@@ -33,7 +37,7 @@ from typing import Literal
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.maths.importance import Floats, Ratios, exp
+from grposcope.maths.importance import LARGEST, Floats, Ratios, exp
 
 Level = Literal["token", "prefix", "sequence"]
 
@@ -68,11 +72,42 @@ def one_sided(ratios: Ratios, epsilon: float) -> Floats:
 
     ValueError where the advantages are not known.
     """
-    if ratios.advantages is None:
-        raise ValueError("one-sided corrections need the advantages")
-    rises = ratios.spread(ratios.advantages > 0)
+    rises = _advances(ratios) > 0
     inside = np.where(rises, ratios.log <= math.log1p(epsilon), ratios.log >= math.log1p(-epsilon))
     return inside.astype(np.float64)
+
+
+def _advances(ratios: Ratios) -> Floats:
+    """Advantage of every token, (N,); ValueError where they are not known."""
+    if ratios.advantages is None:
+        raise ValueError("a correction by the sign of the advantage needs the advantages")
+    return ratios.spread(ratios.advantages)
+
+
+def ppo_clip(ratios: Ratios, low: float, high: float, cap: float) -> Floats:
+    """ρ_t, 0 where PPO's clip has no gradient, and for A < 0 above the cap too (dual clip), (N,)."""
+    advantage = _advances(ratios)
+    risen = (advantage > 0) & (ratios.log > math.log1p(high))
+    fallen = (advantage < 0) & ((ratios.log < math.log1p(-low)) | (ratios.log > math.log(cap)))
+    return token_ratio(ratios) * ~(risen | fallen)
+
+
+def probability_band(ratios: Ratios, low: float, high: float) -> Floats:
+    """ρ_t, 0 where the token's probability is further than a bound from the sampler's, where A pushes it, (N,).
+
+    ValueError where the advantages or the sampler's probabilities are not known.
+    """
+    if ratios.sampler is None:
+        raise ValueError("a correction by differences of probabilities needs those of the sampler")
+    advantage, moved = _advances(ratios), np.exp(ratios.sampler) * np.expm1(np.minimum(ratios.log, LARGEST))
+    return token_ratio(ratios) * ~(((advantage > 0) & (moved > high)) | ((advantage < 0) & (moved < -low)))
+
+
+def gspo(ratios: Ratios, low: float, high: float) -> Floats:
+    """w^{1/T} on every token, 0 where GSPO's clip has no gradient, (N,)."""
+    advantage, mean = _advances(ratios), ratios.spread(ratios.sequence / ratios.lengths)
+    risen, fallen = (advantage > 0) & (mean > math.log1p(high)), (advantage < 0) & (mean < math.log1p(-low))
+    return exp(mean) * ~(risen | fallen)
 
 
 def prefix_ratio(ratios: Ratios) -> Floats:
@@ -116,7 +151,7 @@ class Correction:
 
     name: with the bounds, such as "sequence_cap:2". level: of the ratio that it uses. coefficients: from ratios to c_t
     (N,). upper: the largest ratio that it lets through unchanged, infinite where there is no such bound.
-    of_advantage: whether it has to know the advantages.
+    of_advantage: whether it has to know the advantages; of_probability: and the sampler's probabilities.
     """
 
     name: str
@@ -124,6 +159,13 @@ class Correction:
     coefficients: Callable[[Ratios], Floats]
     upper: float = math.inf
     of_advantage: bool = False
+    of_probability: bool = False
+
+    def known(self, ratios: Ratios) -> bool:
+        """Whether the ratios carry what it has to know."""
+        return not (self.of_advantage and ratios.advantages is None) and not (
+            self.of_probability and ratios.sampler is None
+        )
 
     def beyond(self, ratios: Ratios) -> bool:
         """Whether any drawn ratio lies beyond the upper bound; true where there is none."""
@@ -137,7 +179,8 @@ class Correction:
 class Form:
     """A kind of correction: its function of ratios and bounds, the level of the ratio, and its usual bounds.
 
-    caps: whether its only bound is the largest ratio that passes unchanged. of_advantage: as of `Correction`.
+    caps: whether its only bound is the largest ratio that passes unchanged. of_advantage, of_probability: as of
+    `Correction`.
     """
 
     function: Callable[..., Floats]
@@ -145,6 +188,7 @@ class Form:
     bounds: tuple[float, ...] = ()
     caps: bool = False
     of_advantage: bool = False
+    of_probability: bool = False
 
 
 FORMS = {
@@ -154,11 +198,14 @@ FORMS = {
     "token_mask": Form(token_mask, "token", (3.0,), caps=True),
     "icepop": Form(icepop, "token", (0.5, 5.0)),
     "one_sided": Form(one_sided, "token", (0.2,), of_advantage=True),
+    "ppo_clip": Form(ppo_clip, "token", (0.2, 0.2, 3.0), of_advantage=True),
+    "probability_band": Form(probability_band, "token", (0.2, 0.2), of_advantage=True, of_probability=True),
     "prefix_ratio": Form(prefix_ratio, "prefix"),
     "sequence_cap": Form(sequence_cap, "sequence", (2.0,), caps=True),
     "sequence_mask": Form(sequence_mask, "sequence", (3.0,), caps=True),
     "sequence_rejection": Form(sequence_rejection, "sequence", (0.5, 2.0)),
     "geometric_band": Form(geometric_band, "sequence", (0.999, 1.001)),
+    "gspo": Form(gspo, "sequence", (3e-4, 4e-4), of_advantage=True),
     "full": Form(full, "sequence"),
 }
 """The kinds of correction by name, with the bounds that trainers have by default."""
@@ -185,7 +232,7 @@ def named(text: str) -> Correction:
     function = form.function
     return Correction(
         full_name, form.level, lambda ratios: function(ratios, *bounds), bounds[0] if form.caps else math.inf,
-        form.of_advantage,
+        form.of_advantage, form.of_probability,
     )  # fmt: skip
 
 

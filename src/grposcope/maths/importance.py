@@ -26,15 +26,18 @@ class Ratios:
     """Log ratios of B rollouts, end to end.
 
     log (N,): log ρ of every token. lengths (B,): tokens of each rollout, at
-    least 1. advantages (B,): of each rollout; None where they are not known.
+    least 1. advantages (B,): of each rollout; sampler (N,): log μ of every token; None where they are not known.
     """
 
     log: Floats
     lengths: NDArray[np.int64]
     advantages: Floats | None = None
+    sampler: Floats | None = None
 
     @staticmethod
-    def of(log_ratios: Sequence[Floats], advantages: Floats | None = None) -> Ratios:
+    def of(
+        log_ratios: Sequence[Floats], advantages: Floats | None = None, sampler: Sequence[Floats] | None = None
+    ) -> Ratios:
         """The log ratios of each rollout, an array each; UserError for none, no tokens, and what is not finite."""
         lengths = np.array([len(one) for one in log_ratios], np.int64)
         if not len(lengths) or not lengths.all():
@@ -42,7 +45,16 @@ class Ratios:
         log = np.concatenate(log_ratios).astype(np.float64)
         if not np.isfinite(log).all():
             raise UserError("a log ratio is not finite; give both log-probabilities of every token as finite numbers")
-        return Ratios(log, lengths, advantages)
+        return Ratios(log, lengths, advantages, None if sampler is None else np.concatenate(sampler))
+
+    def rows(self, which: NDArray[np.int64]) -> Ratios:
+        """Those of some rollouts, (B,)."""
+        log, sampler = (
+            None if values is None else [np.split(values, self.starts[1:])[i] for i in which]
+            for values in (self.log, self.sampler)
+        )
+        assert log is not None
+        return Ratios.of(log, None if self.advantages is None else self.advantages[which], sampler)
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:

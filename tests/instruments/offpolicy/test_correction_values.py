@@ -18,7 +18,7 @@ from reference.offpolicy_policies import World
 BY_NAME = {one.name: one for one in ALL}
 
 
-def one_by_one(name: str, rho: list[float], advantage: float) -> list[float]:
+def one_by_one(name: str, rho: list[float], advantage: float, mu: list[float]) -> list[float]:
     """c_t of one rollout as the definitions say it, without arrays."""
     w, mean = math.prod(rho), math.prod(rho) ** (1 / len(rho))
     return {
@@ -33,6 +33,11 @@ def one_by_one(name: str, rho: list[float], advantage: float) -> list[float]:
         "sequence_mask:3": [w if w <= 3 else 0 for _ in rho],
         "sequence_rejection:0.5,2": [float(0.5 <= w <= 2) for _ in rho],
         "geometric_band:0.999,1.001": [float(0.999 <= mean <= 1.001) for _ in rho],
+        "ppo_clip:0.2,0.2,3": [0 if (r > 1.2 if advantage > 0 else r < 0.8 or r > 3) else r for r in rho],
+        "probability_band:0.2,0.2": [
+            0 if (r * m - m > 0.2 if advantage > 0 else r * m - m < -0.2) else r for r, m in zip(rho, mu, strict=True)
+        ],
+        "gspo:0.0003,0.0004": [0 if (mean > 1.0004 if advantage > 0 else mean < 0.9997) else mean for _ in rho],
         "full": [w for _ in rho],
     }[name]
 
@@ -40,12 +45,15 @@ def one_by_one(name: str, rho: list[float], advantage: float) -> list[float]:
 @pytest.mark.parametrize("correction", ALL, ids=lambda one: one.name)
 def test_equal_to_the_definition_token_by_token(correction: Correction) -> None:
     rng = np.random.default_rng(0)
-    spreads = (*([0.7] * 40), *([1e-4] * 10))
+    spreads = (*([0.7] * 40), *([1e-4] * 10), *([5e-4] * 60))
     logs = [rng.normal(0, spread, rng.integers(1, 6)) for spread in spreads]
     advantages = rng.normal(size=len(logs))
-    found = correction.coefficients(Ratios.of(logs, advantages))
-    pairs = zip(logs, advantages, strict=True)
-    due = np.concatenate([one_by_one(correction.name, np.exp(log).tolist(), a) for log, a in pairs])
+    sampler = [np.log(rng.uniform(0.1, 0.9, len(one))) for one in logs]
+    found = correction.coefficients(Ratios.of(logs, advantages, sampler))
+    rows = zip(logs, advantages, sampler, strict=True)
+    due = np.concatenate(
+        [one_by_one(correction.name, np.exp(log).tolist(), a, np.exp(m).tolist()) for log, a, m in rows]
+    )
     assert found == pytest.approx(due, rel=1e-9)
     assert correction.name == "none" or np.mean(np.abs(found - 1) > 1e-6) > 0, "the test has to reach the bounds"
 
@@ -125,3 +133,5 @@ def test_ratios_that_are_none() -> None:
             Ratios.of(bad)
     with pytest.raises(ValueError, match="advantages"):
         BY_NAME["one_sided:0.2"].coefficients(Ratios.of([np.zeros(2)]))
+    with pytest.raises(ValueError, match="sampler"):
+        BY_NAME["probability_band:0.2,0.2"].coefficients(Ratios.of([np.zeros(2)], np.ones(1)))

@@ -54,3 +54,33 @@ def test_ess_of_token_corrections_is_of_tokens() -> None:
     """Ratios that differ within rollouts and not between them."""
     found = kept.of(ALL[1], Ratios.of([np.log([0.5, 1.5])] * 30), np.arange(30))
     assert found.ess == pytest.approx(1 / 1.25)
+
+
+def test_standard_error_of_ess_leaves_out_one_prompt_at_a_time() -> None:
+    """√((P − 1)/P Σ (x − x̄)²) of the ESS without each of five prompts, of one to five rollouts each."""
+    rng = np.random.default_rng(2)
+    prompts = np.repeat(np.arange(5), [1, 2, 3, 4, 5])
+    weights = np.exp(rng.normal(0, 0.3, 15))
+    left_out = [kept.effective(weights[prompts != one]) for one in range(5)]
+    due = math.sqrt(4 / 5 * sum((one - np.mean(left_out)) ** 2 for one in left_out))
+    assert distance.ess(weights, prompts).se == pytest.approx(due)
+
+
+def test_mismatch_and_staleness_are_the_exact_parts_of_the_divergence() -> None:
+    """KL(μ‖π) = KL(μ‖π_old) + E_μ log(π_old/π), by listing every completion; the estimates add up to the last digit."""
+    world, other = World(apart=0.8), World(apart=0.8, seed=7)
+    for x in range(world.prompts):
+        chances, whole = world.sampled[x], np.array([one.sum() for one in world.log_ratios[x]])
+        old = np.log(other.trained[x]) - np.log(chances)  # log π_old/μ, π_old the trainer of another world
+        assert chances @ -whole == pytest.approx(chances @ -old + chances @ (old - whole))
+        assert chances @ -old > 0
+    rng = np.random.default_rng(3)
+    logs = [rng.normal(0, 0.2, n) for n in (3, 5, 2, 7)]
+    mismatch = [rng.normal(0, 0.1, len(one)) for one in logs]
+    prompts = np.array([0, 0, 1, 1])
+    ratios = Ratios.of(logs)
+    parts, far = distance.split(ratios, mismatch, prompts), distance.measure(ratios, prompts)
+    flat = np.concatenate(mismatch)
+    assert parts.mismatch.value == pytest.approx(-flat.mean())
+    assert parts.mismatch_k3.value == pytest.approx((np.exp(flat) - 1 - flat).mean())
+    assert parts.mismatch.value + parts.stale.value == pytest.approx(far.k1.value, rel=1e-12)

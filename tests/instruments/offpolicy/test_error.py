@@ -9,7 +9,9 @@ from functools import cache, partial
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import ncx2
 
+from grposcope.core.errors import UserError
 from grposcope.instruments.offpolicy import error
 from grposcope.maths import moments
 from grposcope.maths.corrections import ALL, FULL, NONE, Correction
@@ -153,6 +155,74 @@ def test_intervals_of_bias_cover(longest: int, apart: float) -> None:
         assert len(covered[name]) > 100
         assert np.mean(covered[name]) >= 0.80, name
     assert np.mean([one for name in names for one in covered[name]]) <= 0.99, "intervals that always cover say nothing"
+
+
+def test_degrees_of_freedom_are_those_of_the_covariance() -> None:
+    """(Σλ)²/Σλ² of normal estimates whose covariance has the eigenvalues λ, from many batches of eight prompts."""
+    rng = np.random.default_rng(12)
+    spread = np.array([4.0, 2, 1, 1, 0.5, 0.5])
+    due = spread.sum() ** 2 / (spread**2).sum()
+    draws = [rng.normal(size=(8, 6)) * np.sqrt(spread) + 1 for _ in range(1000)]
+    products = np.stack([one @ one.T for one in draws])
+    assert error._freedom(products) == pytest.approx(due, rel=0.05)
+
+
+@pytest.mark.parametrize("batches", [1, 5])
+def test_interval_of_bias_is_that_of_a_noncentral_chi_square(batches: int) -> None:
+    """Of normal estimates with a variance of 1 in each of 8 directions: what was seen is a percentile of each end."""
+    rng = np.random.default_rng(13)
+    prompts, directions = 400, 8
+    draws = [rng.normal(size=(prompts, directions)) + 0.04 for _ in range(batches)]
+    whole = np.zeros((batches * prompts, batches * prompts))
+    for j, one in enumerate(draws):
+        whole[j * prompts : (j + 1) * prompts, j * prompts : (j + 1) * prompts] = one @ one.T
+    seen = prompts * sum(float(one.mean(0) @ one.mean(0)) for one in draws)
+    found = error.bias_interval(whole, batches=batches)
+    for end, level in zip(found, (0.95, 0.05), strict=True):
+        if end:
+            assert ncx2.cdf(seen, batches * directions, prompts * batches * end) == pytest.approx(level, abs=0.02)
+    assert 0 < found[1] < 0.1
+
+
+def test_pooled_batches_say_what_their_mean_says() -> None:
+    """bias², V_c and what need is made of are means over batches; the choice has all prompts."""
+    rng = np.random.default_rng(14)
+    batches = []
+    for _ in range(3):
+        full = rng.normal(size=(20, 6)) + 1
+        batches.append(error.from_estimates(full + 0.3 * rng.normal(size=full.shape) + 0.1, full))
+    whole = error.measure(error.pooled(batches), 0.1)
+    each = [error.measure(one, 0.1) for one in batches]
+    assert whole.bias2.value == pytest.approx(np.mean([one.bias2.value for one in each]))
+    assert whole.variance.value == pytest.approx(np.mean([one.variance.value for one in each]))
+    assert whole.bias2.se < np.mean([one.bias2.se for one in each])
+    assert len(whole.costs) == 60
+    assert min(one.need.value for one in each) < whole.need.value < max(one.need.value for one in each)
+    with pytest.raises(UserError, match="several sizes"):
+        error.pooled([*batches, error.from_estimates(full[:5], full[:5])])
+
+
+def test_pooled_intervals_of_bias_cover() -> None:
+    """90 % intervals of four pooled batches of 16 × 8, over 150 of them, as those of one batch do."""
+    world, names = World(prompts=6, apart=0.3), ("none", "sequence_cap:2")
+    rng = np.random.default_rng(15)
+    due = {name: exact_bias2(world, BY_NAME[name]) for name in names}
+    covered = []
+    for _ in range(150):
+        parts = [_products(world, rng, 16, 8, names) for _ in range(4)]
+        for name in names:
+            low, high = error.measure(error.pooled([one[name] for one in parts]), 0.2).interval
+            covered.append(low <= due[name] <= high)
+    assert 0.80 <= np.mean(covered) <= 0.99
+
+
+def _products(
+    world: World, rng: np.random.Generator, prompts: int, group: int, names: tuple[str, ...]
+) -> dict[str, error.GradientProducts]:
+    at, drawn = world.draw(rng, prompts, group)
+    advantages = error.leave_one_out(world.rewards[at[:, None], drawn])
+    full = picked(world, FULL, at, drawn, advantages)
+    return {name: error.from_estimates(picked(world, BY_NAME[name], at, drawn, advantages), full) for name in names}
 
 
 def exact_bias2(world: World, correction: Correction) -> float:

@@ -26,7 +26,8 @@ def drawn(spread: float, seed: int = 0) -> tuple[Rollouts, Ratios]:
     batch = replace(batch, rewards=rewards)
     rng = np.random.default_rng(seed)
     logs = [rng.normal(0, spread, int(n)) for n in batch.lengths]
-    return batch, Ratios.of(logs, (rewards - rewards.mean(-1, keepdim=True)).numpy().reshape(-1))
+    sampler = [np.log(rng.uniform(0.1, 0.9, len(one))) for one in logs]
+    return batch, Ratios.of(logs, (rewards - rewards.mean(-1, keepdim=True)).numpy().reshape(-1), sampler)
 
 
 def token_scores(model: Any, batch: Rollouts) -> list[NDArray]:

@@ -46,7 +46,7 @@ def test_distance_and_weights_of_a_sampler_with_noise(tmp_path: Path, capsys: py
     assert list(found["corrections"]) == [one.name for one in ALL]
     assert "nats per token" in text
     assert "cannot be told from weights alone" in text
-    assert "geometric_band:0.999,1.001 throws away more than half" in text
+    assert "geometric_band:0.999,1.001 drops" in text
 
 
 def test_equal_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,3 +179,29 @@ def test_one_rollout_and_no_file(tmp_path: Path) -> None:
         asked("offpolicy", written(tmp_path / "r.jsonl", rows(1)))
     with pytest.raises(UserError, match="no such file"):
         asked("offpolicy", tmp_path / "none.jsonl")
+
+
+def test_three_log_probabilities_split_mismatch_from_staleness(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The old policy lies 0.02 nats above the sampler, and the current one where `rows` puts it."""
+    content = [{**row, "old_per_token_logps": (np.array(row["rollout_logprobs"]) - 0.02).tolist()} for row in rows()]
+    assert call("offpolicy", str(written(tmp_path / "r.jsonl", content))) == 0
+    found, text = last_json(capsys)
+    assert found["parts"]["mismatch"]["value"] == pytest.approx(0.02)
+    total = found["parts"]["mismatch"]["value"] + found["parts"]["stale"]["value"]
+    assert total == pytest.approx(found["distance"]["k1"]["value"])
+    assert "of it staleness" in text
+    short = [{**row, "old_per_token_logps": [-1.0]} for row in content]
+    with pytest.raises(UserError, match="old policy"):
+        asked("offpolicy", written(tmp_path / "r.jsonl", short))
+
+
+def test_old_log_probabilities_alone_are_the_trainers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As verl and TRL log them: old_log_probs beside rollout_log_probs."""
+    content = [
+        {"old_log_probs": row["logprobs"], "rollout_log_probs": row["rollout_logprobs"], "reward": row["reward"]}
+        for row in rows()
+    ]
+    assert call("offpolicy", str(written(tmp_path / "r.jsonl", content))) == 0
+    assert last_json(capsys)[0]["parts"] is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import listed, number, percent
 from grposcope.instruments.offpolicy import INSTRUMENT, distance, error, kept
-from grposcope.instruments.offpolicy.distance import Distance
-from grposcope.instruments.offpolicy.error import CorrectionChoice, GradientError
+from grposcope.instruments.offpolicy.distance import Distance, DistanceParts
+from grposcope.instruments.offpolicy.error import CorrectionChoice, GradientError, GradientProducts
 from grposcope.instruments.offpolicy.kept import KeptWeight
 from grposcope.instruments.offpolicy.khat import trusted
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
@@ -26,30 +26,69 @@ HALF = 0.5
 
 
 @dataclass(frozen=True)
+class ClassWeights:
+    """Mean coefficient of each correction, by class of tokens; names: of the classes."""
+
+    names: tuple[str, ...]
+    weights: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
 class OffPolicyFound:
-    """All that was measured. k: k̂ of w ‖A s‖; errors and choice: None without a Gram matrix."""
+    """All that was measured.
+
+    k: k̂ of w ‖A s‖. errors, choice: None without products of scores. parts: None without three log-probabilities.
+    """
 
     distance: Distance
     kept: Mapping[str, KeptWeight]
     k: float = math.nan
     errors: Mapping[str, GradientError] | None = None
     choice: CorrectionChoice | None = None
+    parts: DistanceParts | None = None
+    classes: Mapping[str, ClassWeights] = field(default_factory=dict)
 
 
 def measure(drawn: MismatchedRollouts, gram: Floats | None = None) -> OffPolicyFound:
     """What these rollouts say; gram (B, B): of their scores, in the order of the rows, for errors of the gradient."""
+    return found(drawn, None if gram is None else _errors_of_gram(drawn, gram))
+
+
+Errors = tuple[float, dict[str, GradientError]]
+"""k̂ of w ‖A s‖, and the error under each correction."""
+
+
+def found(drawn: MismatchedRollouts, errors: Errors | None = None) -> OffPolicyFound:
+    """What these rollouts say, with errors of the gradient where they were measured."""
     ratios = drawn.ratios
-    used = [one for one in ALL if not one.of_advantage or ratios.advantages is not None]
-    found = {one.name: kept.of(one, ratios, drawn.prompts) for one in used}
+    used = [one for one in ALL if one.known(ratios)]
+    weights = {one.name: kept.of(one, ratios, drawn.prompts) for one in used}
     far = distance.measure(ratios, drawn.prompts)
-    if gram is None:
-        return OffPolicyFound(far, found)
-    k, errors = _errors(drawn, gram)
-    return OffPolicyFound(far, found, k, errors, error.choose(errors, k))
+    parts = None if drawn.mismatch is None else distance.split(ratios, drawn.mismatch, drawn.prompts)
+    by_class = {
+        title: ClassWeights(one.names, {each.name: one.means(each.coefficients(ratios)) for each in used})
+        for title, one in kept.classes(ratios, drawn.lags).items()
+    }
+    if errors is None:
+        return OffPolicyFound(far, weights, parts=parts, classes=by_class)
+    k, by_name = errors
+    return OffPolicyFound(far, weights, k, by_name, error.choose(by_name, k), parts, by_class)
 
 
-def _errors(drawn: MismatchedRollouts, gram: Floats) -> tuple[float, dict[str, GradientError]]:
-    """k̂ of w ‖A s‖ and the error under each correction with one coefficient per rollout, no correction among them."""
+def errors_of(drawn: MismatchedRollouts, products: Mapping[str, GradientProducts], norms: Floats) -> Errors:
+    """The errors under corrections from products of the estimates of prompts; norms ‖s‖ (B,), NaN without a credit."""
+    ratios, by_name = drawn.ratios, {one.name: one for one in ALL}
+    assert drawn.rewards is not None
+    advantages = error.leave_one_out(drawn.rewards.reshape(int(drawn.prompts.max()) + 1, -1))
+    k = error.tail(exp(ratios.sequence), advantages, norms)
+    return k, {
+        name: error.measure(one, k, by_name[name].beyond(ratios) or name == FULL.name)
+        for name, one in products.items()
+    }  # fmt: skip
+
+
+def _errors_of_gram(drawn: MismatchedRollouts, gram: Floats) -> Errors:
+    """The errors under corrections with one coefficient per rollout, no correction among them."""
     order, shape = _groups(drawn)
     if gram.shape != (len(order), len(order)) or not np.isfinite(gram).all():
         raise UserError(
@@ -65,7 +104,7 @@ def _errors(drawn: MismatchedRollouts, gram: Floats) -> tuple[float, dict[str, G
             error.from_gram(sorted_gram, one.coefficients(ratios)[ratios.starts][order], weights, advantages),
             k, one.beyond(ratios) or one is FULL, float(weights.mean()),
         )
-        for one in ALL if one.level == "sequence" or one is NONE
+        for one in ALL if (one.level == "sequence" or one is NONE) and one.known(ratios)
     }  # fmt: skip
 
 
@@ -92,7 +131,7 @@ def of_drawn(drawn: MismatchedRollouts, found: OffPolicyFound) -> Answer:
         because=_because(far, len(drawn.log_ratios)),
         do=_do(far, len(drawn.log_ratios)),
         text=_notes(drawn, found),
-        numbers=_numbers(far),
+        numbers=_numbers(far) + _parts(found.parts),
         tables=[] if equal else _tables(drawn, found),
         missing=[] if equal else _missing(drawn, found),
         document=_document(drawn, found),
@@ -125,16 +164,58 @@ def _far(far: Distance, n: int) -> str:
 
 
 def _worth(found: OffPolicyFound) -> str:
-    choice = found.choice
+    """Which correction to take, and which of them drops much of the weight."""
+    return " ".join(filter(None, [_choice(found.choice), _dropped(found.kept)]))
+
+
+def _choice(choice: CorrectionChoice | None) -> str:
     if choice is None:
-        lost = [name for name, one in found.kept.items() if one.weight.value < HALF]
-        said = f" {listed(lost)} throw{'s' * (len(lost) == 1)} away more than half of the weight." if lost else ""
-        return f"Which correction is worth it cannot be told from weights alone.{said}"
+        return "Which correction is worth it cannot be told from weights alone."
     if not choice.name:
         return f"Which correction is worth it cannot be told: {choice.reason}."
     if choice.name == NONE.name:
-        return f"No correction is worth it: none needs fewer than 1 ÷ {error.WORTH:g} of the rollouts."
-    return f"{choice.name} is worth it: it needs {choice.ratio:.2f} × the rollouts that no correction needs."
+        return f"Correct nothing: no correction needs fewer than 1 ÷ {error.WORTH:g} of the rollouts."
+    return f"{_advice(choice.name)}: you need {choice.ratio:.2f} × the rollouts that you need without correction."
+
+
+ADVICE = {
+    "token_ratio": "Weigh every token with its ratio",
+    "token_cap": "Cap the ratio of tokens at {}",
+    "token_mask": "Drop tokens with a ratio above {}",
+    "icepop": "Drop tokens with a ratio outside of {} to {}",
+    "one_sided": "Drop tokens that have gone {} beyond where their advantage pushes them",
+    "ppo_clip": "Weigh tokens with their ratio, within PPO's clip of {} and {}, and {} for negative advantages",
+    "probability_band": "Drop tokens whose probability has moved {} down or {} up, where their advantage pushes them",
+    "gspo": "Weigh completions with their geometric mean ratio, within GSPO's clip of {} and {}",
+    "prefix_ratio": "Weigh every token with the ratio of the text up to it",
+    "sequence_cap": "Cap the sequence ratio at {}",
+    "sequence_mask": "Drop completions with a sequence ratio above {}",
+    "sequence_rejection": "Keep completions with a sequence ratio from {} to {} alone, with weight 1",
+    "geometric_band": "Keep completions with a geometric mean ratio from {} to {} alone",
+    "full": "Weigh completions with the whole sequence ratio",
+}
+"""What to do, by form of the correction, with its bounds."""
+
+
+def _advice(name: str) -> str:
+    form, _, bounds = name.partition(":")
+    return f"{ADVICE[form].format(*bounds.split(','))} ({name})"
+
+
+def _dropped(weights: Mapping[str, KeptWeight]) -> str:
+    """Corrections that drop most of the weight, and from which lengths."""
+    lost = {name: one for name, one in weights.items() if one.weight.value < HALF}
+    clauses = [
+        f"{name} drops {percent(1 - one.weight.value)} of the weight{_of_lengths(one)}" for name, one in lost.items()
+    ]
+    return f"{listed(clauses)}." if clauses else ""
+
+
+def _of_lengths(one: KeptWeight) -> str:
+    """Whether it is mostly the long or the short answers that lose, by thirds; empty where that is even."""
+    if one.thirds is None or abs(one.thirds[2] - one.thirds[0]) < 0.1:
+        return ""
+    return f", mostly of {'long' if one.thirds[2] < one.thirds[0] else 'short'} answers"
 
 
 def _because(far: Distance, n: int) -> str:
@@ -167,8 +248,20 @@ def _numbers(far: Distance) -> list[KeyNumber]:
     ]
 
 
+def _parts(parts: DistanceParts | None) -> list[KeyNumber]:
+    """Mismatch and staleness, where three log-probabilities tell them apart."""
+    if parts is None:
+        return []
+    return [
+        KeyNumber("of it mismatch", parts.mismatch, _shown(parts.mismatch),
+                  f"nats, sampler to the weights that drew; by k3 {_shown(parts.mismatch_k3)}"),
+        KeyNumber("of it staleness", parts.stale, _shown(parts.stale), "nats, updates since; both together: KL by k1"),
+    ]  # fmt: skip
+
+
 def _tables(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[Table]:
     tables = [_table_of_kept(found.kept)]
+    tables += [_table_of_classes(title, one) for title, one in found.classes.items()]
     if found.errors is not None:
         tables.append(_table_of_errors(found.errors))
     if drawn.versions is not None and len(set(drawn.versions.tolist())) > 1:
@@ -190,6 +283,15 @@ def _table_of_kept(found: Mapping[str, KeptWeight]) -> Table:
     )  # fmt: skip
 
 
+def _table_of_classes(title: str, one: ClassWeights) -> Table:
+    rows = [(name, *(number(value) for value in values)) for name, values in one.weights.items()]
+    return Table(
+        f"Kept weight by {title}", ("correction", *one.names), rows,
+        "Mean coefficient of the tokens of a class. Of what is cut, compare with the uncut ratio, token_ratio or full: "
+        "within a class its mean need not be 1.", folded=True,
+    )  # fmt: skip
+
+
 def _table_of_errors(errors: Mapping[str, GradientError]) -> Table:
     header = ("correction", "bias²", "90 % interval", "variance", "rollouts ÷ none")
     base = errors[NONE.name].need.value
@@ -198,7 +300,12 @@ def _table_of_errors(errors: Mapping[str, GradientError]) -> Table:
          number(one.need.value / base))
         for name, one in errors.items()
     ]  # fmt: skip
-    return Table("Error of the gradient", header, cells, "Corrections with one coefficient per rollout.")
+    some = "" if len(errors) == len(ALL) else " Corrections of tokens need a model, not the Gram matrix alone."
+    return Table(
+        "Error of the gradient", header, cells,
+        "bias²: of the mean gradient, against full weights; variance: of a batch; rollouts ÷ none: what a step of the "
+        "same progress takes." + some,
+    )  # fmt: skip
 
 
 def _table_of_versions(drawn: MismatchedRollouts) -> Table:
@@ -235,7 +342,7 @@ def _missing(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
     if not drawn.grouped:
         missing.append("Standard errors take every rollout as a prompt of its own: add a column `group`.")
     if drawn.centred is None:
-        missing.append("One-sided corrections need the sign of the advantage: add columns `reward` and `group`.")
+        missing.append("Corrections by sign need the sign of the advantage: add columns `reward` and `group`.")
     if found.errors is None:
         missing.append("Bias and variance of the gradient need the Gram matrix of scores of these rollouts.")
     return missing
@@ -247,7 +354,9 @@ def _document(drawn: MismatchedRollouts, found: OffPolicyFound) -> dict[str, obj
         "tokens": int(drawn.ratios.lengths.sum()),
         "absent": drawn.absent,
         "distance": {**asdict(found.distance), "processed": found.distance.processed},
+        "parts": None if found.parts is None else asdict(found.parts),
         "corrections": {name: asdict(one) for name, one in found.kept.items()},
+        "classes": {title: asdict(one) for title, one in found.classes.items()},
         "tail": found.k,
         "errors": None if found.errors is None else {name: _error(one) for name, one in found.errors.items()},
         "choice": None if found.choice is None else asdict(found.choice),

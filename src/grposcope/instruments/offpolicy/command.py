@@ -1,4 +1,4 @@
-"""`grposcope offpolicy`: rollouts with both log-probabilities, and what corrections make of them."""
+"""`grposcope offpolicy`: rollouts with both log-probabilities, or a model, and what corrections make of them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,56 @@ if TYPE_CHECKING:
     from grposcope.maths.importance import Floats
 
 DESCRIPTION = (
-    "Read rollouts with the log-probabilities of trainer and sampler, one JSON object a line, and say how far the two "
-    "are apart and what each correction keeps of the weight, by length. Columns: logprobs of the trainer, "
-    "rollout_logprobs or sampling_logprobs of the sampler, a number per token; where known reward, group, version. Or "
-    "the folder of a run that grposcope train made with --correction or --staleness."
+    "Say how far the sampler is from the trainer, what each correction keeps of the weight, by length, and how many "
+    "rollouts it needs. From a file with the log-probabilities of both, one JSON object a line: columns logprobs of "
+    "the trainer, rollout_logprobs or sampling_logprobs of the sampler, a number per token; where known also reward, "
+    "group, version, and old_logprobs of the weights that drew. Or from a model: rollouts are drawn by a rounded or by "
+    "another sampler, or taken from a file with prompt_ids, completion_ids and the sampler's log-probabilities, and "
+    "its gradient is measured under each correction."
 )
 EXAMPLES = """\
 examples:
   grposcope offpolicy rollouts.jsonl                     distance, and the weight that each correction keeps
   grposcope offpolicy runs/stale                         the same of the rollouts that a run of ours kept
   grposcope offpolicy rollouts.jsonl --gram gram.npy     and bias, variance and rollouts needed of sequence corrections
+  grposcope offpolicy rollouts.jsonl --model runs/mine   of all corrections, from a checkpoint of the trainer
+  grposcope offpolicy tiny --sampler-precision int8      of rollouts that rounded weights draw
+  grposcope offpolicy runs/mine --sampler runs/mine/checkpoints/step-000040 --batches 4
 """
 
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    command.add_argument(
-        "rollouts", metavar="ROLLOUTS", help="JSONL file with a rollout a line, or the folder of a run"
-    )
+    command.add_argument("place", metavar="ROLLOUTS|MODEL",
+                         help="JSONL file with a rollout a line, or the folder of a run with --correction or "
+                              "--staleness; or, as the trainer, tiny, smollm2, a model folder, the folder of a run or "
+                              "of its checkpoint, or a hub name")  # fmt: skip
     command.add_argument("--gram", metavar="FILE",
                          help="NumPy file (.npy) with the inner products of the rollouts' scores, in the order of the "
                               "rows")  # fmt: skip
-    add_json(command)
+    command.add_argument("--model", metavar="MODEL",
+                         help="of ROLLOUTS: the trainer, to measure its log-probabilities and gradient")  # fmt: skip
+    command.add_argument("--prompts", type=int, metavar="N",
+                         help="prompts of a batch (default: 64; of ROLLOUTS, all)")  # fmt: skip
+    drawn = command.add_argument_group("rollouts that are drawn")
+    drawn.add_argument("--sampler", metavar="MODEL", help="another model that draws, such as an earlier checkpoint")
+    drawn.add_argument("--sampler-precision", default="float32", metavar="TEXT",
+                       help="number format in which float32 weights sample on a CPU: float32, bfloat16 or int8 "
+                            "(default: float32)")  # fmt: skip
+    drawn.add_argument("--task", metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
+    drawn.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
+    drawn.add_argument("--group", type=int, default=8, metavar="N", help="rollouts per prompt (default: 8)")
+    drawn.add_argument("--batches", type=int, default=1, metavar="N",
+                       help="batches, measured one after the other and pooled (default: 1)")  # fmt: skip
+    drawn.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: the run's or task's)")
+    drawn.add_argument("--seed", type=int, default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
+    machine = command.add_argument_group("machine")
+    machine.add_argument("--temperature", type=float, metavar="X",
+                         help="of sampling (default: that of the run, else 1)")  # fmt: skip
+    machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
+    machine.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads, 0 for all cores")
+    machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
+    add_json(machine)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,9 +71,18 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.instruments.offpolicy.read import read
     from grposcope.render import document, terminal
 
-    gram = None if arguments.gram is None else _gram(Path(arguments.gram))
-    drawn = read(Path(arguments.rollouts))
-    said = answer.of_drawn(drawn, answer.measure(drawn, gram))
+    place = Path(arguments.place)
+    draws = arguments.sampler is not None or arguments.sampler_precision != "float32"
+    of_rollouts = place.is_file() or place.suffix in (".jsonl", ".json", ".gz") or (place.is_dir() and not draws)
+    if arguments.model is not None or not of_rollouts:
+        from grposcope.instruments.offpolicy import command_model
+
+        drawn, found = command_model.measure(arguments)
+    else:
+        gram = None if arguments.gram is None else _gram(Path(arguments.gram))
+        drawn = read(place)
+        found = answer.measure(drawn, gram)
+    said = answer.of_drawn(drawn, found)
     say(arguments, terminal.text(said))
     finish(arguments, document.of_answer(said))
     return 0

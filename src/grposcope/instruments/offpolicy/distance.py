@@ -11,6 +11,7 @@ probability that truncation keeps; with numerical differences alone the mean is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,6 +68,30 @@ def measure(ratios: Ratios, prompts: NDArray[np.int64]) -> Distance:
         ess(weights, prompts),
         effective(rho),
         khat(ratios.sequence),
+    )
+
+
+@dataclass(frozen=True)
+class DistanceParts:
+    """KL(μ‖π) per token in nats as KL(μ‖π_old) + E_μ log(π_old/π), the identity that splits mismatch from staleness.
+
+    Their sum is k1 to the last digit. mismatch: by k1, and by k3, which has less error; stale: may be negative, since
+    π_old did not draw.
+    """
+
+    mismatch: Estimate
+    mismatch_k3: Estimate
+    stale: Estimate
+
+
+def split(ratios: Ratios, mismatch: Sequence[Floats], prompts: NDArray[np.int64]) -> DistanceParts:
+    """The two parts; mismatch: log π_old − log μ of each rollout."""
+    lengths, old = ratios.lengths.astype(np.float64), np.concatenate(mismatch)
+    k3 = exp(old) - 1 - old
+    return DistanceParts(
+        kept.ratio(-ratios.sums(old), lengths, prompts),
+        kept.ratio(ratios.sums(k3), lengths, prompts),
+        kept.ratio(ratios.sums(old - ratios.log), lengths, prompts),
     )
 
 

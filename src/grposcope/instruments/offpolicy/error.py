@@ -180,7 +180,7 @@ def measure(products: GradientProducts, k: float, beyond: bool = True, mean_weig
 
 
 def bias_interval(difference: Floats, level: float = LEVEL, batches: int = 1) -> tuple[float, float]:
-    """Interval of ‖b‖² from the products (P, P) of differences, batches on the diagonal; 0 to 0 where all are 0."""
+    """Interval of ‖b‖² from the products (P, P) of differences, batch after batch; 0 to 0 where all of them are 0."""
     from scipy.special import chndtr, chndtrinc
 
     blocks = _blocks(difference, batches)
@@ -302,8 +302,8 @@ class CorrectionChoice:
 def choose(errors: Mapping[str, GradientError], k: float, base: str = "none") -> CorrectionChoice:
     """The correction with the least need of those that surely need at most WORTH times what `base` does.
 
-    It is `base` where none needs less, or surely not less than 1/WORTH. k: k̂ of w ‖A s‖. What is sure is sure to 95 %,
-    by jackknife over prompts of the logarithm of the ratio.
+    It is `base` where every other surely needs 1/WORTH of the rollouts or more. k: k̂ of w ‖A s‖. What is sure is sure
+    to 95 %, by jackknife over prompts of the logarithm of the ratio.
     """
     known = {name: one for name, one in errors.items() if math.isfinite(one.cost) and np.isfinite(one.costs).all()}
     if not k <= NO_CHOICE:
@@ -313,12 +313,12 @@ def choose(errors: Mapping[str, GradientError], k: float, base: str = "none") ->
     if (prompts := len(known[base].costs)) < LEAST:
         return CorrectionChoice("", reason=f"{prompts} prompts are too few")
     ratios = {name: _ratio(one, known[base]) for name, one in known.items() if name != base}
+    if all(low >= 1 / WORTH for _, low, _ in ratios.values()):
+        return CorrectionChoice(base, 1.0, (1.0, 1.0))
     safe = {name: one for name, one in ratios.items() if one[2] <= WORTH and one[0] < 1}
     if safe:
         name = min(safe, key=lambda name: safe[name][0])
         return CorrectionChoice(name, safe[name][0], safe[name][1:])
-    if all(low >= 1 / WORTH for _, low, _ in ratios.values()):
-        return CorrectionChoice(base, 1.0, (1.0, 1.0))
     return CorrectionChoice("", reason="rollouts needed under the corrections differ by less than their errors")
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from grposcope.core.errors import UserError
 from grposcope.instruments import has, needed
@@ -89,7 +88,7 @@ def measure(
     if not len(live):
         raise UserError(f"all {prompts} groups have equal rewards, so there is no gradient; use more prompts")
     few, shares = rollouts.take(torch.from_numpy(live).to(rollouts.mask.device)), advantages[live].reshape(-1) / group
-    own = _of_rows(ratios, (live[:, None] * group + np.arange(group)).reshape(-1))
+    own = ratios.rows((live[:, None] * group + np.arange(group)).reshape(-1))
     splits = [split(one, own) for one in corrections]
     found = _passed(model, few, _parts(splits, own, shares), temperature, check)
     norms = np.full((prompts, group), np.nan)
@@ -137,12 +136,6 @@ def _passed(model: Any, rollouts: Rollouts, parts: Sequence[Floats], temperature
     part = [torch.full((len(some),), number) for number, some in enumerate(rows)]
     made = copies.Copies(*(torch.cat(each).to(rollouts.mask.device) for each in (rows, weights, part)))
     return copies.measure(model, rollouts, made, temperature, check)
-
-
-def _of_rows(ratios: Ratios, rows: NDArray[np.int64]) -> Ratios:
-    """The ratios of some rollouts."""
-    every = np.split(ratios.log, ratios.starts[1:])
-    return Ratios.of([every[i] for i in rows], None if ratios.advantages is None else ratios.advantages[rows])
 
 
 def _combination(values: Floats, group: int, sums: Sequence[PromptSums], taken: Sequence[int]) -> Floats:

@@ -44,6 +44,42 @@ def of(correction: Correction, ratios: Ratios, prompts: NDArray[np.int64]) -> Ke
     return KeptWeight(mean(means, prompts), effective(units), khat(uncut(correction, ratios)), thirds, shares)
 
 
+@dataclass(frozen=True)
+class TokenClasses:
+    """The tokens (N,) in classes. names: of the classes; number (N,): the class of each token."""
+
+    names: tuple[str, ...]
+    number: NDArray[np.int64]
+
+    def means(self, values: Floats) -> tuple[float, ...]:
+        """Mean of values (N,) in each class; NaN for an empty one."""
+        counts, sums = (np.bincount(self.number, one, len(self.names)) for one in (None, values))
+        return tuple(np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0).tolist())
+
+
+PROBABILITIES = (0.1, 0.9)
+"""Bounds between improbable, middling and probable tokens."""
+
+
+def classes(ratios: Ratios, lags: Floats | None = None) -> dict[str, TokenClasses]:
+    """Ways to class the tokens that are known, by title; lags (B,): versions by which the sampler was behind."""
+    place = np.arange(len(ratios.log)) - ratios.spread(ratios.starts)
+    thirds = 3 * place // ratios.spread(ratios.lengths)
+    found = {"position": TokenClasses(("first third", "middle", "last third"), thirds)}
+    if ratios.advantages is not None:
+        sign = np.sign(ratios.advantages).astype(np.int64) + 1
+        found["advantage"] = TokenClasses(("below 0", "0", "above 0"), ratios.spread(sign))
+    if ratios.sampler is not None:
+        names = tuple(f"{text} {bound:g}" for text, bound in zip(("up to", "above"), PROBABILITIES, strict=True))
+        number = np.digitize(np.exp(ratios.sampler), PROBABILITIES, right=True)
+        found["probability"] = TokenClasses((names[0], "between", names[1]), number)
+    if lags is not None:
+        distinct, number = np.unique(lags, return_inverse=True)
+        if len(distinct) > 1:
+            found["lag"] = TokenClasses(tuple(f"{one:g}" for one in distinct), ratios.spread(number.reshape(-1)))
+    return found
+
+
 def uncut(correction: Correction, ratios: Ratios) -> Floats:
     """Logarithms of the ratios that a correction cuts: of tokens (N,), or of rollouts (B,)."""
     return ratios.log if correction.level == "token" else ratios.sequence

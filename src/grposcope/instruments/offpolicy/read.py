@@ -18,7 +18,9 @@ from grposcope.core.text import visible
 from grposcope.logs.native import rollouts as recorded
 from grposcope.maths.importance import Floats, Ratios
 
-TRAINER = ("logprobs", "trainer_logprobs", "old_log_probs", "old_per_token_logps")
+CURRENT = ("logprobs", "trainer_logprobs", "log_probs", "per_token_logps")
+OLD = ("old_logprobs", "old_log_probs", "old_per_token_logps")
+TRAINER = (*CURRENT, *OLD)
 SAMPLER = (
     "rollout_logprobs", "sampling_logprobs", "inference_logprobs", "rollout_log_probs", "sampling_per_token_logps",
 )  # fmt: skip
@@ -35,6 +37,8 @@ class MismatchedRollouts:
     """Rollouts that a sampler drew, with both log-probabilities.
 
     log_ratios: log π(y_t) − log μ(y_t) of each rollout, 0 where one of the two is NaN. absent: tokens with a NaN.
+    sampler: log μ(y_t). mismatch: log π_old(y_t) − log μ(y_t), π_old the trainer's policy when they were drawn; None
+    where the file does not have it beside the current one.
     rewards (B,), versions (B,) of the sampler's weights, NaN where a row has none: None where no row has any.
     prompts (B,): the number of each rollout's prompt, a number of its own where the file does not say; grouped: whether
     it does.
@@ -46,11 +50,19 @@ class MismatchedRollouts:
     versions: Floats | None
     prompts: NDArray[np.int64]
     grouped: bool
+    sampler: Sequence[Floats] | None = None
+    mismatch: Sequence[Floats] | None = None
 
     @cached_property
     def ratios(self) -> Ratios:
         """The ratios, with the rewards less the mean of their prompt as advantages where both are known."""
-        return Ratios.of(self.log_ratios, self.centred)
+        return Ratios.of(self.log_ratios, self.centred, self.sampler)
+
+    @property
+    def lags(self) -> Floats | None:
+        """Versions by which each rollout's weights are behind the newest, (B,); None where any is not known."""
+        known = self.versions is not None and not np.isnan(self.versions).any()
+        return self.versions.max() - self.versions if known and self.versions is not None else None
 
     @cached_property
     def centred(self) -> Floats | None:
@@ -63,6 +75,8 @@ class MismatchedRollouts:
 @dataclass(frozen=True)
 class _Row:
     log_ratio: Floats
+    sampler: Floats
+    mismatch: Floats | None
     absent: int
     reward: float
     version: float
@@ -87,6 +101,8 @@ def read(path: Path) -> MismatchedRollouts:
         _column([row.version for row in rows]),
         prompts.astype(np.int64),
         grouped,
+        [row.sampler for row in rows],
+        _every([row.mismatch for row in rows]),
     )
 
 
@@ -100,7 +116,8 @@ def _recorded(run: Path) -> Iterator[_Row]:
             known = True
             if len(one.logp):
                 version = math.nan if one.version is None else float(one.version)
-                yield _Row(one.trainer_logp - one.logp, 0, one.reward, version, f"{step} {one.problem}")
+                row = _Row(one.trainer_logp - one.logp, one.logp, None, 0, one.reward, version, f"{step} {one.problem}")
+                yield row
     if not known:
         raise UserError(
             f"{run} has no rollouts with the log-probabilities of the trainer beside those of the sampler; train with "
@@ -111,7 +128,7 @@ def _recorded(run: Path) -> Iterator[_Row]:
 def _rows(path: Path) -> Iterator[_Row]:
     for line, row in json_lines(path):
         where = f"{path}, line {line}"
-        trainer, sampler = (_log_probabilities(row, names, where) for names in (TRAINER, SAMPLER))
+        trainer, sampler = (log_probabilities(row, names, where) for names in (TRAINER, SAMPLER))
         if len(trainer) != len(sampler):
             raise UserError(
                 f"{where}: {len(trainer):,} log-probabilities of the trainer and {len(sampler):,} of the sampler; give "
@@ -120,15 +137,30 @@ def _rows(path: Path) -> Iterator[_Row]:
         if not len(trainer):
             raise UserError(f"{where}: no tokens; leave empty completions out")
         difference = trainer - sampler
-        absent = np.isnan(difference)
+        old = log_probabilities(row, OLD, where) if _present(row, CURRENT) and _present(row, OLD) else None
+        if old is not None and len(old) != len(sampler):
+            raise UserError(f"{where}: {len(old):,} log-probabilities of the old policy and {len(sampler):,} others")
+        absent = np.isnan(difference) | (np.isnan(old) if old is not None else False)
         prompt = next((str(row[name]) for name in GROUP if row.get(name) is not None), None)
         yield _Row(
-            np.where(absent, 0.0, difference), int(absent.sum()), _number(row, ("reward",), where),
-            _number(row, VERSION, where), prompt,
+            np.where(absent, 0.0, difference), np.nan_to_num(sampler),
+            None if old is None else np.where(absent, 0.0, old - sampler), int(absent.sum()),
+            number_in(row, ("reward",), where),
+            number_in(row, VERSION, where), prompt,
         )  # fmt: skip
 
 
-def _log_probabilities(row: Mapping[str, Any], names: Sequence[str], where: str) -> Floats:
+def _present(row: Mapping[str, Any], names: Sequence[str]) -> bool:
+    return any(row.get(name) is not None for name in names)
+
+
+def _every(rows: Sequence[Floats | None]) -> list[Floats] | None:
+    """The rows, None unless all are there."""
+    known = [row for row in rows if row is not None]
+    return known if len(known) == len(rows) else None
+
+
+def log_probabilities(row: Mapping[str, Any], names: Sequence[str], where: str) -> Floats:
     """The column of log-probabilities (T,) that a row has under one of the names."""
     name = next((name for name in names if row.get(name) is not None), None)
     if name is None:
@@ -160,7 +192,7 @@ def _check(values: Floats, name: str, where: str) -> None:
         raise UserError(f"{where}: {name} of token {place} is {values[place]:g}; a log-probability is at most 0")
 
 
-def _number(row: Mapping[str, Any], names: Sequence[str], where: str) -> float:
+def number_in(row: Mapping[str, Any], names: Sequence[str], where: str) -> float:
     """A number that a row has under one of the names; NaN where it has none."""
     name = next((name for name in names if row.get(name) is not None), None)
     if name is None:

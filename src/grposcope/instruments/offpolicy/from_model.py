@@ -1,0 +1,78 @@
+"""The answer from a model: the trainer's log-probabilities, and the gradient's error under every correction.
+
+A batch carries the log-probabilities of the sampler that drew it. Several batches are pooled: their prompts decide
+together, so that a choice does not wait for a batch that would not fit into memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from grposcope.core.errors import UserError
+from grposcope.instruments.offpolicy import answer, error, estimates
+from grposcope.instruments.offpolicy.answer import OffPolicyFound
+from grposcope.instruments.offpolicy.read import MismatchedRollouts
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.accumulate import frozen_logprobs
+from grposcope.maths.corrections import ALL
+
+
+def measure(
+    model: Any,
+    batches: Sequence[Rollouts],
+    micro_batch: int,
+    temperature: float = 1.0,
+    check: bool = True,
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[MismatchedRollouts, OffPolicyFound]:
+    """What batches of one shape (P, G), with the log-probabilities of their sampler, say of `model` as the trainer.
+
+    Batches without a gradient are left out. micro_batch: rollouts of a pass without gradients. UserError as from
+    `estimates.measure`.
+    """
+    live = [batch for batch in batches if not bool((batch.rewards == batch.rewards[:, :1]).all())]
+    if len(live) < len(batches):
+        progress(f"{len(batches) - len(live)} of {len(batches)} batches have no gradient: their rewards are equal")
+    if not live:
+        raise UserError("all groups have equal rewards, so there is no gradient; use more prompts, or another task")
+    parts = []
+    for number, batch in enumerate(live, 1):
+        own = mismatched(batch, frozen_logprobs(model, batch, temperature, micro_batch))
+        parts.append((own, estimates.measure(model, batch, own.ratios, ALL, temperature, check and number == 1)))
+        progress(f"batch {number} of {len(live)}: {parts[-1][1].copies} rollouts went through the model again")
+    drawn = joined([own for own, _ in parts])
+    products = {one.name: error.pooled([found.products[one.name] for _, found in parts]) for one in ALL}
+    norms = np.concatenate([found.norms for _, found in parts])
+    return drawn, answer.found(drawn, answer.errors_of(drawn, products, norms))
+
+
+def mismatched(batch: Rollouts, trainer: Tensor) -> MismatchedRollouts:
+    """The log ratios of a batch from the trainer's log-probabilities (B, T); UserError for empty completions."""
+    mask = batch.mask.cpu()
+    difference = (trainer.double() - batch.logp.double()).cpu()
+    unknown = difference.isnan() & mask
+    logs = [row[kept].numpy() for row, kept in zip(difference.masked_fill(unknown, 0.0), mask, strict=True)]
+    prompts, group = batch.groups
+    rewards = batch.rewards.double().cpu().numpy().reshape(-1)
+    sampler = [row[kept].double().nan_to_num().numpy() for row, kept in zip(batch.logp.cpu(), mask, strict=True)]
+    return MismatchedRollouts(
+        logs, int(unknown.sum()), rewards, None, np.repeat(np.arange(prompts), group), True, sampler
+    )
+
+
+def joined(parts: Sequence[MismatchedRollouts]) -> MismatchedRollouts:
+    """Rollouts of several batches, whose prompts are different ones."""
+    before = np.cumsum([0, *(int(one.prompts.max()) + 1 for one in parts)])
+    return MismatchedRollouts(
+        [log for one in parts for log in one.log_ratios],
+        sum(one.absent for one in parts),
+        np.concatenate([one.rewards for one in parts if one.rewards is not None]),
+        None,
+        np.concatenate([one.prompts + start for one, start in zip(parts, before, strict=False)]),
+        True,
+        [log for one in parts for log in one.sampler or ()],
+    )
