@@ -104,7 +104,7 @@ def test_answers_miss_rarely_and_hard_tasks_get_none() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "heavy"])
 def test_coverage_at_every_mean_reward(family: str) -> None:
     for mean in (0.01, 0.05, 0.2, 0.8, 0.95):
         cells = [plan_coverage.cell(family, mean, p, g, 40, 11) for p in (16, 64, 128) for g in (4, 8, 16)]
