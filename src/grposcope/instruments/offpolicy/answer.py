@@ -174,7 +174,7 @@ def _choice(choice: CorrectionChoice | None) -> str:
     if not choice.name:
         return f"Which correction is worth it cannot be told: {choice.reason}."
     if choice.name == NONE.name:
-        return f"Correct nothing: no correction needs fewer than 1 ÷ {error.WORTH:g} of the rollouts."
+        return f"Correct nothing: no correction is seen to need fewer than 1 ÷ {error.WORTH:g} of the rollouts."
     return f"{_advice(choice.name)}: you need {choice.ratio:.2f} × the rollouts that you need without correction."
 
 

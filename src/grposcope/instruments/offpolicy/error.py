@@ -302,8 +302,9 @@ class CorrectionChoice:
 def choose(errors: Mapping[str, GradientError], k: float, base: str = "none") -> CorrectionChoice:
     """The correction with the least need of those that surely need at most WORTH times what `base` does.
 
-    It is `base` where every other surely needs 1/WORTH of the rollouts or more. k: k̂ of w ‖A s‖. What is sure is sure
-    to 95 %, by jackknife over prompts of the logarithm of the ratio.
+    One is named where it is seen to need 1/WORTH of the rollouts or less, and `base` where no other is. Where one is
+    seen to, but may as well need over WORTH times as many, it cannot be told. k: k̂ of w ‖A s‖. What is sure is sure to
+    95 %, by jackknife over prompts of the logarithm of the ratio.
     """
     known = {name: one for name, one in errors.items() if math.isfinite(one.cost) and np.isfinite(one.costs).all()}
     if not k <= NO_CHOICE:
@@ -313,9 +314,10 @@ def choose(errors: Mapping[str, GradientError], k: float, base: str = "none") ->
     if (prompts := len(known[base].costs)) < LEAST:
         return CorrectionChoice("", reason=f"{prompts} prompts are too few")
     ratios = {name: _ratio(one, known[base]) for name, one in known.items() if name != base}
-    if all(low >= 1 / WORTH for _, low, _ in ratios.values()):
+    worth = {name: one for name, one in ratios.items() if one[0] <= 1 / WORTH}
+    if not worth:
         return CorrectionChoice(base, 1.0, (1.0, 1.0))
-    safe = {name: one for name, one in ratios.items() if one[2] <= WORTH and one[0] < 1}
+    safe = {name: one for name, one in worth.items() if one[2] <= WORTH}
     if safe:
         name = min(safe, key=lambda name: safe[name][0])
         return CorrectionChoice(name, safe[name][0], safe[name][1:])
