@@ -4,11 +4,11 @@ Question Trainers report a KL between sampler and trainer that grows through tra
          policy does it follow, and is that property its cause?
 Command  python experiments/offpolicy_growth.py --out runs/offpolicy_growth        resumable; --report prints
 Method   `tiny` on `arithmetic`, rloo, `--correction none` (the mismatch takes no part in the training but for the
-         draws), 120 steps of 12 × 8. Every tenth batch: var(log ρ) and k3 per token between the int8 (or bfloat16) sampler and
-         the float32 trainer, and of the same tokens the entropy, the logit scale L (root mean square over the
-         vocabulary of centred logits), F = mean(1 − 2π_y + Σ π²), the weights' norm, the length, the mean −log π_y, and
-         the share of var(log ρ) on the tokens with π_y < 0.1. Arms, 8 paired seeds: int8; int8 with an entropy bonus
-         of 0.01; with weight decay 0.1; at temperature 0.7; and bfloat16.
+         draws), 120 steps of 12 × 8. Every tenth batch: var(log ρ) and k3 per token between the int8 (or bfloat16)
+         sampler and the float32 trainer, and of the same tokens the entropy, the logit scale L (root mean square over
+         the vocabulary of centred logits), F = mean(1 − 2π_y + Σ π²), the weights' norm, the length, the mean −log π_y,
+         and the share of var(log ρ) on the tokens with π_y < 0.1. Arms, 8 paired seeds: int8; int8 with an entropy
+         bonus of 0.01; with weight decay 0.1; at temperature 0.7; and bfloat16.
 Theory   Rounding moves logits by independent errors of a size c L in proportion to the logits, so that to first order
          log ρ = −(ε_y − Σ π ε) and var(log ρ) = c² L² F: it grows with the scale of the logits, and falls as the policy
          becomes sure, where F goes to 0.
