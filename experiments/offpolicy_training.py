@@ -179,10 +179,10 @@ def report(found: list[dict[str, Any]]) -> None:
         for step in MEASURED:
             at = [one for row in found if row["cell"] == f"{sampler}, none" for one in row["measured"]
                   if one["step"] == step + 1]  # fmt: skip
-            needs = [[one["needs"][name] for one in at if "needs" in one] for name in CORRECTIONS[1:]]
+            needs = [[float(one["needs"][name]) for one in at if "needs" in one] for name in CORRECTIONS[1:]]
             chosen = Counter(one["name"] if one.get("name") else "cannot tell" for one in at)
             medians = ", ".join(f"{np.nanmedian(values):.2f}" if values else "–" for values in needs)
-            tails = [one["k"] for one in at if "k" in one]
+            tails = [float(one["k"]) for one in at if "k" in one]
             choices = ", ".join(f"{name} {n}" for name, n in chosen.most_common())
             print(f"| {sampler} | {step + 1} | {choices} | {medians} "
                   f"| {np.nanmedian(tails) if tails else math.nan:.2f} |")  # fmt: skip
