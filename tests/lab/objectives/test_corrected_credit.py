@@ -25,10 +25,14 @@ every_case = pytest.mark.parametrize("case", APART, ids=lambda c: c.name)
 every_correction = pytest.mark.parametrize("correction", ALL, ids=lambda c: c.name)
 
 
-def by_hand(name: str, logs: list[float], t: int, advantage: float) -> float:
-    """c_t of token t from the log ratios of its rollout, with the bounds that trainers have by default."""
+def by_hand(name: str, logs: list[float], t: int, advantage: float, sampler: float) -> float:
+    """c_t of token t from the log ratios of its rollout, with the bounds that trainers have by default.
+
+    sampler: log μ of the token.
+    """
     rho, w = math.exp(logs[t]), math.exp(sum(logs))
-    mean = w ** (1 / len(logs))
+    mean, moved = w ** (1 / len(logs)), math.exp(sampler) * (rho - 1)
+    up, down = advantage > 0, advantage < 0
     return {
         "none": 1.0,
         "token_ratio": rho,
@@ -41,6 +45,9 @@ def by_hand(name: str, logs: list[float], t: int, advantage: float) -> float:
         "sequence_mask": w if w <= 3 else 0.0,
         "sequence_rejection": float(0.5 <= w <= 2),
         "geometric_band": float(0.999 <= mean <= 1.001),
+        "ppo_clip": 0.0 if (up and rho > 1.2) or (down and (rho < 0.8 or rho > 3)) else rho,
+        "probability_band": 0.0 if (up and moved > 0.2) or (down and moved < -0.2) else rho,
+        "gspo": 0.0 if (up and mean > 1.0004) or (down and mean < 1 - 3e-4) else mean,
         "full": w,
     }[name]
 
@@ -55,7 +62,8 @@ def test_coefficients_are_those_of_a_loop_over_tokens(case: Case, correction: Co
         places = mask[row].nonzero()[:, 0].tolist()
         logs = [float(case.ref[row, place] - case.old[row, place]) for place in places]
         for t, place in enumerate(places):
-            expected = by_hand(correction.name.partition(":")[0], logs, t, advantage)
+            sampler = float(case.old[row, place])
+            expected = by_hand(correction.name.partition(":")[0], logs, t, advantage, sampler)
             assert float(found[row, place]) == pytest.approx(expected, rel=1e-10)
     assert not found[~mask].any()
 

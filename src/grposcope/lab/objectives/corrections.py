@@ -34,7 +34,7 @@ def ratios(
         return None
     log = (old.double() - sampler.double())[mask]
     own = None if advantages is None else advantages[kept].double().numpy(force=True)
-    return Ratios(log.numpy(force=True), lengths[kept].numpy(force=True), own)
+    return Ratios(log.numpy(force=True), lengths[kept].numpy(force=True), own, sampler.double()[mask].numpy(force=True))
 
 
 def on_tokens(values: Floats, mask: Bool[Tensor, "B T"], dtype: torch.dtype) -> Float[Tensor, "B T"]:
