@@ -46,6 +46,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 def test_what_is_promised_can_be_imported_and_no_module_is_loaded_twice() -> None:
     """In one process with torch that forks: a child for each, which has imported nothing of ours before."""
     done = subprocess.run(

@@ -18,7 +18,9 @@ HERE = Path(__file__).parent
 EQUAL = ("replicated, fast", "DDP, exact, matrices split", "FSDP2, fast, matrices split", "FSDP2, exact", "works again")
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=[pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What every rank found, by case."""
     folder, count = tmp_path_factory.mktemp("ranks"), request.param

@@ -218,6 +218,7 @@ def check(folder: Path) -> str:
     return learned.verdict
 
 
+@pytest.mark.slow
 def test_no_two_statements_disagree(tmp_path: Path) -> None:
     seen = Counter(check(made(tmp_path / str(number), number)) for number in range(RUNS))
     assert all(seen[where] >= 20 for where in ("up", "down", "none", "unknown")), seen
