@@ -12,7 +12,7 @@ RUN    := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-trl-oldest test-verl wheel-check docs lint types format bench tiny clean
+.PHONY: help demo test test-all test-trl-oldest test-verl wheel-check docs lint types format bench gpu tiny clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -33,11 +33,13 @@ test-trl-oldest: $(OLDEST)/.ready ## what must work with the oldest TRL and tran
 
 test-verl: $(VERL)/.ready ## the tests of verl, in an environment of its own: it needs another transformers than TRL
 	RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0 $(VERL)/bin/python -m pytest tests/engines/verl tests/contract/test_verl.py \
-		tests/contract/test_verl_corrections.py tests/contract/test_lint_verl.py tests/lab/sweeps/test_sweep_ray.py
+		tests/contract/test_verl_corrections.py tests/contract/test_verl_rewards.py tests/contract/test_lint_verl.py tests/lab/sweeps/test_sweep_ray.py
 
-wheel-check: $(READY) ## build the wheel and install it in new environments: for logs alone, and to train
+wheel-check: $(READY) ## build archives twice, compare, check, install in new environments: for logs alone, and to train
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(PYTHON) -m venv build/wheel/tools && build/wheel/tools/bin/pip install --quiet build hatchling twine
+	.ci/reproducible build/wheel/tools/bin/python build/wheel
 	$(PYTHON) -m venv build/wheel/logs && $(PYTHON) -m venv build/wheel/lab
 	build/wheel/logs/bin/pip install --quiet --constraint constraints.txt build/wheel/*.whl
 	build/wheel/lab/bin/pip install --quiet --constraint constraints.txt torch
@@ -65,6 +67,9 @@ format: $(READY) ## reformat the code
 
 bench: $(READY) ## measure a training step against TRL, paired
 	$(BIN)/python benchmarks/step_vs_trl.py
+
+gpu: $(READY) ## what only a GPU can tell: right, how fast, how much memory; 12 minutes, GPU=--small on a CPU
+	$(BIN)/python benchmarks/gpu/run.py $(GPU)
 
 tiny: $(READY) ## make the shipped model again, some minutes on two cores
 	$(BIN)/python -m grposcope.lab.train.pretrain

@@ -22,8 +22,9 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
@@ -67,11 +68,17 @@ def prompt_texts(policy: Policy, task: Task, problems: Sequence[Problem]) -> lis
     return [policy.tokenizer.decode(row[keep]) for row, keep in zip(ids, mask, strict=True)]
 
 
-def measure(arguments: argparse.Namespace, setting: str) -> list[dict[str, Any]]:
-    """Seconds per step of both sides, paired, as medians; a row per share of live groups, None where it is natural."""
+def measure(
+    arguments: argparse.Namespace, setting: str, load: Callable[[str], Policy] = policies.load
+) -> list[dict[str, Any]]:
+    """Seconds per step of both sides, paired, as medians; a row per share of live groups, None where it is natural.
+
+    arguments.device: cpu, or the device on which `load` puts the models.
+    """
+    synchronize = torch.cuda.synchronize if arguments.device != "cpu" else lambda: None
     plain = tasks.load(arguments.task)
     shares: list[float | None] = [None] if setting == "natural" else arguments.live
-    trl_policy, policy = policies.load(arguments.model), policies.load(arguments.model)
+    trl_policy, policy = load(arguments.model), load(arguments.model)
     shape, rounds = (arguments.prompts, arguments.group), arguments.steps + WARM_UP
     problems = plain.problems("train")[: shape[0] * rounds]
     ours_by_share: dict[float | None, list[dict[str, float]]] = {share: [] for share in shares}
@@ -79,7 +86,7 @@ def measure(arguments: argparse.Namespace, setting: str) -> list[dict[str, Any]]
     task = graded[shares[0]]
     by_text = dict(zip(prompt_texts(policy, task, problems), problems, strict=True))
     if setting == "fixed":
-        policy = replace(policy, eos=torch.tensor([-1]))
+        policy = replace(policy, eos=torch.tensor([-1], device=policy.model.device))
     sampling = Sampling(arguments.max_tokens)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=0.0, fused=True)
     objective = recipes.GRPO
@@ -92,9 +99,11 @@ def measure(arguments: argparse.Namespace, setting: str) -> list[dict[str, Any]]
         began = time.perf_counter()
         chosen = problems[index * shape[0] : (index + 1) * shape[0]]
         batch = collect(policy, task, chosen, objective, sampling, shape, seed=index, position=0)
+        synchronize()
         sampled = time.perf_counter()
         fixed = TokenTerms(objective.token_advantages(batch.rollouts), None, None)
         done = update(policy.model, optimizer, objective, batch.rollouts, fixed, 1.0, 1.0, micro_batch)
+        synchronize()
         ended = time.perf_counter()
         length = float(batch.rollouts.lengths.float().mean())
         return {
@@ -110,9 +119,11 @@ def measure(arguments: argparse.Namespace, setting: str) -> list[dict[str, Any]]
 
     class InTurn(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            synchronize()
             self.began = time.perf_counter()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            synchronize()
             theirs.append(time.perf_counter() - self.began)
             lengths.append(trainer._metrics["train"]["completions/mean_length"][-1])
             for share, ours in ours_by_share.items():
@@ -120,8 +131,9 @@ def measure(arguments: argparse.Namespace, setting: str) -> list[dict[str, Any]]
 
     with tempfile.TemporaryDirectory() as scratch:
         config = GRPOConfig(
-            output_dir=scratch, use_cpu=True, bf16=False, report_to="none", save_strategy="no", disable_tqdm=True,
-            logging_steps=1000, shuffle_dataset=False, max_steps=rounds, learning_rate=0.0, max_grad_norm=1.0,
+            output_dir=scratch, use_cpu=arguments.device == "cpu", bf16=False, report_to="none", save_strategy="no",
+            disable_tqdm=True, logging_steps=1000, shuffle_dataset=False, max_steps=rounds,
+            learning_rate=0.0, max_grad_norm=1.0,
             per_device_train_batch_size=shape[0] * shape[1], num_generations=shape[1], beta=0.0, loss_type="grpo",
             max_completion_length=arguments.max_tokens, temperature=1.0, gradient_checkpointing=False,
             generation_kwargs={"min_new_tokens": arguments.max_tokens} if setting == "fixed" else None,
@@ -174,12 +186,14 @@ def main() -> None:
     parser.add_argument("--live", type=float, nargs="+", default=[1.0], help="shares of live groups in `fixed`")
     parser.add_argument("--steps", type=int, default=15, help="counted steps of each side")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     settings = ("natural", "fixed") if arguments.setting == "both" else (arguments.setting,)
-    rows = [row for setting in settings for row in measure(arguments, setting)]
+    load = partial(policies.load, device=policies.device(arguments.device))
+    rows = [row for setting in settings for row in measure(arguments, setting, load)]
     print(
         "| setting | live | n | grposcope s/step | TRL s/step | TRL ÷ grposcope (median, min-max) "
         "| grposcope: sample + update s | tokens |"

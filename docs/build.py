@@ -43,6 +43,7 @@ FORMULAS = {
         "maths.corrections", "instruments.offpolicy.distance", "instruments.offpolicy.error",
         "instruments.offpolicy.khat", "instruments.offpolicy.kept", "instruments.offpolicy.estimates",
     ),
+    "Several rewards (arXiv:2602.05863, arXiv:2601.05242)": ("maths.aggregation", "maths.component_weights"),
     "Credit finer than a rollout": (
         "lab.credit.steps", "lab.credit.process", "lab.credit.values", "lab.credit.prefix", "lab.credit.state",
         "lab.credit.shaped", "lab.credit.boundaries", "lab.credit.continued", "lab.credit.trees", "lab.credit.placebo",
@@ -60,6 +61,8 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
                     "('reward hacking', 'failing', 80)",
         "Finding": ">>> worst.because[:29]\n'held-out val-core/gsm8k/acc/m'",
         "report": 'report(run, "run.html")  # or report([run, other], "both.html")',
+        "verify": ">>> rows = [{'group': 0, 'reward': r, 'advantage': r - 0.5} for r in (0.0, 1.0)]\n"
+                  ">>> verify(rows, {'num_generations': 2}).word\n'healthy'",
         "Estimate": ">>> print(Estimate.mean([0.2, 0.3, 0.4]))\n0.3 ± 0.058 (n=3)",
         "Answer": '>>> Answer("mine", "Is it enough?", "healthy", "Yes.", because="3 of 3 passed").paragraphs\n'
                   "('Yes.', 'Because 3 of 3 passed.')",
@@ -198,7 +201,9 @@ def cli() -> str:
     for name, command in _commands(parser()).items():
         lines += [f"## grposcope {name}", "", command.description or "", ""]
         for group in command._action_groups:
-            flags = [a for a in group._group_actions if a.option_strings and a.dest != "help"]
+            flags = [
+                a for a in group._group_actions if a.option_strings and a.help != argparse.SUPPRESS and a.dest != "help"
+            ]
             if flags:
                 lines += [f"### {group.title}", "", "| flag | meaning |", "|---|---|", *map(_flag, flags), ""]
         if command.epilog:

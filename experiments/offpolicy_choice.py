@@ -3,7 +3,7 @@
 Claim    `grposcope offpolicy` estimates bias² and variance of the gradient under a correction without bias, its
          intervals cover, and the correction that it names needs the fewest rollouts or nearly so.
 Command  python experiments/offpolicy_choice.py errors --seed 100      about three minutes on one core
-         python experiments/offpolicy_choice.py prompts --seed 200     about ten
+         python experiments/offpolicy_choice.py prompts --seed 500     about ten
          python experiments/offpolicy_choice.py fixed --seed 300       about two
          Without --seed it draws the worlds that were looked at while the script was written.
 Method   Tabular policies of three letters over sixteen prompts, completions of 1 to L tokens, L = 1, 2, 3, 4; the

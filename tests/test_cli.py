@@ -99,6 +99,7 @@ def test_unknown_recipe_lists_the_recipes(capsys: pytest.CaptureFixture) -> None
     assert "dr_grpo" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_shipped_model_trains_from_the_shell(tmp_path: Path) -> None:
     """The whole command in a process of its own; its output is the outcome."""
     command = [sys.executable, "-m", "grposcope.cli", "train", "--out", str(tmp_path / "run"), "--steps", "3", "--json"]
@@ -118,3 +119,26 @@ def test_version(capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out.strip() == f"grposcope {__version__}"
+
+
+INTERRUPTED = """
+import atexit, sys
+from grposcope import cli
+
+class Slow:
+    def __del__(self):
+        print("taken apart")
+
+kept = Slow()
+atexit.register(lambda: print("cleaned up"))
+cli.main = lambda: print("worked") or {status}
+sys.exit(cli.program())
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "ends"), [(130, ["worked", "cleaned up"]), (0, ["worked", "cleaned up", "taken apart"])]
+)
+def test_an_interrupt_ends_the_process_without_taking_it_apart(status: int, ends: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED.format(status=status)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split("\n")[:-1]) == (status, ends), done.stderr

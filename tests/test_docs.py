@@ -17,11 +17,11 @@ from places import ROOT
 import grposcope
 from grposcope import logs as runs
 from grposcope.cli import parser
-from grposcope.instruments.diagnosis import answer
+from grposcope.instruments.diagnosis import answer, screen
 from grposcope.instruments.diagnosis.verdict import findings_of, verdict
 from grposcope.logs.trainers import TRAINERS
 from grposcope.logs.trainers.trainer import Trainer
-from grposcope.render import terminal
+from grposcope.render import wrapping
 
 DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
 TOLD = ["README.md", "CONTRIBUTING.md", *(page for page in DOCS if page.startswith(("docs/tutorials/", "docs/howto/")))]
@@ -168,8 +168,10 @@ def _exists(name: str) -> bool:
 def test_the_example_of_the_readme_gets_the_verdict_that_is_printed_there() -> None:
     log = ROOT / "docs" / "example.jsonl"
     run = runs.read(log)
-    printed = terminal.text(answer.of_run(run, findings_of(run)))
-    word = verdict(run, findings_of(run)).word.capitalize()
+    findings = findings_of(run)
+    judged = verdict(run, findings)
+    printed = screen.text(run, judged, findings, answer.of_run(run, findings), "", wrapping.PLAIN)
+    word = judged.word.capitalize()
     for page in ("README.md", "docs/tutorials/log.md"):
         blocks = re.findall(rf"```\n({word}: .*?)\n```", (ROOT / page).read_text(), re.S)
         assert blocks

@@ -36,9 +36,11 @@ TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instrument
 """Rooms that do without torch, but for the modules in MEASURING."""
 
 MEASURING = (
+    "instruments/claims/foundations.py",
     "instruments/gradient/", "instruments/credit/", "instruments/evaluation/", "instruments/offpolicy/estimates.py",
     "instruments/offpolicy/from_model.py", "instruments/offpolicy/token_rollouts.py",
-    "instruments/offpolicy/command_model.py",
+    "instruments/offpolicy/command_model.py", "instruments/offpolicy/probing.py", "instruments/verify/scoring.py",
+    "instruments/verify/module_differences.py", "instruments/verify/command_model.py",
     "commands/probe_model.py",
     "watch/live.py", "watch/loggers.py", "watch/receivers.py", "lab/train/command.py", "lab/sweeps/command.py",
 )  # fmt: skip
@@ -164,7 +166,8 @@ SERVING = {
     "engines/trl/checkpoint_probe.py": {"diagnosis", "gradient"}, "engines/trl/": {"diagnosis"},
     "lab/train/run_curvature.py": {"gradient"},
     "watch/alarm_file.py": {"diagnosis"}, "watch/alarms.py": {"diagnosis"}, "watch/follow.py": {"diagnosis"},
-    "watch/live.py": {"diagnosis"}, "watch/wording.py": {"diagnosis"},
+    "watch/live.py": {"diagnosis"}, "watch/wording.py": {"diagnosis"}, "watch/changes.py": {"diagnosis"},
+    "watch/openmetrics.py": {"diagnosis"},
 }  # fmt: skip
 """File or folder -> the instruments that it serves; everybody else imports it in functions only."""
 

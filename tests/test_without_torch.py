@@ -29,7 +29,11 @@ done = []
 for words in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        done.append([main(words), out, err])
+        try:
+            status = main(words)
+        except SystemExit as end:  # of argparse
+            status = end.code or 0
+    done.append([status, out, err])
 print(json.dumps([[status, out.getvalue(), err.getvalue()] for status, out, err in done]))
 """
 """Commands, one after the other, in an interpreter in which some packages are not installed."""
@@ -111,10 +115,37 @@ def test_a_record_is_read_alike_without_pyarrow(run: Path) -> None:
 
 
 def test_a_command_that_needs_an_extra_names_it_in_one_line() -> None:
-    for status, _, err in attempt(["train"], ["probe"], ["train", "--help"], absent=LAB):
+    for status, _, err in attempt(["train"], ["probe"], ["credit"], absent=LAB):
         assert status == 2
         (line,) = err.splitlines()
-        assert "which the extra `lab` of GRPOscope installs" in line
+        assert "which the extra `lab` of GRPOscope installs: pip install '" in line
+        assert "'grposcope[" not in line, "no index has it"
+
+
+LAB_COMMANDS = ("train", "sweep", "probe", "credit", "evaluate", "offpolicy")
+
+
+def test_flags_are_told_and_checked_without_the_packages_of_the_lab() -> None:
+    wrong = {
+        ("train", "--lr", "-1"): "--lr is -1.0; it must be at least 0",
+        ("train", "--momentun", "1"): "there is no flag --momentun; did you mean --momentum?",
+        ("train", "--recipe", "grop"): "did you mean grpo?",
+        ("train", "--prompts", "100000000", "--group", "100000000"): "are more rollouts than the 100,000",
+        ("train", "--prompts", "1000", "--group", "90", "--max-tokens", "900000000"): "GB of memory or more",
+        ("probe", "--sweep-group", "9"): "--sweep-group 9 must be between 2 and --group 8",
+        ("credit", "--prompts", "1"): "--prompts 1 must be at least 3",
+        ("evaluate", "tiny", "--samples", "0"): "--samples 0 should be 1 or more",
+        ("offpolicy", "tiny", "--top-k", "0"): "--top-k 0 must be at least 1",
+        ("sweep", "nowhere.yaml", "--jobs", "0"): "--jobs 0 is no number of runs",
+    }
+    done = attempt(*wrong, *([name, "--help-all"] for name in LAB_COMMANDS), absent=LAB)
+    for words, (status, _, err), said in zip(wrong, done, wrong.values(), strict=False):
+        assert status == 2, words
+        assert said in err, words
+        assert err.count("\n") == 1, "one line, without the usage"
+    for status, out, _ in done[len(wrong) :]:
+        assert status == 0
+        assert "--json" in out
 
 
 def test_the_page_of_a_record_needs_none_of_the_packages_of_the_lab(tmp_path: Path) -> None:

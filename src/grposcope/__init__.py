@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from grposcope.core.run import Run
     from grposcope.instruments.diagnosis import Finding, diagnose
     from grposcope.instruments.page import report
+    from grposcope.instruments.verify import verify
     from grposcope.logs import read
 
 __version__ = "0.1.0"
-__all__ = ["Answer", "Estimate", "Finding", "Run", "UserError", "__version__", "diagnose", "read", "report"]
+__all__ = ["Answer", "Estimate", "Finding", "Run", "UserError", "__version__", "diagnose", "read", "report", "verify"]
 
 PLACES = {
     "Answer": "grposcope.core.answer",
@@ -28,6 +29,7 @@ PLACES = {
     "diagnose": "grposcope.instruments.diagnosis",
     "read": "grposcope.logs",
     "report": "grposcope.instruments.page",
+    "verify": "grposcope.instruments.verify",
 }
 """Promised name -> the module that has it, imported when it is asked for."""
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from grposcope.cli import main
+from grposcope.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

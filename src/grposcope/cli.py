@@ -6,11 +6,13 @@ Progress goes to standard error. Standard output is text for people, or with --j
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib
 import os
 import sys
 import traceback
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 # Threads that spin while they wait slow each other down badly as soon as another program runs; those that sleep at once
@@ -20,7 +22,10 @@ if os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE") == "PASSIVE":
 
 from grposcope import __version__, instruments
 from grposcope.commands import generic, known, listing
+from grposcope.commands.flags import FlagParser
+from grposcope.core.deferred import deferred
 from grposcope.core.errors import UserError
+from grposcope.core.installing import install
 from grposcope.core.instrument import Command, Instrument
 from grposcope.core.text import visible
 
@@ -36,13 +41,16 @@ EXTRAS = {
 }
 """Package that a part of GRPOscope needs -> the extra of GRPOscope that installs it."""
 
+SLOW = ("torch", "transformers", "jaxtyping", "huggingface_hub", "safetensors", "scipy", "tqdm")
+"""Packages that flags are declared and checked without: they take seconds to import, or are not installed."""
 
-def parser(wanted: Collection[str] | None = None) -> argparse.ArgumentParser:
+
+def parser(wanted: Collection[str] | None = None) -> FlagParser:
     """The command line: every command with its line of help, those `wanted`, else all, with their flags.
 
     Of all, those whose instrument lacks another that it needs stay without flags.
     """
-    top = argparse.ArgumentParser(
+    top = FlagParser(
         prog="grposcope",
         usage="grposcope [-h] [--version] COMMAND ...",
         description="Instrument panel and laboratory for group-relative policy optimization (GRPO).",
@@ -76,10 +84,38 @@ def _declare(commands: Any, declared: Command, instrument: Instrument | None) ->
     )
     if module is not None:
         module.add_flags(command)
-        command.set_defaults(run=module.run, instrument=instrument)
+        command.common = getattr(module, "COMMON", ())
+        check = getattr(module, "check_flags", None)
+        command.set_defaults(run=module.run, instrument=instrument, check_flags=check, parser=command)
     elif instrument is not None:
         generic.add_flags(command, instrument)
-        command.set_defaults(run=lambda arguments: generic.run(arguments, instrument), instrument=instrument)
+        command.set_defaults(
+            run=lambda arguments: generic.run(arguments, instrument),
+            instrument=instrument, check_flags=None, parser=command,
+        )  # fmt: skip
+
+
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The flags, checked as far as their command can without the packages that take seconds to import."""
+    with deferred(*SLOW):
+        arguments, unknown = parser(words[:1]).parse_known_args(words)
+        if unknown:
+            arguments.parser.refuse(unknown)
+        if arguments.check_flags is not None:
+            arguments.check_flags(arguments)
+    return arguments
+
+
+def _complete() -> int:
+    """Answer the shell, which asks through argcomplete how the line goes on; nothing where that is not installed."""
+    try:
+        import argcomplete
+    except ModuleNotFoundError:
+        return 1
+    words = os.environ.get("COMP_LINE", "").split()[1:2]
+    with deferred(*SLOW):
+        argcomplete.autocomplete(parser([word for word in words if word in known()]))
+    return 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,8 +125,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     GRPOscope; 130 for Ctrl-C.
     """
     words = sys.argv[1:] if argv is None else list(argv)
+    if "_ARGCOMPLETE" in os.environ:
+        return _complete()
     try:
-        arguments = parser(words[:1]).parse_args(words)
+        arguments = _parsed(words)
         if getattr(arguments, "dry_run", False):
             from grposcope.commands import log_flags as logs
 
@@ -112,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         extra = EXTRAS[package]
         print(
             f"grposcope: error: this needs the package {package}, which the extra `{extra}` of GRPOscope installs: "
-            f"pip install 'grposcope[{extra}]', or '.[{extra}]' in a checkout",
+            f"{install(extra)}",
             file=sys.stderr,
         )
         return 2
@@ -130,5 +168,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 70
 
 
+def program() -> int:
+    """The command line as a process, which an interrupt ends at once: taking torch apart can last for seconds."""
+    status = main()
+    if status in (130, 143):
+        atexit._run_exitfuncs()  # what ends other processes, closes logs and restores the terminal
+        with suppress(OSError):  # whoever read the output may have left
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

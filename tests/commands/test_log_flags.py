@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from grposcope import cli
+from grposcope.commands import log_flags
+from grposcope.core.errors import UserError
 
 REWARD = np.random.default_rng(0).normal(0.5, 0.05, 40).round(4).tolist()
 NEEDED = {"diagnose": "diagnosis", "fit": "forecast", "watch": "diagnosis"} | {x: x for x in ("compare", "stability")}
@@ -107,3 +111,33 @@ def test_what_is_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     ):
         assert cli.main(["diagnose", path, "--map", flag, "--map", "step=2"]) == 2
         assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("grop=8", "no setting has the name 'grop'; did you mean group?"),
+        ("foo=1", "no setting has the name 'foo'; it may be advantage, aggregation, allocate, "),
+        ("group=abc", "group is a whole number of 1 or more; write for example --set group=8"),
+        ("group=-5", "group is a whole number of 1 or more"),
+        ("interval=0", "interval is a whole number of 1 or more"),
+    ],
+)
+def test_a_setting_that_nothing_reads_or_that_cannot_be_is_refused(given: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        log_flags.settings([given])
+    assert str(error.value).startswith(f"--set {given}: {said}")
+
+
+def test_every_setting_that_an_instrument_asks_for_can_be_given() -> None:
+    asked = {
+        name
+        for file in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r"\brun\.setting\(\"(\w+)\"\)", file.read_text())
+    }
+    assert len(asked) > 5
+    assert asked <= log_flags.known_settings()
+
+
+def test_versions_of_engines_are_settings() -> None:
+    assert {"trl_version", "verl_version", "prime_rl_version"} <= log_flags.known_settings()

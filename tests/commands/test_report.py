@@ -57,7 +57,7 @@ def test_a_run_in_progress_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixt
     assert call(run, "--out", tmp_path / "page.html") == 0
     out = capsys.readouterr().out
     assert "was still going" in out
-    assert "steps.jsonl: the last line is unfinished" in out
+    assert "steps.jsonl: the last line is unfinished" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.needs("overview", "diagnosis")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from geometry_models import batch, build
+from geometry_models import GROUPED, SIZE, batch, build, configured
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -69,6 +69,19 @@ def spread(family: str) -> Any:
     return torch.nn.parallel.DistributedDataParallel(build(family))
 
 
+def routed(_: str) -> Any:
+    """A model with experts and routers."""
+    settings = {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}
+    model = configured("mixtral", settings, torch.float64)
+    model.config._experts_implementation = "eager"  # grouped products are not for float64
+    return model
+
+
+def recurrent(_: str) -> Any:
+    """A state-space model, parts of which are measured apart."""
+    return configured("mamba", {**SIZE, "state_size": 4}, torch.float64)
+
+
 def off(one: Any, other: Any) -> float:
     """Largest difference, relative to the largest number."""
     one, other = np.asarray(one, dtype=float), np.asarray(other, dtype=float)
@@ -97,11 +110,13 @@ def differences(got: Probe, wanted: Probe) -> dict[str, float]:
     }
 
 
-def equal(family: str, wrap: Callable[[str], Any], tier: str, large: int) -> dict[str, float]:
+def equal(
+    family: str, wrap: Callable[[str], Any], tier: str, large: int, plain: Callable[[str], Any] = build
+) -> dict[str, float]:
     """The differences between the probe of all ranks and that of one process."""
     rollouts = batch(PROMPTS, GROUP)
     own, groups = share(rollouts)
-    wanted = probe.probe(build(family), in_order(rollouts), recipes.GRPO, tier=tier, **SETTINGS)
+    wanted = probe.probe(plain(family), in_order(rollouts), recipes.GRPO, tier=tier, **SETTINGS)
     score.LARGE = large
     model, split, parts = wrap(family), Processes.split, []
 
@@ -167,6 +182,8 @@ def main(folder: Path) -> None:
         "DDP, exact, matrices split": equal("qwen2", spread, "exact", 16),
         "FSDP2, fast, matrices split": equal("llama", sharded, "fast", 16),
         "FSDP2, exact": equal("gpt2", sharded, "exact", everything),
+        "experts": equal("mixtral", routed, "fast", everything, routed),
+        "parts apart": equal("mamba", recurrent, "fast", everything, recurrent),
         "a rank fails": said(one_fails),
         "too few rollouts": said(too_few),
         "groups of several sizes": said(uneven),

@@ -15,7 +15,15 @@ import pytest
 from grposcope.instruments.gradient.probe_record import read_gram
 
 HERE = Path(__file__).parent
-EQUAL = ("replicated, fast", "DDP, exact, matrices split", "FSDP2, fast, matrices split", "FSDP2, exact", "works again")
+EQUAL = (
+    "replicated, fast",
+    "DDP, exact, matrices split",
+    "FSDP2, fast, matrices split",
+    "FSDP2, exact",
+    "works again",
+    "experts",
+    "parts apart",
+)
 
 
 @pytest.fixture(

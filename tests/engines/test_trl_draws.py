@@ -19,6 +19,8 @@ from grposcope.engines.trl.draws import CHECKPOINT, PromptDraws, allocator
 from grposcope.lab.allocation import ALLOCATORS, Allocator, picks
 from grposcope.lab.allocation.picks import AllocationPlan, CandidateProblems, Values
 
+pytestmark = pytest.mark.slow
+
 ROWS = [{"prompt": "x" * (1 + i % 3), "difficulty": i % 4} for i in range(12)]
 
 

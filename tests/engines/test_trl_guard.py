@@ -159,7 +159,7 @@ def test_a_model_without_a_matrix_to_train(tmp_path: Path) -> None:
         def __init__(self, model: LlamaForCausalLM, *given: Any, **more: Any) -> None:
             super().__init__(model.requires_grad_(False), *given, **more)
 
-    assert "no trainable linear layer" in refused(tmp_path, kind=Frozen, probe_every=1)
+    assert "no trainable parameter to measure" in refused(tmp_path, kind=Frozen, probe_every=1)
 
 
 @pytest.mark.parametrize("name", guard.METHODS)

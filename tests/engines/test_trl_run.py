@@ -252,6 +252,7 @@ def test_the_first_evaluation_is_that_of_our_loop(finished: Path, tmp_path: Path
     assert first[0] == first[1]
 
 
+@pytest.mark.slow
 def test_recipes_credit_and_probes_of_ours_go_through_trl(tmp_path: Path) -> None:
     """An advantage that TRL does not have, credit of the task's steps, and probes in the record."""
     for name, words in {"rloo": ("--recipe", "rloo"), "steps": ("--credit", "steps")}.items():
@@ -264,6 +265,7 @@ def test_recipes_credit_and_probes_of_ours_go_through_trl(tmp_path: Path) -> Non
         assert probes.of_run(run)
 
 
+@pytest.mark.slow
 def test_prompts_are_drawn_by_success_rates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Forecasts know the task's difficulty; the record has what was promised."""
     folder = tmp_path / "run"

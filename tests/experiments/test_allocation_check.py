@@ -24,6 +24,7 @@ def drawn(p: np.ndarray, group: int = 16, dimensions: int = 40) -> tuple[np.ndar
     return flat @ flat.T, rewards
 
 
+@pytest.mark.slow
 def test_what_is_promised_is_checked_on_rollouts_that_the_draw_has_not_seen() -> None:
     """It comes true where both halves are of the same prompts, and not where they are of others."""
     p = np.where(np.random.default_rng(0).random(150) < 0.6, 0.01, 0.5)

@@ -51,6 +51,7 @@ WAY = Optimal(largest=8, norms=Norms(separation=1.0))
 
 
 @pytest.mark.parametrize("sizes", ["own", "one", "given"])
+@pytest.mark.slow
 def test_the_optimal_draw_is_unbiased_over_outcomes_and_draws(sizes: str) -> None:
     assert expectation(4000, replace(WAY, sizes=sizes)) == pytest.approx(TRUE, rel=3e-3)
 

@@ -65,21 +65,6 @@ OWN_LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
     "nemotron": ("nemotron", GROUPED),  # LayerNorm by 1 + weight
 }
 """Families whose embeddings, linear layers or norms have a forward of their own: type and configuration."""
-MORE: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: (name, GROUPED) for name in ("mistral", "olmo2", "phi3", "starcoder2", "stablelm", "cohere", "smollm3")},
-    "gemma": ("gemma", {**GROUPED, "head_dim": 4}),
-    "granite": ("granite", {**GROUPED, "embedding_multiplier": 2.0, "logits_scaling": 3.0}),
-    "phi": ("phi", {**SIZE, "partial_rotary_factor": 0.5}),
-    "bloom": ("bloom", {**SIZE, "n_layer": 2, "n_head": 2}),
-    "mpt": ("mpt", {"vocab_size": VOCABULARY, "d_model": 8, "n_layers": 2, "n_heads": 2, "max_seq_len": 32}),
-    "biogpt": ("biogpt", SIZE),
-    "xglm": ("xglm", {"vocab_size": VOCABULARY, "d_model": 8, "num_layers": 2, "attention_heads": 2, "ffn_dim": 12,
-                      "max_position_embeddings": 32, "pad_token_id": PAD, "bos_token_id": 1, "eos_token_id": 0}),
-    "mixtral": ("mixtral", {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1}),
-    "qwen2_moe": ("qwen2_moe", {**GROUPED, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8,
-                                "shared_expert_intermediate_size": 8}),
-    "gpt_oss": ("gpt_oss", {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 4}),
-}  # fmt: skip
 
 
 def build(family: str, dtype: torch.dtype = torch.float64) -> Any:
@@ -172,6 +157,9 @@ def scores(
         n for n, p in measured.measured.items() if measured.oriented(n, p).stride() != p.stride() and p.dim() == 2
     }
     flat = {n for n, p in measured.measured.items() if p.dim() == 1}
+    for name in measured.apart:
+        stacks[name] = stacks[name].reshape(-1, *measured.measured[name].shape)
+    flat, turned = flat - set(measured.apart), turned - set(measured.apart)
     return {n: s[:, 0] if n in flat else s.mT if n in turned else s for n, s in stacks.items()}
 
 

@@ -52,6 +52,8 @@ def subject(folder: Path) -> Path:
     rollouts = [CreditRollout("p", "1+1=", "2.", reward, ("2", "."), given) for reward in (1.0, 0.0)]
     credit.write(run / credit.FOLDER / "step-000020", record, rollouts)
     (folder / "trl.py").write_text(LINT)
+    judged = [{"group": i // 4, "rewards": {"right": i % 2, "form": i % 3}} for i in range(16)]
+    (folder / "judged.jsonl").write_text("".join(json.dumps(row) + "\n" for row in judged))
     rows = [{"logprobs": [-1.0, -1.0 - i / 100], "rollout_logprobs": [-1.0, -1.0], "group": i // 2} for i in range(8)]
     (folder / "drawn.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return run
@@ -69,7 +71,10 @@ def quick(folder: Path) -> dict[str, tuple[object, ...]]:
         "stability": ("stability", *dynamics, "--json"),
         "plan": ("plan", run, "--json"),
         "lint": ("lint", folder / "trl.py", "--json"),
+        "claims": ("claims", "u", "--list", "--json"),
         "offpolicy": ("offpolicy", folder / "drawn.jsonl", "--json"),
+        "rewards": ("rewards", folder / "judged.jsonl", "--json"),
+        "verify": ("verify", folder / "drawn.jsonl", "--json"),
         "runs": ("runs", run.parent, "--json"),
         "simulate": ("simulate", "--arms", "2", "--steps", "5", "--json"),
         "watch": ("watch", run, "--once", "--json"),

@@ -12,11 +12,15 @@ import torch
 def small_trainer(
     folder: Path,
     texts: Sequence[str],
-    reward: Callable[..., list[float]],
+    reward: Any,
     completions: Callable[[list[str], Any], dict[str, Any]],
     **options: Any,
 ) -> Any:
-    """The trainer; texts: prompts of the letters a to m. completions: TRL's `rollout_func`. options: of GRPOConfig."""
+    """The trainer.
+
+    reward: a function or a list of them. texts: prompts of the letters a to m. completions: TRL's `rollout_func`.
+    options: of GRPOConfig.
+    """
     from datasets import Dataset
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast

@@ -144,7 +144,7 @@ def resumed_with_overlap(folder: Path) -> Trap:
     first = [_row(k + 1, r) for k, r in enumerate(rewards(32, seed=3).tolist())]
     second = [_row(k + 1, r) for k, r in enumerate(found.tolist())][24:]
     right = np.concatenate([rewards(32, seed=3)[:24], found[24:]])
-    return Trap(lines(folder / "log.jsonl", first + second), np.arange(1, N + 1), right, said="restarted 1 time")
+    return Trap(lines(folder / "log.jsonl", first + second), np.arange(1, N + 1), right, said="restarted once")
 
 
 def resumed_with_gap(folder: Path) -> Trap:

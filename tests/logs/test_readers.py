@@ -24,7 +24,7 @@ from grposcope.core.run import Sparse, Texts
 from grposcope.instruments.diagnosis import diagnose
 from grposcope.logs import Run, read
 from grposcope.logs.columns import ColumnBuilder, RawLog
-from grposcope.logs.formats import FORMATS, jsonl, parquet
+from grposcope.logs.formats import FORMATS, jsonl, log_file, parquet
 from grposcope.logs.formats.log_file import LogFile, LogKind
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import TRAINERS, how_to_log
@@ -475,7 +475,7 @@ def test_generic_lines_with_restart_units_and_splits(tmp_path: Path) -> None:
     assert run.segments[1].place == "line 4"
     assert run.evaluations.of("reward").value.tolist() == [0.5]
     assert run.unknown["tag"] == Texts(3, 1, ("warm",))
-    assert "4 of 6 rows" in note(run, "restarted 1 times, first in line 4")
+    assert "4 of 6 rows" in note(run, "restarted once, first in line 4")
 
 
 def test_equal_rows_whatever_the_packing(tmp_path: Path) -> None:
@@ -698,3 +698,28 @@ def test_parquet_without_pyarrow_is_explained(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UserError, match="needs pyarrow"):
         parquet.table(tmp_path / "completions_1.parquet")
+
+
+def test_orjson_and_the_standard_library_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the first piece of a log, where orjson parses: literals of Python, wide numbers, texts, bad bytes."""
+    pytest.importorskip("orjson")
+    odd = [
+        b'{"step": 1, "reward": NaN, "loss": Infinity}', b'{"step": 2, "reward": null, "loss": -1e-320}',
+        b'{"step": 3, "reward": true, "loss": 123456789012345678901234567890}', b'{"step": 4, "reward": "0.5"}',
+        b'{"step": 5, "reward": 0.1, "note": "\xff"}', b'{"step": 6, "reward": 1' + b"0" * 400 + b"}", b"[1]", b"{}",
+        b'{"step": 7, "reward": 0.1, "reward": 0.2}', b'{"step": 8, "reward": nan}',
+        b'{"step": 9, "reward": 0.30000000000000004, "a": {"b": 1}}',
+    ]  # fmt: skip
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"\n".join([b'{"step": 0, "reward": 0.5}' + b" " * 100, *odd]) + b"\n")
+    monkeypatch.setattr(log_file.LogFile.pieces, "__defaults__", (64,))
+
+    def rows() -> list[str]:
+        return [repr(row) for _, row in jsonl.objects(log_file.LogFile(path))]
+
+    by_orjson = rows()
+    monkeypatch.setattr(log_file, "_loads", lambda: None)
+    by_json = rows()
+    assert len(by_json) == 11
+    wide = "123456789012345678901234567890"
+    assert [row.replace(wide, repr(float(wide))) for row in by_json] == by_orjson

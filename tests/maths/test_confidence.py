@@ -89,6 +89,7 @@ def test_the_worlds_truth_is_the_average_over_probes(family: str) -> None:
     assert 1 + math.sqrt(ratio[0] / ratio[1]) == pytest.approx(world.best(), rel=0.15)
 
 
+@pytest.mark.slow
 def test_answers_miss_rarely_and_hard_tasks_get_none() -> None:
     """A small part of benchmarks/plan_coverage.py, with fixed seeds."""
     hard = [plan_coverage.cell(family, 0.025, 64, 8, 25, 7) for family in ("classes", "softmax")]

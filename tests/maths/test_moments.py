@@ -221,6 +221,7 @@ def test_layers_add_up_to_the_whole() -> None:
         assert total == exact(getattr(whole, name).value)
 
 
+@pytest.mark.slow
 def test_standard_errors_and_intervals_agree_with_repeated_probes() -> None:
     """Jackknife and bootstrap against the spread over 200 independent probes of the same policy."""
     policy = SmallPolicy.random(13, prompts=6, answers=4, dimensions=3)

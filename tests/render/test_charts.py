@@ -120,6 +120,7 @@ def _with(run: Run, table: dict[str, np.ndarray]) -> Run:
 
 
 @pytest.mark.parametrize("kind", ["svg", "png"])
+@pytest.mark.slow
 def test_every_figure_is_exported(run: Run, tmp_path: Path, kind: str) -> None:
     found = document([run]).figures
     assert len({figure.name for figure in found}) == len(found) > 5
@@ -173,6 +174,7 @@ def figures(run: Run, tmp_path_factory: pytest.TempPathFactory) -> list[Figure]:
     return [figure for runs in pages for figure in document(list(runs)).figures]
 
 
+@pytest.mark.slow
 def test_specifications_are_valid_vega_lite(figures: list[Figure]) -> None:
     """One that has each form of layer: those that differ in text and numbers alone are valid or invalid together."""
     alt.Config(**base.THEME)

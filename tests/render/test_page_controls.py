@@ -18,7 +18,7 @@ from grposcope.instruments import page as runs_page
 from grposcope.logs import read
 from grposcope.render import page
 
-pytestmark = needed
+pytestmark = [needed, pytest.mark.slow]
 
 AXE = os.environ.get("GRPOSCOPE_AXE", "")
 """Path of axe.min.js (npm install axe-core), for the test of accessibility."""

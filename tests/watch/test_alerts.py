@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import threading
 import time
 from types import SimpleNamespace
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from grposcope.commands import watch_flags
 from grposcope.core.errors import UserError
 from grposcope.watch import alerts, webhook
 from grposcope.watch.alerts import Alert, Sender
@@ -94,3 +97,53 @@ def test_tensorboard_shows_when_and_how_bad() -> None:
     alerts.to_tensorboard(writer, Alert("r", "warning: kl blow-up", "it rose", "warning", "kl blow-up", 9))
     tag = "grposcope/alarm/kl_blow-up"
     assert calls == [(tag, "warning: kl blow-up: it rose", 9), (tag, 2.0, 9), "flush"]
+
+
+@pytest.mark.parametrize(
+    ("place", "doubt"),
+    [
+        ("https://hooks.slack.com/services/T0/B0/x", ""),
+        ("slack:https://chat.example.org/hooks/x", ""),
+        ("https://example.org/hook", "cannot tell our posts from anybody's"),
+        ("https://example.org/hook/0123456789abcdefXYZ", ""),
+        ("https://example.org/hook?key=0123456789abcdefXYZ", ""),
+        ("https://me:secret@example.org/hook", ""),
+        ("http://example.org/hook/0123456789abcdefXYZ", "over http can be read and changed on its way; use https"),
+        ("http://127.0.0.1:9000/hook", ""),
+        ("http://localhost/hook", ""),
+    ],
+)
+def test_a_webhook_without_authentication_is_said(
+    place: str, doubt: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.delenv(webhook.TOKEN, raising=False)
+    assert doubt in webhook.open_to_all(place)
+    assert bool(webhook.open_to_all(place)) == bool(doubt)
+    watch_flags.senders([place])
+    said = capsys.readouterr().err
+    assert said.count("\n") == bool(doubt)
+    monkeypatch.setenv(webhook.TOKEN, "abc")
+    assert webhook.open_to_all(place) == "" or "over http" in doubt
+
+
+def test_who_posts_is_said_to_programs_and_not_to_chats(monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[Any] = []
+
+    class Opener:
+        def open(self, request: Any, timeout: float) -> Any:
+            posted.append((request.full_url, request.get_header("Authorization")))
+            return contextlib.nullcontext()
+
+    monkeypatch.setattr(webhook, "_opener", Opener)
+    monkeypatch.setenv(webhook.TOKEN, "abc")
+    for place in ("https://example.org/x", "https://me:p%40ss@example.org/x", "https://hooks.slack.com/services/x"):
+        sender = webhook.webhook(place)
+        sender.send(HOSTILE)
+        assert alerts.wait([sender]) == []
+    assert posted == [
+        ("https://example.org/x", "Bearer abc"),
+        ("https://example.org/x", "Basic " + base64.b64encode(b"me:p@ss").decode()),
+        ("https://hooks.slack.com/services/x", None),
+    ]
+    with pytest.raises(UserError, match=r"a password for example\.org would go over http"):
+        webhook.webhook("http://me:secret@example.org/x")

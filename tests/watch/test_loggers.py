@@ -32,6 +32,7 @@ def test_tensorboard_reads_back_what_was_logged(tmp_path: Path) -> None:
     assert all(math.isnan(e.value) for e in events.Scalars("kl"))
 
 
+@pytest.mark.slow
 def test_wandb_writes_its_files_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb", reason="wandb is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")

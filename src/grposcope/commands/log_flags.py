@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
     )
     log.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=setting)
     log.add_argument("--map", action="append", default=[], metavar="METRIC=KEY", help=key)
-    log.add_argument("--average", action="store_true", help="average the rows of one step, as of micro-batches")
+    log.add_argument("--average", action="store_true", help="take the mean of rows that have the same step")
     log.add_argument(
         "--scope", default="", metavar="NAME", help="one environment, domain or agent of the run by itself"
     )
@@ -97,7 +98,15 @@ def numbered(path: str | Path) -> tuple[Path, int | None]:
 
 
 def settings(given: Sequence[str]) -> dict[str, Any]:
-    """Settings from NAME=VALUE pairs; values that are numbers become numbers."""
+    """Settings of a log under our names; UserError for a name that nothing reads, and for a count that is none."""
+    found = named_values(given)
+    for name, value in found.items():
+        _check_setting(name, value, f"{name}={value}")
+    return found
+
+
+def named_values(given: Sequence[str]) -> dict[str, Any]:
+    """Values by name from NAME=VALUE pairs; those that are numbers become numbers."""
     pairs: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -113,6 +122,39 @@ def settings(given: Sequence[str]) -> dict[str, Any]:
         if isinstance(pairs[name], float) and not math.isfinite(pairs[name]):
             raise UserError(f"--set {text}: {value} is no finite number; write for example --set group=8")
     return pairs
+
+
+OTHER_SETTINGS = (
+    "aggregation", "allocate", "max_steps", "optimizer", "recipe", "reward_high", "reward_low", "rewards", "task",
+)  # fmt: skip
+"""Settings that instruments ask for and no trainer's log has under a key of its own."""
+
+COUNTS = ("group", "prompts", "interval", "max_tokens", "steps", "max_steps", "logging_steps")
+"""Settings that are whole numbers of 1 or more."""
+
+
+def known_settings() -> frozenset[str]:
+    """Every name that --set takes: the settings of all trainers, what instruments ask for, and versions."""
+    from grposcope.logs.trainers import TRAINERS
+
+    names = {name for one in TRAINERS.values() for name in (*one.config_keys, *one.conventions)}
+    versions = {f"{name.replace('-', '_')}_version" for name in TRAINERS}
+    return frozenset(names | versions | set(OTHER_SETTINGS))
+
+
+def _check_setting(name: str, value: Any, text: str) -> None:
+    """UserError for a name that nothing reads, and for a count that is none."""
+    known = known_settings()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        remedy = f"did you mean {close[0]}?" if close else f"it may be {', '.join(sorted(known - _versions(known)))}"
+        raise UserError(f"--set {text}: no setting has the name {name!r}; {remedy}")
+    if name in COUNTS and not (isinstance(value, int) and value >= 1):
+        raise UserError(f"--set {text}: {name} is a whole number of 1 or more; write for example --set {name}=8")
+
+
+def _versions(names: Collection[str]) -> set[str]:
+    return {name for name in names if name.endswith("_version")}
 
 
 def columns(given: Sequence[str]) -> dict[str, str]:

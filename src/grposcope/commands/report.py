@@ -115,7 +115,7 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
 
     if arguments.figures:
         raise UserError(f"--figures needs one run, and {folder} holds several; name one of them")
-    lines, problems = command.overview(folder, logs.hints(arguments))
+    lines, problems, left_out = command.overview(folder, logs.hints(arguments))
     out = Path(arguments.out) if arguments.out else folder / "runs.html"
     if len(lines) == 1:
         arguments.runs = [str(lines[0].path)]
@@ -134,6 +134,8 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
         say(arguments, f"page: {out} ({size / 1e6:.1f} MB), with links to {len(pages)} more; open it in a browser")
     for problem in problems:
         print(f"not read: {problem}", file=sys.stderr)
+    if left_out:
+        print(command.not_listed(left_out), file=sys.stderr)
     finish(arguments, said)
     return 0
 

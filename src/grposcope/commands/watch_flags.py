@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from grposcope.core.errors import UserError
 if TYPE_CHECKING:
     from grposcope.watch.alarms import Wanted
     from grposcope.watch.alerts import Sender
+    from grposcope.watch.write_to import Writer
 
 
 def add_webhook(group: argparse._ActionsContainer, what: str) -> None:
@@ -21,7 +23,8 @@ def add_webhook(group: argparse._ActionsContainer, what: str) -> None:
         default=[],
         metavar="URL",
         help=f"POST {what} to this URL: a message to hooks.slack.com or Discord, or where slack:URL or discord:URL is "
-        "written; JSON to any other. May be given more than once",
+        "written; JSON to any other, with GRPOSCOPE_WEBHOOK_TOKEN of the environment as a bearer token. May be given "
+        "more than once",
     )
     group.add_argument(
         "--alert-on",
@@ -34,10 +37,38 @@ def add_webhook(group: argparse._ActionsContainer, what: str) -> None:
 
 
 def senders(urls: Sequence[str]) -> list[Sender]:
-    """A sender for each URL of --webhook; UserError for what is none."""
-    from grposcope.watch.webhook import webhook
+    """A sender for each URL of --webhook; UserError for what is none. A URL that anybody may use is said."""
+    from grposcope.watch.webhook import open_to_all, webhook
 
-    return [webhook(url) for url in urls]
+    hooks = [webhook(url) for url in urls]
+    for url in urls:
+        if doubt := open_to_all(url):
+            print(f"--webhook: {doubt}", file=sys.stderr)
+    return hooks
+
+
+def add_write_to(group: argparse._ActionsContainer) -> None:
+    """Declare --write-to, which names runs of other programs to write into."""
+    group.add_argument(
+        "--write-to",
+        action="append",
+        default=[],
+        metavar="KIND:RUN",
+        help="write the verdict into a run of yours each time that it changes, and alarms as --webhook tells them: "
+        "wandb:[ENTITY/]PROJECT/RUN_ID, mlflow:RUN_ID, tensorboard:FOLDER, trackio:PROJECT/RUN; the run must exist. "
+        "May be given more than once",
+    )
+
+
+def writers(places: Sequence[str]) -> list[Writer]:
+    """A writer for each place of --write-to; UserError for what is none."""
+    from grposcope.watch.destinations import destination
+    from grposcope.watch.write_to import Writer
+
+    try:
+        return [Writer(where) for where in [destination(place) for place in places]]
+    except UserError as error:
+        raise UserError(f"--write-to {error}") from None
 
 
 def wanted_by(flag: str, given: Sequence[str]) -> Wanted:

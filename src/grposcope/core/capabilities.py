@@ -30,7 +30,6 @@ UNEVEN = Capability("room for groups that lose rollouts")
 WHOLE_GROUPS = Capability("groups without gaps")
 INDEPENDENT = Capability("rollouts of a group that are independent")
 MINIBATCHES = Capability("batches of a fixed number of groups")
-CURRENT = Capability("rollouts of the weights that are trained, used as they are")
 ONE_PROCESS = Capability("one process")
 CHOICE = Capability("the choice of which groups are kept")
 

@@ -318,9 +318,9 @@ def variant(quantity: str, present: Container[str]) -> str | None:
 
 
 SPREAD = ("reward_std",)
-POLICY = ("entropy", "kl", "kl_old")
+POLICY = ("kl", "kl_old", "entropy")
 COMPLETIONS = ("length", "truncated")
-UPDATE = ("grad_norm", "clip_low", "clip_high")
+UPDATE = ("grad_norm", "lr", "clip_low", "clip_high")
 CRITIC = ("critic/explained_variance", "critic/explained_by_group", "critic/loss", "critic/grad_norm", "seconds_critic")
 
 GEOMETRY = "geometry/"

@@ -43,7 +43,9 @@ class Groups:
     """All groups of rollouts of a run as flat arrays; N groups, M rollouts.
 
     step (N,); problem (N,), an index into `problems`; offsets (N + 1,); rewards (M,): those of group i are
-    rewards[offsets[i]:offsets[i + 1]]. truncated (M,) likewise, None if it was not recorded.
+    rewards[offsets[i]:offsets[i + 1]]. truncated (M,) likewise, None if it was not recorded. components: the rewards of
+    single functions by name, (M,) each, NaN where a function did not judge; empty where there is one or none is known.
+    lengths (M,): of the completions, in tokens, or in characters where the log has texts only; None if not recorded.
     """
 
     step: Ints
@@ -52,6 +54,8 @@ class Groups:
     rewards: Floats
     offsets: Ints
     truncated: Bools | None = None
+    components: Mapping[str, Floats] = field(default_factory=dict)
+    lengths: Floats | None = None
 
     @staticmethod
     def of(
@@ -59,8 +63,10 @@ class Groups:
         problems: Sequence[str],
         rewards: Sequence[Sequence[float] | Floats],
         truncated: Sequence[Sequence[bool]] | None = None,
+        components: Sequence[Mapping[str, Sequence[float] | Floats]] | None = None,
+        lengths: Sequence[Sequence[float] | Floats] | None = None,
     ) -> Groups:
-        """Groups from the step, the id of the problem, the rewards and the flags of each."""
+        """Groups from the step, the id of the problem, the rewards, flags, component rewards and lengths of each."""
         numbers = {name: number for number, name in enumerate(dict.fromkeys(problems))}
         return Groups(
             step=np.array(steps, np.int64),
@@ -69,6 +75,8 @@ class Groups:
             rewards=np.concatenate([np.empty(0), *rewards]),
             offsets=np.cumsum([0, *map(len, rewards)], dtype=np.int64),
             truncated=None if truncated is None else np.concatenate([np.asarray(part, bool) for part in truncated]),
+            components=_components(components or (), [len(part) for part in rewards]),
+            lengths=np.concatenate([np.asarray(part, np.float64) for part in lengths]) if lengths else None,
         )
 
     def __len__(self) -> int:
@@ -78,6 +86,20 @@ class Groups:
     def sizes(self) -> Ints:
         """Rollouts in each group, (N,)."""
         return np.diff(self.offsets)
+
+
+def _components(parts: Sequence[Mapping[str, Sequence[float] | Floats]], sizes: Sequence[int]) -> dict[str, Floats]:
+    """Rewards of each function over all groups, NaN for groups that lack it; empty where fewer than two are known."""
+    names = list(dict.fromkeys(name for part in parts for name in part))
+    if len(names) < 2:
+        return {}
+    return {
+        name: np.concatenate([
+            np.asarray(part[name], np.float64) if name in part else np.full(size, np.nan)
+            for part, size in zip(parts, sizes, strict=True)
+        ])
+        for name in names
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.distributed_c10d import _get_default_store
 
@@ -62,9 +64,9 @@ class Processes(Workers):
 
     def sum(self, own: Tensor) -> Tensor:
         """Sum over the processes, on every process; may overwrite `own`."""
-        total = own.contiguous()
+        total = own.to(self.device).contiguous()  # NCCL takes arrays of its GPU alone
         self.wait(dist.all_reduce(total, group=self.group, async_op=True))
-        return total
+        return total.to(own.device)
 
     def gathered(self, own: T) -> list[T]:
         """The objects of all processes, on every process."""
@@ -105,8 +107,11 @@ class Processes(Workers):
                 visit(score)
 
         def take(score: Score) -> None:
-            order.append(score.name)
-            part = self.split(score.shape, entries)
+            if score.name not in order[-1:]:  # the experts of a stack come one after the other
+                order.append(score.name)
+            if score.expert is not None:
+                score = self._of_one_length(score)
+            part = self.split(score.shape, entries) if score.uses and score.expert is None else None
             if part is not None:
                 visit(self._rows_of(score, part, rollouts))
                 return
@@ -142,8 +147,17 @@ class Processes(Workers):
 
         uses = tuple(Use(brought(use.rows), brought(use.columns), use.padding) for use in score.uses)
         direct = None if score.direct is None else brought(score.direct)
-        whole = Score(score.name, score.kind, score.shape, uses, direct) if owner == self.number else None
+        whole = replace(score, uses=uses, direct=direct) if owner == self.number else None
         return works, whole
+
+    def _of_one_length(self, score: Score) -> Score:
+        """The score of an expert with as many places for tokens of a rollout as on every other process."""
+        uses = []
+        for use in score.uses:
+            more = max(self.gathered(use.columns.shape[1])) - use.columns.shape[1]
+            rows, columns = (F.pad(array, (0, 0, 0, more)) for array in (use.rows, use.columns))
+            uses.append(replace(use, rows=rows, columns=columns))
+        return replace(score, uses=tuple(uses))
 
     def _rows_of(self, score: Score, part: Rows, rollouts: Rows) -> Score:
         """The rows of a parameter that this process measures, of the rollouts of all processes."""

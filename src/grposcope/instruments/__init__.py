@@ -20,6 +20,7 @@ NAMES = (
     "diagnosis",
     "overview",
     "compare",
+    "reference",
     "forecast",
     "stability",
     "dead_groups",
@@ -28,12 +29,15 @@ NAMES = (
     "group_size",
     "credit",
     "timing",
+    "rewards",
     "rollouts",
     "settings",
     "evaluation",
     "lint",
     "bandit",
     "offpolicy",
+    "claims",
+    "verify",
 )
 """The instruments in the order in which the page shows what they say."""
 

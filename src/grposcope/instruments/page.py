@@ -9,13 +9,25 @@ from grposcope.core.answer import HEADLINE, Answer
 from grposcope.core.run import Run, labels
 from grposcope.core.text import listed
 from grposcope.instruments import all_instruments, ask, axes, unavailable
+from grposcope.instruments.arrangement import arranged
 from grposcope.render.page import Document, write
 
 
 def document(runs: Sequence[Run]) -> Document:
     """Content of the page about these runs: the top, and the answers of every instrument that has some."""
     found = tuple(answer for one in all_instruments() for answer in ask(one, runs))
-    return Document(tuple(labels(runs)), top(runs), found, tuple(map(axes.of_run, runs)))
+    first = top(runs)
+    sections = arranged(found, first if len(runs) == 1 else None)
+    return Document(tuple(labels(runs)), first, sections, tuple(map(axes.of_run, runs)), identity(runs))
+
+
+def identity(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Lines that say which run this is; none for several, which the table of runs names."""
+    if len(runs) > 1 or unavailable("overview"):
+        return ()
+    from grposcope.instruments.overview import identity
+
+    return identity.of_run(runs[0])
 
 
 def top(runs: Sequence[Run]) -> Answer:

@@ -30,6 +30,7 @@ class Rollouts:
     entropy      (B, T) entropy in nats of the distribution it was sampled from, 0 where masked
     truncated    (B,)   True where the completion was cut before its end-of-text token
     rewards      (P, G) float64 outcome rewards
+    components   (P, G, K) float64, the rewards of K functions, whose weighted sum `rewards` is; None where there is one
     weights      (P,) float64, what each group counts for; None where all count 1 and have one size
     versions     (P,) int64, optimiser steps that made the weights which drew each group; None for the current ones
     token_annotations: what sources of credit need to know of every token, (B, T) each, by name; those that nobody asked
@@ -55,6 +56,7 @@ class Rollouts:
     entropy: Tensor
     truncated: Tensor
     rewards: Tensor
+    components: Tensor | None = None
     weights: Tensor | None = None
     versions: Tensor | None = None
     token_annotations: Mapping[str, Tensor] = field(default_factory=dict)
@@ -110,8 +112,8 @@ class Rollouts:
         group = self.rewards.shape[1]
 
         def single(name: str, array: Tensor) -> Tensor:
-            if name == "rewards":
-                return array.reshape(-1, 1)
+            if name in ("rewards", "components"):
+                return array.flatten(0, 1).unsqueeze(1)
             return array.repeat_interleave(group) if name in PER_PROMPT else array
 
         return self.each(lambda name, array: single(name, array)[which])
@@ -121,13 +123,13 @@ class Rollouts:
 
         def chosen(name: str, array: Tensor) -> Tensor:
             if name in PER_PROMPT:
-                return array[:, which] if name == "rewards" else array
+                return array[:, which] if name in ("rewards", "components") else array
             return array.unflatten(0, self.groups)[:, which].flatten(0, 1)
 
         return self.each(chosen)
 
 
-PER_PROMPT = ("rewards", "weights", "versions")
+PER_PROMPT = ("rewards", "components", "weights", "versions")
 """Arrays of rollouts with a row per prompt; the others have one per rollout."""
 
 LEFT_PADDED = ("prompt_ids", "prompt_mask")

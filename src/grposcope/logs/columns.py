@@ -8,6 +8,7 @@ Keys whose values are not numbers are counted, with examples; keys too sparse fo
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,7 @@ DEPTH = 6
 """Depth of nested objects down to which keys are joined."""
 
 _NUMBERS = frozenset((int, float, bool, type(None)))
+_PARTS = 32  # pieces of a column that are put together when a builder is copied
 _EXAMPLES, _SHOWN, _MOST_LABELS, _LINES_SHOWN = 5, 200, 1_000_000, 3
 
 
@@ -57,6 +59,9 @@ class ColumnBuilder:
         self._lines: list[Ints] = []
         self._count = 0
         self._waiting: dict[tuple[str, ...], list[tuple[int, list[Any]]]] = {}
+        self._numbers: dict[tuple[str, ...], tuple[list[int], list[Floats]]] = {}
+        self._names: tuple[str, ...] = ()  # of the last row of numbers, whose lists are in _last
+        self._last: tuple[list[int], list[Floats]] = ([], [])
         self._waiting_lines: list[int] = []
 
     def __len__(self) -> int:
@@ -69,9 +74,28 @@ class ColumnBuilder:
 
     def row(self, line: int, values: Mapping[str, Any]) -> None:
         """Add one row, which stands in line `line` of the log; nested objects become keys joined by "/"."""
+        if self.numbers(line, values):
+            return
         if not _NUMBERS.issuperset(map(type, values.values())):
             values = {key: _brief(value) for key, value in flat(values).items()}
         self._waiting.setdefault(tuple(values), []).append((self._count, list(values.values())))
+        self._added(line)
+
+    def numbers(self, line: int, values: Mapping[str, Any]) -> bool:
+        """Add one row if it has only numbers and nulls, none larger than any float; whether it was added."""
+        if (row := _row(values)) is None:
+            return False
+        if (names := tuple(values)) != self._names or not self._numbers:
+            self._names = names
+            self._waiting.setdefault(names, [])
+            self._numbers.setdefault(names, ([], []))
+            self._last = self._numbers[names]
+        self._last[0].append(self._count)
+        self._last[1].append(row)
+        self._added(line)
+        return True
+
+    def _added(self, line: int) -> None:
         self._waiting_lines.append(line)
         self._count += 1
         if len(self._waiting_lines) >= TOGETHER:
@@ -109,11 +133,29 @@ class ColumnBuilder:
             if name in dense:
                 columns[name] = np.full(self._count, math.nan)
                 for rows, values in parts:
-                    columns[name][rows] = values
+                    together = len(rows) and rows[-1] - rows[0] + 1 == len(rows)
+                    columns[name][slice(rows[0], rows[-1] + 1) if together else rows] = values
             else:
                 sparse[name] = Sparse(*(np.concatenate(both) for both in zip(*parts, strict=True)))
             parts.clear()
         return lines, columns, sparse
+
+    def copy(self) -> ColumnBuilder:
+        """A builder with the same rows, to be finished while this one takes further rows."""
+        self._convert()
+        for name, parts in self._parts.items():
+            if len(parts) > _PARTS:
+                rows, values = (np.concatenate(both) for both in zip(*parts, strict=True))
+                self._parts[name] = [(rows, values)]
+        if len(self._lines) > _PARTS:
+            self._lines = [np.concatenate(self._lines)]
+        other = ColumnBuilder()
+        other.texts = dict(self.texts)
+        other.labels = {name: dict(of_row) for name, of_row in self.labels.items()}
+        other._kinds = {name: set(kinds) for name, kinds in self._kinds.items()}
+        other._parts = {name: list(parts) for name, parts in self._parts.items()}
+        other._lines, other._count = list(self._lines), self._count
+        return other
 
     def _convert(self) -> None:
         if not self._waiting_lines:
@@ -121,6 +163,13 @@ class ColumnBuilder:
         first = self._count - len(self._waiting_lines)
         self._lines.append(np.array(self._waiting_lines, np.int64))
         for names, rows in self._waiting.items():
+            if names in self._numbers:
+                of_rows, numbers = self._numbers.pop(names)
+                at, table = np.array(of_rows, np.int64), np.array(numbers).T
+                for name, column in zip(names, table, strict=True):
+                    self._parts.setdefault(name, []).append((at, column))
+            if not rows:
+                continue
             places = np.array([place for place, _ in rows], np.int64)
             for name, values in zip(names, zip(*(values for _, values in rows), strict=True), strict=True):
                 column = _column(values)
@@ -266,6 +315,20 @@ def _column(values: Sequence[Any]) -> Floats | None:
         return None
     try:
         return np.array(values, np.float64)
+    except OverflowError:
+        return None
+
+
+def _row(values: Mapping[str, Any]) -> Floats | None:
+    """Numbers and nulls of a row as a float64 array; None where there is anything else, or one beyond any float."""
+    try:
+        return np.frombuffer(array("d", values.values())) if values else np.empty(0)
+    except OverflowError:
+        return None
+    except TypeError:  # a null, or no number
+        numbers = _NUMBERS.issuperset(map(type, values.values()))
+    try:
+        return np.fromiter(values.values(), np.float64, len(values)) if numbers else None
     except OverflowError:
         return None
 

@@ -24,19 +24,35 @@ SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", "checkpoint
 
 @dataclass(frozen=True)
 class Found:
-    """A place that holds a run, and the run; None with the reason where it cannot be read."""
+    """A place that holds a run, and the run; None with the reason where it cannot be read.
+
+    undecided: whether that is a question which the user can answer.
+    """
 
     path: Path
     run: Run | None
     problem: str = ""
+    undecided: bool = False
 
 
-def find(folder: Path, hints: Hints) -> Iterator[Found]:
-    """The runs in `folder` and below, in the order of their paths; a file that is no log of a run is passed over."""
-    yield from _below(folder, hints, DEPTH)
+@dataclass(frozen=True)
+class UnlistedFile:
+    """A file that may be a log and is no run in the list. undecided: whether it is read once the user says more."""
+
+    path: Path
+    why: str
+    undecided: bool = False
 
 
-def _below(folder: Path, hints: Hints, depth: int) -> Iterator[Found]:
+def find(folder: Path, hints: Hints, left_out: list[UnlistedFile] | None = None) -> Iterator[Found]:
+    """The runs in `folder` and below, in the order of their paths.
+
+    A file that is no log of a run, or names no reward, is passed over; left_out: takes up these, with the reasons.
+    """
+    yield from _below(folder, hints, DEPTH, [] if left_out is None else left_out)
+
+
+def _below(folder: Path, hints: Hints, depth: int, left_out: list[UnlistedFile]) -> Iterator[Found]:
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
@@ -44,25 +60,29 @@ def _below(folder: Path, hints: Hints, depth: int) -> Iterator[Found]:
         return
     is_run = detect.is_run_folder(folder) or detect.is_one_run(folder)
     whole = is_run and (detect.is_one_run(folder) or not detect.is_logger_folder(folder))
-    logs = [] if whole else [one for path in entries if _may_be_a_log(path) for one in _in_file(path, hints)]
+    logs = [] if whole else [one for path in entries if _may_be_a_log(path) for one in _in_file(path, hints, left_out)]
     if is_run and not logs:
         yield from _tried(folder, hints)
         return
     yield from logs
     for path in entries:
         if depth and path.is_dir() and not path.is_symlink() and not path.name.startswith(".") | (path.name in SKIPPED):
-            yield from _below(path, hints, depth - 1)
+            yield from _below(path, hints, depth - 1, left_out)
 
 
 def _may_be_a_log(path: Path) -> bool:
     return path.is_file() and path.name.removesuffix(".gz").endswith((*detect.ENDINGS, ".wandb"))
 
 
-def _in_file(path: Path, hints: Hints) -> Iterator[Found]:
+def _in_file(path: Path, hints: Hints, left_out: list[UnlistedFile]) -> Iterator[Found]:
     """The runs in a file; none where it holds no reward, or is of no kind that can be read."""
     for found in _tried(path, hints):
         if found.run is not None and variant("reward", found.run.table) is not None:
             yield found
+        elif found.run is not None:
+            left_out.append(UnlistedFile(found.path, f"{found.path}: it holds no reward", undecided=True))
+        else:
+            left_out.append(UnlistedFile(found.path, found.problem, found.undecided))
 
 
 def _tried(path: Path, hints: Hints) -> Iterator[Found]:
@@ -71,7 +91,7 @@ def _tried(path: Path, hints: Hints) -> Iterator[Found]:
         yield Found(path, detect.read(path, hints))
     except UndecidedError as error:
         if error.field != "run":
-            yield Found(path, None, str(error))
+            yield Found(path, None, str(error), undecided=True)
             return
         for number in range(1, MOST + 1):
             try:

@@ -1,7 +1,9 @@
 """Several files that the programs of one run left beside each other, as one log joined by step.
 
 Files are of one run where one trainer wrote them (`logs.trainers`), where no metric is in two of them, where one has
-the reward and the others have none, and where they are about the same steps. Of a file whose step falls, the last
+the reward and the others have none, and where they are about the same steps. Beside two such files, one whose keys say
+no trainer, as that of an environment, is of the run too where the same holds for it; else it is left out, with a note.
+Of a file whose step falls, the last
 attempt of every step is taken, since attempts of different files cannot be told to belong together.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -55,30 +58,57 @@ def is_clock(key: str) -> bool:
 def parts_of_one_run(paths: Sequence[Path]) -> list[Path]:
     """The files whose beginnings look like parts of one run: one known trainer, and no metric in two; else none.
 
-    Files of no known trainer are passed over.
+    Files of no known trainer are taken where they count steps and have no metric of the others and no reward.
     """
     keys = {path: of_file for path in paths[:TRIED] if (of_file := _first_keys(path))}
     engines = {path: trainer_of(of_file).name for path, of_file in keys.items()}
     known = [path for path in keys if engines[path] != generic.GENERIC.name]
     metrics = [key for path in known for key in keys[path] if not is_clock(key)]
     one = len({engines[path] for path in known}) == 1 and len(metrics) == len(set(metrics))
-    return known if one and 2 <= len(known) <= MOST else []
+    if not one or not 2 <= len(known) <= MOST:
+        return []
+    trainer = trainer_named(engines[known[0]])
+    taken = set(metrics)
+    for path in keys:
+        own = {key for key in keys[path] if not is_clock(key)}
+        counted = any(key in _beginning(path) for key in STEPS)
+        if (
+            len(known) < MOST
+            and path not in known
+            and own
+            and counted
+            and not own & taken
+            and "reward" not in map(trainer.metric, own)
+        ):
+            taken |= own
+            known.append(path)
+    return sorted(known)
 
 
-def _first_keys(path: Path) -> set[str]:
+def _first_keys(path: Path) -> frozenset[str]:
+    """Keys of the first rows but for the step."""
+    return _beginning(path) - {"step"}
+
+
+def _beginning(path: Path) -> frozenset[str]:
     file = LogFile(path)
-    if file.shape != "json lines":
-        return set()
-    rows = [json_row(line) for line in file.head.split(b"\n")[:200]]
-    return {key for row in rows if row is not None for key in row if key != "step"}
+    return _keys_of(file.head) if file.shape == "json lines" else frozenset()
+
+
+@lru_cache(64)  # the beginning of a file that grows stays the same
+def _keys_of(head: bytes) -> frozenset[str]:
+    rows = [json_row(line) for line in head.split(b"\n")[:200]]
+    return frozenset(key for row in rows if row is not None for key in row)
 
 
 def joined(folder: Path, logs: Sequence[RawLog]) -> RawLog:
     """The logs as one; UserError, which says why, where they are not of one run."""
-    parts = [_part(log) for log in logs]
+    every = [_part(log) for log in logs]
+    parts = [part for part in every if part.engine != generic.GENERIC.name]
     engines = {part.engine for part in parts}
     names = listed([part.path.name for part in parts])
-    if len(engines) != 1 or generic.GENERIC.name in engines:
+    if len(engines) != 1:
+        names = listed([part.path.name for part in every])
         raise UserError(f"{folder}: {names} are not logs of one trainer")
     for k, one in enumerate(parts):
         for other in parts[:k]:
@@ -86,13 +116,23 @@ def joined(folder: Path, logs: Sequence[RawLog]) -> RawLog:
                 raise UserError(f"{folder}: {names} are logs of different runs: two of them have {min(both)}")
             if not _same_steps(one.step, other.step):
                 raise UserError(f"{folder}: {names} are logs of different runs: they have different steps")
+    left_out = []
+    for part in every:
+        if part.engine == generic.GENERIC.name:
+            shared = any(part.metrics & other.metrics for other in parts)
+            if shared or not all(_same_steps(part.step, other.step) for other in parts):
+                why = "a metric of another file" if shared else "other steps"
+                left_out.append(f"{part.path.name} has {why}, and was left out")
+            else:
+                parts.append(part)
     notes = [f"{part.path.name} gave {_given(part)}" for part in parts]
     return RawLog(
         folder,
         _one_builder(parts),
         engine=engines.pop(),
         notes=[*dict.fromkeys(note for log in logs for note in log.notes),
-               f"{len(parts)} files were joined by step: {'; '.join(notes)}"],
+               f"{len(parts)} files were joined by step: {'; '.join(notes)}",
+               *left_out],
         logged={key: value for log in logs for key, value in log.logged.items()},
         place="row",
         name=folder.resolve().name,

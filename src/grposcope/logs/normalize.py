@@ -23,6 +23,7 @@ from grposcope.core.text import visible
 from grposcope.logs import (
     defects,
     interleaved,
+    name_changes,
     rewards,
     roles,
     row_kinds,
@@ -107,6 +108,8 @@ def _run(
     trainer = TRAINERS["grposcope"] if log.canonical else trainer
     if "reward" not in given:
         given |= _reward(trainer, columns, raw, log)
+    notes += name_changes.put_together(columns, trainer.metric_or_usual, given.get("reward") or next(
+        (key for key in columns if trainer.metric_or_usual(key) == "reward"), None), CLOCKS)  # fmt: skip
     for key, column in list(columns.items()):
         if (match := _FACTOR.fullmatch(key)) and match["key"] not in columns:  # such as lr(1e-4)
             columns[match["key"]] = column * float(match["factor"])
@@ -492,7 +495,7 @@ def _segments(
         keep[begin:end] = step[begin:end] < limit
         limit = min(limit, step[begin])
     log.notes.append(
-        f"restarted {len(cuts)} times, first in {log.place} {places[cuts[0]]} (step {step[cuts[0]]:g} after "
+        f"restarted {_times(len(cuts))}, first in {log.place} {places[cuts[0]]} (step {step[cuts[0]]:g} after "
         f"{step[cuts[0] - 1]:g}): the table has the last attempt of every step, {int(keep.sum())} of {len(step)} rows; "
         "all are in the segments"
     )
@@ -594,3 +597,7 @@ def _of_training(
         "and were left out"
     )
     return [replace(one, rows=one.rows & (step <= after[0])) for one in sources]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

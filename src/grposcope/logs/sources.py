@@ -19,7 +19,7 @@ from grposcope.core.files import unreadable
 from grposcope.core.run import Run
 from grposcope.logs import joined, measured, scopes
 from grposcope.logs.columns import RawLog
-from grposcope.logs.formats import FORMATS, notebook, parquet
+from grposcope.logs.formats import FORMATS, csv, notebook, parquet
 from grposcope.logs.formats.log_file import LogFile, LogKind, PrintedText
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import reader
@@ -133,7 +133,8 @@ def _only_log(folder: Path, hints: Hints) -> Run:
         if len(logs) > 1:
             names = ", ".join(path.name for path, _ in logs)
             raise UserError(
-                f"{folder}: more than one log ({names}, …), and they are not parts of one run; give one of the files"
+                f"{folder}: more than one log ({names}, …), and they are not parts of one run; give one of the files, "
+                f"or several to compare; grposcope runs {folder} lists them all"
             )
     if logs:
         return logs[0][1]
@@ -229,6 +230,11 @@ def _refusal(file: LogFile) -> UserError:
         )
     if file.not_text:
         return UserError(f"{file.path}{file.not_text}")
+    if names := csv.header_alone(file):
+        return UserError(
+            f"{file.path} is no run: it has a header ({', '.join(names[:5])}) and no row below it; the run has not "
+            "logged yet, or the rows were cut off"
+        )
     return UserError(
         f"{file.path} is no run: it is a file of no kind that can be read; docs/readers.md lists what can: logs of "
         "TRL, verl, OpenRLHF, slime, prime-rl and others, TensorBoard, W&B, notebooks, JSON lines, CSV"

@@ -4,12 +4,13 @@
 read still stands where it was. If not, as after a resume that cut the record back, or with a new run in the folder,
 the file is read from its beginning.
 
-`GrowingLog` follows any log that `read` knows: it is read again, whole, when it changed. `Pace` keeps that to a share
-of the time, however long the log grows.
+`GrowingLog` follows any log that `read` knows: it is read again when it changed, of JSON lines only what was appended.
+`Pace` keeps that to a share of the time, however long the log grows.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from pathlib import Path
@@ -19,10 +20,15 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import json_object, unreadable
 from grposcope.core.run import Run
 from grposcope.logs import read
+from grposcope.logs.formats.tensorboard import is_our_verdict
 from grposcope.logs.hints import Hints, UndecidedError
+from grposcope.logs.kept_rows import GrowingHints
 
-READING = 0.2
-"""Largest share of the time in which a log is being read and judged."""
+READING = 0.008
+"""Share of the time in which a log is being read and judged, beyond which it rests, at most RESTING seconds."""
+
+RESTING = 60.0
+"""Seconds until a log is looked at again at the latest, however long that takes."""
 
 _FILES = 5000  # files of a folder whose sizes and times are compared, at most
 _DEEP = 3  # levels of folders
@@ -70,11 +76,14 @@ class Tail:
 
 
 class Pace:
-    """Keeps a repeated task to a share of the time: after it took c seconds it rests for c (1/share − 1)."""
+    """Keeps a repeated task to a share of the time: after it took c seconds it rests for c (1/share − 1).
 
-    def __init__(self, share: float, rest: float = 0.0):
+    longest: seconds that it rests at most.
+    """
+
+    def __init__(self, share: float, rest: float = 0.0, longest: float = math.inf):
         """rest: seconds to wait before the first time."""
-        self.share = share
+        self.share, self.longest = share, longest
         self._rests_until = time.monotonic() + rest
 
     def ready(self) -> bool:
@@ -83,7 +92,7 @@ class Pace:
 
     def spent(self, seconds: float) -> None:
         """Note that the task just took `seconds`."""
-        self._rests_until = time.monotonic() + seconds * (1 / self.share - 1)
+        self._rests_until = time.monotonic() + min(seconds * (1 / self.share - 1), self.longest)
 
 
 class GrowingLog:
@@ -97,7 +106,7 @@ class GrowingLog:
 
     def __init__(self, path: Path, hints: Hints | None = None):
         self.path = path
-        self.hints = hints or Hints()
+        self.hints = GrowingHints.of(hints or Hints())
         self.run: Run | None = None
         self.problem = self.question = ""
         self.changed = 0.0
@@ -131,6 +140,8 @@ def _state(path: Path) -> tuple[tuple[str, int, int], ...]:
         try:
             about = os.stat(name)
             if not os.path.isdir(name):
+                if is_our_verdict(name):
+                    continue
                 files.append((f"{name} {about.st_ino}", about.st_size, about.st_mtime_ns))
             elif depth < _DEEP:
                 inside = sorted(entry for entry in os.listdir(name) if not entry.startswith("."))

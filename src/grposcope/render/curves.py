@@ -77,7 +77,7 @@ def _layers(
     y = alt.Y("mean:Q").axis(format=form or alt.Undefined).scale(**dict(scale))
     thick = base.dataset("thick").encode(x, y, colours)
     tips = base.tooltips(run="run") if len(names) > 1 else []
-    shown: dict[str, Any] = {"format": form or ".3~g"}
+    shown: dict[str, Any] = {"format": form or ",.3~r"}
     if single:
         tips += [alt.Tooltip("steps:N", title="step"), alt.Tooltip("mean:Q", title=single, **shown)]
     else:

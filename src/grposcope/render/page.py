@@ -28,8 +28,8 @@ from grposcope.core.files import atomic, dumps
 from grposcope.core.text import listed
 from grposcope.render.charts import colour
 
-OPEN = 7
-"""Charts that are shown at first, about; the sections after them are folded."""
+FOLDED = ("dynamics", "stability", "bandit", "other", "time")
+"""Sections that are folded after the panels of a run: theory, and what no check asks for."""
 
 CHARTS = ("adapted", "charts", "bar")
 """Scripts of a page that has charts."""
@@ -40,17 +40,19 @@ WIDGETS = {"rollouts": ("words", "tokens", "chosen", "rollouts")}
 
 @dataclass(frozen=True)
 class Document:
-    """Content of a page: the names of the runs, the headline, the sections, and other axes than steps of each run."""
+    """Content of a page: the names of the runs, the headline, the sections, other axes than steps of each run, and
+    lines that say which run it is."""
 
     names: tuple[str, ...]
     top: Answer
     sections: tuple[Answer, ...]
     axes: tuple[Mapping[str, Any], ...] = ()
+    identity: tuple[str, ...] = ()
 
     @property
     def figures(self) -> list[Figure]:
         """All charts in the order of the page."""
-        return [figure for section in self.sections for figure in section.figures]
+        return [figure for answer in (self.top, *self.sections) for figure in answer.figures]
 
     @property
     def numbers(self) -> dict[str, Mapping[str, Any]]:
@@ -138,6 +140,7 @@ def _data(content: Document) -> dict[str, Any]:
             {"name": name, "colour": colour(i), "axes": of_run}
             for i, (name, of_run) in enumerate(zip(content.names, known, strict=True))
         ],
+        "identity": list(content.identity),
         "top": _shown(content.top, content.top.sentence, content.top.paragraphs[1:], shared),
         "sections": [
             _shown(answer, answer.question, answer.paragraphs, shared) | {"folded": answer.name in folded}
@@ -148,13 +151,12 @@ def _data(content: Document) -> dict[str, Any]:
 
 
 def folded_sections(sections: Sequence[Answer]) -> set[str]:
-    """Names of the sections that the page shows folded: those after the first OPEN charts, and viewers after charts."""
+    """Names of the sections that the page shows folded: theory and viewers that come after charts of a run."""
     folded, before = set(), 0
     for section in sections:
-        charts = sum(not figure.group for figure in section.figures)
-        if before and (section.widget == "rollouts" or (charts and before + charts > OPEN)):
+        if before and (section.widget == "rollouts" or section.name in FOLDED):
             folded.add(section.name)
-        before += charts
+        before += sum(not figure.group for figure in section.figures)
     return folded
 
 

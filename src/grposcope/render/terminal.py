@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 
 import plotext
 
 from grposcope.core.answer import Answer, Table
 from grposcope.core.text import table, visible
+from grposcope.render import wrapping
 
 LONGEST = 4000
 """Characters of a paragraph or a cell."""
@@ -20,23 +22,86 @@ FOLDED = 12
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def text(answer: Answer) -> str:
-    """The answer in words, then its numbers and its tables; figures are for the page."""
-    parts = [visible(paragraph, LONGEST) for paragraph in answer.paragraphs]
+def text(answer: Answer, width: int | None = None) -> str:
+    """The answer in words, then its numbers and its tables; figures are for the page.
+
+    width: that no line exceeds; None for lines as long as they are.
+    """
+    parts = [_paragraph(visible(paragraph, LONGEST), width) for paragraph in answer.paragraphs]
     if answer.numbers:
-        rows = [(one.name, one.shown, one.detail) for one in answer.numbers]
-        parts.append(table([tuple(visible(cell, LONGEST) for cell in row) for row in rows], indent="  "))
-    parts += [of_table(one) for one in answer.tables]
+        parts.append(_rows([(one.name, one.shown, one.detail) for one in answer.numbers], width))
+    parts += [of_table(one, width) for one in answer.tables]
     return "\n\n".join(parts)
 
 
-def of_table(one: Table) -> str:
+def of_table(one: Table, width: int | None = None) -> str:
     """A table with its title above and its caption below; of a folded one the first rows, as many as a screen shows."""
     shown = one.rows[:FOLDED] if one.folded else one.rows
-    rows = [tuple(visible(cell, LONGEST) for cell in row) for row in (one.header, *shown)]
     left = len(one.rows) - len(shown)
     more = f"  … {left:,} further rows are on the page" if left else ""
-    return "\n".join(part for part in (one.title, table(rows, indent="  "), more, one.caption) if part)
+    parts = (one.title, _rows((one.header, *shown), width), more, _paragraph(one.caption, width))
+    return "\n".join(part for part in parts if part)
+
+
+def screen(
+    head: Sequence[str],
+    middle: Sequence[Sequence[Sequence[str]]],
+    tail: Sequence[str],
+    more: str,
+    width: int,
+    most: int,
+) -> str:
+    """What fits on a screen of `most` lines: the head, as much of the middle as there is room for, and the tail.
+
+    head: paragraphs, the first set apart from the others. middle: groups of blocks of lines, the most important first;
+    in a group the first line of each block is kept before the further lines of any. Lines that begin with spaces are
+    indented by them; a no-break space is printed as a space at which no line ends. tail: a line each, cut at the width.
+    more: the last line, which says where the rest is; {left} in it becomes the number of blocks for which there was no
+    room, in words.
+    """
+    first, *others = [_paragraph(visible(part, LONGEST), width) for part in head]
+    top = "\n".join([first, *(["", *others] if others else [])]).split("\n")
+    bottom = [wrapping.clipped(visible(line, LONGEST), width) for line in tail]
+    room = most - len(top) - len(bottom) - 3  # two blank lines, and the last line
+    shown: list[str] = []
+    left = 0
+    for group in middle:
+        kept = _kept([[_indented(visible(line, LONGEST), width) for line in block] for block in group], room)
+        left += len(group) - len(kept)
+        shown += [line.replace("\u00a0", " ") for block in kept for line in block]
+        room -= sum(map(len, kept))
+    last = wrapping.clipped(more.format(left=f"{left} more finding{'s' * (left > 1)}, " if left else ""), width)
+    return "\n".join([*top, *(["", *shown] if shown else []), "", *bottom, last])
+
+
+def _kept(blocks: Sequence[Sequence[list[str]]], room: int) -> list[list[str]]:
+    """The blocks that have room, each a list of lines; the first part of each comes before the others of any."""
+    kept: list[list[str]] = []
+    for begin, *_ in blocks:
+        if len(begin) > room:
+            break
+        kept.append(begin)
+        room -= len(begin)
+    for place, (_, *rest) in enumerate(blocks[: len(kept)]):
+        lines = [line for part in rest for line in part]
+        if len(lines) <= room:
+            kept[place] = kept[place] + lines
+            room -= len(lines)
+    return kept
+
+
+def _indented(text: str, width: int) -> list[str]:
+    indent = text[: len(text) - len(text.lstrip(" "))]
+    return wrapping.wrapped(text.lstrip(" "), width, indent, indent + "  ")
+
+
+def _paragraph(text: str, width: int | None) -> str:
+    return text if width is None else "\n".join(wrapping.wrapped(text, width))
+
+
+def _rows(rows: Sequence[Sequence[str]], width: int | None) -> str:
+    shown = [tuple(visible(cell, LONGEST) for cell in row) for row in rows]
+    return table(shown, indent="  ") if width is None else wrapping.table(shown, width)
 
 
 def plot_text(title: str, xlabel: str) -> str:

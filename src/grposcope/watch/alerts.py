@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 WAITING = 100
 """Most alerts that wait for a receiver; further ones are dropped."""
@@ -45,6 +45,24 @@ class Alert:
 
 Receiver = Callable[[Alert], None]
 """Delivers an alert, or raises an exception that says why it could not."""
+
+
+class Delivers(Protocol):
+    """What takes alerts and delivers them while others go on. name: for lines about failures."""
+
+    name: str
+
+    def send(self, alert: Alert) -> None:
+        """Take an alert and return at once."""
+        ...
+
+    def failures(self) -> list[str]:
+        """A line for each alert that did not arrive; each line once."""
+        ...
+
+    def wait(self, until: float) -> None:
+        """Wait for what was taken, at the latest until this value of `time.monotonic`."""
+        ...
 
 
 class Sender:
@@ -90,7 +108,7 @@ class Sender:
                 self._queue.task_done()
 
 
-def wait(senders: Sequence[Sender], seconds: float = PATIENCE) -> list[str]:
+def wait(senders: Sequence[Delivers], seconds: float = PATIENCE) -> list[str]:
     """Wait for all senders, `seconds` together; returns a line per alert that did not arrive."""
     until = time.monotonic() + seconds
     for sender in senders:
@@ -98,7 +116,7 @@ def wait(senders: Sequence[Sender], seconds: float = PATIENCE) -> list[str]:
     return failures(senders)
 
 
-def failures(senders: Sequence[Sender]) -> list[str]:
+def failures(senders: Sequence[Delivers]) -> list[str]:
     """A line for each alert that has not arrived at one of the senders' receivers; each line once."""
     return [line for sender in senders for line in sender.failures()]
 

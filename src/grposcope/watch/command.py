@@ -6,14 +6,19 @@ import argparse
 import shutil
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grposcope.commands import log_flags as logs
 from grposcope.commands.output import add_json, finish, say
-from grposcope.commands.watch_flags import add_webhook, senders, wanted_by
+from grposcope.commands.watch_flags import add_webhook, add_write_to, senders, wanted_by, writers
 from grposcope.core.errors import UserError
 
 if TYPE_CHECKING:
+    from grposcope.watch.alarms import Alarm, Wanted
+    from grposcope.watch.alerts import Delivers
+    from grposcope.watch.changes import Change, WatchedState
     from grposcope.watch.follow import Watcher
 
 DESCRIPTION = (
@@ -30,7 +35,9 @@ examples:
   grposcope watch runs/demo --once                 one look
   grposcope watch RUN --fail-on failing            leave with exit status 1 when learning stops or reverses
   grposcope watch RUN --webhook https://hooks.slack.com/services/…       tell Slack; other URLs get JSON
-  grposcope watch RUN --serve                        the page in a browser, renewed as the run grows
+  grposcope watch RUN --serve                        the page in a browser, renewed as the run grows; /metrics
+  grposcope watch RUN --write-to wandb:team/math/3f2k9q1x                the verdict in your own run of W&B
+  grposcope watch RUN --json                         a line for each change, for a scheduler or an agent
 """
 
 
@@ -46,9 +53,11 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     how = command.add_argument_group("how")
     how.add_argument("--once", action="store_true", help="print one look and leave")
     how.add_argument("--serve", nargs="?", const="8800", metavar="PORT",
-                     help="also serve the page of the run to browsers on this machine, renewed as the run grows; "
-                          "HOST:PORT for another address, with a token (default: 8800)")  # fmt: skip
-    add_json(how)
+                     help="also serve the page of the run to browsers on this machine, renewed as the run grows, and "
+                          "its levels to Prometheus at /metrics; HOST:PORT for another address, with a token "
+                          "(default: 8800)")  # fmt: skip
+    add_json(how, "print a JSON object on a line for each change of the verdict or of a rule, and the document at the "
+             "end; with --once the document alone")  # fmt: skip
     how.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="time between looks (default: 1.0)")
     alarm = command.add_argument_group("alarms")
     alarm.add_argument(
@@ -61,30 +70,36 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         "than once. Modes: " + ", ".join(RULES),
     )
     add_webhook(alarm, "each new flag")
+    add_write_to(alarm)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look again and again until the run has ended, something of --fail-on is flagged, Ctrl-C, or once."""
     from grposcope.core.text import visible
     from grposcope.logs.hints import LAST
-    from grposcope.watch import alerts
+    from grposcope.watch import alerts, changes
     from grposcope.watch.follow import Watcher
-    from grposcope.watch.wording import alarm_alert
 
     if not arguments.every > 0:
         raise UserError(f"--every {arguments.every:g} must be above 0")
     fatal, told = wanted_by("--fail-on", arguments.fail_on), wanted_by("--alert-on", arguments.alert_on or ["warning"])
-    hooks = senders(arguments.webhook)
     place, number = logs.numbered(arguments.path)
     hints = logs.hints(arguments, number or LAST)
+    hooks, written = senders(arguments.webhook), writers(arguments.write_to)
     server = None
     if arguments.serve:
+        from grposcope.watch.openmetrics import RunLevels, exposition, levels_of
         from grposcope.watch.serve import serve
 
         server = serve(place, hints, arguments.serve)
-        print(f"page: {server.url}", file=sys.stderr)
+        levels = RunLevels(run="/".join(place.parts[-2:]))
+        server.metrics = lambda accept: exposition(levels, time.time(), accept)
+        print(f"page: {server.url}\nmetrics: {server.metrics_url}", file=sys.stderr)
     watcher = Watcher(place, hints, minor=fatal.modes | told.modes)
-    shown, failed = "", False
+    stream = bool(arguments.json and not arguments.once)
+    shown, reason, state = "", "left by Ctrl-C", changes.WatchedState()
+    begin: Sequence[Change] = (changes.Change("start"),)
+    ending: list[Alarm] = []
     try:
         while True:
             now = time.time()
@@ -92,23 +107,70 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.once and watcher.problem and place.exists():
                 raise UserError(logs.asked(watcher.question, watcher.problem, place))
             shown = _show(watcher, now, shown, arguments)
+            state, before = watcher.state(now), state
+            changed = [*begin, *changes.between(before, state)]
+            begin = ()
+            _stream(stream, place, changed)
+            if server is not None:
+                levels = levels_of(watcher, now)
             ending = [alarm for alarm in new if fatal.covers(alarm.mode, alarm.grade)]
-            for alarm in new:
-                if alarm in ending or told.covers(alarm.mode, alarm.grade):
-                    for hook in hooks:
-                        hook.send(alarm_alert(alarm, str(place)))
-            failed = bool(ending)
-            if arguments.once or failed or (watcher.ended and server is None):
+            wanted = [alarm for alarm in new if alarm in ending or told.covers(alarm.mode, alarm.grade)]
+            _tell(wanted, changed, state, told, str(place), hooks, written)
+            for line in alerts.failures(written):
+                print(visible(line, 1000), file=sys.stderr)
+            if arguments.once or ending or (watcher.ended and server is None):
+                reason = _reason(ending, watcher)
                 break
             time.sleep(arguments.every)
     except KeyboardInterrupt:
         pass
     if server is not None:
         server.shutdown()
-    for line in alerts.wait(hooks):
-        print(visible(line), file=sys.stderr)
-    finish(arguments, watcher.summary(time.time()))
-    return int(failed)
+    for line in alerts.wait([*hooks, *written]):
+        print(visible(line, 1000), file=sys.stderr)
+    document = watcher.summary(time.time())
+    end = {"event": "ended", "time": time.time(), "reason": reason, "status": int(bool(ending))} if stream else {}
+    finish(arguments, {**end, **document})
+    return int(bool(ending))
+
+
+def _stream(stream: bool, place: Path, changed: Sequence[Change]) -> None:
+    """Print a line of JSON for each change, where a stream of them is asked for."""
+    if stream:
+        from grposcope.core.files import dumps
+
+        for change in changed:
+            print(dumps(change.document(str(place), time.time())), flush=True)
+
+
+def _tell(
+    alarms: Sequence[Alarm],
+    changed: Sequence[Change],
+    state: WatchedState,
+    told: Wanted,
+    source: str,
+    hooks: Sequence[Delivers],
+    written: Sequence[Delivers],
+) -> None:
+    """Send the alarms to all, and the verdict to those that show it; one without a flagged rule is an alarm itself."""
+    from grposcope.watch.wording import alarm_alert, verdict_alert
+
+    for alarm in alarms:
+        for receiver in (*hooks, *written):
+            receiver.send(alarm_alert(alarm, source))
+    verdict, findings, step = state.verdict, state.findings, state.step
+    if verdict is not None and any(change.event == "verdict" for change in changed):
+        for writer in written:
+            writer.send(verdict_alert(verdict, findings, source, step))
+            if not verdict.mode and verdict.word in ("failing", "warning") and told.covers("outcome", verdict.word):
+                writer.send(verdict_alert(verdict, findings, source, step, "outcome"))
+
+
+def _reason(ending: Sequence[Alarm], watcher: Watcher) -> str:
+    """Why the watch is over, in words."""
+    if ending:
+        return f"--fail-on: {ending[0].grade}: {ending[0].mode}"
+    return "the run has ended" if watcher.ended else "--once"
 
 
 def _show(watcher: Watcher, now: float, shown: str, arguments: argparse.Namespace) -> str:

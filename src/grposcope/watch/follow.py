@@ -1,7 +1,7 @@
 """A run in progress: its progress, its main metrics as sparklines, and each failure once when it begins.
 
 A record of GRPOscope is read as it grows; the log of another trainer is read again when it changed. Either is diagnosed
-when it has grown by a tenth. Reading and diagnosing again take at most READING of the time.
+when it has grown by a tenth. Reading and diagnosing again take at most READING of the time, or RESTING pass between.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import platform
 import textwrap
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,11 @@ from grposcope.logs.hints import Hints
 from grposcope.logs.native import schema
 from grposcope.logs.native.schema import ENDED, RunConfig, RunPhase
 from grposcope.logs.sources import with_overflow
-from grposcope.logs.tail import READING, GrowingLog, Pace, Tail
+from grposcope.logs.tail import READING, RESTING, GrowingLog, Pace, Tail
 from grposcope.logs.trainers.trl_output import RECORD
 from grposcope.maths.intervals import interval
 from grposcope.watch.alarms import Alarm, Alarms
+from grposcope.watch.changes import WatchedState
 from grposcope.watch.wording import alarm_line
 
 SHOWN = (
@@ -56,6 +57,13 @@ TITLE = 25
 
 RECENT = 50
 """Steps from which the speed is taken."""
+
+SILENT, UNTIMED = 60.0, 1800.0
+"""Seconds without a row after which a run may have stalled, where a step takes less than a tenth of it; and where it is
+not known how long a step takes."""
+
+CLOCKS = ("time", "wall_time", "_timestamp", "timestamp")
+"""Columns of a log that may hold seconds since 1970."""
 
 Values = Sequence[float] | Floats
 
@@ -85,6 +93,7 @@ class Snapshot:
     seconds_left: float = math.nan
     stalled: str = ""
     problem: str = ""
+    rows: int = 0
 
 
 class Watcher:
@@ -104,8 +113,10 @@ class Watcher:
         self.verdict: Verdict | None = None
         self.learned = ""
         self.problem = ""
-        self._pace = Pace(READING)
+        self._pace = Pace(READING, longest=RESTING)
         self._odd: set[str] = set()
+        self._read: tuple[tuple[object, ...], Snapshot] | None = None
+        self._drawn: tuple[tuple[object, ...], list[str]] | None = None
 
     @property
     def question(self) -> str:
@@ -160,7 +171,19 @@ class Watcher:
 
     def snapshot(self, now: float) -> Snapshot:
         """The run as it was at the last look."""
-        return self.record.snapshot(now) if self.record is not None else _of_log(self.log, self.problem)
+        if self.record is not None:
+            return self.record.snapshot(now)
+        read = (id(self.log.run), self.log.changed, self.problem)
+        if self._read is None or self._read[0] != read:
+            self._read = (read, _of_log(self.log, self.problem))
+        run = self._read[1]
+        silent = now - run.changed if run.rows and not run.ended else 0.0
+        return replace(run, stalled=_silence(silent, run.seconds_per_step, UNTIMED))
+
+    def state(self, now: float) -> WatchedState:
+        """What the last look found, to be compared with that of another look."""
+        run = self.snapshot(now)
+        return WatchedState(run.step, self.verdict, self.findings, run.stalled, run.problem if run.changed else "")
 
     def screen(self, now: float, width: int) -> str:
         """The run as lines of at most `width` characters."""
@@ -170,7 +193,7 @@ class Watcher:
             if not run.changed:
                 return f"{name}: not begun; waiting for it"
             return "\n".join(textwrap.wrap(f"{name}: waiting; {visible(run.problem, 500)}", width))
-        rows = [visible(run.title), _progress(run, width), "", *_metrics(run, width)]
+        rows = [visible(run.title), _progress(run, width), "", *self._metric_lines(run, width)]
         if self.learned:
             rows += ["", *textwrap.wrap(visible(self.learned), width)]
         if self.verdict:
@@ -183,6 +206,13 @@ class Watcher:
         if not run.ended:
             rows += ["", f"last written {duration(max(now - run.changed, 0))} ago"]
         return "\n".join(row[:width] for row in rows)
+
+    def _metric_lines(self, run: Snapshot, width: int) -> list[str]:
+        """A line per metric, drawn again only where something was read."""
+        drawn = (id(self.log.run), run.rows, run.changed, len(run.heldout), width)
+        if self._drawn is None or self._drawn[0] != drawn:
+            self._drawn = (drawn, _metrics(run, width))
+        return self._drawn[1]
 
     def summary(self, now: float) -> dict[str, Any]:
         """The run as a JSON document."""
@@ -295,6 +325,7 @@ class GrowingRecord:
             seconds_per_step=pace,
             seconds_left=left,
             stalled=self._stalled(now),
+            rows=self.rows,
         )
 
     def seconds_per_step(self) -> float:
@@ -315,11 +346,9 @@ class GrowingRecord:
         gone = isinstance(pid, int) and host in (None, platform.node()) and not _is_alive(pid)
         if gone and host:
             return f"its process, {pid}, is gone without an end of the run: it was killed; it can be resumed"
-        if silent < max(60.0, 10 * usual if math.isfinite(usual) else 0.0):
+        stalled = _silence(silent, usual, SILENT)
+        if not stalled:
             return ""
-        stalled = f"nothing was written for {duration(silent)}"
-        if math.isfinite(usual):
-            stalled += f", and a step takes {duration(usual)}"
         return f"{stalled}; no process {pid} runs here: it is gone, or runs elsewhere" if gone else stalled
 
     def _written(self) -> float:
@@ -331,6 +360,28 @@ class GrowingRecord:
             return (self.folder / "steps.jsonl").stat().st_mtime
         except FileNotFoundError:
             return 0.0
+
+
+def _silence(silent: float, usual: float, untimed: float) -> str:
+    """That nothing was written for `silent` seconds, where that is long for steps of `usual` seconds; else empty.
+
+    untimed: what is long where `usual` is NaN.
+    """
+    if silent < (max(SILENT, 10 * usual) if math.isfinite(usual) else untimed):
+        return ""
+    told = f"nothing was written for {duration(silent)}"
+    return f"{told}, and a step takes {duration(usual)}" if math.isfinite(usual) else told
+
+
+def _pace(run: Run) -> float:
+    """Seconds per step by the clock of a log's last rows; NaN where it logs none."""
+    for key in CLOCKS:
+        if key in run.table:
+            times, steps = run.table[key][-RECENT:], run.table["step"][-RECENT:]
+            known = np.isfinite(times) & np.isfinite(steps) & (times > 1e9)
+            if known.sum() > 1 and (span := float(np.ptp(steps[known]))) > 0:
+                return float(np.ptp(times[known])) / span
+    return math.nan
 
 
 def _of_log(log: GrowingLog, problem: str) -> Snapshot:
@@ -352,7 +403,9 @@ def _of_log(log: GrowingLog, problem: str) -> Snapshot:
         metrics=_logged(run.table),
         score=score,
         heldout=learning.evaluations(run),
+        seconds_per_step=_pace(run),
         problem=problem,
+        rows=run.steps,
     )
 
 

@@ -1,20 +1,23 @@
-"""Serves the page of a run on this machine and makes it anew as the run grows.
+"""Serves the page of a run on this machine, made anew as the run grows, and its metrics for Prometheus.
 
 Standard-library HTTP, without an account. On a loopback address any program of this machine may look, if it asks by a
-loopback name, so that no other site can reach the page through the browser; on another address a token is asked for.
+loopback name, so that no other site can reach the page through the browser; on another address a token is asked for, in
+the address or as a bearer token.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from grposcope.core.answer import HEADLINE, Answer
 from grposcope.core.errors import UserError
@@ -27,6 +30,12 @@ PATIENCE = 5.0
 
 FILES = 5000
 """Files of a run that are looked at for news."""
+
+TOKEN = "GRPOSCOPE_TOKEN"
+"""Variable of the environment that holds the token to ask for; without it, each server makes one of its own."""
+
+SHORTEST = 16
+"""Characters of a token at least."""
 
 
 class LivePage:
@@ -62,17 +71,24 @@ class LivePage:
 
 
 class Server(ThreadingHTTPServer):
-    """An HTTP server with the live page at / and its version at /version; `url` is what to open in a browser."""
+    """An HTTP server: the live page at /, its version at /version, and at /metrics what `metrics` makes.
+
+    url: what to open in a browser; metrics_url: what Prometheus scrapes. metrics: from the header Accept to a body and
+    its content type; None until there are any.
+    """
 
     daemon_threads = True
 
     def __init__(self, live: LivePage, host: str, port: int):
         self.live = live
         self.loopback = is_loopback(host)
-        self.token = "" if self.loopback else secrets.token_urlsafe(16)
+        self.metrics: Callable[[str], tuple[bytes, str]] | None = None
+        self.token = "" if self.loopback else _token()
         super().__init__((host, port), _Handler)
         bound = f"[{host}]" if ":" in host else host
-        self.url = f"http://{bound}:{self.server_port}/" + (f"?token={self.token}" if self.token else "")
+        query = f"?token={quote(self.token, safe='')}" if self.token else ""
+        self.url = f"http://{bound}:{self.server_port}/{query}"
+        self.metrics_url = f"http://{bound}:{self.server_port}/metrics{query}"
 
     def start(self) -> None:
         """Serve in a thread of its own, until `shutdown`."""
@@ -91,14 +107,24 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(self.server.live.current()[0], "text/html; charset=utf-8")
         elif address.path == "/version":
             self._answer(self.server.live.current()[1].encode(), "text/plain")
+        elif address.path == "/metrics" and self.server.metrics is not None:
+            self._metrics(self.server.metrics)
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
+
+    def _metrics(self, metrics: Callable[[str], tuple[bytes, str]]) -> None:
+        try:
+            self._answer(*metrics(self.headers.get("Accept", "")))
+        except UserError as error:
+            self.send_error(HTTPStatus.NOT_IMPLEMENTED, str(error))
 
     def _allowed(self, token: str) -> bool:
         if self.server.loopback:
             name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
             return is_loopback(name)
-        return secrets.compare_digest(token.encode(), self.server.token.encode())
+        kind, _, bearer = self.headers.get("Authorization", "").partition(" ")
+        given = bearer if kind.lower() == "bearer" else token
+        return secrets.compare_digest(given.encode(), self.server.token.encode())
 
     def _answer(self, body: bytes, kind: str) -> None:
         self.send_response(HTTPStatus.OK)
@@ -112,6 +138,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are not printed: the terminal belongs to the run."""
+
+
+def _token() -> str:
+    """The token of the environment, or a new one; UserError for one that could be guessed."""
+    token = os.environ.get(TOKEN) or secrets.token_urlsafe(SHORTEST)
+    if len(token) < SHORTEST:
+        raise UserError(f"{TOKEN} has {len(token)} characters; give at least {SHORTEST}, or none for a new one")
+    return token
 
 
 def address(text: str) -> tuple[str, int]:
@@ -130,7 +164,9 @@ def serve(path: Path, hints: Hints, where: str) -> Server:
     try:
         server = Server(LivePage(path, hints), host, port)
     except OSError as error:
-        raise UserError(f"cannot serve on {host}:{port}: {error.strerror or error}; choose another port") from None
+        raise UserError(
+            f"cannot serve on {host}:{port}: {error.strerror or error}; choose another port, or 0 for any that is free"
+        ) from None
     server.start()
     return server
 

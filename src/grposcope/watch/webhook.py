@@ -1,18 +1,24 @@
 """Post alerts to a URL: as JSON for programs, or as the messages that Slack and Discord take.
 
 The host of the URL says which. Other hosts that take Slack's messages (Mattermost, a proxy) are written slack:URL.
+
+URLs of chats are secrets themselves. A program of one's own can tell our messages from anybody's by a name and password
+in the URL (https://NAME:PASSWORD@HOST/…), or by a bearer token in the variable TOKEN of the environment.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import re
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from grposcope.core.errors import UserError
 from grposcope.watch.alerts import Alert, Sender
@@ -28,6 +34,11 @@ PAUSE = 1.0
 
 LONGEST = 1900
 """Characters of a message in a chat; Discord takes 2,000."""
+
+TOKEN = "GRPOSCOPE_WEBHOOK_TOKEN"
+"""Variable of the environment with the bearer token for programs; chats are not sent it."""
+
+_SECRET = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 Message = Callable[[Alert], Mapping[str, Any]]
 """Makes the JSON document to post of an alert."""
@@ -49,6 +60,38 @@ def read_place(place: str) -> tuple[Message, str]:
         if host in known or host.endswith(tuple(f".{one}" for one in known)):
             return MESSAGES[name], place
     return _document, place
+
+
+def open_to_all(place: str) -> str:
+    """Why others may read or fake what is posted to this place, and the remedy, in a line; empty if they cannot."""
+    message, url = read_place(place)
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if _is_local(host):
+        return ""
+    if parts.scheme == "http":
+        return f"what is posted to {host} over http can be read and changed on its way; use https"
+    known = message is not _document or _authorization(url) or _SECRET.search(f"{parts.path}?{parts.query}")
+    return "" if known else f"{host} cannot tell our posts from anybody's, since the URL holds no secret; set {TOKEN}"
+
+
+def _authorization(url: str) -> str:
+    """What the header Authorization says: name and password of the URL, or else the token; empty without either."""
+    parts = urlsplit(url)
+    if parts.username or parts.password:
+        both = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+        return "Basic " + base64.b64encode(both.encode()).decode()
+    token = os.environ.get(TOKEN, "").strip()
+    return f"Bearer {token}" if token else ""
+
+
+def _is_local(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _document(alert: Alert) -> Mapping[str, Any]:
@@ -85,7 +128,10 @@ def _post(url: str, message: Message, alert: Alert) -> None:
             time.sleep(PAUSE)
         try:
             headers = {"Content-Type": "application/json", "User-Agent": "grposcope"}
-            with _opener().open(urllib.request.Request(url, data, headers), timeout=TIMEOUT):
+            if message is _document and (known := _authorization(url)):
+                headers["Authorization"] = known
+            request = urllib.request.Request(_without_password(url), data, headers)
+            with _opener().open(request, timeout=TIMEOUT):
                 return
         except urllib.error.HTTPError as error:
             reason = f"answered {error.code}"
@@ -102,6 +148,8 @@ def _checked(url: str) -> str:
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         valid = False
+    if valid and parts.scheme == "http" and parts.password and not _is_local(parts.hostname or ""):
+        raise UserError(f"a password for {parts.hostname} would go over http, where others can read it; use https")
     if not valid or any(letter.isspace() or not letter.isprintable() for letter in url):
         raise UserError(f"webhook {url!r} is no URL of http or https; write it like https://example.org/hook")
     return url

@@ -38,9 +38,12 @@ def _why_and_what_to_do(alarm: Alarm) -> str:
     return f"because {alarm.because}; do: {alarm.advice}"
 
 
-def verdict_alert(verdict: Verdict, findings: Sequence[Finding], source: str) -> Alert:
-    """What the receivers of alerts are told of the verdict on a run `source` as a whole."""
+def verdict_alert(verdict: Verdict, findings: Sequence[Finding], source: str, step: int = 0, mode: str = "") -> Alert:
+    """What the receivers of alerts are told of the verdict on a run `source` as a whole, at `step`.
+
+    mode: a name under which the verdict itself is raised as an alarm, where no rule is flagged.
+    """
     text = "; ".join((verdict.line, *verdict.clauses[:2]))
     document = {"text": f"{source}: {text}", "source": source, "grade": verdict.word,
                 "flagged": flagged_modes(findings)}  # fmt: skip
-    return Alert(source, verdict.line, "; ".join(verdict.clauses), verdict.word, document=document)
+    return Alert(source, verdict.line, "; ".join(verdict.clauses), verdict.word, mode, step, document)

@@ -116,6 +116,7 @@ def test_estimates_meet_the_listed_errors(world: World) -> None:
         assert math.sqrt(max(found.bias[0] / expected["outcome"][0], 0)) == pytest.approx(bias, abs=0.06), source.name
 
 
+@pytest.mark.slow
 def test_the_share_of_the_error_that_prompts_make(world: World) -> None:
     """tr Var g(x) over the error of one group of outcome credit, averaged over draws of 200 prompts."""
     rng, found = np.random.default_rng(8), []

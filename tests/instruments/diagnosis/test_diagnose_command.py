@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,13 @@ from asked import asked
 
 from grposcope import cli
 from grposcope.core.errors import UserError
+from grposcope.instruments.diagnosis import answer, diagnose, screen
 from grposcope.instruments.diagnosis.findings import Evidence, Rule, RuleResult
 from grposcope.instruments.diagnosis.quantities import Quantities
 from grposcope.instruments.diagnosis.rules import RULES
+from grposcope.instruments.diagnosis.verdict import verdict
+from grposcope.logs import read
+from grposcope.render import wrapping
 
 
 def log(path: Path, collapse: bool = False, rows: int = 80) -> Path:
@@ -44,6 +49,7 @@ def test_healthy_first_line_and_json(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert out.splitlines()[0] == "Healthy: reward 0.33 → 0.66 in 80 steps; held-out not logged"
     assert document["flagged"] == []
     assert re.search(r"Not logged: .*\bkl\b.*\.", out)
+    _, out, _ = call(capsys, tmp_path / "a.jsonl", "--verbose")
     assert "beta=1e-4 or more" in out, "how to log it is in the table"
 
 
@@ -140,6 +146,48 @@ def test_a_webhook_hears_of_flags_only(
         call(capsys, tmp_path / "a.jsonl", "--webhook", "ftp://example.org")
 
 
+# One screen
+
+
+@pytest.mark.parametrize("columns", [40, 60, 120])
+def test_one_screen_whatever_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], columns: int) -> None:
+    """At most 20 lines, none beyond the width; nothing that is flagged is left out without a word."""
+    path = log(tmp_path / "a.jsonl", collapse=True)
+    run = read(path)
+    findings = diagnose(run)
+    judged, found = verdict(run, findings), answer.of_run(run, findings)
+    lines = screen.text(run, judged, findings, found, "{left}-v", columns).split("\n")
+    assert len(lines) <= 20
+    assert max(map(len, lines)) <= columns
+    said = " ".join(" ".join(lines).split())
+    assert "failing: entropy collapse, since step 42" in said
+    assert "reward decline" in said or "more finding" in said
+    assert said.index("What to do: ") < said.index("✗ failing") < said.index("Not logged: ") < said.index(" rules ")
+    if columns == 120:
+        assert "entropy, last 20%: " in said
+        assert len(call(capsys, path, "-v")[1].splitlines()) > 40
+
+
+def test_what_the_record_proves_is_certain(tmp_path: Path) -> None:
+    """Not "confidence 1.000 (p = 0)"."""
+    findings = {finding.mode: finding for finding in diagnose(read(log(tmp_path / "a.jsonl", collapse=True)))}
+    found = findings["entropy collapse"]
+    assert screen.certainty(replace(found, p=0.0, confidence=1.0)) == "certain"
+    assert screen.certainty(replace(found, confidence=0.9999)) == "confidence\u00a0above\u00a00.999"
+    assert screen.certainty(replace(found, confidence=0.971)) == "confidence\u00a00.971"
+
+
+def test_colours_are_for_a_terminal_and_escapes_of_a_log_stay_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = log(tmp_path / "x\x1b[2J.jsonl", collapse=True)
+    assert "\x1b" not in call(capsys, path)[1]
+    monkeypatch.setattr(wrapping, "has_colours", lambda: True)
+    out = call(capsys, path)[1]
+    assert out.startswith("\x1b[1;31mFailing: ")
+    assert out.count("\x1b") == 2
+
+
 # What is no run, or a broken one
 
 
@@ -196,7 +244,7 @@ def test_a_half_written_last_line_is_a_note(tmp_path: Path, capsys: pytest.Captu
         file.write('{"step": 81, "reward": 0.')
     _, out, document = call(capsys, path)
     assert document["rows"] == 80
-    assert "note: a.jsonl, line 81: the last line is unfinished and was left out" in out
+    assert "Note: a.jsonl, line 81: the last line is unfinished and was left out" in out
 
 
 def test_a_broken_line_in_the_middle_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

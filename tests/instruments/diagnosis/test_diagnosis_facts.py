@@ -26,7 +26,7 @@ def test_the_sentence_is_the_conclusion_and_its_clauses() -> None:
     said = verdict(run, findings)
     assert (said.word, said.mode) == ("failing", "length")
     assert said.line == str(said) == "failing: reward 0.32 → 0.66 in 120 steps; length since step 1,234"
-    assert said.clauses[:2] == ("do: do it (and 1 more)", "because it fell")
+    assert said.clauses[:2] == ("do: do it (1 more problem found)", "because it fell")
     assert said.clauses[2].startswith("training reward rose from ")
     assert flagged_modes(findings) == ["length", "kl blow-up"]
     assert verdict(run, [finding("no learning", "warning")]).line.endswith("in 120 steps, no gain")
@@ -76,16 +76,15 @@ def test_findings_in_words() -> None:
     said = answer.of_run(made.run(made.healthy()), findings)
     assert said.sentence == "Failing: reward 0.32 → 0.66 in 120 steps; kl blow-up since step 1,234"
     assert (said.do, said.text[0]) == ("do it", "Because it fell.")
-    flagged, evidence, advice, rest = said.tables
+    flagged, evidence, rest, _ = said.tables
     assert flagged.rows == [("kl blow-up", "✗ failing", "1,234", "0.980", "0.01", "it fell")]
     assert [row[1:] for row in evidence.rows] == [
-        ("kl, last tenth", "0.5123", "0.012", "limit 0.5"),
+        ("kl, last tenth", "0.512", "0.012", "limit 0.5"),
         ("spikes", "3", "", ""),
     ]
-    assert advice.rows == [("kl blow-up", "do it")]
     assert rest.rows == [("starved", "? cannot tell", "it fell")]
     (missing,) = said.missing
-    assert missing.startswith("Not logged: kl (TRL: ")
+    assert missing.startswith("Not logged: kl.")
 
 
 def test_an_alarm_in_words() -> None:

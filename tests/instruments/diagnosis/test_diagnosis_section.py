@@ -42,7 +42,7 @@ def test_what_is_flagged_is_drawn_with_its_onset() -> None:
     assert found.word == "failing"
     assert found.sentence == "Failing: reward 0.59 → 0.39 in the last 47 steps; entropy 0.8 → 8.0e-04 since step 80"
     assert found.text[0].startswith("Because the entropy ")
-    assert found.do.endswith(" (and 1 more)")
+    assert found.do.endswith(" (1 more problem found)")
     chart = found.figures[0]
     assert chart.name == "diagnosis-entropy"
     assert chart.data["onset"]["mode"] == ["entropy collapse"]
@@ -50,7 +50,7 @@ def test_what_is_flagged_is_drawn_with_its_onset() -> None:
     flagged, evidence, advice, rest, how = found.tables
     assert [row[:2] for row in flagged.rows] == [("entropy collapse", "✗ failing"), ("reward decline", "✗ failing")]
     assert [row[0] for row in advice.rows] == ["entropy collapse", "reward decline"]
-    assert advice.rows[0][1] + " (and 1 more)" == found.do
+    assert advice.rows[0][1] + " (1 more problem found)" == found.do
     assert {row[0] for row in evidence.rows} == {"entropy collapse", "reward decline"}
     assert all(float(row[3]) > 0 for row in evidence.rows)
     assert 0.95 < float(flagged.rows[0][3]) <= 1
@@ -107,8 +107,9 @@ def test_it_is_on_the_page_of_a_run_and_exports(tmp_path: Path) -> None:
     assert content.sections[0].name == "diagnosis"
     names = [figure.name for figure in content.figures]
     assert len(set(names)) == len(names)
-    marked = runs_page.document([made()])
-    written = base.export([f for f in marked.figures if f.name.startswith("diagnosis")], tmp_path / "out", "svg")
+    marked = [f for f in runs_page.document([made()]).figures if "onset" in f.data]
+    assert [f.name for f in marked] == ["verdict", "reward", "entropy"], "on the panels, and on no curve of their own"
+    written = base.export(marked, tmp_path / "out", "svg")
     assert written
     assert "stroke-dasharray" in written[0].read_text()
 

@@ -116,7 +116,7 @@ def test_the_highest_evaluation_is_named_unless_it_is_the_last() -> None:
     said = learned(np.full(101, 0.4), *evaluations)
     assert said.clause == "held-out accuracy rose from 30% to 90% around step 50 and fell to 50% since"
     assert (said.verdict, said.changed) == ("down", "rose and fell")
-    assert said.details[1:] == ("The highest evaluation was 90.0%, after step 50.",)
+    assert said.details[1:] == ("The highest single evaluation was 90.0%, at step 50.",)
     assert learned(np.full(51, 0.4), *evaluations[:2]).details[1:] == ()
 
 
@@ -149,6 +149,7 @@ def test_a_reward_of_unknown_range_that_never_moved_is_said_so() -> None:
     assert said.sentence.startswith("Training reward was 5 in every row over 40 steps")
 
 
+@pytest.mark.slow
 def test_rewards_without_trend_are_rarely_called_one() -> None:
     """Rises are tested at 5 %, falls at 1 %, with noise that wanders."""
     rng = np.random.default_rng(2)

@@ -39,6 +39,7 @@ def evaluated(folder: Path, policy: Policy, task: Task, plan: EvaluationPlan = P
     return evaluation.read(folder).rows[plan.models[0], plan.tasks[0]]
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_how_many_are_drawn_at_a_time(tmp_path: Path, tiny: Policy) -> None:
     rows = [evaluated(tmp_path / str(n), tiny, Arithmetic(), batch=n) for n in (1, 2, 7, 256)]
     assert rows[0] == rows[1] == rows[2] == rows[3]

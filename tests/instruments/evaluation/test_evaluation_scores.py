@@ -81,6 +81,7 @@ def test_problems_that_only_one_model_was_asked_are_left_out_of_pairs(tmp_path: 
     assert any("not evaluated yet" in note for note in said.text)
 
 
+@pytest.mark.slow
 def test_thirty_problems_say_how_little_they_tell(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     small = rng.binomial(4, rng.beta(0.3, 1.5, 30)).tolist()

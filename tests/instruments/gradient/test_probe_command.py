@@ -91,6 +91,7 @@ def test_a_run_is_probed_as_it_was_trained_and_keeps_the_probe(run: Path, capsys
         given.run(given)
 
 
+@pytest.mark.slow
 def test_continuations_are_drawn_for_a_probe(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Credit from continuations differs inside rollouts; drawn anew with the same seed it is the same."""
     kept = []
@@ -205,6 +206,7 @@ def test_ctrl_c_keeps_what_is_done(
     assert sorted(file.name for file in (tmp_path / "p").iterdir()) == ["gram.npz", "probe.json", "tokens.jsonl"]
 
 
+@pytest.mark.slow
 def test_a_probe_goes_on_with_the_rollouts_that_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,8 @@ from grposcope.maths import moments
 from grposcope.render import charts as base
 from grposcope.render import rollout_viewer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

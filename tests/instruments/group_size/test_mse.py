@@ -103,6 +103,7 @@ def test_standardized_second_moment_is_the_average_over_all_subsets(group: int, 
         assert found.classes.second(group, ddof, eps)[p] == exact(expected)
 
 
+@pytest.mark.slow
 def test_standardized_is_unbiased_by_enumeration_of_every_probe() -> None:
     """The expected estimate over all probes of 2 × 4 is the enumerated error, dead groups included."""
     shapes = [(1, 2), (2, 3), (2, 4), (4, 2)]

@@ -19,7 +19,7 @@ from grposcope.core.files import dumps
 from grposcope.instruments.gradient.probe_record import ProbeGram, read_gram, write_gram
 from grposcope.instruments.group_size import PlanSettings, mse, planning
 from grposcope.instruments.group_size import command as plan
-from grposcope.instruments.group_size.answer import answers
+from grposcope.instruments.group_size.answer import answers, of_run
 from grposcope.logs import read
 from grposcope.maths import dead_groups, moments
 from grposcope.render import terminal
@@ -136,6 +136,26 @@ def test_a_run_answers_what_rewards_can_say(tmp_path: Path, capsys: pytest.Captu
     assert "best group" in document["cannot_tell"]
     assert "Cannot tell" in text
     assert "extrapolated" in text
+
+
+def test_a_run_with_several_rewards_has_the_dead_groups_of_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the last steps alone; a group in which one reward is constant is not dead in the sum."""
+    rng = np.random.default_rng(2)
+    right, form = (rng.random((2, 30, 4)) < np.array([0.4, 0.9])[:, None, None]).astype(float)
+    lines = [
+        {"step": 1 + i // 3, "problem": f"p{i}", "rewards": (right[i] + form[i] / 2).tolist(),
+         "components": {"right": right[i].tolist(), "form": form[i].tolist()}} for i in range(30)
+    ]  # fmt: skip
+    run = make_run(tmp_path, lines)
+    text, _ = call(capsys, run, "--last", 4, "--groups", "2,4")
+    found = of_run(read(run), PlanSettings(last=4, groups=(2, 4))).tables[-1]
+    assert found.header[1:3] == ("right", "form")
+    for row in found.rows:
+        for cell, values in zip(row[1:3], (right, form), strict=True):
+            assert cell.startswith(f"{dead_groups.expected(values[18:], int(row[0])).value:.1%} ±")
+    assert "Groups in which a reward does not vary" in text
 
 
 def test_a_run_in_progress_is_read_up_to_its_last_whole_line(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import reward_rows
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Groups, Meta, Run, no_evaluations
@@ -22,6 +23,7 @@ from grposcope.instruments.lint.dialects import DIALECTS, NEMO_RL, OWN, TRL, VER
 from grposcope.instruments.lint.findings import LintFinding
 from grposcope.instruments.stability import refresh
 from grposcope.instruments.stability.stability import UpdateRule
+from grposcope.logs import read
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
 GOOD_VERL = {"algorithm.adv_estimator": "grpo", ROLLOUT + "n": 8, "data.train_batch_size": 1024,
@@ -208,6 +210,19 @@ def test_rewards_and_their_weights() -> None:
     assert not found("effective weights", {"reward_weights": [1.0, 0.002]}, known=Known(run=run))
     summed = {"reward_weights": [1.0, 0.1], "multi_objective_aggregation": "normalize_then_sum"}
     assert [f.grade for f in found("effective weights", summed, known=Known(run=run))] == ["note"]
+
+
+def test_what_rewards_will_weigh_from_rollouts_of_the_base_model(tmp_path: Path) -> None:
+    drawn = reward_rows.drawn(3, 8)
+    run = read(reward_rows.trl(tmp_path / "t", {**drawn, "form": 0.02 * drawn["form"]}, dict.fromkeys(drawn, 1.0)))
+    (finding,) = found("effective weights", {"reward_weights": [1.0, 1.0, 1.0]}, known=Known(run=run))
+    assert finding.what == "form will hardly count"
+    assert "form 1% for 33%" in finding.why
+    (well,) = found("effective weights", {"reward_weights": [1.0, 50.0, 1.0]}, known=Known(run=run))
+    assert well.grade == "note"
+    after = {"reward_weights": [1.0, 1.0, 1.0], "multi_objective_aggregation": "normalize_then_sum"}
+    assert [one.grade for one in found("effective weights", after, known=Known(run=run))] == ["note"]
+    assert found("effective weights", {"reward_weights": [0.0, 0.0, 0.0]}, known=Known(run=run))[0].grade == "failing"
 
 
 def test_references_of_trl() -> None:

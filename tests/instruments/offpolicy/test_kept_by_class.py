@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from grposcope.instruments.offpolicy import kept
+from grposcope.instruments.offpolicy import kept, read
+from grposcope.logs import scopes
 from grposcope.maths.corrections import named
 from grposcope.maths.importance import Ratios
 
@@ -47,3 +50,42 @@ def test_what_is_not_known_makes_no_class() -> None:
     short = kept.classes(Ratios.of([np.zeros(1)]))["position"]
     assert short.means(np.ones(1))[0] == 1
     assert math.isnan(short.means(np.ones(1))[2]), "a class without tokens has no mean"
+
+
+def test_each_environment_is_a_class_and_the_rare_ones_one_together() -> None:
+    rng = np.random.default_rng(1)
+    names = [name for count, name in enumerate("hgfedcba", 1) for _ in range(count)]
+    rng.shuffle(names)
+    logs = [rng.normal(0, 0.7, int(n)) for n in rng.integers(1, 5, len(names))]
+    ratios = Ratios.of(logs)
+    found = kept.classes(ratios, environments=names)["environment"]
+    assert found.names == ("a", "b", "c", "d", "e", "f", "2 others")
+    capped = [np.minimum(np.exp(one), 1.5) for one in logs]
+    due = [np.concatenate([c for c, own in zip(capped, names, strict=True) if own in which]) for which in
+           ("a", "b", "c", "d", "e", "f", "gh")]  # fmt: skip
+    assert found.means(named("token_cap:1.5").coefficients(ratios)) == pytest.approx([one.mean() for one in due])
+    assert kept.classes(ratios, environments=names[:1] * len(names))["environment"].names == (names[0],)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"env": ["math", "code", "math"]}, ["math", "code", "math"]),
+        ({"env": ["math"] * 3, "data_source": ["a", "b", "a"]}, ["a", "b", "a"]),
+        ({"env_name": [["x", "x"], ["y", "y"], ["y", "y"]]}, ["x", "y", "y"]),
+        ({"env": ["math", None, "code"]}, None),
+        ({"env": [1, 2, 3]}, None),
+    ],
+)
+def test_environments_of_a_file(tmp_path: Path, columns: dict[str, list[object]], expected: list[str] | None) -> None:
+    rows = [
+        {"logprobs": [-1.0, -0.5], "rollout_logprobs": [-1.1, -0.4], **{name: of[i] for name, of in columns.items()}}
+        for i in range(3)
+    ]
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read.read(path).environments == expected
+
+
+def test_names_of_environments_are_those_of_logs() -> None:
+    assert set(read.ENVIRONMENT) == scopes.NAMES

@@ -13,7 +13,7 @@ from asked import asked, call, last_json
 from torch import Tensor
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.offpolicy import from_model
+from grposcope.instruments.offpolicy import answer, from_model
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
@@ -68,6 +68,7 @@ def test_distance_is_of_the_trainer_and_the_sampler(trained: tuple[Policy, Rollo
     assert found.errors["token_ratio"].variance.value > 0
 
 
+@pytest.mark.slow
 def test_batches_are_pooled_and_those_without_a_gradient_left_out(trained: tuple[Policy, Rollouts, Tensor]) -> None:
     policy, batch, _ = trained
     halves = [batch.take(torch.arange(start, start + 8)) for start in (0, 8)]
@@ -87,6 +88,7 @@ def test_batches_are_pooled_and_those_without_a_gradient_left_out(trained: tuple
         from_model.measure(policy.model, [dead], 16)
 
 
+@pytest.mark.slow
 def test_a_file_without_the_trainer_is_answered_from_a_checkpoint(
     trained: tuple[Policy, Rollouts, Tensor], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,8 +131,44 @@ def test_flags_that_do_not_fit() -> None:
         asked("offpolicy", "tiny", "--gram", "x.npy")
 
 
+@pytest.mark.slow
 def test_a_rounded_sampler(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("offpolicy", "tiny", "--sampler-precision", "int8", "--prompts", "8", "--threads", "1") == 0
     found, _ = last_json(capsys)
     assert found["rollouts"] == 64
     assert found["distance"]["k3"]["value"] < 1e-2
+
+
+def test_a_truncated_sampler_keeps_the_mass_of_its_tokens(trained: tuple[Policy, Rollouts, Tensor]) -> None:
+    """ρ of a token is the probability of the two likeliest at its place."""
+    policy, _, _ = trained
+    task = tasks.load("arithmetic", None)
+    sampling = Sampling(4, top_k=2, processed=True)
+    batch = collect(policy, task, task.problems("train"), recipes.GRPO, sampling, (8, 4), 0, 0).rollouts
+    generator = torch.Generator().manual_seed(1)
+    batch = replace(batch, rewards=torch.rand(8, 4, generator=generator, dtype=torch.float64))
+    drawn, found = from_model.measure(policy.model, [batch], 16, check=False, cut="the 2 likeliest tokens")
+    ids, seen = torch.cat((batch.prompt_ids, batch.tokens), 1), torch.cat((batch.prompt_mask, batch.mask), 1)
+    places = (seen.long().cumsum(-1) - 1).clamp(min=0)
+    with torch.no_grad():
+        logits = policy.model(input_ids=ids, attention_mask=seen.long(), position_ids=places).logits
+    mass = logits[:, batch.prompt_ids.shape[1] - 1 : -1].softmax(-1).topk(2).values.sum(-1)[batch.mask]
+    assert np.exp(np.concatenate(drawn.log_ratios)) == pytest.approx(mass.double().numpy(), rel=1e-4)
+    assert float(mass.min()) < 0.99
+    said = answer.of_drawn(drawn, found)
+    assert f"the 2 likeliest tokens, which have {100 * float(mass.mean()):.1f}% of the trainer's" in said.because
+    assert "before processing" not in said.do
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("tiny", "--top-k", "0"), "--top-k 0 must be at least 1"),
+        (("tiny", "--top-p", "1.5"), "--top-p 1.5 must be above 0 and at most 1"),
+        (("tiny", "--top-p", "1"), "would draw its own rollouts; .* --top-k 20"),
+        (("rollouts.jsonl", "--model", "tiny", "--top-k", "5"), "those of ROLLOUTS are; leave them out"),
+    ],
+)
+def test_cuts_that_cannot_be_are_refused(flags: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        asked("offpolicy", *flags)

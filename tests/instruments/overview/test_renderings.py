@@ -67,15 +67,14 @@ def test_learning(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert (result.learning.sentence, result.learning.details) == (fact.sentence, fact.details)
     said = train_command._outcome(result)
     content = runs_page.document([run])
-    out = printed(capsys, "report", folder, "--out", tmp_path / "page.html")
+    assert content.top.sentence in printed(capsys, "report", folder, "--out", tmp_path / "page.html")
     numbers = json.loads(printed(capsys, "report", folder, "--json")[-1])
     watched = " ".join(" ".join(printed(capsys, "watch", folder, "--once")[:-1]).split())
     assert fact.sentence in said
     for sentence in fact.details:
         assert sentence in said
-        assert sentence in content.top.text
+        assert sentence in on_page(content, "learning").text
         assert page.escaped(sentence)[1:-1] in page.html(content)
-        assert sentence in out
     if len(evaluations) > 1:
         assert fact.sentence in watched
         change = numbers["sections"]["learning"]["run"]["heldout"]["change"]
@@ -127,15 +126,18 @@ def test_diagnosis(kind: str, words: str, tmp_path: Path, capsys: pytest.Capture
     document = json.loads(printed(capsys, "diagnose", log, "--json")[0])
     assert document["verdict"] == fact
     content = runs_page.document([run])
-    section = on_page(content, "diagnosis")
+    section, top = on_page(content, "diagnosis"), content.top
     said = diagnosis.verdict(run, diagnose(run))
-    assert (section.sentence, section.do) == (capitalised(said.line), said.do)
+    assert (top.sentence, top.do) == (capitalised(said.line), said.do)
+    assert (section.sentence, section.do) == ("", ""), "the verdict is said once"
+    assert not set(section.paragraphs) & set(top.paragraphs)
     clauses = (f"because {said.because}" if said.because else "", said.outcome, *said.remarks)
-    assert list(section.text) == [f"{capitalised(clause)}." for clause in clauses if clause]
+    told = [line for line in (*top.text, *section.text) if not line.startswith(("Not logged", "Note: the file"))]
+    assert told == [f"{capitalised(clause)}." for clause in clauses if clause]
     assert [document[name] for name in ("because", "do", "outcome")] == [said.because, said.do, said.outcome]
     assert document["remarks"] == list(said.remarks)
-    assert all(sentence in out for sentence in section.text)
-    for sentence in section.paragraphs:
+    assert all(sentence in unbroken(printed(capsys, "diagnose", log, "-v")) for sentence in told)
+    for sentence in (*top.paragraphs, *section.paragraphs):
         assert page.escaped(sentence)[1:-1] in page.html(content)
     numbers = json.loads(printed(capsys, "report", log, "--json")[-1])["sections"]["diagnosis"]["log.jsonl"]
     assert numbers["verdict"] == fact

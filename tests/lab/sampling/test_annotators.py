@@ -115,6 +115,7 @@ def test_a_run_learns_by_it(credit: str, policy: Policy, tmp_path: Path) -> None
     assert all(row["grad_norm"] > 0 and row["geometry/layer_stable"] >= 1 for row in rows(tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_a_probe_asks_for_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     probe = ["probe", "--prompts", "3", "--group", "4", "--json"]
     for credit in ("token_baseline", "feedback", "teacher:model=tiny,outcome=1"):

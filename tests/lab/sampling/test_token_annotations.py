@@ -29,7 +29,8 @@ def annotated(prompts: int = 3, group: int = 2) -> Rollouts:
     given |= {"step_ends": given["step_ends"] < 0.5, "levels": (9 * given["levels"]).long()}
     own = {name: torch.rand(rollouts.mask.shape, generator=random) for name in ("logp", "entropy")}
     weights = {"weights": torch.rand(prompts, generator=random), "versions": torch.arange(prompts)}
-    return Rollouts.of_arrays({**rollouts.arrays(), **own, **weights, **given})
+    parts = {"components": torch.rand(prompts, group, 2, generator=random).double()}
+    return Rollouts.of_arrays({**rollouts.arrays(), **own, **weights, **parts, **given})
 
 
 WHOLE = annotated()
@@ -74,6 +75,7 @@ def test_no_array_is_dropped(name: str, tmp_path: Path) -> None:
         if array not in PER_PROMPT:
             assert torch.equal(given[array], before[rows]), array
     assert torch.equal(given["rewards"].reshape(-1), WHOLE.rewards.reshape(-1)[rows])
+    assert torch.equal(given["components"].reshape(-1, 2), WHOLE.arrays()["components"].reshape(-1, 2)[rows])
     for array in ("weights", "versions"):
         of_rows = given[array].repeat_interleave(len(rows) // len(given[array]))
         assert torch.equal(of_rows, WHOLE.arrays()[array][torch.tensor(rows) // 2]), array

@@ -87,7 +87,7 @@ def test_offline_names_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_datasets_both_remedies_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"pip install 'grposcope\[hub\]'.*gsm8k:PATH"):
+    with pytest.raises(UserError, match=r"pip install '.*\[hub\]'.*gsm8k:PATH"):
         GSM8K().problems("train")
 
 

@@ -41,11 +41,9 @@ from grposcope.lab.train.config import TrainConfig, check
         ({"correction": "half"}, "unknown correction 'half'; use one of none, token_ratio, token_cap"),
         ({"correction": "icepop:5,0.5"}, "bounds that cannot be; write it like icepop:0.5,5"),
         ({"correction": "one_sided", "credit": "steps"}, "correction one_sided:0.2 needs a credit that spreads"),
-        ({"correction": "none", "probe_every": 5}, "and correction none multiplies each token's term; leave out probe"),
         ({"staleness": "8-2"}, "staleness is '8-2'; give a lag in optimiser steps"),
         ({"staleness": "0-2", "credit": "tree"}, "staleness 0-2 has rollouts of earlier weights.*use staleness 0"),
         ({"staleness": "2", "credit": "continuations"}, "staleness 2 has rollouts of earlier weights.*use staleness 0"),
-        ({"staleness": "2", "probe_every": 5}, "needs rollouts of the weights that are trained.*or use staleness 0"),
         (
             {"advantage": "standardized", "credit": "steps"},
             "needs a credit that spreads .*; leave out advantage standardized",

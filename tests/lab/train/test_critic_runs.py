@@ -26,6 +26,8 @@ from grposcope.lab.train import checkpoint
 from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.loop import resume
 
+pytestmark = pytest.mark.slow
+
 
 def critic_of(policy: Policy, **settings: Any) -> Critic:
     text = ",".join(f"{name}={value}" for name, value in settings.items())

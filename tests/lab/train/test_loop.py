@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from grposcope.core.errors import UserError
 from grposcope.lab.cpu import native
 from grposcope.lab.policies import Policy
-from grposcope.lab.train import loop
+from grposcope.lab.train import command, loop
 from grposcope.lab.train.loop import train
 from grposcope.lab.train.result import TrainResult
 
@@ -150,6 +150,11 @@ def test_interrupted_runs_keep_what_is_done(run, monkeypatch: pytest.MonkeyPatch
     assert outcome.steps == 2
     assert len(rows(outcome.folder)) == 2
     assert (outcome.folder / "model" / "model.safetensors").exists()
+    went_on = f"go on with: grposcope train --resume {outcome.folder}"
+    assert command.stopped(outcome) == f"stopped after step 2 of 4; it has no checkpoint yet and begins anew; {went_on}"
+    calls = iter(range(10))
+    outcome = run(checkpoint_every=1)
+    assert "stopped after step 2 of 4; its last checkpoint is of step 2; go on with: " in command.stopped(outcome)
 
 
 def test_gradients_that_stay_infinite_end_the_run(run, monkeypatch: pytest.MonkeyPatch) -> None:

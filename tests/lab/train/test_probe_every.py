@@ -14,7 +14,7 @@ from small_runs import config, rows, stopped_at, timeless, weights
 from grposcope.core.errors import UserError
 from grposcope.instruments.gradient import per_step as geometry
 from grposcope.lab.policies import Policy
-from grposcope.lab.train import loop
+from grposcope.lab.train import loop, probes
 from grposcope.lab.train.config import TrainConfig, check
 from grposcope.lab.train.loop import resume, train
 from grposcope.logs import read
@@ -39,6 +39,7 @@ def bare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {"interval": 3, "minibatches": 3, "kl": 0.1, "entropy": 0.01, "recipe": "dapo"},
         {"checkpointing": True, "recipe": "gspo", "temperature": 0.7},
         {"dtype": "bfloat16", "optimizer": "sgd"},
+        {"staleness": "0-2", "correction": "sequence_cap:1.1", "interval": 2, "minibatches": 1},
     ],
 )
 def test_the_run_is_the_same_bit_for_bit(settings: TrainConfig, tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -61,7 +62,7 @@ def test_the_run_is_the_same_bit_for_bit(settings: TrainConfig, tmp_path: Path, 
 def test_which_steps_are_probed(settings: TrainConfig, every: int, interval: int, steps: list[int]) -> None:
     """Steps 1, 1 + K, …; with an interval, the first step of the batch that such a step uses."""
     changed = replace(settings, probe_every=every, interval=interval)
-    assert [step for step in range(1, 7) if loop._probe_due(changed, step)] == steps
+    assert [step for step in range(1, 7) if probes.due(changed, step)] == steps
 
 
 def test_the_record_has_them_on_probed_steps_alone(settings: TrainConfig) -> None:

@@ -174,11 +174,37 @@ def test_a_run_that_is_asked_to_end_while_it_draws_gives_up_the_batch(
     assert content(tmp_path / "run") == content(tmp_path / "whole")
 
 
+@pytest.mark.parametrize(("at", "kept"), [(1, []), (2, [2, 3]), (3, [4, 6])])
+def test_a_run_that_is_asked_to_end_while_it_is_evaluated_makes_the_evaluation_when_it_goes_on(
+    at: int, kept: list[int], settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """SIGTERM in the evaluation before the first step, after step 3 or after step 6."""
+    start(replace(settings, out=str(tmp_path / "whole")))
+    whole, count = loop.evaluate, iter(range(1, 100))
+
+    def asked(*args: Any) -> Any:
+        found = whole(*args)
+        if next(count) == at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "evaluate", asked)
+        random.seed(7)
+        outcome = loop.train(settings)
+    assert (outcome.steps, outcome.interrupted, outcome.terminated) == (3 * (at - 1), True, True)
+    assert checkpoint.steps(tmp_path / "run") == kept
+    assert len(rows(tmp_path / "run", "evals")) == at - 1
+    random.seed(7 if at == 1 else 8)
+    resume(tmp_path / "run")
+    assert content(tmp_path / "run") == content(tmp_path / "whole")
+
+
 def test_a_finished_run_is_extended_where_its_schedule_allows_it(settings: TrainConfig, tmp_path: Path) -> None:
     constant = replace(settings, schedule="constant", eval_every=4, steps=12)
     start(replace(constant, out=str(tmp_path / "whole")))
     start(replace(constant, steps=8))
-    with pytest.raises(UserError, match="is finished; a run of schedule constant goes on with more steps"):
+    with pytest.raises(UserError, match="is finished; only a run with schedule constant can go on with more steps"):
         resume(tmp_path / "run")
     with pytest.raises(UserError, match=r"these differ: steps 6 \(the run: 8\)"):
         resume(tmp_path / "run", {"steps": 6})

@@ -18,6 +18,7 @@ from grposcope.lab.train.loop import train
 from grposcope.lab.train.setup import prepare
 
 
+@pytest.mark.slow
 def test_the_stiffest_direction_of_a_run(tmp_path: Path) -> None:
     """On the rollouts that chose it, κ of the Fisher matrix by double backward is that by forward differences."""
     folder = tmp_path / "run"

@@ -15,13 +15,14 @@ import difflib
 import json
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grposcope.core import capabilities
 from grposcope.core.errors import UserError
 from grposcope.engines.trl import guard
 from grposcope.lab.train.config import InTrl, NotInTrl, TrainConfig, parts
+from grposcope.maths.aggregation import METHODS
 
 SETTING_OF = {
     argument: setting.name
@@ -89,6 +90,25 @@ def run_arguments(config: TrainConfig, lr: float, on_cpu: bool) -> dict[str, Any
         "save_strategy": "steps" if every else "no", **({"save_steps": every} if every else {}),
         "save_total_limit": config.keep_checkpoints or None, "dataloader_pin_memory": not on_cpu,
     }  # fmt: skip
+
+
+def reward_arguments(
+    config: TrainConfig, weights: Sequence[float], overlong: bool
+) -> tuple[dict[str, Any], str | None]:
+    """How TRL weighs and combines the rewards of a task, and the aggregation that is left to our trainer.
+
+    weights: of the task's rewards, empty where it has one. overlong: whether a penalty for overlong completions is
+    added. UserError for a constraint on the whole reward where it is.
+    """
+    if overlong and any(one.name == "reward" for one in config.constraints()):
+        raise UserError(
+            f"recipe {config.recipe} adds a penalty for overlong completions to the reward, which the constraint "
+            f"{config.constraint} would then be of in TRL; name one of the rewards, or use engine grposcope"
+        )
+    given: dict[str, Any] = {"reward_weights": [*weights, *([1.0] if overlong else [])]} if weights else {}
+    if config.aggregation == "normalize_then_sum":
+        return {**given, "multi_objective_aggregation": config.aggregation}, None
+    return given, None if config.aggregation == METHODS[0] else config.aggregation
 
 
 def refuse_without_counterpart(config: TrainConfig, processes: int = 1) -> None:

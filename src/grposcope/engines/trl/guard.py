@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -13,7 +13,6 @@ from grposcope.core import capabilities
 from grposcope.core.capabilities import (
     ADVANTAGE,
     CHOICE,
-    CURRENT,
     ENTROPY,
     FURTHER_ROLLOUTS,
     INDEPENDENT,
@@ -37,6 +36,7 @@ from grposcope.core.errors import UserError
 from grposcope.engines.trl import settings
 from grposcope.lab.credit import Chosen
 from grposcope.lab.objectives import advantages
+from grposcope.maths import aggregation as aggregations
 
 METHODS = {
     "_generate_and_score_completions": ("self", "inputs"),
@@ -48,9 +48,9 @@ GIVEN = ("trainer_state", "log_extra", "log_metric")
 """What TRL hands to a reward function besides prompts, completions, completion_ids and the columns of the dataset."""
 
 
-def methods(kind: type) -> None:
-    """UserError unless the class of a trainer has the METHODS as they are known here."""
-    for name, expected in METHODS.items():
+def methods(kind: type, wanted: Mapping[str, tuple[str, ...]] = METHODS) -> None:
+    """UserError unless the class of a trainer has these methods as they are known here."""
+    for name, expected in wanted.items():
         found = inspect.getattr_static(kind, name, None)
         has = tuple(inspect.signature(found).parameters) if callable(found) else None
         if has != expected:
@@ -143,7 +143,7 @@ def engine(processes: int = 1) -> Part:
     """What a trainer of TRL provides to a run, in so many processes."""
     provided = frozenset({
         PAIRS, ONE_SIZE, WHOLE_GROUPS, INDEPENDENT, MINIBATCHES, CHOICE, ONE_PROCESS, TOKEN_WEIGHTS, SUMMED_REWARDS,
-        STEP_ENDS, STEP_MARK, CURRENT,
+        STEP_ENDS, STEP_MARK,
     })  # fmt: skip
     lacks = {
         FURTHER_ROLLOUTS: Lack("does not generate them", ""),
@@ -156,19 +156,32 @@ def engine(processes: int = 1) -> Part:
     return Part("engine trl", "use engine grposcope", provides=provided, lacks=lacks)
 
 
-def credit(chosen: Chosen, advantage: str | None, step_rewards: Callable[..., Any] | None, args: Any) -> None:
-    """UserError where credit, advantage and TRL's loss do not go together."""
+def credit(
+    chosen: Chosen,
+    advantage: str | None,
+    step_rewards: Callable[..., Any] | None,
+    args: Any,
+    aggregation: str | None = None,
+) -> None:
+    """UserError where credit, advantage, aggregation and TRL's loss do not go together."""
     if advantage is not None and advantage not in advantages.ALL:
         raise UserError(f"unknown advantage {advantage!r}; use one of {', '.join(advantages.ALL)}")
+    if aggregation is not None and aggregation not in aggregations.METHODS:
+        raise UserError(f"unknown aggregation {aggregation!r}; use one of {', '.join(aggregations.METHODS)}")
     source, parts = chosen.source, [*_loss(args), chosen.part()]
     if step_rewards is None:
         parts.append(Part("this trainer", lacks={STEP_ENDS: Lack("was given none", _STEPS)}))
     else:
         parts.append(Part("step_rewards", "leave it out", needs=frozenset({STEP_READER})))
+    if aggregation is not None:
+        name = f"aggregation {aggregation}"
+        own = Part(name, f"leave out {name}", needs=frozenset({ADVANTAGE, SUMMED_REWARDS, PAIRS}))
+        capabilities.check(engine(), *parts, own)
+        parts.append(_taking(SUMMED_REWARDS, name, "compares every reward function"))
     if advantage is not None:
         name = f"advantage {advantage}"
         parts.append(Part(name, f"leave out {name}", needs=frozenset({ADVANTAGE, SUMMED_REWARDS})))
-    elif ADVANTAGE in source.provides and not source.whole:
+    elif aggregation is None and ADVANTAGE in source.provides and not source.whole:
         parts.append(Part(f"credit {chosen.name}", "use another credit", needs=frozenset({SUMMED_REWARDS})))
     capabilities.check(engine(), *parts)
 

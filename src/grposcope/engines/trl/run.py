@@ -30,7 +30,7 @@ from trl.trainer.utils import get_peft_config
 from grposcope.core.capabilities import ADVANTAGE, STEP_ENDS
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.engines.trl import arguments, draws, versions
+from grposcope.engines.trl import arguments, constraining, draws, versions
 from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.heldout import Bar, HeldOutScores, Leave
 from grposcope.engines.trl.loss_arguments import LossArguments, loss_arguments
@@ -42,7 +42,7 @@ from grposcope.lab.sampling import termination
 from grposcope.lab.sampling.evaluate import evaluate
 from grposcope.lab.sampling.rollouts import generator
 from grposcope.lab.sampling.sampler import Sampling
-from grposcope.lab.tasks import Problem, faults
+from grposcope.lab.tasks import Problem, Task, faults
 from grposcope.lab.train import checkpoint, optimizer
 from grposcope.lab.train.config import TrainConfig, check
 from grposcope.lab.train.result import Totals, TrainResult
@@ -58,12 +58,16 @@ OUTPUT = "trl"
 
 @dataclass(frozen=True)
 class Launch:
-    """What a run needs of TRL beside `Setup`: the arguments of GRPOConfig, the options given, and the loss."""
+    """What a run needs of TRL beside `Setup`: the arguments of GRPOConfig, the options given, and the loss.
+
+    aggregation: of the rewards, where our trainer and not TRL combines them.
+    """
 
     arguments: dict[str, Any]
     options: dict[str, Any]
     loss: LossArguments
     processes: int
+    aggregation: str | None = None
 
     @property
     def main(self) -> bool:
@@ -110,8 +114,10 @@ def resume(folder: Path, asked: Mapping[str, Any] | None = None) -> TrainResult:
     found = sorted(steps, key=lambda path: (steps[path] < given["steps"], steps[path]))  # TRL takes a step at least
     checkpoint.check_allocator(folder, given)
     allocates = draws.allocator(given.get("allocate", "uniform")) is not None
-    last = draws.CHECKPOINT if allocates else "trainer_state.json"  # what is written last
-    whole = [path for path in found if (path / last).exists()]
+    last = ["trainer_state.json"]  # what is written last
+    last += [draws.CHECKPOINT] if allocates else []
+    last += [constraining.CHECKPOINT] if given.get("constraint") else []
+    whole = [path for path in found if all((path / name).exists() for name in last)]
     if not whole:
         raise UserError(
             f"{folder / OUTPUT} holds no checkpoint yet, so there is nothing to go on from; start a new run"
@@ -133,8 +139,11 @@ def _prepared(config: TrainConfig, given: Mapping[str, Any], processes: int) -> 
     pieces = rollouts["gradient_accumulation_steps"] * processes
     loss = loss_arguments(setup.objective, setup.sampling.max_tokens, config.interval, config.minibatches, pieces)
     on_cpu = setup.policy.model.device.type == "cpu"
-    all_arguments = rollouts | arguments.run_arguments(config, setup.lr, on_cpu) | loss.arguments
-    return setup, Launch(all_arguments, dict(given), loss, processes)
+    if setup.task.components and "reward_weights" in given:
+        raise UserError("trl reward_weights cannot be changed: the rewards of the task have theirs; leave it out")
+    several, aggregation = arguments.reward_arguments(config, setup.task.weights, bool(setup.objective.overlong))
+    all_arguments = rollouts | arguments.run_arguments(config, setup.lr, on_cpu) | loss.arguments | several
+    return setup, Launch(all_arguments, dict(given), loss, processes, aggregation)
 
 
 def _check_new(folder: Path) -> None:
@@ -176,17 +185,21 @@ def _dataset(setup: Setup) -> Dataset:
 
 
 def rewards(setup: Setup) -> list[Callable[..., list[float]]]:
-    """The task's reward as a function of TRL's, and the penalty for overlong completions where the recipe has one."""
+    """The task's rewards as functions of TRL's, and the penalty for overlong completions where the recipe has one."""
     problems: Sequence[Problem] = setup.train_set
     limit, share = setup.sampling.max_tokens, setup.objective.overlong
 
     def graded(
-        completion_ids: list[list[int]], problem: list[int], log_metric: Callable[..., None] | None = None, **_: Any
+        task: Task,
+        completion_ids: list[list[int]],
+        problem: list[int],
+        log_metric: Callable[..., None] | None = None,
+        **_: Any,
     ) -> list[float]:
         texts = setup.policy.tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
         asked = [problems[i] for i in problem]
         given, failed = faults.graded(
-            setup.task,
+            task,
             asked,
             texts,
             setup.config.reward_timeout,
@@ -196,12 +209,21 @@ def rewards(setup: Setup) -> list[Callable[..., list[float]]]:
             log_metric(SHARE, len(failed) / len(texts))
         return given
 
+    def function(task: Task, name: str) -> Callable[..., list[float]]:
+        def own(**given: Any) -> list[float]:
+            return graded(task, **given)
+
+        own.__name__ = name
+        return own
+
     def overlong(completion_ids: list[list[int]], **_: Any) -> list[float]:
         lengths = torch.tensor([len(ids) for ids in completion_ids])
         return shaping.overlong(lengths, limit, round(share * limit)).tolist()
 
-    graded.__name__ = re.sub(r"\W+", "_", setup.config.task.partition(":")[0])
-    return [graded, overlong] if share else [graded]
+    single = {re.sub(r"\W+", "_", setup.config.task.partition(":")[0]): setup.task}
+    tasks = {name: setup.task.component(name) for name in setup.task.components} or single
+    of_task = [function(task, name) for name, task in tasks.items()]
+    return [*of_task, overlong] if share else of_task
 
 
 def _steps(setup: Setup) -> Callable[..., list[list[tuple[int, float]]]]:
@@ -252,6 +274,7 @@ def _run(setup: Setup, launch: Launch, folder: Path, start: Path | None) -> Trai
         "settings": {name: value for name, value in settings.items() if value is not None},
         "resolved": {
             "task": setup.task.name,
+            **({"rewards": setup.task.weighted} if setup.task.components else {}),
             "objective": setup.objective.describe(),
             "sampling": asdict(setup.sampling),
             "lr": setup.lr,
@@ -294,8 +317,13 @@ def _trainer(setup: Setup, launch: Launch, args: Any, adapters: Any, callbacks: 
             callbacks=list(callbacks),
             probe_every=setup.config.probe_every,
             probe_prompts=setup.config.probe_prompts,
+            verify_every=setup.config.verify_every,
             credit=setup.config.credit,
             allocate=setup.config.allocate,
+            aggregation=launch.aggregation,
+            constraints=setup.config.constraint or (),
+            dual_rate=setup.config.dual_rate,
+            dual_damping=setup.config.dual_damping,
             advantage=launch.loss.advantage if ADVANTAGE in source.provides else None,
             step_rewards=_steps(setup) if source.requires(STEP_ENDS) else None,
             **({} if adapters is None else {"peft_config": adapters}),

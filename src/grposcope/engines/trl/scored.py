@@ -36,14 +36,20 @@ class Scored:
         total = (self.rewards.double() * weights.to(self.rewards.device).double()).nansum(1)
         return total.masked_fill(self.rewards.isnan().all(1), torch.nan).reshape(-1, group)
 
+    def parts(self, group: int) -> Tensor:
+        """The rewards of single functions, (P, G, functions) float64; NaN where a function gave none."""
+        return self.rewards.double().reshape(-1, group, self.rewards.shape[1])
+
     def columns(self) -> dict[str, list[Any]]:
         """Columns of the dataset as TRL hands them to reward functions."""
         names = [name for name in self.examples[0] if name not in ("prompt", "completion", "completion_ids")]
         return {name: [example[name] for example in self.examples] for name in names}
 
 
-def rollouts(out: Mapping[str, Any], rewards: Tensor, scored: Scored, ends: set[int]) -> Rollouts:
-    """The rollouts of this process; rewards (P, G) are those of all. ends: tokens that end a completion.
+def rollouts(
+    out: Mapping[str, Any], rewards: Tensor, scored: Scored, ends: set[int], components: Tensor | None = None
+) -> Rollouts:
+    """The rollouts of this process; rewards (P, G) and components are those of all. ends: tokens that end a completion.
 
     Sampling probabilities and entropies, which TRL does not hand over, are NaN. Completions that TRL masks
     (mask_truncated_completions, results of tools) are masked.
@@ -61,6 +67,7 @@ def rollouts(out: Mapping[str, Any], rewards: Tensor, scored: Scored, ends: set[
         entropy=unknown,
         truncated=torch.tensor(cut, device=tokens.device),
         rewards=rewards,
+        components=components,
     )
 
 

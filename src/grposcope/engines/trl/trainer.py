@@ -9,13 +9,15 @@ RLOOTrainer and to a subclass of your own: `class Mine(GRPOscopeMixin, RLOOTrain
 
 Two of TRL's methods are overridden (`guard.METHODS`): `_calculate_rewards`, to see single rewards, and
 `_generate_and_score_completions`, behind which the rollouts are probed and their advantages replaced. TRL shuffles and
-splits the batch afterwards; advantages per token travel along with the tokens, and its loss takes them.
+splits the batch afterwards; advantages per token travel along with the tokens, and its loss takes them. With
+`verify_every` two more are (`verifying.METHODS`), which note what the loss takes and change nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +27,10 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from grposcope.core import capabilities
 from grposcope.core.errors import UserError
-from grposcope.engines.trl import draws, guard, probing, scored, settings
+from grposcope.engines.trl import constraining, draws, guard, probing, scored, settings, verifying
 from grposcope.engines.trl.callback import GRPOscopeCallback
+from grposcope.engines.trl.constraining import TrainerConstraints
+from grposcope.engines.trl.offpolicy import OffPolicyProbes
 from grposcope.engines.trl.scored import Scored
 from grposcope.engines.trl.together import anywhere, say
 from grposcope.instruments import has, needed
@@ -35,9 +39,12 @@ from grposcope.lab.allocation import ChosenAllocator
 from grposcope.lab.credit import Chosen
 from grposcope.lab.objectives import Objective, advantages
 from grposcope.lab.rollout_arrays import Rollouts, rows_of_groups
+from grposcope.maths.aggregation import METHODS, Aggregation, checked_weights
+from grposcope.maths.constraints import Dual
 
 if TYPE_CHECKING:
     from grposcope.instruments.gradient.probe import Probe
+    from grposcope.instruments.verify.in_training import TrainingVerifier
 
     _Behind = GRPOTrainer
 else:  # whatever trainer of TRL stands behind the mixin
@@ -48,12 +55,17 @@ class GRPOscopeMixin(_Behind):
     """What `GRPOscopeTrainer` adds to a trainer of TRL; it stands before the trainer among the bases of a class.
 
     probe_every: measure the gradient every K optimiser steps, on the first `probe_prompts` groups of the batch, whose
-    rollouts the processes share; 0 for never. credit: a source of `lab.credit.SOURCES`, `outcome` for TRL's own.
+    rollouts the processes share; 0 for never. Where the rollouts are of another policy (vLLM with its correction, or
+    batches for several optimiser steps) each probe also keeps what `grposcope offpolicy` compares corrections by.
+    credit: a source of `lab.credit.SOURCES`, `outcome` for TRL's own.
     advantage: a name of `advantages.ALL`, in the place of TRL's scale_rewards. step_rewards: a function that is called
     as a reward function of TRL is, and returns for each completion a list of (end, reward), a pair per step: the number
     of characters up to its end, and what it is worth; needed by credit steps, process and state. allocate: filter or
     another allocator with a policy, with its settings, draws prompts by their forecast success rates; uniform for TRL's
-    own order. Everything else goes to the trainer.
+    own order. aggregation: a name of `maths.aggregation.METHODS`, how several reward functions make the advantage, in
+    the place of TRL's multi_objective_aggregation. constraints: such as ["length<=200", "form>=0.98"], of a reward
+    function by its name, of the reward, or of the length in tokens; their multipliers learn with the rate `dual_rate`
+    and the damping `dual_damping`, once per batch of rollouts. Everything else goes to the trainer.
 
     UserError for settings that do not go together, a reward function that cannot take what TRL passes, a batch that is
     not made of whole groups, a model without a matrix to train, and a version of TRL whose methods have changed.
@@ -68,12 +80,26 @@ class GRPOscopeMixin(_Behind):
         advantage: str | None = None,
         step_rewards: Callable[..., Any] | None = None,
         allocate: str = "uniform",
+        verify_every: int = 0,
+        aggregation: str | None = None,
+        constraints: str | Sequence[str] = (),
+        dual_rate: float = 0.05,
+        dual_damping: float = 0.0,
         **more: Any,
     ) -> None:
+        if verify_every < 0:
+            raise UserError(f"verify_every {verify_every} must be 0 or more")
         if probe_every < 0 or probe_prompts < 1:
             raise UserError(f"probe_every {probe_every} must be 0 or more, and probe_prompts {probe_prompts} 1 or more")
+        if not dual_rate >= 0 or not dual_damping >= 0:
+            raise UserError(f"dual_rate {dual_rate} and dual_damping {dual_damping} must be 0 or more")
+        dual = Dual(constraining.wanted(constraints), dual_rate, dual_damping)
         behind = type(self).__mro__[type(self).__mro__.index(GRPOscopeMixin) + 1]
         guard.methods(behind)
+        if verify_every:
+            if not has("verify"):
+                raise UserError(needed(["verify"]))
+            guard.methods(behind, verifying.METHODS)
         asked = draws.allocator(allocate)
         super().__init__(*given, **more)
         self._scope_draws = None if asked is None else _draws(self, asked)
@@ -81,13 +107,27 @@ class GRPOscopeMixin(_Behind):
             self.add_callback(draws.KeepDraws(self._scope_draws))
         self._scope_probes = probing.Asked(probe_every, probe_prompts)
         self._scope_credit, self._scope_advantage, self._scope_steps = credits.chosen(credit), advantage, step_rewards
+        self._scope_aggregation = None if aggregation == METHODS[0] else aggregation
+        self._scope_limits: TrainerConstraints | None = None
         self._scope_batch: Scored | None = None
         self._scope_probed = 0
+        self._scope_verify_every, self._scope_verified = verify_every, 0
+        self._scope_pending: verifying.PendingBatch | None = None
+        self._scope_verifier: TrainingVerifier | None = None
+        self._scope_watched: list[Tensor] | None = None
         _check(self)
+        if dual.constraints:
+            self._scope_limits = _limits(self, dual)
+            self.add_callback(constraining.KeepMultipliers(self._scope_limits))
+        self._scope_offpolicy = OffPolicyProbes(self, probe_prompts)
+        if probe_every:
+            self.add_callback(self._scope_offpolicy)
         left_out: list[str] = []
         self._scope_objective: Objective | None = None
         if self._attached:
             self._scope_objective, left_out = settings.fresh(self.args, advantage)
+            if self._scope_aggregation is not None:
+                self._scope_objective = _of_several(self, self._scope_objective)
         callbacks = [one for one in self.callback_handler.callbacks if isinstance(one, GRPOscopeCallback)]
         self._scope_record = callbacks[0] if callbacks else GRPOscopeCallback()
         if not callbacks:
@@ -101,7 +141,8 @@ class GRPOscopeMixin(_Behind):
     @property
     def _replaces(self) -> bool:
         """Whether the advantages of the trainer are replaced."""
-        return not self._scope_credit.source.whole or self._scope_advantage is not None
+        chosen = (self._scope_advantage, self._scope_aggregation)
+        return not self._scope_credit.source.whole or chosen != (None, None)
 
     @property
     def _attached(self) -> bool:
@@ -121,13 +162,53 @@ class GRPOscopeMixin(_Behind):
         step = self.state.global_step + 1
         due = step != self._scope_probed and self._scope_probes.due(step, probing.interval(self.args))
         model: Any = self.model
-        if not model.training or batch is None or not (due or self._replaces or self._scope_draws):
+        changes = self._replaces or self._scope_limits is not None
+        if not model.training or batch is None:
             return out
         if self._scope_draws is not None:
             _learn(self, batch)
-        if due or self._replaces:
-            self._assigned_or_probed(out, batch, due)
+        if due or changes:
+            self._changed_or_probed(out, batch, due)
+        self._begin_evidence(out, batch, step)
         return out
+
+    def _begin_evidence(self, out: dict[str, Any], batch: Scored, step: int) -> None:
+        """Begin the evidence of a fresh batch, if that is due, and finish that of the one before."""
+        every = self._scope_verify_every
+        if not every:
+            return
+        if self._scope_pending is not None:
+            _verify(self)
+        from grposcope.instruments.verify import in_training
+
+        if step != self._scope_verified and in_training.due(every, step, probing.interval(self.args)):
+            self._scope_verified = step
+            try:
+                self._scope_pending = verifying.begin(self, out, batch, step, _ends(self, _tokenizer(self)))
+            except Exception as error:  # which ends no training
+                _say_no_evidence(self, step, error)
+
+    def _get_per_token_logps_and_entropies(self, *given: Any, **more: Any) -> Any:
+        """TRL's, remembering the log-probabilities while evidence is gathered."""
+        found = super()._get_per_token_logps_and_entropies(*given, **more)
+        if self._scope_watched is not None:
+            self._scope_watched.append(found[0].detach())
+        return found
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        """TRL's, noting what it takes of each rollout while evidence is gathered."""
+        pending = self._scope_pending
+        if pending is None or not isinstance(inputs, dict) or verifying.ROW not in inputs:
+            return super()._compute_loss(model, inputs)
+        self._scope_watched = []
+        try:
+            loss = super()._compute_loss(model, inputs)
+            pending.take(inputs, next(iter(self._scope_watched), None), self.state.global_step + 1)
+        finally:
+            self._scope_watched = None
+        if not pending.left:
+            _verify(self)
+        return loss
 
     def train(self, resume_from_checkpoint: Any = None, *more: Any, **given: Any) -> Any:
         """TRL's, with True from the newest checkpoint that no kill has cut short.
@@ -143,25 +224,32 @@ class GRPOscopeMixin(_Behind):
             )
         if self._scope_draws is not None:
             self._scope_draws.restore(found, skipping=not self.args.ignore_data_skip)
+        if self._scope_limits is not None:
+            self._scope_limits.restore(found)
         return super().train(str(found), *more, **given)
 
     def _get_train_sampler(self, *given: Any, **more: Any) -> Any:
         """TRL's, or draws by success rates."""
         return super()._get_train_sampler(*given, **more) if self._scope_draws is None else self._scope_draws
 
-    def _assigned_or_probed(self, out: dict[str, Any], batch: Scored, due: bool) -> None:
-        """Put our advantages into a batch where they are asked for, and probe it where that is due."""
-        assert self._scope_objective is not None
+    def _changed_or_probed(self, out: dict[str, Any], batch: Scored, due: bool) -> None:
+        """Put our advantages and penalties into a batch where they are asked for, and probe it where that is due."""
         every = _rollouts(self, out, batch)
         if self._replaces:
+            assert self._scope_objective is not None
             given = assigned(self._scope_credit, self._scope_objective, every)
-            out["advantages"] = _own(given, out, self.accelerator.process_index)
-            _log_advantages(self, given, every)
         else:
             given = self.accelerator.gather(out["advantages"])
+        if self._scope_limits is not None:
+            given = given + _penalties(self, self._scope_limits, batch, given, every)
+        if self._replaces or self._scope_limits is not None:
+            out["advantages"] = _own(given, out, self.accelerator.process_index)
+            _log_advantages(self, given, every)
         if due:
             self._scope_probed = step = self.state.global_step + 1
             _probe(self, step, every, given, "pixel_values" in out)
+            if "pixel_values" not in out:
+                self._scope_offpolicy.fresh(step, every, out)
 
 
 class GRPOscopeTrainer(GRPOscopeMixin, GRPOTrainer):
@@ -178,7 +266,7 @@ def assigned(chosen: Chosen, objective: Objective, every: Rollouts) -> Tensor:
     given = torch.zeros(every.mask.shape[:1] if outcome else every.mask.shape, device=every.mask.device)
     if len(good):
         some = every.take(good)
-        values = objective.advantage(some.rewards).reshape(-1) if outcome else chosen.assign(objective, some)
+        values = objective.rollout_advantages(some).reshape(-1) if outcome else chosen.assign(objective, some)
         given[rows_of_groups(good, every.groups[1])] = values.float()
     return given
 
@@ -190,6 +278,26 @@ def _draws(trainer: Any, asked: ChosenAllocator) -> draws.PromptDraws:
     repeats = trainer.num_iterations * args.steps_per_generation
     prompts = args.generation_batch_size // group
     return draws.PromptDraws(asked, trainer.train_dataset, prompts, group, repeats, args.seed)
+
+
+def _of_several(trainer: Any, objective: Objective) -> Objective:
+    """The objective with the aggregation of a trainer's reward functions, and their weights."""
+    weights = tuple(float(weight) for weight in trainer.reward_weights)
+    return replace(objective, aggregation=Aggregation(trainer._scope_aggregation, weights=weights))
+
+
+def _limits(trainer: Any, dual: Dual) -> TrainerConstraints:
+    """The constraints of a trainer; UserError where they are of rewards that it does not have."""
+    repeats = trainer.num_iterations * trainer.args.steps_per_generation
+    return TrainerConstraints(dual, trainer.reward_func_names, trainer.num_generations, repeats)
+
+
+def _penalties(trainer: Any, limits: TrainerConstraints, batch: Scored, given: Tensor, every: Rollouts) -> Tensor:
+    """What the constraints add to the advantages `given`, (B,) or (B, T); the batch's metrics are logged."""
+    penalties, metrics = limits.take(batch, trainer.reward_weights, trainer.accelerator)
+    for name, value in metrics.items():
+        trainer._metrics["train"][name].append(value)
+    return penalties.to(given) if given.dim() == 1 else penalties.to(given)[:, None] * every.mask
 
 
 def _learn(trainer: Any, batch: Scored) -> None:
@@ -207,7 +315,10 @@ def _check(trainer: Any) -> None:
     guard.batch(args)
     environments = ("environments",) if getattr(trainer, "environment_factories", None) is not None else ()
     guard.rewards(trainer.reward_funcs, columns, (*guard.GIVEN, *environments))
-    guard.credit(trainer._scope_credit, trainer._scope_advantage, trainer._scope_steps, args)
+    chosen = trainer._scope_credit, trainer._scope_advantage, trainer._scope_steps
+    guard.credit(*chosen, args, trainer._scope_aggregation)
+    if trainer._scope_aggregation is not None:
+        checked_weights(trainer.reward_weights.tolist(), trainer.reward_func_names)
     if trainer._scope_steps is not None:
         guard.rewards([trainer._scope_steps], columns, ())
     if trainer._scope_probes.every:
@@ -224,7 +335,7 @@ def _rollouts(trainer: Any, out: dict[str, Any], batch: Scored) -> Rollouts:
     """The rollouts of all processes, with the rewards of their steps where those are needed."""
     tokenizer = _tokenizer(trainer)
     rewards = batch.total(trainer.reward_weights, trainer.num_generations)
-    own = scored.rollouts(out, rewards, batch, _ends(trainer, tokenizer))
+    own = scored.rollouts(out, rewards, batch, _ends(trainer, tokenizer), batch.parts(trainer.num_generations))
     if trainer._scope_steps is not None:
         own = scored.labelled(own, batch, trainer._scope_steps, tokenizer)
     return scored.of_all(own, trainer.accelerator, tokenizer.pad_token_id)
@@ -291,6 +402,35 @@ def _probe(trainer: Any, step: int, every: Rollouts, given: Tensor, images: bool
         _say_failed(trainer, step, error)
 
 
+def _verify(trainer: Any) -> None:
+    """Write the evidence that was gathered and judge it, all processes together; a failure of it ends no training."""
+    from grposcope.instruments.verify.in_training import TrainingVerifier
+
+    pending, trainer._scope_pending = trainer._scope_pending, None
+    rows = verifying.together(trainer, pending.rows)
+    folder = trainer._scope_record.record_folder
+    if folder is None:
+        return
+    try:
+        if trainer._scope_verifier is None or trainer._scope_verifier.folder != folder:
+            tokenizer = _tokenizer(trainer)
+            stated = verifying.stated(
+                trainer, _ends(trainer, tokenizer), tokenizer.pad_token_id, trainer._scope_advantage,
+                trainer._scope_credit.source.whole,
+            )  # fmt: skip
+            trainer._scope_verifier = TrainingVerifier(folder, stated, pending.step - 1)
+        for line in trainer._scope_verifier.take(pending.step, rows, pending.scored):
+            say(f"grposcope: {line}", logging.WARNING)
+    except Exception as error:
+        _say_no_evidence(trainer, pending.step, error)
+
+
+def _say_no_evidence(trainer: Any, step: int, error: Exception) -> None:
+    if trainer.accelerator.is_main_process:
+        say(f"grposcope: step {step}: no evidence: {_reason(error)}", logging.WARNING)
+    logging.getLogger("grposcope").debug("the evidence failed", exc_info=True)
+
+
 def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
 
@@ -308,7 +448,8 @@ def _measured(trainer: Any, model: Any, step: int, every: Rollouts, given: Tenso
     some, credit = every.take(good), given[rows]
     if credit.dim() == 1:
         credit = credit[:, None] * some.mask
-    if not trainer._replaces:  # TRL's division by a standard deviation of 0 leaves rounding errors
+    if not trainer._replaces and trainer._scope_limits is None:
+        # TRL's division by a standard deviation of 0 leaves rounding errors
         dead = advantages.dead(some.rewards).repeat_interleave(every.groups[1])
         credit = credit.masked_fill(dead[:, None], 0.0)
     args = trainer.args

@@ -13,6 +13,7 @@ import logging
 from typing import Any
 
 from grposcope.core.errors import UserError
+from grposcope.core.installing import install
 from grposcope.engines.verl import versions
 from grposcope.engines.verl.estimators import all_estimators
 
@@ -22,7 +23,7 @@ logger = logging.getLogger("grposcope")
 def register() -> tuple[str, ...]:
     """Add every estimator to verl's registry; their names. UserError where verl is absent or not supported."""
     if importlib.util.find_spec("verl") is None:
-        raise UserError("verl is not installed; pip install 'grposcope[verl]'")
+        raise UserError(f"verl is not installed; {install('verl')}")
     versions.check()
     from verl.trainer.ppo.core_algos import register_adv_est
 

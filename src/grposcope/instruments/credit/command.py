@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
+from grposcope.lab import batch_memory
 
 if TYPE_CHECKING:
     from grposcope.commands.probe_model import ModelSource
@@ -32,6 +33,9 @@ SMALL = {"prompts": 40, "group": 8, "reference": 64}
 
 LARGE = {"prompts": 16, "group": 8, "reference": 8}
 """What is drawn of a larger one."""
+
+LEAST = {"prompts": 3, "group": 2, "reference": 4}
+"""What is drawn at least."""
 
 
 def add_flags(command: argparse.ArgumentParser) -> None:
@@ -70,6 +74,21 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     machine.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads, 0 for all cores")
     machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
     add_json(machine)
+
+
+def check_flags(arguments: argparse.Namespace) -> None:
+    """UserError for flags that cannot work with any model."""
+    _counts(arguments)
+    _trees(arguments)
+    _check_sampling(arguments)
+    for name, least in LEAST.items():
+        value = getattr(arguments, name)
+        if value is not None and value < least:
+            raise UserError(f"--{name} {value} must be at least {least}")
+    given = {name: getattr(arguments, name) or 1 for name in ("prompts", "group", "reference")}
+    kept = given["group"] + given["reference"]
+    sizes = {"--prompts": given["prompts"], "--group + --reference": kept}
+    batch_memory.check(sizes, arguments.max_tokens, gram=True, longest="--max-tokens")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -127,7 +146,12 @@ def _complete(arguments: argparse.Namespace, source: ModelSource) -> None:
         if getattr(arguments, name) is None:
             recorded = source.settings.get(name) if own or name == "temperature" else None
             setattr(arguments, name, default if recorded is None else recorded)
-    if not arguments.temperature > 0:
+    _check_sampling(arguments)
+
+
+def _check_sampling(arguments: argparse.Namespace) -> None:
+    """UserError for a temperature or a length with which nothing can be compared."""
+    if arguments.temperature is not None and not arguments.temperature > 0:
         raise UserError(f"--temperature {arguments.temperature:g} must be above 0: greedy rollouts are all alike")
     if arguments.max_tokens is not None and arguments.max_tokens < 2:
         raise UserError(f"--max-tokens {arguments.max_tokens} leaves no room for a step; use 2 or more")
@@ -163,14 +187,11 @@ def _counts(arguments: argparse.Namespace) -> tuple[int, ...]:
 
 
 def _budget(arguments: argparse.Namespace, policy: Policy, counts: tuple[int, ...]) -> CreditBudget:
-    """How much to draw, by what was asked for and the size of the model; UserError for numbers that are too small."""
+    """How much to draw, by what was asked for and the size of the model."""
     from grposcope.instruments.credit.batch import ORACLE, CreditBudget
 
     sizes = SMALL if policy.small else LARGE
     chosen = {name: sizes[name] if getattr(arguments, name) is None else getattr(arguments, name) for name in sizes}
-    for name, least in (("prompts", 3), ("group", 2), ("reference", 4)):
-        if chosen[name] < least:
-            raise UserError(f"--{name} {chosen[name]} must be at least {least}")
     oracle = not arguments.no_oracle and (arguments.oracle is not None or policy.small)
     drawn = (arguments.oracle or ORACLE) if oracle else max(2, *counts)
     return CreditBudget(**chosen, drawn=drawn, oracle=oracle, counts=counts, trees=_trees(arguments))

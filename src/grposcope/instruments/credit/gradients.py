@@ -79,7 +79,8 @@ def of_groups(
     for p in range(prompts):
         rows = torch.arange(p * group, (p + 1) * group, device=rollouts.mask.device)
         mask = rollouts.mask[rows]
-        given = credits[:, rows][:, mask.to(credits.device)].double() / group  # (V, tokens of the group)
+        given = credits[:, rows.to(credits.device)][:, mask.to(credits.device)]  # (V, tokens of the group)
+        given = given.double().cpu() / group  # where the kept vectors are
         basis, parts = independent(given)
         if len(basis):
             vectors = _backward(policy, rollouts, rows, basis, temperature, trained, sketch)

@@ -26,9 +26,6 @@ LIMIT = 600
 EVALUATED = 400
 """Evaluations in a table, at most."""
 
-LACKING = 3
-"""Metrics that rules lack and that have a sentence each, at most; how to log more of them is a folded table."""
-
 COMPONENTS = 6
 """Parts of the reward whose charts are shown at once; those of further ones are folded."""
 
@@ -55,7 +52,9 @@ def diagnosed(runs: Sequence[Run]) -> Answer | None:
     each = [of_run(run, findings_of(run)) for run in runs]
     document = {name: one.document for name, one in zip(labels(runs), each, strict=True)}
     if len(runs) == 1:
-        return replace(each[0], figures=figures.of_findings(runs[0], findings_of(runs[0])), document=document)
+        notes = [visible(line, LIMIT) for line in about(runs[0])[1:]]
+        drawn = figures.of_findings(runs[0], findings_of(runs[0]))
+        return replace(each[0], text=[*each[0].text, *notes], figures=drawn, document=document)
     rows = [(name, visible(one["verdict"], LIMIT)) for name, one in document.items()]
     return Answer("diagnosis", "Diagnosis", tables=[Table("", ("run", "verdict"), rows)], document=document)
 
@@ -63,13 +62,12 @@ def diagnosed(runs: Sequence[Run]) -> Answer | None:
 def of_run(run: Run, findings: Sequence[Finding], level: float = LEVEL) -> Answer:
     """The diagnosis of a run from its findings, in the order in which `diagnose` returns them. level: of `diagnose`."""
     judged = verdict(run, findings)
-    missing, tables = _missing(run, findings)
     found, parts = of_verdict(judged), of_parts(run, level)
     return replace(
         found,
         text=[*found.text, *(f"{visible(name, 40)}: {visible(one.line, LIMIT)}" for name, one in parts.items())],
-        tables=[*_tables(findings), *tables],
-        missing=missing,
+        tables=[*_tables(findings), *_how_to_log(run, findings)],
+        missing=missing(findings),
         document=_document(run, findings, judged, level)
         | {"scopes": {name: {"verdict": one.line, "grade": one.word} for name, one in parts.items()}},
     )
@@ -96,19 +94,21 @@ def about(run: Run) -> tuple[str, ...]:
     """What was read: the log, its trainer, the number of rows, and the notes of the reader."""
     return (
         f"{run.meta.source} · {run.meta.engine} · {run.steps:,} rows",
-        *(f"note: {note}" for note in run.meta.notes),
+        *(f"Note: {note}." for note in run.meta.notes),
     )
 
 
-def _missing(run: Run, findings: Sequence[Finding]) -> tuple[list[str], list[Table]]:
-    """The quantities that rules lack and how to have them logged: a sentence for each of a few, a table for many."""
+def missing(findings: Sequence[Finding]) -> list[str]:
+    """The quantities that rules lack, in a sentence; none where nothing is lacking."""
     names = list(dict.fromkeys(name for finding in findings for name in finding.missing))
+    return [f"Not logged: {', '.join(names)}."] if names else []
+
+
+def _how_to_log(run: Run, findings: Sequence[Finding]) -> list[Table]:
+    """How to have the quantities logged that rules lack, folded; none where nothing is lacking."""
+    names = dict.fromkeys(name for finding in findings for name in finding.missing)
     ways = [(name, how_to_log(name, run.meta.engine)) for name in names]
-    if len(names) <= LACKING:
-        return [f"Not logged: {name} ({way})." for name, way in ways], []
-    return [f"Not logged: {', '.join(names)}."], [
-        Table("How to log what is missing", ("metric", "how"), ways, folded=True)
-    ]
+    return [Table("How to log what is missing", ("metric", "how"), ways, folded=True)] if ways else []
 
 
 def _tables(findings: Sequence[Finding]) -> list[Table]:
@@ -125,7 +125,7 @@ def _tables(findings: Sequence[Finding]) -> list[Table]:
         for one in flagged
     ]  # fmt: skip
     measured = [
-        (one.mode, visible(evidence.what, LIMIT), f"{evidence.value:.4g}",
+        (one.mode, visible(evidence.what, LIMIT), number(evidence.value),
          f"{evidence.se:.2g}" if math.isfinite(evidence.se) and evidence.se > 0 else "", evidence.limit)
         for one in flagged
         for evidence in one.evidence
@@ -139,7 +139,7 @@ def _tables(findings: Sequence[Finding]) -> list[Table]:
             if measured
             else []
         ),
-        Table("What to do", ("rule", "what to do"), advice),
+        *([Table("What to do", ("rule", "what to do"), advice)] if len(advice) > 1 else []),
         *tables,
     ]
 

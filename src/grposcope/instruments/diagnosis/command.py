@@ -14,6 +14,7 @@ from grposcope.commands.output import add_json, finish, say
 from grposcope.commands.watch_flags import add_webhook, senders, wanted_by
 from grposcope.core.answer import HEADLINE
 from grposcope.core.errors import UserError
+from grposcope.core.text import printable
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
@@ -28,13 +29,21 @@ EXAMPLES = """\
 examples:
   grposcope diagnose runs/20260101-120000-tiny-grpo          a record of grposcope train
   grposcope diagnose out/checkpoint-500/trainer_state.json   TRL; likewise verl, OpenRLHF, W&B, TensorBoard logs
+  grposcope diagnose runs/demo -v                            every rule, number and note
   grposcope diagnose train.log --set group=8                 what the log does not say
   grposcope diagnose mine.log --dry-run                      what is understood of the log of your own trainer
   grposcope diagnose mine.log --map reward=Reward,step=2     which of its numbers is the reward, and which the step
   grposcope diagnose RUN --html verdict.html                 one page: the rules, and charts of what is flagged
   grposcope diagnose RUN --fail-on failing                   exit status 1 if learning stops or reverses, for CI
   grposcope diagnose RUN --fail-on "kl blow-up"              or if this mode is flagged, whatever its grade
+  grposcope diagnose RUN --reference GOOD1 GOOD2 GOOD3 GOOD4 --fail-on divergence   or if it leaves these good runs
 """
+
+DIVERGENCE = "divergence"
+"""What --fail-on calls a run that leaves its references."""
+
+MORE = "-v prints {left}every rule, and how to log what is missing; --html FILE draws a page."
+"""Last line of the screen."""
 
 
 def add_flags(command: argparse.ArgumentParser) -> None:
@@ -43,6 +52,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
     command.add_argument("path", metavar="RUN", help="folder or file of a run, of any supported trainer")
     add_json(command, "print only the JSON document, with statistics, thresholds and sources")
+    command.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print every rule, number and note, and how to log what is missing (default: one screen)",
+    )
     command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page")
     command.add_argument(
         "--fail-on",
@@ -51,7 +66,21 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="GRADE|MODE",
         help="exit with status 1 for this grade or worse (failing: learning stops or reverses; warning: it may, or "
         "most of the effort is wasted; note: anything flagged), or if this mode is flagged; may be given more than "
-        "once. Modes: " + ", ".join(RULES),
+        "once. Modes: " + ", ".join(RULES) + ". With --reference also divergence",
+    )
+    command.add_argument(
+        "--reference",
+        nargs="+",
+        default=[],
+        metavar="GOOD",
+        help="runs of the same settings and other seeds that went well, four or more: say whether this one goes like "
+        "them, and where it left first",
+    )
+    command.add_argument(
+        "--clock",
+        choices=("step", "tokens", "time"),
+        default="step",
+        help="what runs are held against each other by: steps, tokens, or seconds since the first row (default: step)",
     )
     add_webhook(command, "the verdict")
     command.add_argument(
@@ -66,47 +95,85 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the verdict; exit status 1 for what --fail-on names."""
-    from grposcope.instruments.diagnosis import answer
+    from grposcope.instruments.diagnosis import answer, screen
     from grposcope.instruments.diagnosis.judge import diagnose
     from grposcope.instruments.diagnosis.verdict import verdict
-    from grposcope.render import document, terminal
+    from grposcope.render import document, terminal, wrapping
     from grposcope.watch import alerts
+    from grposcope.watch.alerts import Alert
     from grposcope.watch.wording import exceeds, verdict_alert
 
     hooks = senders(arguments.webhook)
     if not 0 < arguments.level < 1:
         raise UserError(f"--level {arguments.level:g} is no probability; give one between 0 and 1, such as 0.05")
-    fatal, told = wanted_by("--fail-on", arguments.fail_on), wanted_by("--alert-on", arguments.alert_on or ["warning"])
+    grades = [name for name in arguments.fail_on if name != DIVERGENCE]
+    fatal, told = wanted_by("--fail-on", grades), wanted_by("--alert-on", arguments.alert_on or ["warning"])
+    if len(grades) < len(arguments.fail_on) and not arguments.reference:
+        raise UserError("--fail-on divergence needs runs that went well; give them with --reference")
     read_run = logs.read(arguments.path, arguments)
+    compared = _compared(read_run, arguments)
     findings = diagnose(read_run, arguments.level)
     judged, found = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
     said = document.of_answer(found)
-    say(arguments, terminal.text(replace(found, text=(*found.text, *answer.about(read_run)))))
+    if arguments.verbose:
+        shown = terminal.text(replace(found, text=(*found.text, *answer.about(read_run))), wrapping.width())
+    else:
+        shown = screen.text(read_run, judged, findings, found, MORE, wrapping.width())
+    if not arguments.json:
+        shown = printable(shown)
+        print(wrapping.coloured(shown, found.word) if wrapping.has_colours() else shown)
+    if compared is not None:
+        said["reference"] = compared.document
+        say(arguments, "\n" + terminal.text(compared))
     if arguments.html:
         said["page"] = str(arguments.html)
-        size = _page(read_run, findings, found, arguments.html)
+        size = _page(read_run, findings, found, compared, arguments.html)
         say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
-    too_bad = exceeds(judged, findings, fatal)
+    left = compared is not None and bool(compared.document.get("diverged"))
+    divergence = left and DIVERGENCE in arguments.fail_on
+    too_bad = exceeds(judged, findings, fatal) or divergence
     if too_bad or exceeds(judged, findings, told):
         for hook in hooks:
             hook.send(verdict_alert(judged, findings, said["source"]))
+            if divergence and compared is not None:
+                hook.send(Alert(said["source"], compared.sentence, compared.because, "warning", DIVERGENCE,
+                                document={"text": f"{said['source']}: {compared.sentence}"}))  # fmt: skip
         for line in alerts.wait(hooks):
             print(line, file=sys.stderr)
     finish(arguments, said)
     return int(too_bad)
 
 
-def _page(run: Run, findings: Sequence[Finding], found: Answer, path: Path) -> int:
+def _compared(run: Run, arguments: argparse.Namespace) -> Answer | None:
+    """What is said of the run against the runs of --reference; None without these."""
+    if not arguments.reference:
+        return None
+    from grposcope.instruments import has, needed
+
+    if not has("reference"):
+        raise UserError(needed(["reference"]))
+    from grposcope.instruments.reference import answer
+
+    references = [logs.read(path, arguments) for path in arguments.reference]
+    return answer.of_run(run, references, arguments.clock, arguments.level)
+
+
+def _page(run: Run, findings: Sequence[Finding], found: Answer, compared: Answer | None, path: Path) -> int:
     """Write the page: the verdict, charts of what is flagged, the rules, and the settings; its size in bytes."""
     from grposcope.commands.report import write_page
     from grposcope.core.run import labels
     from grposcope.instruments import ask, has, instrument
-    from grposcope.instruments.diagnosis import answer, figures
+    from grposcope.instruments.diagnosis import answer, figures, verdict_chart
     from grposcope.render import page
 
     text = (*found.text, *answer.about(run))
-    top = replace(found, name="headline", question=HEADLINE, text=text, tables=(), missing=(), document={})
-    rules = replace(found, sentence="", because="", do="", text=(), figures=figures.of_findings(run, findings))
+    top = replace(found, name="headline", question=HEADLINE, text=text, tables=(), document={})
+    chart = verdict_chart.of_run(run, findings)
+    top = replace(top, figures=() if chart is None else (chart,))
+    rules = replace(
+        found, sentence="", because="", do="", text=(), missing=(), figures=figures.of_findings(run, findings)
+    )
     others = ask(instrument("settings"), [run]) if has("settings") else ()
     known = [one for one in others if one.name == "settings"]
-    return write_page(page.Document(tuple(labels([run])), top, (rules, *known)), path, "--html")
+    sections = (rules, *([] if compared is None else [compared]), *known)
+    return write_page(page.Document(tuple(labels([run])), top, sections), path, "--html")

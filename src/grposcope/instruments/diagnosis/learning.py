@@ -178,7 +178,7 @@ def _details(outcome: Outcome, evaluated: Evaluated) -> tuple[str, ...]:
         said = [f"95% intervals: {ends}, {basis}.{wilson}{_change(outcome, shares)}"]
     step, best = max(evaluated, key=lambda evaluation: evaluation[1].value)
     if best.value > last.value:
-        said.append(f"The highest evaluation was {heldout.shown(best.value, shares, 1)}, after step {step:,}.")
+        said.append(f"The highest single evaluation was {heldout.shown(best.value, shares, 1)}, at step {step:,}.")
     return tuple(said)
 
 

@@ -50,8 +50,9 @@ class Verdict:
 
     @property
     def do(self) -> str:
-        """The advice, and how many more modes there are that are failing or a warning; empty without advice."""
-        return f"{self.advice} (and {self.others} more)" if self.others else self.advice
+        """The advice, and how many more modes are failing or a warning; empty without advice."""
+        more = f" ({self.others} more problem{'s' * (self.others > 1)} found)" if self.others else ""
+        return self.advice + more
 
     @property
     def remarks(self) -> tuple[str, ...]:

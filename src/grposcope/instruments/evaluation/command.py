@@ -84,10 +84,15 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     add_json(machine, "print only the JSON document, with every score, difference and interval")
 
 
+def check_flags(arguments: argparse.Namespace) -> None:
+    """UserError for flags that cannot work with any model or task."""
+    _ks(arguments)
+    _check(arguments)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Draw what is missing, then print the table and write the page."""
     ks = _ks(arguments)
-    _check(arguments)
     models, arms = _models(arguments)
     plan, tasks = _plan(arguments, models)
     out = arguments.out or Path("evaluations") / _name(plan)

@@ -152,7 +152,7 @@ def _models(summary: ForecastSummary) -> Table:
         "so the forecast does not use them. Noise hides the rest: even the true curve would explain about "
         f"{percent(summary.ceiling)} of the variance, and what a model explains is given as a share of that."
     )
-    header = ("model", "explains of the rest", "plateau", "time constant", "note")
+    header = ("model", "share of the remaining variance", "plateau", "time constant", "note")
     return Table("Fitted models", header, rows, caption, folded=True)
 
 

@@ -11,9 +11,12 @@ them. Weights that vary along a rollout need a backward pass of their own, since
 and gives each parameter's `Score` to a visitor once its last use was seen, then releases it, so the factors of all
 layers are never held at once. A weight shared by several layers (an embedding tied to the head) is given once, with
 all its uses: the cross terms are exact. Linear layers, GPT-2's transposed ones and embeddings are measured through
-their factors; biases and the vectors of norms by their per-rollout gradients. Adapters of low rank are
-linear layers. Other trainable parameters (convolutions, stacked experts, what a state-space layer uses outside of its
-parts) are `left_out`, by name.
+their factors; biases and the vectors of norms by their per-rollout gradients. Adapters of low rank are linear layers;
+a stack of `experts` is given one expert at a time.
+
+Other trainable parameters (convolutions, what a state-space layer uses outside of its parts, weights that are used in
+ways that no hook observes) are measured `apart`, exactly, by a backward pass of each rollout on its own: slower, and
+dense. Only those whose gradients would take too much memory so are `left_out`, by name.
 
 Blocks are recomputed in the backward pass (see `checkpointing`), unless the model checkpoints its activations
 already, which works as well. In bfloat16 products are taken in float32.
@@ -22,22 +25,23 @@ already, which works as well. In bfloat16 products are taken in float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.gradient import checkpointing, hooks
+from grposcope.instruments.gradient import apart, checkpointing, experts, hooks
 from grposcope.instruments.gradient.logits import TokenScores, weighted_logp, without_padding
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab import cpu
 from grposcope.lab.policies import recomputes_activations
 from grposcope.lab.rollout_arrays import Rollouts
-from grposcope.lab.workers import ALONE, Workers
+from grposcope.lab.workers import ALONE, Rows, Workers
 
 T = TypeVar("T")
 
@@ -49,11 +53,26 @@ class Refusal(UserError):
     """Why a model is not measured, raised while no pass is under way: the model is as it was before."""
 
 
+class SeenTwice(Refusal):
+    """The parameters `names` were used both in ways that are observed and in ways that are not."""
+
+    def __init__(self, message: str, names: tuple[str, ...]):
+        super().__init__(message)
+        self.names = names
+
+
+_KNOWN: WeakKeyDictionary[Any, tuple[frozenset[str], frozenset[str]]] = WeakKeyDictionary()
+"""Model -> parameters that earlier passes found to be measured apart, and those that they found idle."""
+
+
 @dataclass
 class AttachedModel:
     """A model made ready by `attach` to be measured.
 
     measured: parameters whose scores `stream` gives, by name. left_out: the other trainable parameters.
+    apart: those of `measured` that no hook covers: they take passes of their own, see `apart`.
+    idle: those that the text does not use, as the self-check found, such as what a vision-language model sees with.
+    energies: squared norms of the gradients of autograd in the self-check, by name.
     bytes_per_token: memory kept for the backward pass, as observed in the last pass.
     error: relative error of the self-check, NaN where it was not made; worst: the parameter with the largest
     relative error, and that error. half: whether the last pass computed in 16 bits, whatever the weights are kept in.
@@ -67,6 +86,9 @@ class AttachedModel:
     error: float = math.nan
     worst: tuple[str, float] = ("", math.nan)
     half: bool = False
+    apart: tuple[str, ...] = ()
+    idle: frozenset[str] = frozenset()
+    energies: dict[str, float] = field(default_factory=dict)
     _owners: hooks.Owners = field(default_factory=dict)
 
     @property
@@ -76,21 +98,34 @@ class AttachedModel:
         return out / max(out + self.entries, 1)
 
     @property
+    def share_apart(self) -> float:
+        """Share of the measured parameters that take passes of their own."""
+        return sum(self.measured[name].numel() for name in self.apart) / max(self.entries, 1)
+
+    @property
+    def energy_left_out(self) -> float:
+        """Share of the gradient's squared norm, in the self-check, in parameters that are not measured; NaN without."""
+        total = math.fsum(self.energies.values())
+        return math.fsum(self.energies.get(name, 0.0) for name in self.left_out) / total if total else math.nan
+
+    @property
     def entries(self) -> int:
         """Number of entries of the measured parameters."""
         return sum(p.numel() for p in self.measured.values())
 
     def shape(self, name: str) -> tuple[int, int]:
         """Outputs and inputs (R, C) of a parameter, the shape of its scores."""
+        if name in self.apart:
+            return 1, self.measured[name].numel()
         return hooks.oriented_shape(self._owners[name], self.measured[name])
 
     def weights(self, name: str) -> Tensor:
         """A parameter's weights; those that are spread over several processes (FSDP2) are gathered."""
-        return whole(self.measured[name].detach())
+        return apart.whole(self.measured[name].detach())
 
     def oriented(self, name: str, array: Tensor) -> Tensor:
         """A parameter's weights or gradient as outputs × inputs (R, C); GPT-2 keeps them the other way round."""
-        return hooks.oriented(self._owners[name], array)
+        return array.reshape(1, -1) if name in self.apart else hooks.oriented(self._owners[name], array)
 
     def stream(
         self,
@@ -115,9 +150,6 @@ class AttachedModel:
         rows, mask = workers.rows(len(rollouts.mask)), rollouts.mask
         given = mask.to(torch.float32) if weights is None else weights.where(mask, 0.0)
         mine = without_padding(rollouts).rows(rows.mine)
-        blocks = checkpointing.blocks(self.model)
-        inside = {module for block in blocks for module in block.modules()}
-
         whole_rows: list[TokenScores] = []
 
         def after(scores: Tensor, tokens: TokenScores) -> None:
@@ -125,38 +157,88 @@ class AttachedModel:
             if between is not None:
                 between(scores, *whole_rows)
 
-        with (
-            _checkpointing(self.model),
-            hooks.collecting(self.model, self.measured, self._owners, inside) as collector,
-            checkpointing.recomputed(blocks),
-        ):
-            with saved_bytes() as saved:
-                _, total = weighted_logp(self.model, mine, given[rows.mine], self.temperature, after)
-            self.half = collector.half
-            self.bytes_per_token = (saved() + collector.kept_bytes()) / _tokens(mine)
-            measuring = cpu.in_background(visit, keep, mask.device, _together) if keep else nullcontext(visit)
-            with measuring as measure, workers.assembling(measure, rows, self.entries) as collector.visit:
-                total.backward()
+        while True:
+            try:
+                self._pass(mine, given[rows.mine], visit, after, keep, rows, workers)
+            except hooks.Unmeasured as error:
+                if whole_rows:  # the pass has begun to give scores
+                    raise Refusal(str(error)) from None
+                self._add_apart(error.names)
+            else:
+                return whole_rows[0]
+
+    def _pass(
+        self,
+        mine: Rollouts,
+        given: Tensor,
+        visit: Callable[[Score], T],
+        after: Callable[[Tensor, TokenScores], None],
+        keep: Callable[[T], None] | None,
+        rows: Rows,
+        workers: Workers,
+    ) -> None:
+        """The passes of `stream` over this process's rollouts `mine`, with weights `given` (B, T)."""
+        device = given.device
+        blocks = checkpointing.blocks(self.model)
+        inside = {module for block in blocks for module in block.modules()}
+        hooked = {name: p for name, p in self.measured.items() if name not in self.apart and name not in self.idle}
+        outside: dict[str, None] = {}  # parameters of which autograd found a gradient: some use was not observed
+        gathered = any(apart.spread(p) for p in self.measured.values())
+        measuring = cpu.in_background(visit, keep, device, _together) if keep else nullcontext(visit)
+        with measuring as measure, workers.assembling(measure, rows, self.entries) as take:
+            with (
+                _checkpointing(self.model),
+                apart.without_gradients(self.model, self.apart),
+                nullcontext()
+                if gathered
+                else apart.gradients_to(self.model, lambda name, _: outside.update({name: None})),
+                hooks.collecting(self.model, hooked, self._owners, inside) as collector,
+                checkpointing.recomputed(blocks),
+            ):
+                with saved_bytes() as saved:
+                    _, total = weighted_logp(self.model, mine, given, self.temperature, after)
+                self.half = collector.half or any(
+                    p.is_floating_point() and p.itemsize == 2 for p in self.model.parameters()
+                )
+                self.bytes_per_token = (saved() + collector.kept_bytes()) / _tokens(mine)
+                collector.visit = take
+                if total.requires_grad:
+                    total.backward()
                 collector.finish()
-        for name, kind in collector.unseen.items():
-            raise Refusal(f"{kind} uses {name} in a way that is not measured; freeze that layer to measure the rest")
-        return whole_rows[0]
+                seen = collector.given
+            found = sorted({name for each in workers.gathered(tuple(outside)) for name in each} - seen)
+            self._add_apart([name for name in found if name in self.measured])
+            if self.apart:
+                passes = self._passes(rows.total)
+                with _checkpointing(self.model):
+                    apart.scores(self.model, passes, mine, given, self.temperature, take)
+        both = next((name for name in outside if name in seen), None)
+        if both:
+            module, _ = self._owners[both][0]
+            raise SeenTwice(
+                f"{type(module).__name__} uses {both} in a way that is not measured; freeze that layer to measure the "
+                "rest",
+                tuple(name for name in outside if name in seen),
+            )
+
+    def _add_apart(self, names: Iterable[str]) -> None:
+        """Measure these parameters apart, in this pass and in later ones of this model."""
+        self.apart += tuple(name for name in names if name not in self.apart)
+        _KNOWN[self.model] = (frozenset(self.apart), self.idle)
+
+    def _passes(self, rollouts: int) -> list[list[str]]:
+        """The parameters of each pass apart; leaves out those that are too large for so many rollouts."""
+        passes, too_large = apart.groups({name: self.measured[name].numel() for name in self.apart}, rollouts)
+        for name in too_large:
+            del self.measured[name]
+        self.left_out += tuple(too_large)
+        self.apart = tuple(name for name in self.apart if name not in too_large)
+        return passes
 
 
 def _together(score: Score) -> bool:
     """Whether all threads work on this parameter together: a large one, and rows of one that processes share."""
     return score.large or score.part is not None
-
-
-def whole(array: Any) -> Tensor:
-    """The array itself, or all of one that is spread over several processes, all of which must call this."""
-    gathered: Tensor = array.full_tensor() if spread(array) else array
-    return gathered
-
-
-def spread(array: Tensor) -> bool:
-    """Whether the array is a DTensor, of which several processes hold parts."""
-    return hasattr(array, "full_tensor")
 
 
 def _tokens(rollouts: Rollouts) -> int:
@@ -175,19 +257,36 @@ def attach(model: Any, rollouts: Rollouts | None = None, temperature: float = 1.
             if parameter is not None and parameter.requires_grad:
                 owners.setdefault(id(parameter), []).append((module, key))
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    measured = {name: p for name, p in trained.items() if all(hooks.known(*owner) for owner in owners[id(p)])}
-    left_out = tuple(name for name in trained if name not in measured)
-    if not any(p.dim() == 2 for p in measured.values()):
-        raise UserError(
-            "the model has no trainable linear layer or embedding to measure (nn.Linear, GPT-2's Conv1D, "
-            "nn.Embedding); unfreeze some weights or use another model"
-        )
+    if not trained:
+        raise UserError("the model has no trainable parameter to measure; unfreeze some weights")
+    hooked = {name for name, p in trained.items() if all(hooks.known(*owner) for owner in owners[id(p)])}
+    if spreads := any(apart.spread(p) for p in trained.values()):  # passes of single rollouts would not keep step
+        hooked = {
+            name for name in hooked if not any(experts.is_stack(module) for module, _ in owners[id(trained[name])])
+        }
+    measured = {name: p for name, p in trained.items() if name in hooked or not spreads}
+    known, idle = _KNOWN.get(model, (frozenset(), frozenset()))
     attached = AttachedModel(
-        model, temperature, measured, left_out, _owners={n: owners[id(p)] for n, p in measured.items()}
+        model,
+        temperature,
+        measured,
+        left_out=tuple(name for name in trained if name not in measured),
+        apart=tuple(name for name in measured if (name not in hooked or name in known) and name not in idle),
+        idle=idle,
+        _owners={name: owners[id(p)] for name, p in measured.items()},
     )
-    if rollouts is not None:
-        _self_check(attached, rollouts)
-    return attached
+    if rollouts is None:
+        return attached
+    while True:
+        try:
+            _self_check(attached, rollouts)
+        except SeenTwice as error:
+            attached._add_apart(error.names)
+        else:
+            attached.idle = frozenset(name for name in attached.measured if name not in attached.energies)
+            attached.apart = tuple(name for name in attached.apart if name not in attached.idle)
+            attached._add_apart(())
+            return attached
 
 
 def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> None:
@@ -195,16 +294,19 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
 
     The factors of so few tokens are small and all kept; autograd's gradients are as large as the model, so each is
     released as soon as it was compared, and read once: both are multiplied by DIRECTIONS random vectors x, for which
-    E‖G x‖² = ‖G‖². UserError where the two disagree.
+    E‖G x‖² = ‖G‖². Rollouts count differently in the two: 1 and −2 times in what autograd is asked for, and so in the
+    sum of their scores; a token that was given to the wrong rollout is noticed. UserError where the two disagree.
     """
     few = _excerpt(rollouts, most)
+    _check_input(attached.model, rollouts)
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(few.mask.shape, generator=generator).to(few.mask.device).where(few.mask, 0.0)
-    waiting: dict[str, Score] = {}
+    coefficients = torch.tensor([1.0, -2.0], dtype=weights.dtype, device=weights.device)
+    waiting: dict[str, list[Score]] = {}
 
     def wait(score: Score) -> None:
         score.check_finite()
-        waiting[score.name] = score
+        waiting.setdefault(score.name, []).append(score)
 
     attached.stream(few, wait, weights)
     off: dict[str, float] = {}
@@ -213,25 +315,28 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
 
     def compare(name: str, gradient: Tensor) -> None:
         """Note the squared norms of a gradient of autograd and of its difference from the factors."""
-        score = waiting.pop(name, None)
-        if score is not None:
-            normal = torch.randn(score.shape[1], DIRECTIONS, generator=generator) / DIRECTIONS**0.5
-            directions = normal.to(gradient.device, score.dtype)
-            theirs = attached.oriented(name, gradient).to(score.dtype) @ directions
+        found = waiting.pop(name, None)
+        attached.energies[name] = _square(gradient)
+        if found is not None:
+            normal = torch.randn(found[0].shape[1], DIRECTIONS, generator=generator) / DIRECTIONS**0.5
+            directions = normal.to(gradient.device, found[0].dtype)
+            theirs = attached.oriented(name, gradient).to(directions.dtype) @ directions
             size[name] = _square(theirs)
-            off[name] = _square(theirs - score.times(directions))
+            ours = torch.cat([score.times(directions, coefficients.to(directions)) for score in found])
+            off[name] = _square(theirs - ours)
         elif name in attached.measured and bool(gradient.any()):
             missing.append(name)
 
-    with _checkpointing(attached.model), _gradients_to(attached.model, compare):
+    with _checkpointing(attached.model), apart.gradients_to(attached.model, compare):
         with saved_bytes() as saved:
-            _, total = weighted_logp(attached.model, few, weights, attached.temperature)
-        total.backward()
-    for name, score in waiting.items():  # autograd has no gradient of these
-        off[name], size[name] = _square(score.dense()), 0.0
+            _, total = weighted_logp(attached.model, few, weights * coefficients[:, None], attached.temperature)
+        if total.requires_grad:
+            total.backward()
+    for name, found in waiting.items():  # autograd has no gradient of these
+        off[name], size[name] = math.fsum(_square(score.dense()) for score in found), 0.0
     blocks = len(checkpointing.blocks(attached.model))
     attached.bytes_per_token += saved() / _tokens(few) / blocks if blocks else 0.0  # one block is recomputed at a time
-    for name in missing:  # used outside of its layer, such as Mamba's step sizes: left out, by name
+    for name in missing:  # spread over processes, and used outside of its layer: left out, by name
         del attached.measured[name], attached._owners[name]
     attached.left_out += tuple(missing)
     total_size = math.fsum(size.values())
@@ -239,46 +344,58 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
     relative = {name: math.sqrt(off[name] / size[name]) for name in off if size[name] > 1e-12 * total_size}
     attached.worst = max(relative.items(), key=lambda item: item[1], default=("", math.nan))
     allowed = 0.1 if attached.half else 1e-3
-    if not attached.error <= allowed:
+    if not attached.error <= allowed:  # NaN too
         raise Refusal(
             f"the gradient put together from the layers differs from autograd's by {attached.error:.1e} (relative), "
             f"most at {attached.worst[0]}: this model uses its weights in a way that is not measured; freeze that layer"
+        )
+    _check_padding(attached, rollouts)
+
+
+def _check_input(model: Any, rollouts: Rollouts) -> None:
+    """Refusal where weights or token ids cannot give a gradient, said before anything is computed."""
+    for name, parameter in model.named_parameters():
+        if parameter.device.type == "meta":
+            raise Refusal(f"{name} has no values (a meta tensor); load the model's weights before the probe")
+        if parameter.is_floating_point() and not bool(torch.isfinite(apart.local(parameter).sum(dtype=torch.float32))):
+            raise Refusal(f"{name} has weights that are NaN or infinite; load another checkpoint")
+    largest = max(int(ids.max()) if ids.numel() else 0 for ids in (rollouts.prompt_ids, rollouts.tokens))
+    embedding = getattr(model, "get_input_embeddings", lambda: None)()
+    rows = len(embedding.weight) if isinstance(embedding, nn.Embedding) else largest + 1
+    if largest >= rows:
+        raise Refusal(
+            f"the rollouts hold token {largest}, but the model's embedding has {rows} rows; use the tokenizer that "
+            "belongs to this model, or resize the embedding"
+        )
+
+
+def _check_padding(attached: AttachedModel, rollouts: Rollouts) -> None:
+    """Refusal where padding changes what the model says of a prompt, so that a batch is not its rollouts one by one."""
+    padded = without_padding(rollouts)
+    lengths = padded.prompt_mask.sum(-1)
+    if bool(padded.prompt_mask.all()):
+        return
+    which = torch.stack((lengths.argmin(), lengths.argmax()))
+    two = padded.rows(which)
+    width = max(1, min(4, int(two.lengths[0])))
+    two = replace(two, tokens=two.tokens[:, :width], mask=two.mask[:, :width], token_annotations={})
+    with torch.no_grad():
+        together, alone = (
+            weighted_logp(attached.model, given, given.mask.float(), attached.temperature)[0].logp[0]
+            for given in (two, without_padding(two.rows(slice(0, 1))))
+        )
+    off = float((together - alone).abs().max())
+    if not off <= (1.0 if attached.half else 1e-3):
+        raise Refusal(
+            f"padding changes what this model says of a prompt, its log-probabilities by {off:.1e}: use prompts of one "
+            "length, such as a single prompt"
         )
 
 
 def _square(array: Tensor) -> float:
     """Squared Frobenius norm, taken by rows so that several threads work on it."""
+    array = array if array.itemsize > 2 else array.float()
     return float(torch.linalg.vector_norm(array, dim=-1).double().square().sum())
-
-
-@contextmanager
-def _gradients_to(model: nn.Module, visit: Callable[[str, Tensor], None]) -> Iterator[None]:
-    """Inside the `with` block, `visit` gets each gradient of autograd at once; `.grad` is restored in the end.
-
-    Gradients of parameters that are spread over several processes are visited at the end of the block, gathered.
-    """
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    before = {name: p.grad for name, p in trained.items()}
-
-    def hook(name: str) -> Callable[[Tensor], None]:
-        def take(parameter: Tensor) -> None:
-            gradient, parameter.grad = parameter.grad, None
-            assert gradient is not None
-            visit(name, gradient)
-
-        return take
-
-    with ExitStack() as stack:
-        for name, parameter in trained.items():
-            parameter.grad = None
-            stack.callback(setattr, parameter, "grad", before[name])
-            if not spread(parameter):
-                stack.callback(parameter.register_post_accumulate_grad_hook(hook(name)).remove)
-        yield
-        for name, parameter in trained.items():
-            if parameter.grad is not None:
-                gradient, parameter.grad = parameter.grad, None
-                visit(name, whole(gradient))
 
 
 def _excerpt(rollouts: Rollouts, most: int) -> Rollouts:

@@ -34,6 +34,12 @@ examples:
   grposcope probe --model smollm2 --task arithmetic:steps=1,limit=20 --prompts 8 --group 8 --max-tokens 16
 """
 
+COMMON = (
+    "--model", "--checkpoint", "--task", "--rollouts", "--prompts", "--group", "--max-tokens", "--recipe", "--credit",
+    "--controls", "--tier", "--seed", "--out", "--device", "--json",
+)  # fmt: skip
+"""The flags that the short help shows."""
+
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
@@ -85,6 +91,21 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     add_json(machine)
 
 
+def check_flags(arguments: argparse.Namespace) -> None:
+    """UserError for flags that cannot work with any model."""
+    from grposcope.lab import batch_memory
+    from grposcope.lab.credit import chosen
+
+    if arguments.place is not None and arguments.model is not None:
+        raise UserError(f"{arguments.place} and --model {arguments.model} both name a model; leave one out")
+    if arguments.credit is not None:
+        chosen(arguments.credit)
+    _checked(arguments)
+    if arguments.rollouts is None:
+        sizes = {"--prompts": arguments.prompts or 16, "--group": arguments.group or 8}
+        batch_memory.check(sizes, arguments.max_tokens, gram=True, longest="--max-tokens")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Draw, measure, print; the exit status is 130 after Ctrl-C. Processes that torchrun started share the work."""
     from grposcope.engines import distributed
@@ -107,8 +128,6 @@ def _run(arguments: argparse.Namespace, workers: Workers) -> int:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    if arguments.place is not None and arguments.model is not None:
-        raise UserError(f"{arguments.place} and --model {arguments.model} both name a model; leave one out")
     arguments.model = arguments.place or arguments.model or "tiny"
     source = probe_model.find(arguments.model, arguments.checkpoint)
     of_run = arguments.recipe is None and bool(source.logged)
@@ -200,9 +219,9 @@ def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
     from grposcope.lab.objectives import recipes
 
     probe_rollouts.check_numbers(arguments)
-    if not arguments.temperature > 0:
+    if arguments.temperature is not None and not arguments.temperature > 0:
         raise UserError(f"--temperature {arguments.temperature:g} must be above 0: greedy rollouts are all alike")
-    if arguments.group < 2:
+    if arguments.group is not None and arguments.group < 2:
         raise UserError(
             f"--group {arguments.group}: a probe compares the rollouts of a prompt; use --group 2 or more, 8 is usual"
         )
@@ -211,13 +230,21 @@ def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
     except ValueError:
         raise UserError(f"--sweep-group {arguments.sweep_group}: write whole numbers such as 2,4,8") from None
     for size in sweep:
-        if not 2 <= size <= arguments.group:
-            raise UserError(f"--sweep-group {size} must be between 2 and --group {arguments.group}")
+        most = _most(arguments)
+        if size < 2 or (most is not None and size > most):
+            raise UserError(f"--sweep-group {size} must be between 2 and --group {most or 8}")
     also = [part.strip() for part in arguments.also.split(",") if part.strip()]
     for name in also:
         if name not in recipes.ALL:
             raise UserError(f"--also {name}: there is no such recipe; the recipes are {', '.join(recipes.ALL)}")
     return sweep, also
+
+
+def _most(arguments: argparse.Namespace) -> int | None:
+    """Rollouts per prompt; None where the rollouts of a trainer decide that and are not read yet."""
+    if arguments.group is None and arguments.rollouts is None:
+        return 8
+    return arguments.group
 
 
 def _objective(arguments: argparse.Namespace) -> Objective:

@@ -22,6 +22,8 @@ def contract(score: Score, weights: Tensor, main: int | None, *, with_gram: bool
 
     main: which of the gradients that is.
     """
+    if score.kind == "experts" and gram.ghost_is_cheaper(score):
+        return _without_rollouts(score, weights, main, with_gram=with_gram)
     fast = _in_one_pass(score, weights, main, with_gram=with_gram)
     return in_torch(score, weights, main, with_gram=with_gram) if fast is None else fast
 
@@ -39,6 +41,17 @@ def in_torch(score: Score, weights: Tensor, main: int | None, *, with_gram: bool
     products, norms = zip(*cpu.map_pieces(work, score.pieces(), gradients.device), strict=True)
     inner = torch.stack(products).sum(0) if with_gram else None
     return gradients, inner, None if main is None else EntryNorms.together(norms)
+
+
+def _without_rollouts(score: Score, weights: Tensor, main: int | None, *, with_gram: bool) -> Contracted:
+    """`contract` without the S_i: an expert sees few tokens of each rollout."""
+    gradients = torch.zeros(len(weights), *score.shape, dtype=score.dtype, device=score.device)
+    for use in score.uses:
+        rows = use.rows.flatten(0, 1).mT
+        for gradient, u in zip(gradients, weights.to(gradients), strict=True):
+            gradient.addmm_(rows, (u[:, None, None] * use.columns).flatten(0, 1))
+    norms = None if main is None else EntryNorms.of(gradients[main])
+    return gradients, gram.ghost(score) if with_gram else None, norms
 
 
 def _in_one_pass(score: Score, weights: Tensor, main: int | None, *, with_gram: bool) -> Contracted | None:

@@ -25,7 +25,7 @@ PIECE = 1024
 
 def gram(score: Score) -> Tensor:
     """K (B, B) in float64, by the contraction that costs less."""
-    return ghost(score) if _ghost_is_cheaper(score) else explicit(score)
+    return ghost(score) if ghost_is_cheaper(score) else explicit(score)
 
 
 def explicit(score: Score) -> Tensor:
@@ -84,7 +84,7 @@ def _row_products(one: Use, i: int, other: Use) -> Tensor:
     return mine[:, theirs] * (theirs != other.padding)[None]
 
 
-def _ghost_is_cheaper(score: Score) -> bool:
+def ghost_is_cheaper(score: Score) -> bool:
     """Whether `ghost` needs fewer multiplications than `explicit`; look-ups cost their columns only."""
     if not score.uses:
         return False

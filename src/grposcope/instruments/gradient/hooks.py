@@ -6,7 +6,9 @@ rollout, so that each rollout has a gradient of its own. Saved inputs go through
 a linear layer that is called again in the backward pass then returns the output kept from its first call.
 
 Only the forward of a plain linear layer is replaced. Every other module runs its own, which may scale what it looked
-up (Gemma, BART) or add one to its weights (Gemma's norms), and the calls in which it uses its parameters are observed.
+up (Gemma, BART) or add one to its weights (Gemma's norms), and the calls in which it uses its parameters are observed,
+those of stacked experts in `experts`. A use that is not observed goes to autograd, and the parameter is then measured
+apart.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from grposcope.core.errors import UserError
+from grposcope.instruments.gradient import experts
 from grposcope.instruments.gradient.checkpointing import replaced_forward
+from grposcope.instruments.gradient.experts import Routed
 from grposcope.instruments.gradient.score import Score, Use, Visitor
 
 Owners = dict[str, list[tuple[nn.Module, str]]]
@@ -33,17 +37,27 @@ PIECE = 64 * 2**20
 """Bytes of one allocation of an `Arena`: large enough that the C library returns it at once (glibc: above 32 MiB)."""
 
 
+class Unmeasured(UserError):
+    """A module that does not work with its parameters `names` copied for every rollout, raised in the forward pass."""
+
+    def __init__(self, message: str, names: tuple[str, ...]):
+        super().__init__(message)
+        self.names = names
+
+
 def known(module: nn.Module, key: str) -> bool:
-    """Whether this parameter of this module can be measured."""
+    """Whether this parameter of this module can be measured by hooks."""
     parameter = module._parameters[key]
     assert parameter is not None
     if isinstance(module, nn.Linear) or transposed(module):
-        return True
+        return parameter.dim() <= 2
+    if experts.is_stack(module):
+        return parameter.is_floating_point()
     if isinstance(module, nn.Embedding):
         return module.max_norm is None and not module.sparse and not module.scale_grad_by_freq
     if isinstance(module, nn.modules.conv._ConvNd | nn.modules.batchnorm._BatchNorm) or any(module.children()):
         return False  # a module of modules, such as a state-space layer, does more than scale what passes through
-    return all(own is None or own.dim() == 1 for own in module._parameters.values())
+    return all(own is None or own.dim() in (1, 2) for own in module._parameters.values())
 
 
 def transposed(module: nn.Module) -> bool:
@@ -53,15 +67,19 @@ def transposed(module: nn.Module) -> bool:
 
 def oriented(owned: list[tuple[nn.Module, str]], array: Tensor) -> Tensor:
     """A parameter's weights or gradient as outputs × inputs (R, C); GPT-2 keeps them the other way round."""
-    if array.dim() == 1:
-        return array[None]
+    if array.dim() == 1 or any(experts.is_stacked_bias(module, array) for module, _ in owned):
+        return array.reshape(1, -1)
+    if array.dim() == 3:
+        return array.flatten(0, 1)
     return array.mT if any(transposed(module) for module, _ in owned) else array
 
 
 def oriented_shape(owned: list[tuple[nn.Module, str]], array: Tensor) -> tuple[int, int]:
     """Outputs and inputs (R, C) of a parameter; also of one whose rows are spread over several processes."""
-    if array.dim() == 1:
-        return 1, len(array)
+    if array.dim() == 1 or any(experts.is_stacked_bias(module, array) for module, _ in owned):
+        return 1, array.numel()
+    if array.dim() == 3:
+        return array.shape[0] * array.shape[1], array.shape[2]
     rows, columns = array.shape
     return (columns, rows) if any(transposed(module) for module, _ in owned) else (rows, columns)
 
@@ -101,20 +119,24 @@ class Collector:
         self.measured, self.owners, self.recomputed = measured, owners, recomputed
         self.names = {owner: name for name, owned in owners.items() for owner in owned}
         self.calls: dict[str, int] = {}
-        self.uses: dict[str, list[Use]] = {}
+        self.uses: dict[str, list[Use] | list[Routed]] = {}
         self.vectors: dict[str, Tensor] = {}
         self.leaves: dict[tuple[str, int], Tensor] = {}
         self.outputs: dict[nn.Module, tuple[Tensor, int] | None] = {}
         self.arena = Arena()
         self.visit: Visitor | None = None
-        self.batch = 0
-        self.unseen: dict[str, str] = {}  # matrices that were used otherwise -> by which kind of module
+        self.batch = self.length = 0
+        self.given: set[str] = set()
         self.half = False  # whether products were taken in 16 bits: FSDP2 casts the weights it gathers, if asked to
 
     def begin(self, _: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        """Note the number of rollouts when the model is called."""
+        """Note the numbers of rollouts, and of tokens of each, when the model is called."""
         ids = keywords.get("input_ids")
-        self.batch = len(ids if ids is not None else arguments[0])
+        self.batch, self.length = (ids if ids is not None else arguments[0]).shape
+
+    def by_rollout(self, x: Tensor) -> bool:
+        """Whether an array has the rollouts as its first axis, or all their tokens; not, say, those of one expert."""
+        return len(x) == (self.batch if x.dim() > 2 else self.batch * self.length) and x.dim() > 1
 
     def place_for_output(self, module: nn.Module, like: Tensor, shape: tuple[int, ...]) -> Tensor | None:
         """Memory for the output of a linear layer's first call, if it will be called again in the backward pass."""
@@ -143,20 +165,25 @@ class Collector:
         if self.visit is None:
             self.calls[name] = self.calls.get(name, 0) + 1
 
-    def received(self, name: str, use: Use) -> None:
+    def received(self, name: str, use: Use | Routed) -> None:
         """Take a use of a parameter reported by the backward pass."""
-        waiting = self.uses.setdefault(name, [])
+        waiting: list[Any] = self.uses.setdefault(name, [])
         waiting.append(use)
         if len(waiting) == self.calls[name]:
             self.emit(name)
 
     def emit(self, name: str) -> None:
-        """Give the matrix's Score to the visitor."""
-        uses = tuple(self.uses.pop(name))
-        rows, columns = oriented_shape(self.owners[name], self.measured[name])
-        kind = "embedding" if all(use.lookup for use in uses) else "linear"
+        """Give the matrix's Score to the visitor, or those of a stack's experts."""
+        uses: tuple[Any, ...] = tuple(self.uses.pop(name))
         assert self.visit is not None
-        self.visit(Score(name, kind, (rows, columns), uses))
+        self.given.add(name)
+        if isinstance(uses[0], Routed):
+            count, rows, columns = self.measured[name].shape
+            for score in experts.scores(name, uses, (count, rows, columns), self.batch):
+                self.visit(score)
+            return
+        kind = "embedding" if all(use.lookup for use in uses) else "linear"
+        self.visit(Score(name, kind, oriented_shape(self.owners[name], self.measured[name]), uses))
 
     def vector(self, name: str, gradient: Tensor) -> None:
         """Add per-rollout gradients (B, d) of a vector."""
@@ -190,6 +217,7 @@ class Collector:
             self.emit(name)
         assert self.visit is not None
         for name, gradient in self.vectors.items():
+            self.given.add(name)
             self.visit(Score(name, "vector", (1, gradient.shape[1]), direct=gradient))
 
 
@@ -198,6 +226,7 @@ def collecting(
     model: nn.Module, measured: dict[str, nn.Parameter], owners: Owners, recomputed: set[nn.Module]
 ) -> Iterator[Collector]:
     """Replace the forward of every measured module inside the `with` block; see `Collector`."""
+    owners = {name: owners[name] for name in measured}
     collector = Collector(measured, owners, recomputed)
     modules: dict[nn.Module, list[str]] = {}
     for owned in owners.values():
@@ -214,6 +243,8 @@ def collecting(
 def _replacement(module: Any, keys: list[str], collector: Collector) -> Callable[..., Any]:
     if type(module).forward is nn.Linear.forward or transposed(module):
         return _Linear(module, keys, collector)
+    if experts.is_stack(module):
+        return experts.StackForward(module, keys, collector)
     return _Own(module, keys, collector)
 
 
@@ -230,8 +261,11 @@ class _Linear:
         self.module, self.collector = module, collector
         self.weight, self.bias = (collector.names[module, key] if key in keys else None for key in ("weight", "bias"))
         self.turned = transposed(module)
+        self.own: Callable[[Tensor], Tensor] = module.forward
 
     def __call__(self, x: Tensor) -> Tensor:
+        if not self.collector.by_rollout(x):
+            return self.own(x)
         known = self.collector.known_output(self.module)
         self.collector.half |= self.module.weight.itemsize == 2
         if self.weight is not None:
@@ -276,10 +310,11 @@ class _Own:
         except (RuntimeError, TypeError, ValueError, IndexError):
             module._parameters.update(originals)
             self.own(*arguments, **keywords)  # raises again what has nothing to do with the copies
-            named = ", ".join(self.collector.names[module, key] for key in self.vectors)
-            raise UserError(
-                f"{type(module).__name__} does not take a vector for every rollout, so {named} cannot be measured; "
-                "freeze it to measure the rest"
+            names = tuple(self.collector.names[module, key] for key in self.vectors)
+            raise Unmeasured(
+                f"{type(module).__name__} does not take a vector for every rollout, so {', '.join(names)} cannot be "
+                "measured; freeze it to measure the rest",
+                names,
             ) from None
         finally:
             module._parameters.update(originals)
@@ -288,27 +323,28 @@ class _Own:
         """The copies of a vector that belong to an input (B, …, d), or to one that is flat (B·L, d)."""
         tokens, rest = divmod(len(x), self.collector.batch)
         if rest or (tokens > 1 and x.dim() > 2):
-            raise UserError(f"{type(self.module).__name__} mixes the rollouts of a batch before its weights; freeze it")
+            raise Unmeasured(
+                f"{type(self.module).__name__} mixes the rollouts of a batch before its weights; freeze it",
+                tuple(self.collector.names[self.module, each] for each in self.vectors),
+            )
         copies = self.collector.leaf(self.module, key, x.dim())
         return copies if tokens == 1 else copies.repeat_interleave(tokens, 0)
 
-    def looked_up(self, name: str, ids: Tensor, weight: Tensor, padding: int | None) -> Tensor:
+    def looked_up(self, name: str, ids: Tensor, weight: Tensor, padding: int | None) -> Tensor | None:
         """Rows of an embedding for ids (B, L), or for positions (L,) or (1, L) of every rollout; (B, L, d) always.
 
-        padding: id without a gradient.
+        padding: id without a gradient. None where the ids are not those of every token.
         """
+        batch, length = self.collector.batch, self.collector.length
+        if ids.shape in ((length,), (1, length)):
+            ids = ids.expand(batch, -1)
+        if ids.shape != (batch, length):
+            return None
         self.collector.called(name)
-        if ids.dim() == 1 or (ids.dim() == 2 and len(ids) == 1):
-            ids = ids.expand(self.collector.batch, -1)
 
         def report(ids: Tensor, gradient: Tensor) -> None:
-            whole = ids.reshape(ids.shape[0], -1)
-            if len(whole) != self.collector.batch:  # one row of positions for all: autograd added their gradients up
-                raise UserError(
-                    "an embedding is looked up once for all rollouts of the batch; freeze it to measure the rest"
-                )
             skipped = -1 if padding is None else padding % len(weight)
-            self.collector.received(name, Use(whole, _rows(gradient, len(whole)), skipped))
+            self.collector.received(name, Use(ids, _rows(gradient, batch), skipped))
 
         out: Tensor = _Lookup.apply(ids, weight, report)
         return out
@@ -329,7 +365,7 @@ class _Own:
 class _Uses(TorchFunctionMode):
     """Inside the `with` block, the functions of torch that a module calls with its parameters report their use.
 
-    matrices: the parameters that are measured, by name. Their use in any other function is noted as unseen.
+    matrices: the parameters that are measured, by name. Their use in any other function is left to autograd.
     """
 
     def __init__(self, matrices: dict[str, Tensor], owner: _Own):
@@ -340,7 +376,12 @@ class _Uses(TorchFunctionMode):
         self, function: Any, types: Any, arguments: tuple[Any, ...] = (), keywords: dict[str, Any] | None = None
     ) -> Any:
         keywords = keywords or {}
-        if function in _PRODUCTS and len(arguments) == 2 and (name := self._turned(arguments[1])):
+        if (
+            function in _PRODUCTS
+            and len(arguments) == 2
+            and (name := self._turned(arguments[1]))
+            and self.owner.collector.by_rollout(arguments[0])
+        ):
             return self.owner.multiplied(name, arguments[0], self.matrices[name])
         if function in _MEANINGS:
             given = _MEANINGS[function].bind(*arguments, **keywords).arguments
@@ -348,18 +389,16 @@ class _Uses(TorchFunctionMode):
             bias = given.get("bias")
             name = self._name(weight)
             if function is F.embedding and name:
-                return self.owner.looked_up(name, given["input"], weight, given.get("padding_idx"))
+                out = self.owner.looked_up(name, given["input"], weight, given.get("padding_idx"))
+                return function(*arguments, **keywords) if out is None else out
             if function is F.linear and (name or _copied(bias, 1)):
                 x = given["input"]
+                name = name if self.owner.collector.by_rollout(x) else None
                 out = self.owner.multiplied(name, x, weight) if name else F.linear(x, weight)
                 return out if bias is None else out + bias
             if function in _NORMS and (_copied(weight, 1) or _copied(bias, 1)):
                 return _norm(function, given, weight, bias)
-        out = function(*arguments, **keywords)
-        used = next((name for each in (*arguments, *keywords.values()) if (name := self._name(each))), None)
-        if used and isinstance(out, Tensor) and out.requires_grad and not (self._name(out) or self._turned(out)):
-            self.owner.collector.unseen[used] = type(self.owner.module).__name__
-        return out
+        return function(*arguments, **keywords)
 
     def _name(self, array: Any) -> str | None:
         return next((name for name, own in self.matrices.items() if own is array), None)

@@ -38,7 +38,7 @@ class Layer:
     """One parameter.
 
     gram: inner products of the rollouts' scores (B, B). spectra: of its gradient matrix, by weighting; none for
-    vectors.
+    vectors and stacks of experts.
     """
 
     name: str
@@ -90,7 +90,7 @@ class LayerMeasurements:
         self.sample = EntrySample(sum(sizes), learning_rate)
         self.before = dict(zip(attached.measured, accumulate([0, *sizes]), strict=False))
         for name in attached.measured:  # of a large one, the rows that are measured here
-            if rows := workers.split(attached.shape(name), attached.entries):
+            if rows := self._split(attached, name):
                 self.before[name] += rows.mine.start * attached.shape(name)[1]
         self.weights = {} if learning_rate is None else self._sampled_weights(attached)
         self.proportional = weightings.proportional(wanted)
@@ -100,7 +100,7 @@ class LayerMeasurements:
             if weighting.per_rollout is not None and self.proportional[name][0] == name
         }
         self.layers: dict[str, Layer] = {}
-        self.entries: dict[str, LayerEntries] = {}
+        self.entries: dict[str, list[LayerEntries]] = {}
         self.weighted_grams: dict[str, NDArray[np.float64]] = {}
         self.token_spectra: dict[str, Spectrum] = {}
         self.token_scores: TokenScores | None = None
@@ -119,9 +119,12 @@ class LayerMeasurements:
     def keep_scores(self, measured: Measurement) -> None:
         """Keep a result of `measure_scores`."""
         layer, entries = measured
-        self.layers[layer.name] = layer
+        known = self.layers.get(layer.name)  # of the other experts of a stack
+        self.layers[layer.name] = layer if known is None else replace(layer, gram=known.gram + layer.gram)
         if entries is not None:
-            self.entries[layer.name] = entries
+            self.entries.setdefault(layer.name, []).append(entries)
+        if known is not None:
+            return
         self.progress(f"layer {len(self.layers)}/{len(self.before)}: {layer.name}")
 
     def keep_weighted(self, measured: Measurement, name: str) -> None:
@@ -131,18 +134,17 @@ class LayerMeasurements:
         self.weighted_grams[name] = layer.gram if total is None else total + layer.gram
         self.layers[layer.name].spectra.update(layer.spectra)
         if entries is not None:
-            self.entries[layer.name] = entries
+            self.entries.setdefault(layer.name, []).append(entries)
 
     def finish(self) -> None:
         """Bring the results of all processes together, once every pass is done."""
-        own = {name: (layer, self.entries.get(name)) for name, layer in self.layers.items()}
+        own = {name: (layer, self.entries.get(name, [])) for name, layer in self.layers.items()}
         self.layers = {}
         for name, parts in self.workers.merged(own).items():
             inner = np.sum([layer.gram for layer, _ in parts], axis=0)
             self.layers[name] = replace(parts[0][0], gram=inner) if len(parts) > 1 else parts[0][0]
-            for _, entries in parts:
-                if entries is not None:
-                    self.sample.add(entries)
+            for entries in (one for _, every in parts for one in every):
+                self.sample.add(entries)
         for name, part in self.weighted_grams.items():
             self.weighted_grams[name] = self.workers.sum(torch.from_numpy(part)).numpy()
 
@@ -175,10 +177,15 @@ class LayerMeasurements:
     def _contract(self, score: Score, combinations: dict[str, Tensor]) -> Measurement:
         """Gram matrix of a parameter's scores, and spectra of the gradients Σ u_i S_i for each u of `combinations`."""
         shape = score.shape if score.part is None else (score.part.total, score.shape[1])
+        before = self.before[score.name]
+        whole = shape
+        if score.expert is not None:
+            number, count = score.expert
+            before, whole = before + number * shape[0] * shape[1], (count * shape[0], shape[1])
         if not combinations:
             inner = gram.gram(score)
             _check_finite(inner, score)
-            return Layer(score.name, score.kind, shape, inner.cpu().numpy(), {}), None
+            return Layer(score.name, score.kind, whole, inner.cpu().numpy(), {}), None
         names, spectra = list(combinations), {}
         entries: LayerEntries | None = None
         step = max(1, HELD // (4 * shape[0] * shape[1]))
@@ -194,11 +201,11 @@ class LayerMeasurements:
                 norm = None
                 if name == self.main:
                     assert norms is not None
-                    entries = self.sample.take(gradient, self.before[score.name], norms, self.weights.get(score.name))
+                    entries = self.sample.take(gradient, before, norms, self._weights_of(score, before))
                     norm = norms.norm if score.part is None else None
-                if score.kind != "vector":
+                if score.kind in ("linear", "embedding"):
                     spectra[name] = self._spectrum(gradient, frobenius=norm, rows=score.part)
-        return Layer(score.name, score.kind, shape, inner.cpu().numpy(), spectra), entries
+        return Layer(score.name, score.kind, whole, inner.cpu().numpy(), spectra), entries
 
     def _spectrum(
         self, matrix: Tensor, scale: Tensor | None = None, frobenius: float | None = None, rows: Rows | None = None
@@ -208,11 +215,26 @@ class LayerMeasurements:
             return spectrum.leading(matrix, self.leading, seed=self.seed, scale=scale, frobenius=frobenius, rows=rows)
         return spectrum.exact(matrix, scale, rows)
 
+    def _split(self, attached: AttachedModel, name: str) -> Rows | None:
+        """How the rows of a parameter are shared; those of an expert or of a vector are not."""
+        if attached.shape(name)[0] == 1 or attached.measured[name].dim() == 3:
+            return None
+        return self.workers.split(attached.shape(name), attached.entries)
+
+    def _weights_of(self, score: Score, before: int) -> Tensor | None:
+        """The sampled weights of a parameter, or those of one expert of a stack, whose entries come after `before`."""
+        kept = self.weights.get(score.name)
+        if kept is None or score.expert is None:
+            return kept
+        first, stride, size = self.before[score.name], self.sample.stride, score.shape[0] * score.shape[1]
+        ahead, through = (-(-end // stride) - -(-first // stride) for end in (before, before + size))
+        return kept[ahead:through]
+
     def _sampled_weights(self, attached: AttachedModel) -> dict[str, Tensor]:
         """The weights at the places where gradients are sampled, by parameter."""
         kept = {}
         for name in attached.measured:
-            rows = self.workers.split(attached.shape(name), attached.entries)
+            rows = self._split(attached, name)
             whole = attached.oriented(name, attached.weights(name))
             kept[name] = self.sample.sampled(whole if rows is None else whole[rows.mine], self.before[name])
         return kept

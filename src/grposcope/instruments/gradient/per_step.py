@@ -6,12 +6,13 @@ import math
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from grposcope.core.run import Floats
 from grposcope.instruments.gradient import weightings
 from grposcope.instruments.gradient.probe import Probe, probe
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_arrays import Rollouts, rows_of_groups
 from grposcope.lab.workers import ALONE, Workers
 from grposcope.maths import dead_groups
 
@@ -30,6 +31,9 @@ NAMES = tuple(
 )  # fmt: skip
 """Names of the numbers of `step_metrics`; `core.metrics` defines each."""
 
+OF_OWN_ROLLOUTS = ("geometry/baseline_gap", "geometry/baseline_gap_se")
+"""Those that have a meaning for rollouts of the current weights alone."""
+
 
 def step_metrics(
     model: Any,
@@ -38,28 +42,37 @@ def step_metrics(
     prompts: int = 4,
     temperature: float = 1.0,
     seed: int = 0,
-    credit: str = "outcome",
+    credit: str | Tensor = "outcome",
     learning_rate: float | None = None,
     check: bool = True,
     workers: Workers = ALONE,
+    own: bool = True,
+    log_ratio: Tensor | None = None,
 ) -> dict[str, float]:
     """The numbers NAMES of one batch, NaN where nothing can be said.
 
     Dead groups and their prediction are those of the whole batch; everything else is measured on the first `prompts`
     prompts with a gradient, or on fewer if the batch has fewer. learning_rate: for the share of weights a step would
     change. check: make the self-check, which takes a sixth of the time. workers: processes that share the probe.
+    credit: a source, or advantages per token (B, T). own: whether the current weights drew the rollouts; where they did
+    not, the best baseline is not told. log_ratio (B, T): log π/π_old of each token, where the update has a ratio.
     UserError as from `probe`, but a batch without any gradient is no error; KeyboardInterrupt after Ctrl-C.
     """
-    weights = weightings.of_recipe(recipe, rollouts, credit).weights
+    weights = weightings.of_recipe(recipe, rollouts, credit, log_ratio=log_ratio).weights
     live = weights.reshape(len(rollouts.rewards), -1).any(-1).nonzero()[:prompts, 0]
+    rows = rows_of_groups(live, rollouts.groups[1])
     measured = None
     if len(live):
         few = rollouts.take(live)
-        measured = probe(model, few, recipe, credit=credit, temperature=temperature, leading=8,
-                         learning_rate=learning_rate, seed=seed, check=check, workers=workers)  # fmt: skip
+        measured = probe(
+            model, few, recipe, credit=credit[rows] if isinstance(credit, Tensor) else credit, temperature=temperature,
+            leading=8, learning_rate=learning_rate, seed=seed, check=check, workers=workers,
+            log_ratio=None if log_ratio is None else log_ratio[rows],
+        )  # fmt: skip
         if not measured.complete:
             raise KeyboardInterrupt
-    return metrics(rollouts.rewards.cpu().numpy(), measured, len(live))
+    found = metrics(rollouts.rewards.cpu().numpy(), measured, len(live))
+    return found if own else found | dict.fromkeys(OF_OWN_ROLLOUTS, math.nan)
 
 
 def metrics(rewards: Floats, measured: Probe | None, live: int) -> dict[str, float]:

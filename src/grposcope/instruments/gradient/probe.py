@@ -24,7 +24,16 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.instruments.gradient import backward, baseline, class_means, sparsity, spectrum, token_credit, weightings
+from grposcope.instruments.gradient import (
+    apart,
+    backward,
+    baseline,
+    class_means,
+    sparsity,
+    spectrum,
+    token_credit,
+    weightings,
+)
 from grposcope.instruments.gradient.backward import AttachedModel
 from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.class_means import ClassMeanShares
@@ -124,6 +133,7 @@ def probe(
     check: bool = True,
     progress: Callable[[str], None] = lambda _: None,
     workers: Workers = ALONE,
+    log_ratio: Tensor | None = None,
 ) -> Probe:
     """Measure the gradients that these rollouts give.
 
@@ -134,21 +144,26 @@ def probe(
     tier "fast" takes the `leading` singular values and bounds the rest, "exact" takes all. learning_rate: for the
     share of weights a step would change. check: compare with autograd on a few tokens first, which also improves
     the estimate of the memory needed. progress: called with a line per layer. workers: processes that share the work,
-    see `engines.distributed`; all call this with the same arguments, and get the same result.
+    see `engines.distributed`; all call this with the same arguments, and get the same result. log_ratio (B, T): log
+    π/π_old of each token, where the update of the recipe has a ratio; it enters the recipe's weights alone.
 
     UserError: G < 2 with a recipe that needs a group, no group with unequal rewards, a layer that is not
     finite, no layer that can be measured, not enough memory.
     """
-    wanted, skipped = _weightings(rollouts, recipe, credit, sweep, also, controls, extra, seed)
+    wanted, skipped = _weightings(rollouts, recipe, credit, sweep, also, controls, extra, seed, log_ratio)
     main = next(iter(wanted))
     attached = backward.attach(model, rollouts if check else None, temperature)
     here = policies.available_memory(rollouts.mask.device) / workers.neighbours
-    everywhere = workers.gathered((memory_needed(attached, rollouts, workers), here))
+    everywhere = workers.gathered((memory_needed(attached, rollouts, workers, len(wanted)), here))
     needed, free = max(everywhere, key=lambda found: found[0] / found[1])  # all processes refuse, or none
     if needed > 0.9 * free:
         raise backward.Refusal(
             f"the probe would take about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
             "use fewer prompts, smaller groups or shorter completions, or recompute activations (checkpointing)"
+        )
+    if attached.apart:
+        progress(
+            f"{len(attached.apart)} parameters, {attached.share_apart:.2%} of the weights, take passes of their own"
         )
     measurements = LayerMeasurements(
         rollouts, wanted, main, attached, tier, leading, learning_rate, seed, progress, workers
@@ -208,9 +223,10 @@ def _weightings(
     controls: bool,
     extra: Sequence[Weighting],
     seed: int,
+    log_ratio: Tensor | None,
 ) -> tuple[dict[str, Weighting], dict[str, str]]:
     """All weightings that are not zero everywhere, the recipe's first; and why others were skipped, by name."""
-    asked = [weightings.of_recipe(recipe, rollouts, credit)]
+    asked = [weightings.of_recipe(recipe, rollouts, credit, log_ratio=log_ratio)]
     asked += [weightings.of_recipe(other, rollouts, credit) for other in also]
     asked += [weightings.smaller_group(one, rollouts, size) for one in (recipe, *also) for size in sweep]
     asked += weightings.controls(recipe, rollouts, seed) if controls else []
@@ -227,12 +243,27 @@ def _weightings(
     return {one.name: one for one in asked if not one.empty}, skipped
 
 
-def memory_needed(attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE) -> float:
-    """Bytes a probe takes in each process: activations and logits of its rollouts, waiting factors, layer gradients."""
+def memory_needed(attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE, weightings: int = 1) -> float:
+    """Bytes a probe takes in each process: activations and logits of its rollouts, waiting factors, layer gradients.
+
+    weightings: gradients of a layer that are taken together, as far as `HELD` allows.
+    """
     every, width = rollouts.tokens.shape
     rows = math.ceil(every / workers.size)
-    vocabulary = getattr(attached.model.config, "vocab_size", 0)
+    config = attached.model.config
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config  # of a vision-language model
+    vocabulary = getattr(text, "vocab_size", 0)
     longest = rollouts.prompt_mask.sum(-1).max().item() + width
-    sides = max((sum(p.shape) for p in attached.measured.values() if not is_large(p.numel())), default=0)
-    factors = 4 * every * longest * sides * cpu.items_held(rollouts.mask.device)
-    return float(attached.bytes_per_token * rows * longest + 4 * (rows + 3) * width * vocabulary + factors + 2 * HELD)
+    sides = sorted((sum(p.shape[-2:]) for p in attached.measured.values() if not is_large(p.numel())), reverse=True)
+    waiting = sum(sides[: cpu.items_held(rollouts.mask.device)])  # the widest, at the same time
+    matrices = [math.prod(p.shape[-2:]) for p in attached.measured.values()]
+    gradients = max((4 * n * max(1, min(weightings, HELD // (4 * n))) for n in matrices if n), default=0)
+    apart_bytes = min(4 * every * sum(attached.measured[name].numel() for name in attached.apart), apart.HELD)
+    factors = 4 * every * longest * waiting
+    return float(
+        attached.bytes_per_token * rows * longest
+        + 4 * (rows + 3) * width * vocabulary
+        + factors
+        + 2 * gradients
+        + apart_bytes
+    )

@@ -69,7 +69,7 @@ def retokenize(
     template. mask_truncated: truncated completions have no tokens in the loss (TRL's mask_truncated_completions).
     UserError for completions that are no plain text, and for prompts that do not fit.
     """
-    prompts = [_prompt_ids(policy, prompt, template or {}) for prompt in logged.prompts]
+    prompts = [prompt_ids(policy, prompt, template or {}) for prompt in logged.prompts]
     for prompt, (ids, _, _) in zip(logged.prompts, prompts, strict=True):
         if not ids:
             raise UserError(f"{logged.path}: the prompt {prompt!r} has no tokens; choose another step")
@@ -79,7 +79,7 @@ def retokenize(
         rows.append(policy.tokenizer(text, add_special_tokens=False).input_ids)
         same += _spells(policy.tokenizer, rows[-1], text)
     truncated = torch.tensor([len(ids) >= limit for ids in rows])
-    rows = [ids if cut else [*ids, _end(policy)] for ids, cut in zip(rows, truncated.tolist(), strict=True)]
+    rows = [ids if cut else [*ids, end_token(policy)] for ids, cut in zip(rows, truncated.tolist(), strict=True)]
     rollouts = _rollouts(policy, logged, [ids for ids, _, _ in prompts], rows, truncated)
     under = moments(policy.model, rollouts, temperature)
     fit, z = excess(under, rollouts.mask)
@@ -155,13 +155,13 @@ def _padded(rows: Sequence[Sequence[int]], pad: int, left: bool = False) -> tupl
     return ids, mask
 
 
-def _end(policy: Policy) -> int:
+def end_token(policy: Policy) -> int:
     """The token that ends a completion: the tokenizer's, which trainers stop at, or the model's first."""
     own = policy.tokenizer.eos_token_id
     return int(own) if isinstance(own, int) else int(policy.eos[0])
 
 
-def _prompt_ids(policy: Policy, prompt: Text, template: Mapping[str, Any]) -> tuple[list[int], str, bool]:
+def prompt_ids(policy: Policy, prompt: Text, template: Mapping[str, Any]) -> tuple[list[int], str, bool]:
     """Token ids of a prompt, its form, and whether the ids spell the text that was logged."""
     tokenizer = policy.tokenizer
     if not isinstance(prompt, str):

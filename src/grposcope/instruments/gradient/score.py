@@ -45,9 +45,11 @@ class Use:
 class Score:
     """The per-rollout gradients of one parameter, S (B, R, C); a vector has R = 1.
 
-    name: as in `model.named_parameters()`. kind: "linear", "embedding" or "vector".
+    name: as in `model.named_parameters()`. kind: "linear", "embedding", "experts" or "vector"; a parameter that was
+    measured without factors is a vector, whatever its shape.
     shape: (R, C). uses: its factors; empty for a vector, whose gradients (B, C) are `direct`.
     part: where these are some rows of the parameter only, which rows of how many; `shape` is that of these rows.
+    expert: of a stack (E, R, C) the number of the expert that this is the score of, and E.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Score:
     uses: tuple[Use, ...] = ()
     direct: Tensor | None = None
     part: Rows | None = None
+    expert: tuple[int, int] | None = None
 
     @property
     def large(self) -> bool:
@@ -102,13 +105,13 @@ class Score:
         assert total is not None
         return total
 
-    def times(self, directions: Tensor) -> Tensor:
-        """The sum of all S_i times directions (C, k): (R, k), without building S."""
+    def times(self, directions: Tensor, coefficients: Tensor) -> Tensor:
+        """Σ u_i S_i times directions (C, k), with coefficients u (B,): (R, k), without building S."""
         if self.direct is not None:
-            return self.direct.sum(0, keepdim=True) @ directions
+            return (coefficients @ self.direct)[None] @ directions
         total = directions.new_zeros(self.shape[0], directions.shape[1])
         for use in self.uses:
-            turned = use.columns.flatten(0, 1) @ directions
+            turned = (coefficients[:, None, None] * use.columns).flatten(0, 1) @ directions
             if use.lookup:
                 ids = use.rows.flatten()
                 total.index_add_(0, ids[ids != use.padding], turned[ids != use.padding])

@@ -1,9 +1,9 @@
 """Weightings of the rollouts, each of which gives a gradient: a recipe's, smaller groups, and controls.
 
-Rollouts are taken as fresh: the importance ratio is 1 and the weights are w = ∂L/∂log π = −c · A, with the
-coefficient c of the reduction and the credit A. Where w is constant along every rollout (outcome rewards)
-the gradient is Σ_i u_i s_i and costs no backward pass of its own; u is then given as `per_rollout`.
-A KL term or an entropy bonus is left out: they are not made of advantages.
+Rollouts are taken as fresh unless a log ratio is given: the importance ratio is 1 and the weights are
+w = ∂L/∂log π = −c · A, with the coefficient c of the reduction and the credit A. Where w is constant along every
+rollout (outcome rewards) the gradient is Σ_i u_i s_i and costs no backward pass of its own; u is then given as
+`per_rollout`. A KL term or an entropy bonus is left out: they are not made of advantages.
 """
 
 from __future__ import annotations
@@ -78,12 +78,22 @@ def proportional(wanted: Mapping[str, Weighting]) -> dict[str, tuple[str, float]
     return shared
 
 
-def of_recipe(recipe: Objective, rollouts: Rollouts, credit: str | Tensor = "outcome", name: str = "") -> Weighting:
-    """The weights of a recipe. credit: a name of `lab.credit.SOURCES`, or advantages per token (B, T)."""
+def of_recipe(
+    recipe: Objective,
+    rollouts: Rollouts,
+    credit: str | Tensor = "outcome",
+    name: str = "",
+    log_ratio: Tensor | None = None,
+) -> Weighting:
+    """The weights of a recipe. credit: a name of `lab.credit.SOURCES`, or advantages per token (B, T).
+
+    log_ratio (B, T): log π/π_old of each token, for rollouts whose update has a ratio; 0 by default.
+    """
     bare = replace(recipe, kl=0.0, entropy=0.0)
     given = credit.double() if isinstance(credit, Tensor) else per_token(credit, bare, rollouts, torch.float64)
     fresh = torch.zeros(rollouts.mask.shape, dtype=torch.float64, device=rollouts.mask.device)
-    return weighting(name or recipe.name, bare.weights(fresh, fresh, rollouts, credit=given), rollouts.mask)
+    now = fresh if log_ratio is None else log_ratio.to(fresh)
+    return weighting(name or recipe.name, bare.weights(now, fresh, rollouts, credit=given), rollouts.mask)
 
 
 def smaller_group(recipe: Objective, rollouts: Rollouts, group: int) -> Weighting:

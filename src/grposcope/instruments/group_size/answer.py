@@ -75,7 +75,9 @@ def of_run(run: Run, settings: PlanSettings) -> Answer:
     UserError where neither says anything.
     """
     probe = planned_with(run)
-    return rewards_alone.answer(run, settings) if probe is None else _of_probe(run, probe, settings)[0]
+    found = rewards_alone.answer(run, settings) if probe is None else _of_probe(run, probe, settings)[0]
+    single = rewards_alone.of_single_rewards(run, settings)
+    return found if single is None else replace(found, tables=[*found.tables, single])
 
 
 def planned_with(run: Run) -> ProbeRecord | None:

@@ -12,6 +12,7 @@ from grposcope.core.answer import Answer, Table
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Floats, Run
+from grposcope.core.text import visible
 from grposcope.instruments.group_size import INSTRUMENT, PlanSettings
 from grposcope.instruments.group_size.planning import GROUPS
 from grposcope.logs.trainers import how_to_log
@@ -103,6 +104,35 @@ def _sizes(curve: Sequence[RewardPoint]) -> Table:
             rows.append((str(point.group), "cannot tell", "cannot tell", "cannot tell", dead.flag))
     header = ("G", "dead groups", "live groups per 1,000 rollouts", "drawn per kept with resampling", "")
     return Table("What each group size would have given", header, rows)
+
+
+def of_single_rewards(run: Run, settings: PlanSettings) -> Table | None:
+    """Dead groups of each reward at each size, from the last steps of a run; None for a run with one reward."""
+    groups = run.groups
+    if len(groups.components) < 2:
+        return None
+    kept = np.flatnonzero(groups.step > int(groups.step.max()) - settings.last)
+    columns = {}
+    for name, values in groups.components.items():
+        rewards = np.full((len(kept), int(groups.sizes[kept].max())), math.nan)
+        for row, k in zip(rewards, kept, strict=True):
+            part = values[groups.offsets[k] : groups.offsets[k + 1]]
+            row[: len(part)] = np.where(np.isfinite(part), part, math.nan)
+        if (~np.isnan(rewards)).sum(1).max() >= 2:
+            columns[visible(name, 40)] = [dead_groups.expected(rewards, group) for group in settings.groups]
+    rows = []
+    for i, group in enumerate(settings.groups):
+        found = [column[i] for column in columns.values()]
+        rows.append((str(group), *(_share(one) for one in found), next((one.flag for one in found if one.flag), "")))
+    return Table(
+        "Groups in which a reward does not vary", ("G", *columns, ""), rows,
+        "A group that is dead in one reward is not dead in all. Where one alone varies, standardizing the sum gives "
+        "it the whole advantage, whatever its weight; grposcope rewards says what each weighs.",
+    ) if columns else None  # fmt: skip
+
+
+def _share(value: Estimate) -> str:
+    return f"{value.value:.1%} ± {value.se:.1%}" if math.isfinite(value.value) else "cannot tell"
 
 
 def last_groups(run: Run, last: int) -> tuple[list[list[float]], tuple[int, int]]:

@@ -117,7 +117,7 @@ class GroupSize:
         """‖E s‖²/E‖s‖², which is 0 for scores of whole sampled completions, flagged where it is not."""
         share = self.moments.estimate(lambda s: s.score2 / s.norm)
         doubt = abs(share.value) > 4 * share.se and abs(share.value) > SCORE_MEAN
-        flag = "scores do not average to 0: top-p, top-k or dropped rollouts? Rows that need it are off"
+        flag = "scores do not average to 0: top-p, top-k or dropped rollouts? Figures that need this are missing"
         return Estimate(share.value, share.se, share.n, flag if doubt else "")
 
     def loss(self, group: int) -> tuple[float, float, float]:
@@ -173,7 +173,7 @@ class GroupSize:
         """What an undecided plan lacks, what it can still say, and how many more prompts would probably decide."""
         plan, prompts = self.plan, self.moments.prompts
         two = len(np.unique(self.rewards[~np.isnan(self.rewards)])) <= 2
-        sides = "at least two successes and two failures" if two else "a spread that does not hang on one rollout"
+        sides = "at least two successes and two failures" if two else "rewards whose spread needs no single rollout"
         if math.isnan(plan.interval[0]):
             reason = (
                 f"{plan.informative} of {prompts} groups have {sides}, and only those show how gradients differ "

@@ -18,7 +18,7 @@ from grposcope.instruments.offpolicy.error import CorrectionChoice, GradientErro
 from grposcope.instruments.offpolicy.kept import KeptWeight
 from grposcope.instruments.offpolicy.khat import trusted
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
-from grposcope.maths.corrections import ALL, FULL, NONE
+from grposcope.maths.corrections import ALL, FULL, NONE, named
 from grposcope.maths.importance import Floats, effective, exp
 
 HALF = 0.5
@@ -34,10 +34,43 @@ class ClassWeights:
 
 
 @dataclass(frozen=True)
+class ProbeOfStep:
+    """One probe of a run: of the step that trained on its rollouts, their mean lag in steps, NaN where not known.
+
+    prompts: of the probe; live: those whose rewards differ. k3: KL per token. ess: ESS/n of rollouts.
+    """
+
+    step: int
+    lag: float
+    prompts: int
+    live: int
+    k3: float
+    ess: float
+
+
+@dataclass(frozen=True)
+class PooledProbes:
+    """The probes of a run that were pooled.
+
+    left_out: probes of another size or source. source: what drew, as of `probe_file.Source`. drifts: whether KL per
+    token changed in the course of the run; halves: its mean over the earlier and the later half of the probes; later:
+    the choice by the later half alone. The last two are None for few probes.
+    """
+
+    steps: tuple[ProbeOfStep, ...]
+    left_out: int
+    source: str
+    drifts: bool
+    halves: tuple[Estimate, Estimate] | None
+    later: CorrectionChoice | None
+
+
+@dataclass(frozen=True)
 class OffPolicyFound:
     """All that was measured.
 
     k: k̂ of w ‖A s‖. errors, choice: None without products of scores. parts: None without three log-probabilities.
+    pooled: None but for the probes of a run.
     """
 
     distance: Distance
@@ -47,6 +80,7 @@ class OffPolicyFound:
     choice: CorrectionChoice | None = None
     parts: DistanceParts | None = None
     classes: Mapping[str, ClassWeights] = field(default_factory=dict)
+    pooled: PooledProbes | None = None
 
 
 def measure(drawn: MismatchedRollouts, gram: Floats | None = None) -> OffPolicyFound:
@@ -58,31 +92,43 @@ Errors = tuple[float, dict[str, GradientError]]
 """k̂ of w ‖A s‖, and the error under each correction."""
 
 
-def found(drawn: MismatchedRollouts, errors: Errors | None = None) -> OffPolicyFound:
-    """What these rollouts say, with errors of the gradient where they were measured."""
+def found(
+    drawn: MismatchedRollouts, errors: Errors | None = None, pooled: PooledProbes | None = None
+) -> OffPolicyFound:
+    """What these rollouts say, with errors of the gradient where they were measured; pooled: of which probes."""
     ratios = drawn.ratios
-    used = [one for one in ALL if one.known(ratios)]
+    usual = {one.name for one in ALL}
+    further = [named(name) for name in (errors[1] if errors else ()) if name not in usual]
+    used = [one for one in (*ALL, *further) if one.known(ratios)]
     weights = {one.name: kept.of(one, ratios, drawn.prompts) for one in used}
     far = distance.measure(ratios, drawn.prompts)
     parts = None if drawn.mismatch is None else distance.split(ratios, drawn.mismatch, drawn.prompts)
     by_class = {
         title: ClassWeights(one.names, {each.name: one.means(each.coefficients(ratios)) for each in used})
-        for title, one in kept.classes(ratios, drawn.lags).items()
+        for title, one in kept.classes(ratios, drawn.lags, drawn.environments).items()
     }
     if errors is None:
         return OffPolicyFound(far, weights, parts=parts, classes=by_class)
     k, by_name = errors
-    return OffPolicyFound(far, weights, k, by_name, error.choose(by_name, k), parts, by_class)
+    return OffPolicyFound(far, weights, k, by_name, error.choose(by_name, k), parts, by_class, pooled)
 
 
-def errors_of(drawn: MismatchedRollouts, products: Mapping[str, GradientProducts], norms: Floats) -> Errors:
-    """The errors under corrections from products of the estimates of prompts; norms ‖s‖ (B,), NaN without a credit."""
-    ratios, by_name = drawn.ratios, {one.name: one for one in ALL}
+def errors_of(
+    drawn: MismatchedRollouts, products: Mapping[str, GradientProducts], norms: Floats, batch: int | None = None
+) -> Errors:
+    """The errors under corrections from products of the estimates of prompts; norms ‖s‖ (B,), NaN without a credit.
+
+    batch: prompts of the batch whose variance is told, by default those of the batches at hand.
+    """
+    ratios, by_name = drawn.ratios, {name: named(name) for name in products}
     assert drawn.rewards is not None
     advantages = error.leave_one_out(drawn.rewards.reshape(int(drawn.prompts.max()) + 1, -1))
-    k = error.tail(exp(ratios.sequence), advantages, norms)
+    weights = exp(ratios.sequence)
+    k = error.tail(weights, advantages, norms)
     return k, {
-        name: error.measure(one, k, by_name[name].beyond(ratios) or name == FULL.name)
+        name: error.measure(
+            one, k, by_name[name].beyond(ratios) or name == FULL.name, float(weights.mean()), batch
+        )
         for name, one in products.items()
     }  # fmt: skip
 
@@ -126,10 +172,10 @@ def of_drawn(drawn: MismatchedRollouts, found: OffPolicyFound) -> Answer:
     return Answer(
         INSTRUMENT.name,
         INSTRUMENT.question,
-        word=_word(far, equal, len(drawn.log_ratios)),
+        word=_word(far, equal, len(drawn.log_ratios), drawn.cut),
         sentence=_equal(drawn) if equal else f"{_far(far, len(drawn.log_ratios))} {_worth(found)}",
-        because=_because(far, len(drawn.log_ratios)),
-        do=_do(far, len(drawn.log_ratios)),
+        because="" if equal else _because(found, len(drawn.log_ratios), drawn.cut),
+        do=_do(far, len(drawn.log_ratios), drawn.cut),
         text=_notes(drawn, found),
         numbers=_numbers(far) + _parts(found.parts),
         tables=[] if equal else _tables(drawn, found),
@@ -138,10 +184,10 @@ def of_drawn(drawn: MismatchedRollouts, found: OffPolicyFound) -> Answer:
     )
 
 
-def _word(far: Distance, equal: bool, n: int) -> Word:
+def _word(far: Distance, equal: bool, n: int, cut: str) -> Word:
     if equal:
         return "healthy"
-    return "warning" if far.processed or _heavy(far, n) else "told"
+    return "warning" if (far.processed and not cut) or _heavy(far, n) else "told"
 
 
 def _heavy(far: Distance, n: int) -> bool:
@@ -218,7 +264,15 @@ def _of_lengths(one: KeptWeight) -> str:
     return f", mostly of {'long' if one.thirds[2] < one.thirds[0] else 'short'} answers"
 
 
-def _because(far: Distance, n: int) -> str:
+def _because(found: OffPolicyFound, n: int, cut: str) -> str:
+    far, whole = found.distance, found.kept[FULL.name].weight
+    if cut:
+        reach = f" ± {percent(whole.se)}" if math.isfinite(whole.se) else ""
+        return (
+            f"the sampler draws from {cut}, which have {percent(far.ratio.value, 1)} of the trainer's probability at a "
+            f"token and {percent(whole.value)}{reach} of that of whole completions; the rest is never drawn, is in no "
+            "number here, and no correction brings it back"
+        )
     if far.processed:
         return (
             f"ρ is above 1 on {percent(far.above, 1)} of the tokens only and its mean is {far.ratio.value:.3f}, as "
@@ -229,8 +283,8 @@ def _because(far: Distance, n: int) -> str:
     return ""
 
 
-def _do(far: Distance, n: int) -> str:
-    if far.processed:
+def _do(far: Distance, n: int, cut: str) -> str:
+    if far.processed and not cut:
         return "log the sampler's log-probabilities before processing, or sample without truncation"
     return "take no number that rests on ratios of whole completions at its word" if _heavy(far, n) else ""
 
@@ -262,10 +316,12 @@ def _parts(parts: DistanceParts | None) -> list[KeyNumber]:
 def _tables(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[Table]:
     tables = [_table_of_kept(found.kept)]
     tables += [_table_of_classes(title, one) for title, one in found.classes.items()]
-    if found.errors is not None:
+    if found.errors is not None and any(map(_known, found.errors.values())):
         tables.append(_table_of_errors(found.errors))
     if drawn.versions is not None and len(set(drawn.versions.tolist())) > 1:
         tables.append(_table_of_versions(drawn))
+    if found.pooled is not None:
+        tables.append(_table_of_probes(found.pooled))
     return tables
 
 
@@ -300,12 +356,17 @@ def _table_of_errors(errors: Mapping[str, GradientError]) -> Table:
          number(one.need.value / base))
         for name, one in errors.items()
     ]  # fmt: skip
-    some = "" if len(errors) == len(ALL) else " Corrections of tokens need a model, not the Gram matrix alone."
+    some = "" if "token_ratio" in errors else " Corrections of tokens need a model, not the Gram matrix alone."
     return Table(
         "Error of the gradient", header, cells,
         "bias²: of the mean gradient, against full weights; variance: of a batch; rollouts ÷ none: what a step of the "
         "same progress takes." + some,
     )  # fmt: skip
+
+
+def _known(error: GradientError) -> bool:
+    """Whether any number of it is known."""
+    return any(math.isfinite(one.value) for one in (error.bias2, error.variance, error.need))
 
 
 def _table_of_versions(drawn: MismatchedRollouts) -> Table:
@@ -321,8 +382,38 @@ def _table_of_versions(drawn: MismatchedRollouts) -> Table:
     return Table("By version of the sampler's weights", ("version", "rollouts", "KL per token", "ESS/n"), rows)
 
 
+def _table_of_probes(pooled: PooledProbes) -> Table:
+    header = ("step", "steps behind", "prompts", "with a gradient", "KL per token", "ESS/n")
+    rows = [
+        (f"{one.step:,}", f"{one.lag:.1f}" if math.isfinite(one.lag) else "–", f"{one.prompts}", f"{one.live}",
+         number(one.k3), f"{one.ess:.2f}")
+        for one in pooled.steps
+    ]  # fmt: skip
+    return Table("By probe", header, rows, "Step: the one that trained on the rollouts.", folded=True)
+
+
+def _of_probes(pooled: PooledProbes) -> list[str]:
+    """Which probes were pooled, and what changed from the earlier to the later ones."""
+    steps, drew = pooled.steps, "another sampler" if pooled.source == "sampler" else "the trainer's own earlier weights"
+    prompts, live = sum(one.prompts for one in steps), sum(one.live for one in steps)
+    several = f"{len(steps)} probes of steps {steps[0].step:,} to {steps[-1].step:,} pooled"
+    of = several if len(steps) > 1 else f"The probe of step {steps[0].step:,}"
+    notes = [f"{of}: {prompts:,} prompts, {live:,} of them with unequal rewards; {drew} drew the rollouts."]
+    if pooled.left_out:
+        notes.append(f"{pooled.left_out} probes of another size, or of rollouts of another kind, are left out.")
+    if pooled.halves is None:
+        return [*notes, "Whether the distance drifts cannot be told from fewer than 4 probes."]
+    before, after = pooled.halves
+    went = f"KL per token went from {_shown(before)} in the earlier half of the probes to {_shown(after)} in the later"
+    if not pooled.drifts:
+        return [*notes, f"{went}: no drift beyond chance."]
+    assert pooled.later is not None
+    alone = _choice(pooled.later)
+    return [*notes, f"{went}, a drift: the numbers are means over it. By the later half alone: {alone}"]
+
+
 def _notes(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
-    notes = []
+    notes = [] if found.pooled is None else _of_probes(found.pooled)
     if drawn.absent:
         tokens = int(drawn.ratios.lengths.sum())
         notes.append(
@@ -360,6 +451,7 @@ def _document(drawn: MismatchedRollouts, found: OffPolicyFound) -> dict[str, obj
         "tail": found.k,
         "errors": None if found.errors is None else {name: _error(one) for name, one in found.errors.items()},
         "choice": None if found.choice is None else asdict(found.choice),
+        "pooled": None if found.pooled is None else asdict(found.pooled),
     }
 
 

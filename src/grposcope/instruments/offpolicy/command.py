@@ -10,23 +10,26 @@ from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
 
 if TYPE_CHECKING:
+    from grposcope.instruments.offpolicy.answer import OffPolicyFound
+    from grposcope.instruments.offpolicy.read import MismatchedRollouts
     from grposcope.maths.importance import Floats
 
 DESCRIPTION = (
     "Say how far the sampler is from the trainer, what each correction keeps of the weight, by length, and how many "
     "rollouts it needs. From a file with the log-probabilities of both, one JSON object a line: columns logprobs of "
     "the trainer, rollout_logprobs or sampling_logprobs of the sampler, a number per token; where known also reward, "
-    "group, version, and old_logprobs of the weights that drew. Or from a model: rollouts are drawn by a rounded or by "
-    "another sampler, or taken from a file with prompt_ids, completion_ids and the sampler's log-probabilities, and "
-    "its gradient is measured under each correction."
+    "group, version, env, and old_logprobs of the weights that drew. Or from a model: rollouts are drawn by a "
+    "rounded, a truncated or another sampler, or taken from a file with prompt_ids, completion_ids and the sampler's "
+    "log-probabilities, and its gradient is measured under each correction."
 )
 EXAMPLES = """\
 examples:
   grposcope offpolicy rollouts.jsonl                     distance, and the weight that each correction keeps
-  grposcope offpolicy runs/stale                         the same of the rollouts that a run of ours kept
+  grposcope offpolicy runs/stale                         of the probes of a run, pooled; without them, of its rollouts
   grposcope offpolicy rollouts.jsonl --gram gram.npy     and bias, variance and rollouts needed of sequence corrections
   grposcope offpolicy rollouts.jsonl --model runs/mine   of all corrections, from a checkpoint of the trainer
   grposcope offpolicy tiny --sampler-precision int8      of rollouts that rounded weights draw
+  grposcope offpolicy tiny --top-k 20                    of rollouts without the unlikely tokens
   grposcope offpolicy runs/mine --sampler runs/mine/checkpoints/step-000040 --batches 4
 """
 
@@ -34,9 +37,9 @@ examples:
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     command.add_argument("place", metavar="ROLLOUTS|MODEL",
-                         help="JSONL file with a rollout a line, or the folder of a run with --correction or "
-                              "--staleness; or, as the trainer, tiny, smollm2, a model folder, the folder of a run or "
-                              "of its checkpoint, or a hub name")  # fmt: skip
+                         help="JSONL file with a rollout a line, or the folder of a run with --probe-every, "
+                              "--correction or --staleness; or, as the trainer, tiny, smollm2, a model folder, the "
+                              "folder of a run or of its checkpoint, or a hub name")  # fmt: skip
     command.add_argument("--gram", metavar="FILE",
                          help="NumPy file (.npy) with the inner products of the rollouts' scores, in the order of the "
                               "rows")  # fmt: skip
@@ -49,6 +52,10 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     drawn.add_argument("--sampler-precision", default="float32", metavar="TEXT",
                        help="number format in which float32 weights sample on a CPU: float32, bfloat16 or int8 "
                             "(default: float32)")  # fmt: skip
+    drawn.add_argument("--top-k", type=int, metavar="K",
+                       help="the sampler draws from the K likeliest tokens (default: all)")  # fmt: skip
+    drawn.add_argument("--top-p", type=float, metavar="X",
+                       help="the sampler draws from the likeliest tokens up to this share (default: all)")  # fmt: skip
     drawn.add_argument("--task", metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
     drawn.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
     drawn.add_argument("--group", type=int, default=8, metavar="N", help="rollouts per prompt (default: 8)")
@@ -65,27 +72,53 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     add_json(machine)
 
 
+def check_flags(arguments: argparse.Namespace) -> None:
+    """UserError for flags that cannot work with any model."""
+    if _of_model(arguments):
+        from grposcope.instruments.offpolicy import command_model
+
+        command_model.check(arguments)
+
+
+def _of_model(arguments: argparse.Namespace) -> bool:
+    """Whether the answer comes from a model, not from what rollouts say themselves."""
+    place = Path(arguments.place)
+    draws = (
+        any(getattr(arguments, name) is not None for name in ("sampler", "top_k", "top_p"))
+        or arguments.sampler_precision != "float32"
+    )
+    of_rollouts = place.is_file() or place.suffix in (".jsonl", ".json", ".gz") or (place.is_dir() and not draws)
+    return arguments.model is not None or not of_rollouts
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Print what the rollouts say."""
     from grposcope.instruments.offpolicy import answer
-    from grposcope.instruments.offpolicy.read import read
     from grposcope.render import document, terminal
 
-    place = Path(arguments.place)
-    draws = arguments.sampler is not None or arguments.sampler_precision != "float32"
-    of_rollouts = place.is_file() or place.suffix in (".jsonl", ".json", ".gz") or (place.is_dir() and not draws)
-    if arguments.model is not None or not of_rollouts:
+    if _of_model(arguments):
         from grposcope.instruments.offpolicy import command_model
 
         drawn, found = command_model.measure(arguments)
     else:
         gram = None if arguments.gram is None else _gram(Path(arguments.gram))
-        drawn = read(place)
-        found = answer.measure(drawn, gram)
+        drawn, found = _of_place(Path(arguments.place), gram)
     said = answer.of_drawn(drawn, found)
     say(arguments, terminal.text(said))
     finish(arguments, document.of_answer(said))
     return 0
+
+
+def _of_place(place: Path, gram: Floats | None) -> tuple[MismatchedRollouts, OffPolicyFound]:
+    """What a file of rollouts says, or the folder of a run: by its probes where it has some, else by its rollouts."""
+    from grposcope.instruments.offpolicy import answer, over_steps, probe_file
+    from grposcope.instruments.offpolicy.read import read
+
+    probes = probe_file.in_folder(place) if place.is_dir() and gram is None else []
+    if probes:
+        return over_steps.measure(probes)
+    drawn = read(place)
+    return drawn, answer.measure(drawn, gram)
 
 
 def _gram(path: Path) -> Floats:

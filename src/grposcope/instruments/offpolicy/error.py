@@ -15,7 +15,7 @@ without noise and bias; dropping everything makes it infinite, where the mean sq
 Interval of ‖b‖²: of the mean d̄ over prompts, ‖d̄‖² P f/tr C is noncentral χ² with f = (tr C)²/tr C² degrees of freedom
 and noncentrality P f ‖b‖²/tr C. tr C² is unbiased for normal estimates (Bai & Saranadasa 1996). Standard errors are by
 jackknife over prompts. Of J batches, between which no product is known, ‖d̄‖² is averaged, which multiplies f and the
-noncentrality by J; V_c stays that of one batch. Method of this project.
+noncentrality by J; V_c stays that of one batch, or of one of as many prompts as is asked for. Method of this project.
 """
 
 from __future__ import annotations
@@ -148,9 +148,12 @@ class GradientError:
     costs: Floats = field(default_factory=lambda: np.empty(0))
 
 
-def measure(products: GradientProducts, k: float, beyond: bool = True, mean_weight: float = 1.0) -> GradientError:
+def measure(
+    products: GradientProducts, k: float, beyond: bool = True, mean_weight: float = 1.0, batch: int | None = None
+) -> GradientError:
     """The error under a correction; k: k̂ of w ‖A s‖ (`tail`); beyond: whether a drawn ratio was cut.
 
+    batch: prompts of the batch whose variance and need are told, by default those of the batches at hand.
     mean_weight: of the raw weights. Above NO_NUMBER of k̂, or without it, there is no number. No interval is given
     where the mean weight is further than NEAR from 1: completions with large weights were not drawn, or too often. A
     small k̂ does not say that they were: it is smallest where the largest weights are missing, so that intervals given
@@ -159,7 +162,7 @@ def measure(products: GradientProducts, k: float, beyond: bool = True, mean_weig
     """
     prompts = len(products.own)
     flag = _doubt(k, prompts)
-    means = _means(products)
+    means = _means(products, batch or products.size)
     bias2, variance, need, cost = (
         (float(values[0]), values[1:]) for values in (_bias2(means), _variance(means), _need(means), _cost(means))
     )
@@ -234,8 +237,8 @@ def _freedom(blocks: Floats) -> float:
 class _Means:
     """Means of products: of all P prompts, then without each of them, (1 + P,).
 
-    size: prompts of a batch. own, cross, full: over pairs of different prompts of a batch. squares: of ‖ĝ_c(x)‖² over
-    prompts.
+    size: prompts of the batch whose variance is told. own, cross, full: over pairs of different prompts of a batch.
+    squares: of ‖ĝ_c(x)‖² over prompts.
     """
 
     size: int
@@ -245,10 +248,10 @@ class _Means:
     squares: Floats
 
 
-def _means(products: GradientProducts) -> _Means:
+def _means(products: GradientProducts, size: int) -> _Means:
     squares, known = np.diag(products.own), products.known
     own, cross, full = (_with_left_out(one, known) for one in (products.own, products.cross, products.full))
-    return _Means(products.size, own, cross, full, np.append(squares.mean(), resampling.means_left_out(squares)))
+    return _Means(size, own, cross, full, np.append(squares.mean(), resampling.means_left_out(squares)))
 
 
 def _with_left_out(products: Floats, known: NDArray[np.bool_]) -> Floats:
@@ -261,7 +264,7 @@ def _bias2(means: _Means) -> Floats:
 
 
 def _variance(means: _Means) -> Floats:
-    """V_c of a batch as large as each at hand."""
+    """V_c of a batch of that size."""
     return np.asarray((means.squares - means.own) / means.size)
 
 

@@ -111,6 +111,13 @@ def measure(
     return CorrectedProducts(products, norms.reshape(-1), found.copies, found.left_out)
 
 
+def nothing(prompts: int, group: int, corrections: Sequence[Correction]) -> CorrectedProducts:
+    """What groups of equal rewards have: estimates of 0 under every correction."""
+    zeros = np.zeros((prompts, prompts))
+    products = {one.name: GradientProducts(zeros, zeros, zeros) for one in corrections}
+    return CorrectedProducts(products, np.full(prompts * group, np.nan), 0, 0.0)
+
+
 RATIO = 0
 """Number of the part with the weights ρ − 1; that of a correction's rest is its own, from 1."""
 

@@ -7,13 +7,14 @@ together, so that a choice does not wait for a batch that would not fit into mem
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.offpolicy import answer, error, estimates
+from grposcope.instruments.offpolicy import answer, error, estimates, probe_file
 from grposcope.instruments.offpolicy.answer import OffPolicyFound
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
 from grposcope.lab.rollout_arrays import Rollouts
@@ -28,11 +29,12 @@ def measure(
     temperature: float = 1.0,
     check: bool = True,
     progress: Callable[[str], None] = lambda _: None,
+    cut: str = "",
 ) -> tuple[MismatchedRollouts, OffPolicyFound]:
     """What batches of one shape (P, G), with the log-probabilities of their sampler, say of `model` as the trainer.
 
-    Batches without a gradient are left out. micro_batch: rollouts of a pass without gradients. UserError as from
-    `estimates.measure`.
+    Batches without a gradient are left out. micro_batch: rollouts of a pass without gradients. cut: the tokens that the
+    sampler draws from, in words, where these are not all. UserError as from `estimates.measure`.
     """
     live = [batch for batch in batches if not bool((batch.rewards == batch.rewards[:, :1]).all())]
     if len(live) < len(batches):
@@ -44,14 +46,17 @@ def measure(
         own = mismatched(batch, frozen_logprobs(model, batch, temperature, micro_batch))
         parts.append((own, estimates.measure(model, batch, own.ratios, ALL, temperature, check and number == 1)))
         progress(f"batch {number} of {len(live)}: {parts[-1][1].copies} rollouts went through the model again")
-    drawn = joined([own for own, _ in parts])
+    drawn = replace(probe_file.joined([own for own, _ in parts]), cut=cut)
     products = {one.name: error.pooled([found.products[one.name] for _, found in parts]) for one in ALL}
     norms = np.concatenate([found.norms for _, found in parts])
     return drawn, answer.found(drawn, answer.errors_of(drawn, products, norms))
 
 
-def mismatched(batch: Rollouts, trainer: Tensor) -> MismatchedRollouts:
-    """The log ratios of a batch from the trainer's log-probabilities (B, T); UserError for empty completions."""
+def mismatched(batch: Rollouts, trainer: Tensor, behind: Tensor | None = None) -> MismatchedRollouts:
+    """The log ratios of a batch from the trainer's log-probabilities (B, T); UserError for empty completions.
+
+    behind (P,): versions by which the weights that drew each group are behind the trainer's, where that is known.
+    """
     mask = batch.mask.cpu()
     difference = (trainer.double() - batch.logp.double()).cpu()
     unknown = difference.isnan() & mask
@@ -59,20 +64,7 @@ def mismatched(batch: Rollouts, trainer: Tensor) -> MismatchedRollouts:
     prompts, group = batch.groups
     rewards = batch.rewards.double().cpu().numpy().reshape(-1)
     sampler = [row[kept].double().nan_to_num().numpy() for row, kept in zip(batch.logp.cpu(), mask, strict=True)]
+    lags = None if behind is None else np.repeat(behind.double().cpu().numpy(), group)
     return MismatchedRollouts(
-        logs, int(unknown.sum()), rewards, None, np.repeat(np.arange(prompts), group), True, sampler
-    )
-
-
-def joined(parts: Sequence[MismatchedRollouts]) -> MismatchedRollouts:
-    """Rollouts of several batches, whose prompts are different ones."""
-    before = np.cumsum([0, *(int(one.prompts.max()) + 1 for one in parts)])
-    return MismatchedRollouts(
-        [log for one in parts for log in one.log_ratios],
-        sum(one.absent for one in parts),
-        np.concatenate([one.rewards for one in parts if one.rewards is not None]),
-        None,
-        np.concatenate([one.prompts + start for one, start in zip(parts, before, strict=False)]),
-        True,
-        [log for one in parts for log in one.sampler or ()],
+        logs, int(unknown.sum()), rewards, None, np.repeat(np.arange(prompts), group), True, sampler, behind=lags
     )

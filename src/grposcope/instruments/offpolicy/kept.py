@@ -7,6 +7,8 @@ keeps says little: those that are dropped have the largest weights.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,8 +63,17 @@ PROBABILITIES = (0.1, 0.9)
 """Bounds between improbable, middling and probable tokens."""
 
 
-def classes(ratios: Ratios, lags: Floats | None = None) -> dict[str, TokenClasses]:
-    """Ways to class the tokens that are known, by title; lags (B,): versions by which the sampler was behind."""
+SHOWN = 6
+"""Environments, the most frequent ones, that are classes of their own; the others are one together."""
+
+
+def classes(
+    ratios: Ratios, lags: Floats | None = None, environments: Sequence[str] | None = None
+) -> dict[str, TokenClasses]:
+    """Ways to class the tokens that are known, by title.
+
+    lags (B,): versions by which the sampler was behind. environments (B,): of each rollout.
+    """
     place = np.arange(len(ratios.log)) - ratios.spread(ratios.starts)
     thirds = 3 * place // ratios.spread(ratios.lengths)
     found = {"position": TokenClasses(("first third", "middle", "last third"), thirds)}
@@ -77,6 +88,12 @@ def classes(ratios: Ratios, lags: Floats | None = None) -> dict[str, TokenClasse
         distinct, number = np.unique(lags, return_inverse=True)
         if len(distinct) > 1:
             found["lag"] = TokenClasses(tuple(f"{one:g}" for one in distinct), ratios.spread(number.reshape(-1)))
+    if environments is not None:
+        frequent = [name for name, _ in Counter(environments).most_common()]
+        first = frequent if len(frequent) <= SHOWN + 1 else frequent[:SHOWN]
+        place = np.array([first.index(one) if one in first else len(first) for one in environments])
+        others = () if len(first) == len(frequent) else (f"{len(frequent) - len(first)} others",)
+        found["environment"] = TokenClasses((*first, *others), ratios.spread(place))
     return found
 
 

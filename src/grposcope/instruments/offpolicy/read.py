@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,15 @@ GROUP = ("group", "group_id", "prompt_id", "problem", "prompt")
 VERSION = ("version", "weight_version", "policy_version")
 """Names that a column may have, of which the first one that is there is taken."""
 
+ENVIRONMENT = (
+    "env", "environment", "env_name", "env_id", "data_source", "domain", "task_name", "dataset", "agent", "agent_name",
+    "task", "scope",
+)  # fmt: skip
+"""Columns whose text says which environment a rollout is of; the first one with 2 to MOST different texts is taken."""
+
+MOST = 50
+"""Environments of a file; a column with more texts is something else."""
+
 ROUNDING = 1e-3
 """What a log-probability may lie above 0 by rounding."""
 
@@ -38,7 +47,10 @@ class MismatchedRollouts:
 
     log_ratios: log π(y_t) − log μ(y_t) of each rollout, 0 where one of the two is NaN. absent: tokens with a NaN.
     sampler: log μ(y_t). mismatch: log π_old(y_t) − log μ(y_t), π_old the trainer's policy when they were drawn; None
-    where the file does not have it beside the current one.
+    where the file does not have it beside the current one. behind (B,): versions by which each rollout's weights were
+    behind those that trained on it, where that is known by itself. cut: the tokens that the sampler is known to draw
+    from, in words, where these are not all; its log-probabilities are then those after the cut.
+    environments (B,): the name of each rollout's, where there are several.
     rewards (B,), versions (B,) of the sampler's weights, NaN where a row has none: None where no row has any.
     prompts (B,): the number of each rollout's prompt, a number of its own where the file does not say; grouped: whether
     it does.
@@ -52,6 +64,9 @@ class MismatchedRollouts:
     grouped: bool
     sampler: Sequence[Floats] | None = None
     mismatch: Sequence[Floats] | None = None
+    behind: Floats | None = None
+    cut: str = ""
+    environments: Sequence[str] | None = None
 
     @cached_property
     def ratios(self) -> Ratios:
@@ -60,7 +75,12 @@ class MismatchedRollouts:
 
     @property
     def lags(self) -> Floats | None:
-        """Versions by which each rollout's weights are behind the newest, (B,); None where any is not known."""
+        """Versions by which each rollout's weights are behind, (B,), by default the newest of the file.
+
+        None where any is not known.
+        """
+        if self.behind is not None:
+            return self.behind
         known = self.versions is not None and not np.isnan(self.versions).any()
         return self.versions.max() - self.versions if known and self.versions is not None else None
 
@@ -81,6 +101,7 @@ class _Row:
     reward: float
     version: float
     prompt: str | None
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 def read(path: Path) -> MismatchedRollouts:
@@ -103,6 +124,7 @@ def read(path: Path) -> MismatchedRollouts:
         grouped,
         [row.sampler for row in rows],
         _every([row.mismatch for row in rows]),
+        environments=_environments([row.texts for row in rows]),
     )
 
 
@@ -146,8 +168,28 @@ def _rows(path: Path) -> Iterator[_Row]:
             np.where(absent, 0.0, difference), np.nan_to_num(sampler),
             None if old is None else np.where(absent, 0.0, old - sampler), int(absent.sum()),
             number_in(row, ("reward",), where),
-            number_in(row, VERSION, where), prompt,
+            number_in(row, VERSION, where), prompt, _texts(row),
         )  # fmt: skip
+
+
+def _texts(row: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of a row under the names of an environment; of a list, as one per token, the one that all are."""
+    found = {}
+    for name in ENVIRONMENT:
+        value = row.get(name)
+        if isinstance(value, list) and value and all(one == value[0] for one in value):
+            value = value[0]
+        if isinstance(value, str) and value:
+            found[name] = visible(value, 40)
+    return found
+
+
+def _environments(rows: Sequence[Mapping[str, str]]) -> list[str] | None:
+    """The environment of each rollout by the first column that tells 2 to MOST apart; None where there is none."""
+    for name in ENVIRONMENT:
+        if all(name in row for row in rows) and 2 <= len({row[name] for row in rows}) <= MOST:
+            return [row[name] for row in rows]
+    return None
 
 
 def _present(row: Mapping[str, Any], names: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from grposcope.core.answer import HEADLINE, Answer, KeyNumber, Table, exactly
+from grposcope.core.answer import HEADLINE, Answer, DrawnLater, Figure, KeyNumber, Table, exactly
 from grposcope.core.outline import outline
 from grposcope.core.run import Run, labels
 from grposcope.core.text import duration, listed, percent
@@ -17,12 +17,15 @@ from grposcope.instruments.diagnosis import heldout, learning
 from grposcope.instruments.diagnosis.verdict import findings_of, verdict
 from grposcope.maths.intervals import shown_interval
 
+FIRST = 2
+"""Sentences of the diagnosis that stand at the top: the reason and what became of the run; the others follow below."""
+
 ENDINGS = {
     "finished": "",
     "interrupted": "The run was interrupted before its end.",
     "failed": "The run failed.",
     "running": "The run was still going when this page was made.",
-    "unknown": "The record does not say how the run ended: it is going, or was broken off.",
+    "unknown": "",  # it stands with what the run is
 }
 """Status of a run -> what to say of its end."""
 
@@ -32,7 +35,7 @@ def top(runs: Sequence[Run]) -> Answer:
     each = [of_run(run) for run in runs]
     document = {label: one.document for label, one in zip(labels(runs), each, strict=True)}
     if len(runs) == 1:
-        return replace(each[0], document=document)
+        return replace(each[0], document=document, figures=DrawnLater(lambda: _chart(runs[0])))
     tables = [] if all(map(is_probe, runs)) else [_table(runs)]
     return Answer("headline", HEADLINE, sentence=_sentence(runs), tables=tables, document=document)
 
@@ -54,15 +57,22 @@ def of_run(run: Run) -> Answer:
         found = measured.of_folder(run)
         return replace(found, document=_document(run, found, found.sentence))
     judged = verdict(run, findings_of(run))
-    said, learned = diagnosis.of_verdict(judged), learning.of_run(run)
+    said = diagnosis.of_verdict(judged)
     bad = run.nonfinite.get("grad_norm", 0)
     not_taken = f"At {bad:,} of {run.steps:,} steps the gradient was not finite, and the step was not taken."
-    notes = [f"{note}." for note in run.meta.notes]
-    details = [*learned.details, ENDINGS[run.meta.status], not_taken if bad else "", *notes]
+    details = [ENDINGS[run.meta.status], not_taken if bad else "", *diagnosis.missing(findings_of(run))]
     return replace(
-        said, name="headline", question=HEADLINE, text=[*said.text, *(text for text in details if text)],
+        said, name="headline", question=HEADLINE, text=[*said.text[:FIRST], *(text for text in details if text)],
         numbers=_numbers(run), document=_document(run, said, str(judged)),
     )  # fmt: skip
+
+
+def _chart(run: Run) -> list[Figure]:
+    """The curves that the verdict rests on; none without steps."""
+    from grposcope.instruments.diagnosis import verdict_chart
+
+    figure = verdict_chart.of_run(run, findings_of(run)) if run.steps else None
+    return [] if figure is None else [figure]
 
 
 def _sentence(runs: Sequence[Run]) -> str:

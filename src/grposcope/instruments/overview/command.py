@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from grposcope.core.errors import UserError
 if TYPE_CHECKING:
     from grposcope.instruments.overview.run_lines import RunLine
     from grposcope.logs import Hints
+    from grposcope.logs.find import UnlistedFile
 
 DESCRIPTION = (
     "List the runs in a folder and below it, newest first: verdict, held-out accuracy, course of the reward, settings. "
@@ -45,24 +47,44 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.logs import Hints
     from grposcope.render import document, terminal
 
-    lines, problems = overview(arguments.folder, Hints())
+    lines, problems, left_out = overview(arguments.folder, Hints())
     answer = many.of_lines(many.ordered(lines, arguments.sort), arguments.folder, problems)
     say(arguments, terminal.text(answer))
     for problem in problems:
         print(f"not read: {problem}", file=sys.stderr)
-    finish(arguments, document.of_answer(answer))
+    if left_out:
+        print(not_listed(left_out), file=sys.stderr)
+    finish(arguments, document.of_answer(answer) | {"left_out": [one.why for one in left_out]})
     return 0
 
 
-def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str]]:
-    """The lines of all runs below a folder, newest first, and what could not be read; UserError where there is none."""
+def not_listed(left_out: Sequence[UnlistedFile]) -> str:
+    """How many files are not in the table and why, with one of each kind."""
+    open_questions = [one for one in left_out if one.undecided]
+    others = [one for one in left_out if not one.undecided]
+    parts = []
+    if open_questions:
+        first = f"`grposcope diagnose {open_questions[0].path}` says more"
+        parts.append(f"{len(open_questions)} without a reward by name, or with another open question ({first})")
+    if others:
+        parts.append(f"{len(others)} cannot be read as the log of a run ({others[0].why})")
+    count = len(left_out)
+    return f"{count} file{'s' * (count > 1)} not listed: {'; '.join(parts)}."
+
+
+def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list[UnlistedFile]]:
+    """The lines of all runs below a folder, newest first, what could not be read, and files that are no runs.
+
+    UserError where there is no run.
+    """
     from grposcope.instruments.overview import run_lines
     from grposcope.logs.find import find
 
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder; name the folder that holds the runs")
     lines, problems = [], []
-    for found in find(folder, hints):
+    left_out: list[UnlistedFile] = []
+    for found in find(folder, hints, left_out):
         if found.run is None:
             problems.append(found.problem)
         else:
@@ -72,8 +94,9 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str]]:
     if sys.stderr.isatty():
         print("\r", end="", file=sys.stderr)
     if not lines:
-        reason = f"; the first problem: {problems[0]}" if problems else ""
+        first = [*problems, *(one.why for one in left_out)]
+        reason = f"; the first problem: {first[0]}" if first else ""
         raise UserError(
             f"{folder} holds no run of a kind that can be read; name the folder of one, or a trainer's log{reason}"
         )
-    return run_lines.named_apart(lines, folder), problems
+    return run_lines.named_apart(lines, folder), problems, left_out

@@ -58,11 +58,12 @@ def _sentence(lines: Sequence[RunLine], unreadable: int = 0) -> str:
 def _table(lines: Sequence[RunLine]) -> Table:
     """A row per run; settings that no run records have no column."""
     settings = [name for name in SETTINGS if any(line.setting(name) for line in lines)]
-    header = ("run", "verdict", "held-out", "reward", "course", "steps", "status", *settings)
+    header = ("run", "verdict", "mode", "held-out", "reward", "course", "steps", "status", *settings)
     rows = [
         (
             visible(line.name, 40),
-            line.verdict.mode or line.word if line.word == "failing" else line.word,
+            line.word,
+            line.verdict.mode if line.word in ("failing", "warning") else "",
             line.shown_heldout.partition(" (")[0],
             line.shown_reward,
             sparkline(line.curve, 16),

@@ -87,11 +87,11 @@ def section(runs: Sequence[Run]) -> Answer | None:
     if not shown:
         lost = "What the policy wrote cannot be read."
         return (
-            Answer("rollouts", INSTRUMENT.question, "cannot tell", lost, text=unread, document=numbers)
+            Answer("rollouts", INSTRUMENT.question, "cannot tell", lost, text=grouped(unread), document=numbers)
             if unread
             else None
         )
-    text = [HOW_TO, *unread, *([OF_PROBES] if any(one.get("probe") for one in shown) else [])]
+    text = [HOW_TO, *grouped(unread), *([OF_PROBES] if any(one.get("probe") for one in shown) else [])]
     text += [OF_CREDIT] if any("credit" in one for one in shown) else []
     data = {"runs": shown, "unseen": UNSEEN, "controls": CONTROLS}
     return Answer(
@@ -261,6 +261,19 @@ def _step_of_probe(probe: ProbeRecord, budget: int) -> tuple[list[dict[str, Any]
             break
         shown.append(problem)
     return [{"step": probe.step, "problems": shown, "left_out": len(problems) - len(shown)}], []
+
+
+def grouped(notes: Sequence[str]) -> list[str]:
+    """Notes on files, "path: reason", once for each reason: the first path, and how many further files there are."""
+    reasons: dict[str, list[str]] = {}
+    for note in notes:
+        path, colon, reason = note.partition(": ")
+        reasons.setdefault(reason if colon else note, []).append(path)
+    said = []
+    for reason, paths in reasons.items():
+        more = f" and {len(paths) - 1:,} further file{'s' * (len(paths) > 2)}" if len(paths) > 1 else ""
+        said.append(reason if paths[0] == reason else f"{paths[0]}{more}: {reason}")
+    return said
 
 
 def _of_credit(record: CreditRecord, budget: int) -> tuple[dict[str, Any], list[str]]:

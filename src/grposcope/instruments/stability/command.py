@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grposcope.commands import log_flags as logs
@@ -19,6 +21,7 @@ EXAMPLES = """\
 examples:
   grposcope stability --lr 0.1 --momentum 0.9 --curvature 0.0959 --interval 16
   grposcope stability --lr 1e-3 --momentum 0.9 --optimizer adam --rms-gradient 0.01 --curvature 0.5 --interval 8
+  grposcope stability --settings setting.yaml --interval 8     numbers from a file, such as lr: 0.1
   grposcope stability --run runs/20260101-120000-tiny-grpo     settings and time constant of a finished run
   grposcope stability --run runs/20260101-120000-tiny-grpo --measure     κ measured on rollouts of its model
 """
@@ -33,6 +36,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
     command.add_argument("--run", dest="run_path", metavar="RUN",
                          help="take settings and curvature from this run folder")  # fmt: skip
+    command.add_argument("--settings", metavar="FILE",
+                         help="YAML or JSON with values of these flags by name, such as lr: 0.1; a flag that is given "
+                              "goes before")  # fmt: skip
     command.add_argument("--measure", action="store_true",
                          help="with --run: measure κ on rollouts of its model, stiffest direction")  # fmt: skip
     command.add_argument("--lr", type=float, metavar="X", help="learning rate η")
@@ -63,6 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.instruments.stability import answer, stability
     from grposcope.render import document, terminal
 
+    if arguments.settings is not None:
+        _take_settings(arguments, Path(arguments.settings))
     rule = _rule(arguments)
     if math.isfinite(rule.curvature.value):
         _check_sizes(rule, arguments)
@@ -81,6 +89,38 @@ def run(arguments: argparse.Namespace) -> int:
         say(arguments, f"stability map: {file}")
     finish(arguments, document.of_answer(said))
     return 0
+
+
+IN_FILE = (
+    "lr", "momentum", "curvature", "curvature_se", "curvature_variation", "interval", "ratio", "optimizer",
+    "rms_gradient",
+)  # fmt: skip
+"""Flags that a file of settings may give."""
+
+
+def _take_settings(arguments: argparse.Namespace, file: Path) -> None:
+    """Set the flags that were not given to the values of the file; UserError for what is none of them."""
+    from grposcope.core import yaml_files
+
+    document = yaml_files.read(file)
+    if not isinstance(document.content, Mapping):
+        raise UserError(f"{file}: no settings by name; write for example lr: 0.1")
+    actions = {action.dest: action for action in arguments.parser._actions}
+    for key, value in document.content.items():
+        name = str(key).replace("-", "_")
+        if name not in IN_FILE:
+            raise UserError(f"{document.where(key)}: there is no setting {key}; it may be {', '.join(IN_FILE)}")
+        action = actions[name]
+        kind = action.type if callable(action.type) else str
+        try:
+            taken = kind(str(value))
+        except ValueError:
+            raise UserError(f"{document.where(key)}: {key} is {value!r}; write a number") from None
+        if action.choices is not None and taken not in action.choices:
+            raise UserError(f"{document.where(key)}: {key} is {value!r}; use one of {', '.join(action.choices)}")
+        default = action.default
+        if (given := getattr(arguments, name)) is default or given == default:
+            setattr(arguments, name, taken)
 
 
 def _rule(arguments: argparse.Namespace) -> UpdateRule:

@@ -24,12 +24,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 FAMILIES = ("LlamaForCausalLM", "Qwen2ForCausalLM")
-DTYPES = (torch.float32, torch.float64)
 
 
 def fits(model: PreTrainedModel) -> bool:
     """Whether `Pass` computes this model: an unadapted Llama or Qwen2 in full precision on the CPU."""
-    if type(model).__name__ not in FAMILIES or model.device.type != "cpu" or model.dtype not in DTYPES:
+    if (
+        type(model).__name__ not in FAMILIES
+        or model.device.type != "cpu"
+        or model.dtype not in (torch.float32, torch.float64)
+    ):
         return False
     config, body = model.config, model.model
     rope = getattr(config, "rope_parameters", None) or {}

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from grposcope.lab.cpu import llama_pass
 from grposcope.lab.cpu.llama_pass import ModelParameters, Pass, Prefix, Stretch
+from grposcope.lab.no_gradient import no_gradient
 from grposcope.lab.rollout_arrays import Rollouts
 
 HEAD = 8_000_000
@@ -37,13 +38,13 @@ class Passes:
         """Memory that a pass keeps for its backward pass, per token."""
         return llama_pass.kept_bytes(self.model)
 
-    @torch.no_grad()
+    @no_gradient
     def logprobs(self, rollouts: Rollouts, temperature: float, micro_batch: int) -> tuple[Tensor, Tensor]:
         """log π and Σ_v π_v² of every token of the batch, (B, T), 0 where masked; `micro_batch` rollouts at a time."""
         rows = torch.arange(len(rollouts.mask), device=rollouts.mask.device)
         return self._through(rollouts, rows, temperature, micro_batch, None, None)
 
-    @torch.no_grad()
+    @no_gradient
     def accumulate(
         self,
         rollouts: Rollouts,

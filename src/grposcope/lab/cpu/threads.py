@@ -17,6 +17,8 @@ from typing import TypeVar
 
 import torch
 
+from grposcope.lab.no_gradient import no_gradient
+
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -50,7 +52,7 @@ def in_background(
     others = threads - own
     results: deque[Future[T]] = deque()
 
-    @torch.no_grad()
+    @no_gradient
     def without_graph(item: S) -> T:
         return work(item)
 

@@ -290,13 +290,14 @@ def chosen(text: str) -> Chosen:
 
 
 def per_token(
-    kind: str, objective: Objective, rollouts: Rollouts, dtype: torch.dtype = torch.float32
+    kind: str, objective: Objective, rollouts: Rollouts, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "B T"]:
     """Credit of every token under `objective`, 0 where masked.
 
-    kind: a source as `chosen` reads it. UserError for an unknown one, or where the rollouts lack what it needs.
+    kind: a source as `chosen` reads it. dtype: float32 where it is not given. UserError for an unknown source, or where
+    the rollouts lack what it needs.
     """
-    return chosen(kind).assign(objective, rollouts).to(dtype)
+    return chosen(kind).assign(objective, rollouts).to(torch.float32 if dtype is None else dtype)
 
 
 def _placebo(text: str, given: str) -> Chosen:

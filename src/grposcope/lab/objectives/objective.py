@@ -21,9 +21,10 @@ from torch import Tensor
 
 from grposcope.core.capabilities import LOWER_CLIP, WEIGHTED_KL, Comparison, Part, factor
 from grposcope.core.errors import UserError
-from grposcope.lab.objectives import advantages, divergences, ratios, reductions
+from grposcope.lab.objectives import advantages, divergences, ratios, reductions, several
 from grposcope.lab.objectives.surrogates import Cispo, Clip, Surrogate
 from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.maths.aggregation import Aggregation
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Objective:
     proximal: weight of `proximity`, a divergence that holds the policy to the old one without the ratio.
     entropy: weight of the entropy bonus. resample_dead: draw further prompts in place of groups
     whose rewards are all equal. overlong: share of the length limit over which `shaping.overlong`
-    punishes, 0 for none.
+    punishes, 0 for none. aggregation: how several rewards make the advantage, with its `weights`, in place
+    of `advantage`; None where that is taken of their weighted sum.
     """
 
     name: str
@@ -55,10 +57,13 @@ class Objective:
     entropy: float = 0.0
     resample_dead: bool = False
     overlong: float = 0.0
+    aggregation: Aggregation | None = None
 
     @property
     def comparison(self) -> Comparison:
         """How the advantages compare the rollouts of a group, in batches whose dead groups may have been replaced."""
+        if self.aggregation is not None:
+            return "unknown"
         own = advantages.entry(self.advantage).comparison
         if not self.resample_dead:
             return own
@@ -76,9 +81,19 @@ class Objective:
             needs.add(factor("term to the old policy", self.proximity))
         return Part(f"recipe {self.name}", "use another recipe", frozenset(needs))
 
-    def token_advantages(self, rollouts: Rollouts, dtype: torch.dtype = torch.float32) -> Float[Tensor, "B T"]:
-        """The advantage A_i of the outcome rewards on every token of rollout i, 0 where masked."""
-        return (self.advantage(rollouts.rewards).reshape(-1, 1) * rollouts.mask).to(dtype)
+    def token_advantages(self, rollouts: Rollouts, dtype: torch.dtype | None = None) -> Float[Tensor, "B T"]:
+        """The advantage A_i of the outcome rewards on every token of rollout i, 0 where masked.
+
+        dtype: float32 where it is not given.
+        """
+        dtype = torch.float32 if dtype is None else dtype
+        return (self.rollout_advantages(rollouts).reshape(-1, 1) * rollouts.mask).to(dtype)
+
+    def rollout_advantages(self, rollouts: Rollouts) -> Float[Tensor, "P G"]:
+        """The advantage A_i of the outcome rewards of every rollout."""
+        if self.aggregation is None:
+            return self.advantage(rollouts.rewards)
+        return several.combined(rollouts, self.aggregation.weights, self.aggregation)
 
     def coefficients(self, rollouts: Rollouts) -> Float[Tensor, "B T"]:
         """The coefficients of the reduction over a whole batch, in float64.

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 
-Held = tuple[Bool[Tensor, "B T"], Bool[Tensor, "B T"]]
-
 
 @runtime_checkable
 class Surrogate(Protocol):
@@ -28,7 +26,9 @@ class Surrogate(Protocol):
         self, ratio: Float[Tensor, "B T"], logp: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]
     ) -> Float[Tensor, "B T"]: ...
 
-    def held(self, ratio: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]) -> Held:
+    def held(
+        self, ratio: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]
+    ) -> tuple[Bool[Tensor, "B T"], Bool[Tensor, "B T"]]:
         """Which tokens the clip holds back below, and which above, (B, T) each."""
         ...
 
@@ -42,7 +42,9 @@ class Reinforce:
     ) -> Float[Tensor, "B T"]:
         return ratio * credit
 
-    def held(self, ratio: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]) -> Held:
+    def held(
+        self, ratio: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]
+    ) -> tuple[Bool[Tensor, "B T"], Bool[Tensor, "B T"]]:
         """None: nothing is clipped."""
         never = torch.zeros_like(ratio, dtype=torch.bool)
         return never, never
@@ -74,7 +76,9 @@ class Clip:
             return clipped
         return torch.where(credit < 0, torch.maximum(clipped, self.bound * credit), clipped)
 
-    def held(self, ratio: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]) -> Held:
+    def held(
+        self, ratio: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]
+    ) -> tuple[Bool[Tensor, "B T"], Bool[Tensor, "B T"]]:
         """Tokens of negative credit below 1 − low; those of positive credit above 1 + high, and past the dual clip."""
         high = (ratio > 1 + self.high) & (credit > 0)
         if self.bound is not None:
@@ -98,7 +102,9 @@ class OneSided:
         low, high = self.held(ratio.detach(), credit)
         return (credit * logp).masked_fill(low | high, 0.0)
 
-    def held(self, ratio: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]) -> Held:
+    def held(
+        self, ratio: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]
+    ) -> tuple[Bool[Tensor, "B T"], Bool[Tensor, "B T"]]:
         """Tokens of negative credit below 1 − low, and of positive credit above 1 + high."""
         return (ratio < 1 - self.low) & (credit < 0), (ratio > 1 + self.high) & (credit > 0)
 
@@ -118,6 +124,8 @@ class Cispo:
     ) -> Float[Tensor, "B T"]:
         return ratio.clamp(1 - self.low, 1 + self.high).detach() * credit * logp
 
-    def held(self, ratio: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]) -> Held:
+    def held(
+        self, ratio: Float[Tensor, "B T"], credit: Float[Tensor, "B T"]
+    ) -> tuple[Bool[Tensor, "B T"], Bool[Tensor, "B T"]]:
         """Tokens whose weight is clipped at 1 − low, and at 1 + high."""
         return ratio < 1 - self.low, ratio > 1 + self.high

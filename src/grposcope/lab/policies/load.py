@@ -15,15 +15,13 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from grposcope.core.errors import UserError
+from grposcope.lab.batch_memory import free_memory
 from grposcope.lab.policies import adapters, smollm2
 
 TINY = Path(__file__).parent / "tiny"
 
 SHIPPED: Mapping[str, Callable[[], Path]] = {"tiny": lambda: TINY, "smollm2": smollm2.folder}
 """Models that need no hub -> what makes their folder."""
-
-DTYPE = "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
-"""Name under which transformers takes the number format of the weights."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +58,14 @@ class Policy:
         return 4e-4 if self.small else 1e-6
 
 
-def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", remote_code: bool = False) -> Policy:
+def load(name: str, dtype: torch.dtype | None = None, device: str = "cpu", remote_code: bool = False) -> Policy:
     """Load `tiny`, `smollm2`, a folder saved by `save_pretrained`, or a model of the Hugging Face hub.
 
     A folder with adapters (PEFT) gives their base model with the adapters in place, and only these can be trained.
     Only safetensors weights are read, and no code from the hub runs unless `remote_code` is set.
-    Dropout is off: the policy that is trained is the policy that was sampled.
+    Dropout is off: the policy that is trained is the policy that was sampled. dtype: float32 where it is not given.
     """
+    dtype = torch.float32 if dtype is None else dtype
     if not (Path(name) / "config.json").is_file() and (Path(name) / adapters.CONFIG).is_file():
         base = load(adapters.base_of(Path(name)), dtype, "cpu", remote_code)
         with_adapters = adapters.attached(base.model, Path(name), dtype)
@@ -81,7 +80,7 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=remote_code)
         model: Any = AutoModelForCausalLM.from_pretrained(
-            source, trust_remote_code=remote_code, use_safetensors=True, **{DTYPE: dtype}
+            source, trust_remote_code=remote_code, use_safetensors=True, **{dtype_argument(): dtype}
         )
     except (OSError, ValueError, KeyError) as error:
         raise _cannot_load(name, error) from error
@@ -91,6 +90,11 @@ def load(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", rem
         raise UserError(f"model {name!r} names no end-of-text token; set eos_token_id in its config.json")
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos[0]
     return Policy(name, model, tokenizer, torch.tensor(eos, device=device), pad)
+
+
+def dtype_argument() -> str:
+    """Name under which transformers takes the number format of the weights."""
+    return "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
 
 
 def device(name: str) -> str:
@@ -103,14 +107,14 @@ def device(name: str) -> str:
 
 
 def available_memory(device: torch.device) -> float:
-    """Bytes free on the device; on a CPU those the system can still give, infinite where it does not say."""
+    """Bytes free on the device; on a CPU those the system can still give, infinite where it does not say.
+
+    What PyTorch holds of a GPU for later use counts as free: it is given to the next arrays.
+    """
     if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return float("inf")
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0] + held)
+    return free_memory()
 
 
 def check(name: str) -> None:

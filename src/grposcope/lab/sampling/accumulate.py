@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope.lab import cpu
+from grposcope.lab.no_gradient import no_gradient
 from grposcope.lab.policies import recomputes_activations
 from grposcope.lab.rollout_arrays import Rollouts
 from grposcope.lab.sampling.logprobs import token_collisions, token_logprobs
@@ -45,7 +46,8 @@ def accumulate(
     Completions go through the model `micro_batch` at a time.
     """
     if not len(rows):
-        return torch.zeros(rollouts.mask[rows].shape), torch.zeros(rollouts.mask[rows].shape)
+        nothing = torch.zeros(rollouts.mask[rows].shape, device=rollouts.mask.device)
+        return nothing, nothing.clone()
     passes, reason = cpu.passes(model), _why_autograd(model)
     if passes is not None and not reason:
         return passes.accumulate(rollouts, rows, temperature, micro_batch, term.weigh, term.bonus)
@@ -84,7 +86,7 @@ def _say_slow(reason: str) -> None:
     logger.warning("updates go through the model's own forward and autograd, the slower way: %s", reason)
 
 
-@torch.no_grad()
+@no_gradient
 def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
     """log π of the whole batch without gradients, (B, T), `micro_batch` rollouts at a time."""
     passes = cpu.passes(model)
@@ -93,7 +95,7 @@ def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: flo
     return _in_parts(rollouts, micro_batch, lambda part: token_logprobs(model, rollouts, part, temperature)[0])
 
 
-@torch.no_grad()
+@no_gradient
 def collisions(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
     """Σ_v π_v² of every token's distribution, (B, T), 0 where masked: the chance that two draws are the same token."""
     passes = cpu.passes(model)

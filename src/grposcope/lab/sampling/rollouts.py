@@ -146,12 +146,37 @@ def draw(
     sampled, graded = time.perf_counter() - began, time.perf_counter()
     written = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
     repeated = [p for p in problems for _ in range(group)]
-    values, failed = faults.graded(task, repeated, written, settings.reward_timeout, settings.reward_errors)
+    values, components, failed = graded_by_all(task, repeated, written, settings)
     rewards = torch.tensor(values, dtype=torch.float64).reshape(len(problems), group)
     labels = step_labels(policy, task, repeated, written, completions) if settings.label_steps else {}
     annotations = labels if levels is None else {**labels, "levels": levels}
-    rollouts = without_dropped(to_rollouts(ids, mask, completions, rewards, group).annotated(**annotations))
-    return Drawn(rollouts, written, len(failed), sampled, time.perf_counter() - graded)
+    rollouts = to_rollouts(ids, mask, completions, rewards, group).annotated(**annotations)
+    if components is not None:
+        parts = components.reshape(len(problems), group, -1).to(rollouts.rewards.device)
+        rollouts = replace(rollouts, components=parts)
+    rollouts = without_dropped(rollouts)
+    return Drawn(rollouts, written, failed, sampled, time.perf_counter() - graded)
+
+
+def graded_by_all(
+    task: Task, problems: Sequence[Problem], completions: Sequence[str], settings: DrawSettings
+) -> tuple[list[float], Tensor | None, int]:
+    """Rewards (B,), those of single functions (B, K) where the task has several, and how many rollouts failed.
+
+    A rollout of which one function fails is treated as if its whole reward had failed.
+    """
+    limits = settings.reward_timeout, settings.reward_errors
+    if not task.components:
+        values, said = faults.graded(task, problems, completions, *limits)
+        return values, None, len(said)
+    columns, failed = [], set[str]()
+    for name in task.components:
+        values, said = faults.graded(task.component(name), problems, completions, *limits)
+        columns.append(values)
+        failed |= {clause.partition(":")[0] for clause in said}
+    parts = torch.tensor(columns, dtype=torch.float64).T
+    total = (parts * torch.tensor(task.weights, dtype=torch.float64)).sum(1)
+    return total.tolist(), parts, len(failed)
 
 
 def draw_by_several(
@@ -222,7 +247,7 @@ def collect(
             drawn_by = samplers(missing, seed, position)
             parts.append(draw_by_several(drawn_by, task, problems_now, group, settings, stream))
         taken += problems_now
-        dead += advantages.dead(parts[-1].rollouts.rewards).tolist()
+        dead += dead_groups(parts[-1].rollouts, objective).tolist()
         position += missing
         if not any(dead[-missing:]):
             break
@@ -245,6 +270,14 @@ def collect(
         grade_seconds=sum(part.grade_seconds for part in parts),
         origins=None if tree is None else trees.origins(_levels(rollouts), rollouts.mask, group, tree.widths),
     )
+
+
+def dead_groups(rollouts: Rollouts, objective: Objective) -> Tensor:
+    """Groups (P,) without an advantage: where each reward is standardized, those in which none of them varies."""
+    if objective.aggregation is None or rollouts.components is None:
+        return advantages.dead(rollouts.rewards)
+    used = [j for j, weight in enumerate(objective.aggregation.weights) if weight]
+    return torch.stack([advantages.dead(rollouts.components[..., j]) for j in used]).all(0)
 
 
 def _generated(rollouts: Rollouts, tree: Tree | None) -> int:

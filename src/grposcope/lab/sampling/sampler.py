@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from grposcope.core.errors import UserError
 from grposcope.lab import cpu
+from grposcope.lab.no_gradient import inference
 from grposcope.lab.sampling.decoding import decoder
 
 PART = 4096
@@ -66,7 +67,7 @@ class Completions:
     truncated: Tensor
 
 
-@torch.inference_mode()
+@inference
 def sample(
     model: PreTrainedModel,
     prompt_ids: Tensor,

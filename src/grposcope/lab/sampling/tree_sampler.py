@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope.lab.credit import trees
+from grposcope.lab.no_gradient import inference
 from grposcope.lab.sampling.decoding import decoder
 from grposcope.lab.sampling.sampler import TOGETHER, Completions, Sampling, drawn_tokens, finished
 
@@ -32,7 +33,7 @@ class Tree:
     marks: Tensor | None = None
 
 
-@torch.inference_mode()
+@inference
 def sample_trees(
     model: PreTrainedModel,
     prompt_ids: Tensor,

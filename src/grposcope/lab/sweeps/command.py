@@ -43,6 +43,15 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     add_json(command, "print only the JSON document, with every run, value, difference and p")
 
 
+def check_flags(arguments: argparse.Namespace) -> None:
+    """UserError for a plan that cannot work."""
+    from grposcope.lab.sweeps import plan
+
+    if arguments.jobs is not None and arguments.jobs < 1:
+        raise UserError(f"--jobs {arguments.jobs} is no number of runs; give 1 or more")
+    plan.read(Path(arguments.plan), arguments.out)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run what is not finished, then print the table; exit status 1 where a run failed."""
     from grposcope.lab.sweeps import answer
@@ -50,8 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.render import terminal
     from grposcope.render.document import of_answer
 
-    if arguments.jobs is not None and arguments.jobs < 1:
-        raise UserError(f"--jobs {arguments.jobs} is no number of runs; give 1 or more")
     plan = plans.read(Path(arguments.plan), arguments.out)
     if arguments.check:
         planned = answer.of_plan(plan)

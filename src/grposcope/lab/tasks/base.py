@@ -59,6 +59,8 @@ class Task:
     step_mark:   the text that closes a step, where one does, so that trees can branch at steps.
     form:        how the task is named on the command line, such as "gsm8k[:PATH]".
     takes_reward: True when a reward function of the user's own can replace the task's.
+    components: names of the rewards, where there are several, which `component` gives; their sum with `weights` is the
+                 reward.
     """
 
     name: str = "task"
@@ -68,6 +70,13 @@ class Task:
     step_mark: str = ""
     form: str = ""
     takes_reward: bool = False
+    components: tuple[str, ...] = ()
+    weights: tuple[float, ...] = ()
+
+    @property
+    def weighted(self) -> dict[str, float]:
+        """Weights of the rewards by name; empty where there is one."""
+        return dict(zip(self.components, self.weights, strict=True))
 
     @classmethod
     def parse(cls, argument: str, reward: str | None = None) -> Task:
@@ -97,6 +106,10 @@ class Task:
     def rewards(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[float]:
         """Rewards of a batch; override where grading is cheaper in bulk."""
         return [self.reward(p, c) for p, c in zip(problems, completions, strict=True)]
+
+    def component(self, name: str) -> Task:
+        """The task with the reward of that name alone; only where there are `components`."""
+        raise NotImplementedError
 
     def answer_in(self, problem: Problem, completion: str) -> str | None:
         """What of a completion is graded as its answer; "" where the grader can read none, None where nobody knows.

@@ -13,18 +13,22 @@ Without a reward function the answers are graded by math-verify, so every line n
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from grposcope.core.errors import UserError
 from grposcope.lab.tasks import grading
-from grposcope.lab.tasks.base import Problem, Split, Task, as_text, needed, raised_in, read_rows, split_by_hash
+from grposcope.lab.tasks.base import Problem, Split, Task, as_text, needed, number, raised_in, read_rows, split_by_hash
+from grposcope.maths.aggregation import checked_weights
 
 Reward = Callable[..., Sequence[float]]
 
@@ -45,10 +49,16 @@ class Custom(Task):
     @classmethod
     def parse(cls, argument: str, reward: str | None = None) -> Custom:
         """The problems of the file `argument`, graded by the function that `reward` names, if any."""
-        return cls(needed(argument, cls.form), None if reward is None else load_reward(reward))
+        loaded = None if reward is None else load_rewards(reward)
+        return cls(needed(argument, cls.form), loaded[0].function if loaded and len(loaded) == 1 else loaded)
 
-    def __init__(self, path: str, reward: Reward | None = None):
-        self.path, self.function = Path(path).expanduser(), reward
+    def __init__(self, path: str, reward: Reward | Sequence[NamedReward] | None = None):
+        several = reward if isinstance(reward, Sequence) else ()
+        self.functions = {one.name: one.function for one in several}
+        self.components = tuple(self.functions)
+        self.weights = tuple(one.weight for one in several)
+        self.path = Path(path).expanduser()
+        self.function: Reward | None = self._sum if several else cast("Reward | None", reward)
         self.name = f"jsonl:{self.path.name}"
         if reward is None:
             grading.engine()
@@ -57,8 +67,28 @@ class Custom(Task):
             _problem(row, f"{self.path}, line {number}", str(number), graded=reward is None)
             for number, row in read_rows(self.path, required=(PROMPTS,))
         )
-        if reward is not None:
-            _check_call(reward, self._problems, self.path)
+        for function in self.functions.values() or ([] if self.function is None else [self.function]):
+            _check_call(function, self._problems, self.path)
+
+    def _sum(self, **columns: list[Any]) -> list[float]:
+        """The weighted sum of several rewards; a reward that is no number makes it none."""
+        parts = []
+        for name, function in self.functions.items():
+            values = list(function(**_wanted(function, dict(columns))))
+            if len(values) != len(columns["completions"]):
+                raise UserError(
+                    f"the reward {name} returned {len(values)} values for {len(columns['completions'])} completions; "
+                    "return one number per completion, in order"
+                )
+            parts.append([number(value) for value in values])
+        return [math.fsum(w * r for w, r in zip(self.weights, row, strict=True)) for row in zip(*parts, strict=True)]
+
+    def component(self, name: str) -> Custom:
+        """The task with one of its rewards."""
+        alone = copy.copy(self)
+        alone.function, alone.functions, alone.components, alone.weights = self.functions[name], {}, (), ()
+        alone.name = f"{self.name} ({name})"
+        return alone
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The problems of the split, in the order of the file."""
@@ -81,6 +111,39 @@ class Custom(Task):
         columns |= {"prompts": [problem.prompt for problem in problems], "completions": list(completions)}
         returned = self.function(**_wanted(self.function, columns))
         return [value.item() if hasattr(value, "item") else value for value in returned]
+
+
+@dataclass(frozen=True)
+class NamedReward:
+    """One of several reward functions, with its weight in their sum."""
+
+    name: str
+    function: Reward
+    weight: float = 1.0
+
+
+def load_rewards(spec: str) -> list[NamedReward]:
+    """The functions of `module:function[=weight],…`, of which a part without a colon is of the module before it.
+
+    UserError for names that come twice, weights that are no numbers or all 0, and as `load_reward`.
+    """
+    found: list[NamedReward] = []
+    module = ""
+    for part in spec.split(","):
+        text, equals, weight = part.strip().partition("=")
+        module, name = text.rpartition(":")[::2] if ":" in text else (module, text)
+        try:
+            value = float(weight) if equals else 1.0
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise UserError(f"reward {part.strip()}: the weight {weight!r} is no finite number; write {text}=0.5")
+        found.append(NamedReward(name, load_reward(f"{module}:{name}"), value))
+    names = [one.name for one in found]
+    if len(set(names)) < len(names):
+        raise UserError(f"reward {spec}: a name comes twice ({', '.join(names)}); every reward needs one of its own")
+    checked_weights([one.weight for one in found], names)
+    return found
 
 
 def load_reward(spec: str) -> Reward:

@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from grposcope.core.errors import UserError
+from grposcope.core.installing import install
 from grposcope.lab.tasks.limits import SECONDS, interruptible, runaway, time_limit
 
 TAIL = 4000
@@ -102,9 +103,7 @@ def engine() -> ModuleType:
     try:
         import math_verify
     except ImportError:
-        raise UserError(
-            "maths answers are graded by math-verify, which is missing; pip install 'grposcope[math]'"
-        ) from None
+        raise UserError(f"maths answers are graded by math-verify, which is missing; {install('math')}") from None
     for name in ("math_verify", "latex2sympy2_extended"):
         logging.getLogger(name).setLevel(logging.ERROR)
     return math_verify

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from grposcope.core.errors import UserError
+from grposcope.core.installing import install
 
 
 def rows(what: str, name: str, config: str | None, split: str | None, remedy: str) -> Iterable[Mapping[str, Any]]:
@@ -17,9 +18,7 @@ def rows(what: str, name: str, config: str | None, split: str | None, remedy: st
     try:
         import datasets
     except ImportError:
-        raise UserError(
-            f"{what} from the hub needs the datasets package; pip install 'grposcope[hub]', {remedy}"
-        ) from None
+        raise UserError(f"{what} from the hub needs the datasets package; {install('hub')}, {remedy}") from None
     try:
         found = datasets.load_dataset(name, *([config] if config else []), **({"split": split} if split else {}))
     except Exception as error:

@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import Any
 
 from grposcope.core.errors import UserError
+from grposcope.core.installing import install
 from grposcope.lab.tasks.base import Problem, Split, Task, needed, options
 from grposcope.lab.tasks.grading import TAIL, marked
 from grposcope.lab.tasks.limits import runaway, time_limit
@@ -192,7 +193,5 @@ def _gym() -> ModuleType:
     try:
         import reasoning_gym
     except ImportError:
-        raise UserError(
-            "reasoning_gym tasks need the reasoning-gym package; pip install 'grposcope[reasoning]'"
-        ) from None
+        raise UserError(f"reasoning_gym tasks need the reasoning-gym package; {install('reasoning')}") from None
     return reasoning_gym

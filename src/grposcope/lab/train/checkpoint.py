@@ -36,7 +36,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import atomic, atomic_folder, write_json
 from grposcope.lab import allocation
 from grposcope.lab.policies import Policy
-from grposcope.lab.policies.load import DTYPE
+from grposcope.lab.policies.load import dtype_argument
 from grposcope.lab.sampling.critic import FILE as CRITIC
 from grposcope.lab.sampling.critic import Critic
 from grposcope.lab.train.config import TrainConfig
@@ -64,7 +64,7 @@ class State:
 
     step: optimiser steps done. position: where the next batch starts in the data. sizes: bytes of
     each file of the record that grows by lines. totals: what the run has added up so far. allocation: what the forecast
-    of success rates has learned, None where there is none.
+    of success rates has learned, None where there is none. constraints: the multipliers, likewise.
     """
 
     step: int = 0
@@ -72,6 +72,7 @@ class State:
     sizes: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(LINES, 0))
     totals: Totals = field(default_factory=Totals)
     allocation: Mapping[str, Any] | None = None
+    constraints: Mapping[str, Any] | None = None
 
 
 def save(
@@ -162,7 +163,7 @@ def restore(
     try:
         for name, known in content["files"].items():
             _check_file(folder / name, *((known, None) if isinstance(known, int) else known))
-        dtype: dict[str, Any] = {DTYPE: policy.model.dtype}
+        dtype: dict[str, Any] = {dtype_argument(): policy.model.dtype}
         model = type(policy.model).from_pretrained(folder / "model", use_safetensors=True, **dtype)
         tensors = load_file(folder / "optimizer.safetensors")
         numbers, random_states = content["optimizer"], content["random"]
@@ -193,7 +194,8 @@ def _read(folder: Path) -> tuple[State, dict[str, Any]]:
                 f"{folder} has format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope"
             )
         totals = Totals.parse(content["tally" if version == 1 else "totals"])
-        place = State(content["step"], content["position"], content["sizes"], totals, content.get("allocation"))
+        place = State(content["step"], content["position"], content["sizes"], totals, content.get("allocation"),
+                      content.get("constraints"))  # fmt: skip
         return place, content
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise _damaged(folder, error) from None
@@ -282,8 +284,8 @@ def resumable(run: Path, given: Mapping[str, Any]) -> RunConfig:
     summary = schema.read_summary(run)
     if summary is not None and not summary.interrupted and (summary.steps or 0) >= config.settings.get("steps", 0):
         raise UserError(
-            f"{run} is finished; a run of schedule constant goes on with more steps, any other is followed by a new "
-            f"run from its model, {run}/model"
+            f"{run} is finished; only a run with schedule constant can go on with more steps, so begin a "
+            f"new run from its model, {run}/model"
         )
     return config
 

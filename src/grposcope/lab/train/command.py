@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 import types
 import typing
 import warnings
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
-from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.config import TrainConfig, check
 from grposcope.logs.native.schema import is_record, read_config
 
 ENGINES = ("grposcope", "trl")
@@ -34,6 +35,12 @@ examples:
   torchrun --nproc_per_node 2 -m grposcope train --engine trl --out runs/two --trl vllm_mode=colocate
   grposcope train --model Qwen/Qwen2.5-0.5B-Instruct --task jsonl:mine.jsonl --reward rewards.py:score
 """
+
+COMMON = (
+    "--model", "--task", "--recipe", "--out", "--resume", "--seed", "--steps", "--prompts", "--group", "--max-tokens",
+    "--lr", "--kl", "--eval-every", "--device", "--json",
+)  # fmt: skip
+"""The flags that the short help shows."""
 
 
 def add_flags(command: argparse.ArgumentParser) -> None:
@@ -62,6 +69,22 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     _add_settings(command)
 
 
+def check_flags(arguments: argparse.Namespace) -> None:
+    """UserError for settings that cannot work, before anything is loaded."""
+    if arguments.resume or arguments.engine != "grposcope":  # the settings are those of the run, or TRL's to refuse
+        return
+    try:
+        check(TrainConfig(**_given(arguments)))
+    except UserError as error:
+        raise UserError(_with_flags(str(error))) from None
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings that flags were given for."""
+    given = {f.name: getattr(arguments, f.name) for f in fields(TrainConfig) if hasattr(arguments, f.name)}
+    return {name: "; ".join(value) if isinstance(value, list) else value for name, value in given.items()}
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Train and print what came of it; the exit status is 130 after Ctrl-C, 143 after SIGTERM."""
     from transformers.utils import logging
@@ -69,19 +92,30 @@ def run(arguments: argparse.Namespace) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\.|trl\.")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    given = {f.name: getattr(arguments, f.name) for f in fields(TrainConfig) if hasattr(arguments, f.name)}
     try:
-        result = _train(arguments, given)
+        result = _train(arguments, _given(arguments))
     except UserError as error:
         if int(os.environ.get("RANK", "0")):  # the first process says it
             return 2
         raise UserError(_with_flags(str(error))) from None
     if int(os.environ.get("RANK", "0")):
         return 0
+    if result.interrupted:
+        print(stopped(result), file=sys.stderr)
     say(arguments, _outcome(result))
     say(arguments, f"\n{_next_commands(result)}")
     finish(arguments, _document(result))
     return 143 if result.terminated else 130 if result.interrupted else 0
+
+
+def stopped(result: TrainResult) -> str:
+    """At which step a run was stopped, which checkpoint there is, and the command that goes on from it."""
+    from grposcope.lab.train import checkpoint
+
+    kept = checkpoint.steps(result.folder)
+    of = read_config(result.folder).settings.get("steps")
+    where = f"its last checkpoint is of step {max(kept)}" if kept else "it has no checkpoint yet and begins anew"
+    return f"stopped after step {result.steps} of {of}; {where}; go on with: grposcope train --resume {result.folder}"
 
 
 def _outcome(result: TrainResult) -> str:
@@ -188,6 +222,9 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         kind = _kind(hints[setting.name])
         if default is not None and default is not MISSING:
             text += f" (default: {default})"
+        if setting.metadata["many"]:
+            group.add_argument(flag, action="append", default=argparse.SUPPRESS, help=text, metavar="TEXT")
+            continue
         letter = None if choices else {int: "N", float: "X"}.get(kind, "TEXT")
         group.add_argument(
             flag,

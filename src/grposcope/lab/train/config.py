@@ -15,7 +15,6 @@ from grposcope.core import capabilities
 from grposcope.core.capabilities import (
     ADVANTAGE,
     CHOICE,
-    CURRENT,
     ENTROPY,
     FURTHER_ROLLOUTS,
     INDEPENDENT,
@@ -33,7 +32,7 @@ from grposcope.core.capabilities import (
     Part,
 )
 from grposcope.core.errors import UserError
-from grposcope.lab import allocation, cpu, tasks
+from grposcope.lab import allocation, batch_memory, cpu, tasks
 from grposcope.lab import credit as credits
 from grposcope.lab.credit import described
 from grposcope.lab.objectives import Objective, advantages, divergences, recipes
@@ -42,6 +41,8 @@ from grposcope.lab.tasks import faults
 from grposcope.lab.train.optimizer import OPTIMIZERS, SCHEDULES
 from grposcope.lab.train.stale_weights import Staleness
 from grposcope.maths import corrections
+from grposcope.maths.aggregation import METHODS
+from grposcope.maths.constraints import Constraint, parse_all
 from grposcope.maths.corrections import Correction
 from grposcope.watch import loggers
 
@@ -87,12 +88,14 @@ def option(
     choices: Collection[str] | None = None,
     least: float | None = None,
     trl: InTrl | NotInTrl = NotInTrl(),
+    many: bool = False,
 ) -> Any:
     """A field with its help text, the group of its flag, and its values: a name of `choices`, or at least `least`.
 
-    trl: what a run of TRL makes of it; a setting that says nothing is refused there unless it has its default.
+    trl: what a run of TRL makes of it; a setting that says nothing is refused there unless it has its default. many:
+    whether its flag may be given more than once; the texts are joined by "; ".
     """
-    known = {"help": help, "group": group, "choices": choices, "least": least, "trl": trl}
+    known = {"help": help, "group": group, "choices": choices, "least": least, "trl": trl, "many": many}
     return field(default=default, metadata=known)
 
 
@@ -103,7 +106,11 @@ class TrainConfig:
     model: str = option("tiny", "tiny, smollm2, a model folder, or a Hugging Face hub name", group="what", trl=FOLLOWED)
     task: str = option("arithmetic", tasks.forms, group="what", trl=FOLLOWED)
     reward: str | None = option(
-        None, "your own reward function, module:function (with jsonl:PATH)", group="what", trl=FOLLOWED
+        None,
+        "your own reward function, module:function (with jsonl:PATH); several with their weights, "
+        "module:right,form=0.5",
+        group="what",
+        trl=FOLLOWED,
     )
     reward_timeout: float = option(
         300.0, "seconds that grading a batch may take, 0 for no limit", group="what", least=0, trl=FOLLOWED
@@ -219,6 +226,36 @@ class TrainConfig:
         choices=advantages.ALL,
         trl=decides("scale_rewards"),
     )
+    aggregation: str | None = option(
+        None,
+        "how several rewards make an advantage (default: the recipe's advantage of their weighted sum)",
+        group="objective",
+        choices=METHODS,
+        trl=decides("multi_objective_aggregation"),
+    )
+    constraint: str | None = option(
+        None,
+        "what must hold of the rollouts, by a multiplier on the standardized cost: 'length<=200' (in tokens), "
+        "'form>=0.98', 'share(length>300)<=0.05', 'q95(length)<=300'; of one of several rewards by name, or reward; "
+        "may be given more than once",
+        group="objective",
+        trl=FOLLOWED,
+        many=True,
+    )
+    dual_rate: float = option(
+        0.05,
+        "what a violation of all of the limit adds to a multiplier in one batch",
+        group="objective",
+        least=0,
+        trl=FOLLOWED,
+    )
+    dual_damping: float = option(
+        0.0,
+        "what a violation adds to a multiplier for this batch alone, which damps its swing",
+        group="objective",
+        least=0,
+        trl=FOLLOWED,
+    )
     credit: str = option(
         None,
         lambda: f"{described()} (default: the recipe's, which is outcome but for ppo_critic)",
@@ -315,6 +352,14 @@ class TrainConfig:
         least=0,
         trl=FOLLOWED,
     )
+    verify_every: int = option(
+        0,
+        "steps between batches whose evidence is written down and on which it is tested that the run does what it "
+        "says, 0 for none; taken where a batch is fresh",
+        group="record",
+        least=0,
+        trl=FOLLOWED,
+    )
     probe_prompts: int = option(4, "prompts of the batch in such a probe", group="record", least=1, trl=FOLLOWED)
     log_to: str | None = option(
         None,
@@ -362,13 +407,13 @@ class TrainConfig:
             chosen = replace(chosen, surrogate=replace(chosen.surrogate, **clips))
         return replace(chosen, divergence=divergences.ALL[self.divergence])
 
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The constraints; UserError for one that cannot be read, and for two that contradict each other."""
+        return parse_all([] if self.constraint is None else self.constraint.split(";"))
+
     def corrected(self) -> Correction | None:
         """The correction for rollouts of another policy; UserError for one that is not known."""
         return None if self.correction is None else corrections.named(self.correction)
-
-
-MOST = 100_000
-"""Rollouts of a batch, and completions of a held-out problem: more neither fit into memory nor end in time."""
 
 
 def check(config: TrainConfig) -> None:
@@ -381,10 +426,8 @@ def check(config: TrainConfig) -> None:
             raise UserError(f"unknown {setting.name} {value!r}; use one of {', '.join(choices)}")
         if least is not None and not value >= least:
             raise UserError(f"{setting.name} is {value}; it must be at least {least:g}")
-    if config.prompts * config.group > MOST:
-        raise UserError(f"prompts {config.prompts} × group {config.group} are more rollouts than the {MOST:,} that a "
-                        "batch may hold; lower one of them")  # fmt: skip
-    for name, most in (("eval_samples", MOST), ("threads", 4096)):
+    batch_memory.check({"prompts": config.prompts, "group": config.group}, config.max_tokens)
+    for name, most in (("eval_samples", batch_memory.MOST), ("threads", 4096)):
         if getattr(config, name) > most:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at most {most:,}")
     loggers.names(config.log_to)
@@ -404,6 +447,12 @@ def check(config: TrainConfig) -> None:
         )
     Staleness.parse(config.staleness)
     config.corrected()
+    config.constraints()
+    if config.aggregation not in (None, METHODS[0]) and config.objective(1).overlong:
+        raise UserError(
+            f"recipe {config.recipe} adds a penalty for overlong completions to the sum of the rewards, which "
+            f"aggregation {config.aggregation} does not take; constrain the length, or use another recipe"
+        )
     credits.chosen(config.credit).check_group(config.group)
     capabilities.check(ENGINE, *parts(config))
 
@@ -412,7 +461,7 @@ ENGINE = Part(
     "engine grposcope",
     provides=frozenset({
         PAIRS, ONE_SIZE, UNEVEN, WHOLE_GROUPS, INDEPENDENT, MINIBATCHES, CHOICE, ONE_PROCESS, TOKEN_WEIGHTS, STEP_ENDS,
-        STEP_MARK, ENTROPY, FURTHER_ROLLOUTS, MODEL_PASS, CURRENT,
+        STEP_MARK, ENTROPY, FURTHER_ROLLOUTS, MODEL_PASS,
     }),
 )  # fmt: skip
 """What our own loop provides; labels of steps where the task has them, which `setup.prepare` checks."""
@@ -436,19 +485,22 @@ def parts(config: TrainConfig) -> tuple[Part, ...]:
     if config.advantage is not None:
         name = f"advantage {config.advantage}"
         found.append(Part(name, f"leave out {name}", needs=frozenset({ADVANTAGE})))
+    if config.aggregation is not None:
+        name = f"aggregation {config.aggregation}"
+        found.append(Part(name, "leave out aggregation", needs=frozenset({ADVANTAGE, PAIRS})))
+    if config.constraint is not None:
+        found.append(Part(f"constraint {config.constraint}", "leave out constraint", needs=frozenset({PAIRS})))
     if config.probe_every:
-        needs = frozenset({INDEPENDENT, ONE_SIZE, CURRENT})
+        needs = frozenset({INDEPENDENT, ONE_SIZE})
         found.append(Part(f"probe_every {config.probe_every}", "leave out probe_every", needs))
     if config.minibatches > 1:
         found.append(Part(f"minibatches {config.minibatches}", "use 1 minibatch", frozenset({MINIBATCHES})))
     if (correction := config.corrected()) is not None:
         needs = frozenset({ADVANTAGE}) if correction.of_advantage else frozenset()
-        lacks = {CURRENT: Lack("multiplies each token's term", "")}
-        found.append(Part(f"correction {correction.name}", "leave out correction", needs, lacks=lacks))
+        found.append(Part(f"correction {correction.name}", "leave out correction", needs))
     if Staleness.parse(config.staleness).most:
         lack = Lack("has rollouts of earlier weights, which the current ones do not go on with", "")
-        lacks = {CURRENT: Lack("has rollouts of earlier weights", ""), FURTHER_ROLLOUTS: lack}
-        found.append(Part(f"staleness {config.staleness}", "use staleness 0", lacks=lacks))
+        found.append(Part(f"staleness {config.staleness}", "use staleness 0", lacks={FURTHER_ROLLOUTS: lack}))
     if config.group < 2:
         lack = Lack("leaves nothing to compare", "use a group of 2 or more")
         found.append(Part(f"a group of {config.group}", lacks={PAIRS: lack}))

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +25,19 @@ from transformers import PreTrainedModel
 from grposcope.core.errors import UserError
 from grposcope.instruments import has, needed
 from grposcope.lab.credit import chosen, per_token
-from grposcope.lab.objectives import corrections
+from grposcope.lab.objectives import corrections, several
+from grposcope.lab.rollout_arrays import Rollouts
 from grposcope.lab.sampling import termination
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.critic import explained_variance
 from grposcope.lab.sampling.evaluate import evaluate
 from grposcope.lab.sampling.rollouts import Batch, generator, recorded
 from grposcope.lab.sampling.sampler import Sampling
-from grposcope.lab.train import checkpoint, mismatch
+from grposcope.lab.train import checkpoint, evidence, mismatch, probes
 from grposcope.lab.train.allocate import BatchSource, NewBatchSource, RolloutAllocation
 from grposcope.lab.train.checkpoint import State
 from grposcope.lab.train.config import TrainConfig, check
+from grposcope.lab.train.constrain import RunConstraints, Values
 from grposcope.lab.train.mismatch import staleness
 from grposcope.lab.train.optimizer import learning_rate
 from grposcope.lab.train.result import TrainResult
@@ -42,17 +45,16 @@ from grposcope.lab.train.setup import Setup, describe, prepare
 from grposcope.lab.train.update import TokenTerms, Update, update
 from grposcope.logs.native.schema import StepRow
 from grposcope.logs.native.writer import RunWriter
+from grposcope.maths.constraints import Dual
 from grposcope.watch import loggers
 from grposcope.watch.loggers import MetricLogger, Progress
 
 if TYPE_CHECKING:
+    from grposcope.instruments.verify.in_training import TrainingVerifier
     from grposcope.watch.live import LiveAlarms
 
 BAD_STEPS = 10
 """Optimiser steps in a row whose gradient is not finite before a run gives up."""
-
-CHECKED = 10
-"""One probe in CHECKED, beginning with the first, compares its gradient with autograd's."""
 
 
 def train(config: TrainConfig, allocation: NewBatchSource = RolloutAllocation) -> TrainResult:
@@ -102,6 +104,8 @@ class _Session:
         self.setup, self.config, self.record, self.state = setup, setup.config, record, state
         self.allocation = allocation
         self.correction = setup.config.corrected()
+        dual = Dual(self.config.constraints(), self.config.dual_rate, self.config.dual_damping)
+        self.limits = RunConstraints(dual, state.constraints)
         self.totals = state.totals
         self.terminated = False
         self.began = time.perf_counter() - state.totals.seconds  # as if the run had never stopped
@@ -118,6 +122,7 @@ class _Session:
                 if told := self.allocation.said():
                     self.progress.say(told)
                 self.alarms = self.judge()
+                self.verifier = self.verify()
                 try:
                     interrupted = self.steps()
                 finally:
@@ -139,38 +144,46 @@ class _Session:
 
     def steps(self) -> bool:
         """The optimiser steps after `state`; True if Ctrl-C or SIGTERM ended them early."""
-        config, position = self.config, self.state.position
+        config, setup, position, step = self.config, self.setup, self.state.position, self.state.step + 1
         try:
-            if not self.state.step:
-                self.evaluate_heldout(0)
+            if self.evaluation_due(step - 1) and step - 1 not in dict(self.totals.evals):
+                with self.termination.leaving():
+                    self.evaluate_heldout(step - 1)
             for step in range(self.state.step + 1, config.steps + 1):
                 fresh = (step - 1) % config.interval == 0
                 if fresh:
                     batch, spent = self.draw(step, position)  # tokens, mask (B, T); rewards (P, G); metrics
                     self.record.phase("update", step, config.steps)
                     terms = self.terms(batch)  # credit, old and reference log π (B, T)
+                    constrained = self.limits.learn(self.constrained(batch.rollouts), self.progress.say)
                     mismatch = self.mismatch(batch, terms)
                     minibatches = self.minibatches(batch)  # a step: indices of its prompts, (P / minibatches,)
                     position = batch.position
                     self.record_rollouts(step, batch, terms)
                 lr = learning_rate(step - 1, self.setup.lr, config.schedule, config.warmup, config.steps)
-                geometry = self.probe(step, batch, lr) if _probe_due(config, step) else {}
+                geometry = self.probe(step, batch, terms, lr)
                 started = time.perf_counter()
                 prompts = next(minibatches)
+                checked = fresh and self.verifier is not None and _verify_due(config, step)
+                scored = evidence.scored(setup, batch, step) if checked else ()
                 done = self.optimise(batch, terms, prompts, lr)
+                if checked and self.verifier is not None:
+                    taken = evidence.rows(step, batch, terms, prompts, done)
+                    for line in self.verifier.take(step, taken, scored):
+                        self.progress.say(f"warning: {line}")
                 row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)
                 of_sampler = {**mismatch, **staleness(batch.rollouts, step)}
                 critic = self.train_critic(step, batch, prompts, fresh)
-                self.log(row, {**spent, **of_sampler, **geometry, **critic})
+                self.log(row, {**spent, **constrained, **of_sampler, **geometry, **critic})
                 self.stop_if_diverged(step, done)
-                if step == config.steps or (config.eval_every and step % config.eval_every == 0):
-                    self.evaluate_heldout(step)
+                if self.evaluation_due(step):
+                    self.evaluate_or_leave(step)
                 if self.must_leave(step) or _checkpoint_due(config, step):
                     self.save_checkpoint(step, position)
                 if self.terminated:
                     self.progress.say("asked to end (SIGTERM): a checkpoint is kept, the run can be resumed")
                     return True
-        except termination.AskedToEnd:  # while a batch was drawn, which is given up
+        except termination.AskedToEnd:  # while a batch was drawn, or before the first step; what was drawn is given up
             self.terminated = True
             self.leave_before(step, position)
             return True
@@ -211,11 +224,13 @@ class _Session:
         rewards, truncated = batch.graded.flatten().tolist(), batch.rollouts.truncated.tolist()
         notes = allocated.notes or [{}] * len(batch.problems)
         rows, versions = [], batch.rollouts.versions
+        components, lengths = of_components(batch, self.setup.task.components), batch.rollouts.lengths.tolist()
         for p, (problem, note) in enumerate(zip(batch.problems, notes, strict=True)):
             own = batch.rows(p)
             drawn = {"rewards": [rewards[i] for i in own], "truncated": [truncated[i] for i in own]}
             version = {} if versions is None else {"version": int(versions[p])}
-            rows.append({"step": step, "problem": problem.id, **drawn, **version, **note})
+            parts = {} if components is None else {"components": components[p], "lengths": [lengths[i] for i in own]}
+            rows.append({"step": step, "problem": problem.id, **drawn, **parts, **version, **note})
         self.record.group(rows)
         return batch, allocated.metrics
 
@@ -240,11 +255,16 @@ class _Session:
             reference = self.logprobs(setup.reference, batch)
         known = rollouts if trainer is None else replace(rollouts, logp=trainer)
         credit = per_token(config.credit, setup.objective, known)
+        credit = credit + self.limits.penalties(self.constrained(rollouts)).to(credit) * rollouts.mask
         if self.correction is not None and trainer is not None:
             given = self.correction, trainer, rollouts.logp, rollouts.mask, self.advantages(batch)
             credit = credit * corrections.coefficients(*given)
         waits = setup.critic is not None and len(self.totals.rewards) < setup.critic.settings["warmup"]
         return TokenTerms(torch.zeros_like(credit) if waits else credit, old, reference, trainer)
+
+    def constrained(self, rollouts: Rollouts) -> Values:
+        """What a batch has of the rewards that constraints name."""
+        return partial(several.constrained_values, rollouts, self.setup.task.components)
 
     def logprobs(self, model: PreTrainedModel, batch: Batch) -> Tensor:
         """log π of the tokens of a batch, (B, T)."""
@@ -254,7 +274,7 @@ class _Session:
         """Advantages (B,) of the rollouts, for a correction that needs them, else None."""
         if self.correction is None or not self.correction.of_advantage:
             return None
-        return self.setup.objective.advantage(batch.rollouts.rewards).reshape(-1)
+        return self.setup.objective.rollout_advantages(batch.rollouts).reshape(-1)
 
     def mismatch(self, batch: Batch, terms: TokenTerms) -> dict[str, float]:
         """How far the sampler is from the policy that trains; empty where these are not told apart."""
@@ -280,36 +300,35 @@ class _Session:
             some = recorded(setup.policy, setup.objective, batch, *given)
             self.record.rollouts(step, some)
 
-    def probe(self, step: int, batch: Batch, lr: float) -> dict[str, float]:
-        """Metrics `geometry/…` of a fresh batch, and the seconds they took; NaN where the probe fails, and why is said.
+    def probe(self, step: int, batch: Batch, terms: TokenTerms, lr: float) -> dict[str, float]:
+        """Metrics `geometry/…` of a batch that is probed, and the seconds they took; NaN where the probe fails.
 
-        A fresh batch gives the gradient of the coming update, without KL term and entropy bonus. A probe draws no
-        random number of the run and changes neither weights nor gradients: the run stays the same bit for bit.
+        Why it failed is said. A fresh batch gives the gradient of the coming update, without KL term and entropy bonus.
+        What the comparison of corrections needs goes to a file of the record. A probe draws no random number of the run
+        and changes neither weights nor gradients: the run stays the same bit for bit.
         """
-        began, config = time.perf_counter(), self.config
+        began, config, metrics = time.perf_counter(), self.config, {}
+        fresh, apart = probes.due(config, step), probes.offpolicy_due(config, step)
+        if not fresh and not apart:
+            return {}
         if not has("gradient"):
-            self.progress.say(f"step {step}: no geometry: {needed(['gradient'])}")
+            if fresh:
+                self.progress.say(f"step {step}: no geometry: {needed(['gradient'])}")
             return {}
         from grposcope.instruments.gradient import per_step
 
-        try:
-            whole = (~batch.rollouts.rewards.isnan()).all(-1).nonzero()[:, 0]  # no rollout was dropped
-            if not len(whole):
-                raise UserError("every group has lost a rollout whose reward failed")
-            metrics = per_step.step_metrics(
-                self.setup.policy.model,
-                batch.rollouts if len(whole) == len(batch.problems) else batch.rollouts.take(whole),
-                self.setup.objective,
-                prompts=config.probe_prompts,
-                temperature=config.temperature,
-                seed=config.seed,
-                credit=config.credit,
-                learning_rate=lr,
-                check=(step - 1) // config.probe_every % CHECKED == 0,
-            )
-        except UserError as error:
-            self.progress.say(f"step {step}: no geometry: {error}")
-            metrics = dict.fromkeys(per_step.NAMES, math.nan)
+        rollouts = batch.rollouts
+        if fresh:
+            try:
+                metrics = probes.geometry(self.setup, step, rollouts, probes.of_update(self.setup, rollouts, terms), lr)
+            except UserError as error:
+                self.progress.say(f"step {step}: no geometry: {error}")
+                metrics = dict.fromkeys(per_step.NAMES, math.nan)
+        if apart:
+            try:
+                probes.offpolicy(self.setup, step, rollouts, terms.old, self.record.folder)
+            except UserError as error:
+                self.progress.say(f"step {step}: no comparison of corrections: {error}")
         return metrics | {"seconds_probe": time.perf_counter() - began}
 
     def optimise(self, batch: Batch, terms: TokenTerms, prompts: Tensor, lr: float) -> Update:
@@ -352,6 +371,14 @@ class _Session:
             return LiveAlarms(self.record.folder, self.loggers, self.state.step, self.progress.say)
         return None
 
+    def verify(self) -> TrainingVerifier | None:
+        """What tests batches as the run goes; None where that is not asked for or the instrument is not there."""
+        if self.config.verify_every and has("verify"):
+            return evidence.verifier(self.record.folder, self.setup, self.state.step)
+        if self.config.verify_every:
+            self.progress.say(needed(["verify"]))
+        return None
+
     def log(self, row: StepRow, more: Mapping[str, float]) -> None:
         """Record an optimiser step with `more` metrics, send it to the loggers and show it."""
         metrics = {**vars(row), **more}
@@ -374,6 +401,23 @@ class _Session:
                 f"the gradient was not finite for {BAD_STEPS} steps up to step {step}; lower the learning rate "
                 f"or the limit of the gradient norm; the record so far is in {self.record.folder}"
             )
+
+    def evaluation_due(self, step: int) -> bool:
+        """Whether there is a held-out evaluation after this step."""
+        every = self.config.eval_every
+        return step in (0, self.config.steps) or bool(every and step % every == 0)
+
+    def evaluate_or_leave(self, step: int) -> None:
+        """Held-out evaluation; given up for SIGTERM where a checkpoint is taken, after which a resumed run makes it."""
+        if step == self.config.steps or step % self.config.interval:
+            self.evaluate_heldout(step)
+            return
+        random_states_back = checkpoint.random_kept()
+        try:
+            with self.termination.leaving():
+                self.evaluate_heldout(step)
+        except termination.AskedToEnd:
+            random_states_back()
 
     def evaluate_heldout(self, step: int) -> None:
         """Held-out evaluation, recorded; the same random draws each time, so that evaluations compare."""
@@ -401,11 +445,22 @@ class _Session:
         """Write a checkpoint and delete those that are no longer kept."""
         record, totals, setup = self.record, self.totals, self.setup
         totals.seconds = time.perf_counter() - self.began
-        state = State(step, position, record.sizes(), totals, self.allocation.state())
+        state = State(step, position, record.sizes(), totals, self.allocation.state(), self.limits.state())
         record.phase("checkpoint", step, self.config.steps)
         record.sync()
         checkpoint.save(record.folder, state, setup.policy, setup.optimizer, setup.critic, setup.stale)
         checkpoint.prune(record.folder, self.config.keep_checkpoints, totals.best[0] if totals.best else None)
+
+
+def of_components(batch: Batch, names: Sequence[str]) -> list[dict[str, list[float]]] | None:
+    """Rewards of single functions of each group, of the rollouts that were drawn; None where there is one reward."""
+    if batch.rollouts.components is None:
+        return None
+    group = batch.graded.shape[1]
+    parts = batch.rollouts.components.flatten(0, 1).tolist()
+    return [
+        {name: [parts[i][j] for i in batch.rows(p)] for j, name in enumerate(names)} for p in range(len(parts) // group)
+    ]
 
 
 def _row(step: int, lr: float, batch: Batch, done: Update, seconds: float, fresh: bool) -> StepRow:
@@ -439,10 +494,9 @@ def _row(step: int, lr: float, batch: Batch, done: Update, seconds: float, fresh
     )
 
 
-def _probe_due(config: TrainConfig, step: int) -> bool:
-    """Whether a batch is fresh at `step` and used at one of the steps 1, 1 + K, 1 + 2K, … (K = `probe_every`)."""
-    every, fresh = config.probe_every, (step - 1) % config.interval == 0
-    return bool(every) and fresh and (1 - step) % every < config.interval
+def _verify_due(config: TrainConfig, step: int) -> bool:
+    """Whether a batch that is fresh at `step` is used at one of the steps 1, 1 + K, … (K = `verify_every`)."""
+    return bool(config.verify_every) and (1 - step) % config.verify_every < config.interval
 
 
 def _checkpoint_due(config: TrainConfig, step: int) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
@@ -15,7 +16,7 @@ from grposcope.core import capabilities
 from grposcope.core.capabilities import STEP_ENDS
 from grposcope.core.environment import environment
 from grposcope.core.errors import UserError
-from grposcope.lab import allocation, policies, tasks
+from grposcope.lab import allocation, batch_memory, policies, tasks
 from grposcope.lab.credit import chosen
 from grposcope.lab.objectives import Objective, recipes
 from grposcope.lab.policies import Policy
@@ -33,6 +34,8 @@ from grposcope.lab.train import optimizer as optimizers
 from grposcope.lab.train.config import ENGINE, TrainConfig
 from grposcope.lab.train.stale_weights import Staleness, StaleWeights
 from grposcope.logs.native.schema import ModelInfo, RunConfig
+from grposcope.maths.aggregation import METHODS, Aggregation
+from grposcope.maths.constraints import LENGTH, Constraint
 
 
 @dataclass(frozen=True)
@@ -143,9 +146,14 @@ def prepare(config: TrainConfig) -> Setup:
             f"completions of {sampling.max_tokens} tokens leave no room for a prompt in the {policy.context} tokens of "
             f"context of model {policy.name}; lower max_tokens"
         )
+    batch_memory.check(
+        {"prompts": config.prompts, "group": config.group}, sampling.max_tokens, cache_bytes(policy),
+        free=policies.available_memory(policy.model.device),
+    )  # fmt: skip
     objective = config.objective(sampling.max_tokens)
     if allocation.chosen(config.allocate).allocator.replaces_dead:
         objective = replace(objective, resample_dead=True)
+    objective = _of_several(config, objective, task)
     reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
     if config.checkpointing:
         policies.recompute_activations(policy.model)
@@ -174,14 +182,41 @@ def prepare(config: TrainConfig) -> Setup:
     )
 
 
+def _of_several(config: TrainConfig, objective: Objective, task: Task) -> Objective:
+    """The objective with what the settings make of the task's rewards; UserError where they do not fit them."""
+    for one in config.constraints():
+        if one.name not in (*task.components, LENGTH, "reward"):
+            known = ", ".join([*task.components, LENGTH, "reward"])
+            raise UserError(f"constraint {one.text}: there is no reward {one.name!r}; it may be of {known}")
+        if one.name == LENGTH and LENGTH not in task.components:
+            _check_length(one, config.max_tokens or task.max_tokens)
+    if config.aggregation in (None, METHODS[0]):
+        return objective
+    if len(task.components) < 2:
+        raise UserError(
+            f"aggregation {config.aggregation} is of several rewards, and task {task.name} has one; name several "
+            "functions as its reward, or leave aggregation out"
+        )
+    how = Aggregation(config.aggregation, weights=task.weights)  # type: ignore[arg-type]  # one of the choices
+    return replace(objective, aggregation=how)
+
+
+def _check_length(one: Constraint, longest: int) -> None:
+    """UserError for a constraint on the length that no completion of 1 to `longest` tokens can meet."""
+    values = np.arange(1.0, longest + 1)
+    if one.costs(values).min() > one.limit:
+        raise UserError(f"constraint {one.text} cannot hold: completions have 1 to {longest} tokens")
+
+
 def describe(setup: Setup) -> RunConfig:
     """Config of the record: the settings as given, their resolved values, and the environment."""
-    model = setup.policy.model
+    model, task = setup.policy.model, setup.task
     return RunConfig(
         settings=asdict(setup.config),
         model=ModelInfo(setup.policy.name, type(model).__name__, setup.policy.parameters),
         resolved={
             "task": setup.task.name,
+            **({"rewards": task.weighted} if task.components else {}),
             "objective": setup.objective.describe(),
             "sampling": asdict(setup.sampling),
             "lr": setup.lr,
@@ -191,11 +226,23 @@ def describe(setup: Setup) -> RunConfig:
     )
 
 
+def cache_bytes(policy: Policy) -> float:
+    """Bytes of keys and values that the model keeps of a token while it samples; 0 where its config does not say."""
+    config = policy.model.config
+    heads, width = getattr(config, "num_attention_heads", 0), getattr(config, "hidden_size", 0)
+    if not heads:
+        return 0.0
+    head = getattr(config, "head_dim", None) or width // heads
+    kept = 2 * getattr(config, "num_hidden_layers", 0) * (getattr(config, "num_key_value_heads", None) or heads) * head
+    return float(kept * policy.model.dtype.itemsize)
+
+
 def micro_batch(policy: Policy, max_tokens: int) -> int:
     """Rollouts per forward pass, so that what a backward pass needs stays small beside a model of some size.
 
     Through the passes of `cpu` at most 0.2 GB of activations are kept; 0.4 GB gained nothing measurable. Autograd keeps
-    more numbers per token, and all logits: near 2 GB, or half of a GPU's free memory.
+    more numbers per token, and all logits: near 2 GB, or half of what a GPU has free beside the gradient and two
+    moments of every trained weight, which the first update allocates.
     """
     config = policy.model.config
     layers, width = getattr(config, "num_hidden_layers", 1), getattr(config, "hidden_size", 1)
@@ -203,5 +250,8 @@ def micro_batch(policy: Policy, max_tokens: int) -> int:
     if kept is not None:
         return max(1, int(2e8 / (max_tokens * kept)))
     per_rollout = 4 * max_tokens * (5 * getattr(config, "vocab_size", 1) + 20 * layers * width)
-    budget = 2e9 if policy.model.device.type == "cpu" else 0.5 * torch.cuda.mem_get_info()[0]
+    budget, device = 2e9, policy.model.device
+    if device.type != "cpu":
+        trained = sum(p.numel() * p.element_size() for p in policy.model.parameters() if p.requires_grad)
+        budget = 0.5 * (policies.available_memory(device) - 3 * trained)
     return max(1, int(budget / per_rollout))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from grposcope.core.errors import UserError
+from grposcope.lab.no_gradient import no_gradient
 from grposcope.lab.policies import Policy, available_memory
 from grposcope.lab.sampling.rollouts import SomeGroups, generator
 
@@ -100,7 +101,7 @@ class StaleWeights:
             version, name = key.split(".", 1)
             self.kept.setdefault(int(version), {})[name] = tensor
 
-    @torch.no_grad()
+    @no_gradient
     def _load(self, version: int) -> None:
         names = dict(self.sampler.model.named_parameters())
         for name, tensor in self.kept[version].items():

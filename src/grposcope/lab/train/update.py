@@ -26,7 +26,8 @@ class Update:
     grad_norm: before clipping; not finite means that the step was not taken. kl: mean k3 estimate
     of the divergence to the reference, NaN without one. kl_old: the same to the policy that
     ratios are to. clip_low, clip_high: shares of tokens held by the clip. trained: rollouts that took
-    part. kl and kl_old are means over the tokens of those, the clip shares over all tokens.
+    part, in the `rows` of what was given, (trained,), with the log-probabilities `logp` (trained, T) that the loss was
+    taken at. kl and kl_old are means over the tokens of those, the clip shares over all tokens.
     """
 
     loss: float
@@ -36,6 +37,8 @@ class Update:
     clip_low: float
     clip_high: float
     trained: int
+    rows: Tensor | None = None
+    logp: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ def update(
         clip_low=float((low & taken).sum()) / all_tokens,
         clip_high=float((high & taken).sum()) / all_tokens,
         trained=len(rows),
+        rows=rows,
+        logp=logp,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -34,6 +35,16 @@ def recognises(file: LogFile) -> bool:
     except csv.Error:
         return False
     return any(len(count) == 2 and count[0] == count[1] > 1 for count in counts)
+
+
+def header_alone(file: LogFile) -> list[str]:
+    """The names in a text of one line that is a header; empty for other texts."""
+    lines = [line for line in file.head.decode("utf-8", "replace").split("\n")[:3] if line.strip()]
+    if file.shape != "text" or len(lines) != 1:
+        return []
+    names = [name.strip() for name in re.split("[,\t;]", lines[0])]
+    whole = len(names) > 1 and all(re.fullmatch(r"[A-Za-z_][\w/.@-]*", name) for name in names)
+    return names if whole else []
 
 
 def read(file: LogFile, hints: Hints) -> RawLog:

@@ -1,4 +1,5 @@
-"""JSON lines into rows, parsed by the standard library, which also takes NaN and Infinity as Python writes them.
+"""JSON lines into rows, parsed by orjson after the first piece of a file where it is installed, else by the standard
+library, which also takes NaN and Infinity as Python writes them.
 
 A line that is not a JSON object is left out with a note that names it. Only the numbers are held in memory. Rewards in
 a list, one of each rollout, become their mean.
@@ -6,15 +7,18 @@ a list, one of each rollout, become their mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_number
 from grposcope.logs.columns import ColumnBuilder, RawLog, flat
-from grposcope.logs.formats.log_file import LogFile, LogKind, first_few, json_row
+from grposcope.logs.formats.log_file import LogFile, LogKind, fast_json_row, first_few, json_row
 from grposcope.logs.hints import Hints
+from grposcope.logs.kept_rows import GrowingHints, KeptFile, KeptRows
 from grposcope.logs.rewards import is_reward
+
+Parser = Callable[[bytes], "dict[str, Any] | None"]
 
 AVERAGED = "rewards are logged in a list per row; their mean is taken"
 
@@ -24,9 +28,31 @@ def read(file: LogFile, hints: Hints, unwrap: str = "") -> RawLog:
 
     UserError if most lines are not JSON objects.
     """
+    grown = _grown(file, hints.kept, unwrap) if isinstance(hints, GrowingHints) and type(file) is LogFile else None
+    if grown is not None:
+        return grown
     rows = ColumnBuilder()
     for line, row in objects(file):
+        if unwrap or not rows.numbers(line, row):
+            rows.row(line, averaged(unwrapped(row, unwrap), file.notes))
+    return RawLog(file.path, rows, notes=file.notes)
+
+
+def _grown(file: LogFile, files: KeptRows, unwrap: str) -> RawLog | None:
+    """The same log with only what was appended parsed; None where its rows are not kept."""
+
+    def values(kept: KeptFile, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return averaged(unwrapped(dict(row), unwrap), kept.notes)
+
+    found = files.read(file.path, json_row, values, unwrap)
+    if found is None:
+        return None
+    kept, rest = found
+    rows, bad = kept.rows.copy(), list(kept.bad)
+    file.notes += kept.notes
+    for line, row in _parsed(file, kept.lines + 1, rest, bad, json_row):
         rows.row(line, averaged(unwrapped(row, unwrap), file.notes))
+    _report(file, bad, len(rows))
     return RawLog(file.path, rows, notes=file.notes)
 
 
@@ -34,10 +60,12 @@ def objects(file: LogFile) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of every line, one by one; what is not an object is left out as in `read`."""
     bad: list[int] = []
     count = 0
+    parse: Parser = json_row
     for number, piece in file.pieces():
-        for line, row in _parsed(file, number, piece, bad):
+        for line, row in _parsed(file, number, piece, bad, parse):
             count += 1
             yield line, row
+        parse = fast_json_row  # a short log does not wait for its import
     _report(file, bad, count)
 
 
@@ -51,6 +79,8 @@ def unwrapped(row: dict[str, Any], key: str) -> Mapping[str, Any]:
 
 def averaged(row: Mapping[str, Any], notes: list[str]) -> Mapping[str, Any]:
     """The row with the mean of every list of rewards in its place, which `notes` then say."""
+    if list not in map(type, row.values()):
+        return row
     lists = {key: value for key, value in row.items() if isinstance(value, list) and value and is_reward(key)}
     means = {key: sum(numbers) / len(numbers) for key, value in lists.items() if (numbers := _numbers(value))}
     if not means:
@@ -66,11 +96,13 @@ def _numbers(values: list[Any]) -> list[float]:
     return [number for number in numbers if number is not None] if None not in numbers else []
 
 
-def _parsed(file: LogFile, number: int, piece: bytes, bad: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _parsed(
+    file: LogFile, number: int, piece: bytes, bad: list[int], parse: Parser
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of every line of a piece; numbers of other lines go to `bad`."""
     *parts, rest = piece.split(b"\n")
     for k, part in enumerate([*parts, rest] if rest else parts):
-        row = json_row(part)
+        row = parse(part)
         if row is not None:
             yield number + k, row
         elif part.strip(b"\0 \t\r\xef\xbb\xbf"):

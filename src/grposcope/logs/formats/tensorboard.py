@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import WRITTEN_NAN
@@ -23,6 +26,12 @@ from grposcope.logs.hints import Hints
 
 LONGEST = 256 << 20
 """Length in bytes of a record beyond which the file is taken as damaged."""
+
+VERDICT = "grposcope-verdict"
+"""Folder below a run's that holds the verdict on it, written by a watch."""
+
+TRAINED, APART = ("train", "training"), re.compile(r"(?i)eval|val|test|held")
+"""Names of folders of the training's writer; of those of evaluations, whose tags may be the same."""
 
 _HEAD = struct.Struct("<QI")
 _DEPTH = 4
@@ -39,9 +48,18 @@ def recognises(file: LogFile) -> bool:
 
 
 def event_files(folder: Path) -> list[Path]:
-    """Event files in a folder and a few levels below it, in the order of their names, which begin with the time."""
+    """Event files in a folder and a few levels below it, in the order of their names, which begin with the time.
+
+    Those of our own verdict on the run are none of it.
+    """
     levels = (sorted(folder.glob("*/" * depth + "*tfevents*")) for depth in range(_DEPTH))
-    return [path for level in levels for path in level if path.is_file()]
+    return [path for level in levels for path in level if path.is_file() and not is_our_verdict(str(path))]
+
+
+def is_our_verdict(path: str) -> bool:
+    """Whether a file is where a watch writes its verdict to, a folder of its own below that of the run."""
+    parts = Path(path).parts
+    return parts[-2:-1] == (VERDICT,) and "tfevents" in parts[-1]
 
 
 def read(file: LogFile, hints: Hints) -> RawLog:
@@ -65,11 +83,49 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     if not runs:
         raise UserError(f"{place}: no scalars in its event files; the run has not logged yet, or logs elsewhere")
     large = [entry for entry in runs if len(entry[1]) > 1] or runs  # hyperparameters get a file with one row
+    if len(large) > 1 and (joined := _of_writers({folder: rows for folder, rows, *_ in large})) is not None:
+        names = ", ".join(folder.name for folder, *_ in large)
+        notes = [f"event files of {len(large)} writers of one run were joined by step: {names}"]
+        notes += [note for *_, of_one in large for note in of_one]
+        config = {key: value for _, _, of_one, _ in large for key, value in of_one.items()}
+        return RawLog(place, joined, notes=notes, logged=config, place="row", name=place.resolve().name)
     if len(large) > 1:
         names = ", ".join(str(folder.relative_to(place)) for folder, *_ in large[:5])
         raise UserError(f"{place}: event files of {len(large)} runs ({names}); give the folder of one")
     folder, rows, config, notes = large[0]
     return RawLog(place, rows, notes=notes, logged=config, place="row", name=folder.resolve().name)
+
+
+def _of_writers(folders: Mapping[Path, ColumnBuilder]) -> ColumnBuilder | None:
+    """The rows of all folders in the order of their steps, where they are one run's; else None.
+
+    They are where one is called train and the others by an evaluation, whose tags then get the folder in front. The
+    builders are left as they are.
+    """
+    trained = [folder for folder in folders if folder.name.lower() in TRAINED]
+    if len(trained) != 1 or not all(folder in trained or APART.search(folder.name) for folder in folders):
+        return None
+    if len({folder.parent for folder in folders}) != 1:
+        return None
+    parts = []
+    for folder, rows in folders.items():
+        _, columns, _ = rows.copy().finish()
+        prefix = "" if folder in trained else f"{folder.name}/"
+        own = ("step", "wall_time")
+        named = {key: key if key in own or key.startswith(prefix) else prefix + key for key in columns}
+        parts.append({named[key]: column for key, column in columns.items()})
+    if not all("step" in part for part in parts):
+        return None
+    step = np.concatenate([part["step"] for part in parts])
+    order = np.argsort(step, kind="stable")
+    keys = dict.fromkeys(key for part in parts for key in part)
+    joined = {
+        key: np.concatenate([part.get(key, np.full(len(part["step"]), math.nan)) for part in parts])[order]
+        for key in keys
+    }  # fmt: skip
+    builder = ColumnBuilder()
+    builder.block(np.arange(1, len(step) + 1), joined)
+    return builder
 
 
 def _fill(rows: ColumnBuilder, file: LogFile, config: dict[str, Any]) -> None:

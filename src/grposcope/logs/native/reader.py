@@ -146,18 +146,45 @@ def _evaluations(lines: Lines) -> Evaluations:
 def read_groups(lines: Lines) -> Groups:
     """The groups; UserError for a line that is broken."""
     steps, problems, rewards, truncated = [], [], [], []
+    components: list[Mapping[str, list[float]]] = []
+    lengths: list[list[float]] = []
     for number, row in _rows(lines):
         if not is_whole(row.get("step")) or not isinstance(row.get("problem"), str):
             raise _broken(lines, number, "no step number or no problem id")
         try:
             of_group, flags = _rewards(row)
+            components.append(_components(row, len(of_group)))
+            long = _numbers(row.get("lengths"), len(of_group)) if "lengths" in row else []
         except (TypeError, ValueError):
-            raise _broken(lines, number, "rewards or truncated are not lists of one length") from None
+            raise _broken(
+                lines, number, "rewards or truncated are not lists of one length, or what stands beside them"
+            ) from None
         steps.append(row["step"])
         problems.append(row["problem"])
         rewards.append(of_group)
         truncated += [] if flags is None else [flags]
-    return Groups.of(steps, problems, rewards, truncated if len(truncated) == len(rewards) > 0 else None)
+        lengths += [long] if long else []
+    whole = len(rewards) > 0
+    return Groups.of(
+        steps, problems, rewards, truncated if len(truncated) == len(rewards) and whole else None,
+        components if any(components) else None, lengths if len(lengths) == len(rewards) and whole else None,
+    )  # fmt: skip
+
+
+def _components(row: Mapping[str, Any], size: int) -> dict[str, list[float]]:
+    """Rewards of single functions in one line, by name; ValueError if they are not as they should be."""
+    given = row.get("components", {})
+    if not isinstance(given, dict):
+        raise ValueError
+    return {name: _numbers(values, size) for name, values in given.items()}
+
+
+def _numbers(values: Any, size: int) -> list[float]:
+    """A list of `size` numbers, null as NaN; ValueError if it is none."""
+    numbers = [math.nan if value is None else json_number(value) for value in values]
+    if len(numbers) != size or None in numbers:
+        raise ValueError
+    return numbers  # type: ignore[return-value]
 
 
 def _rewards(row: Mapping[str, Any]) -> tuple[list[float], list[bool] | None]:

@@ -54,7 +54,7 @@ GENERIC = Trainer(
         "dead_fraction": "for rewards of 0 and 1, it follows from the mean reward: give the settings group=N and "
         "rewards=binary",
         "rollouts": "give the settings prompts=P and group=G of a step: they say how noisy its mean is",
-        "longer run": "more steps: a change this fast is soon beyond what wandering explains, or ends",
+        "longer run": "more steps: a change this fast either stops soon or becomes too large to be slow random drift",
     },
 )
 """What is assumed of a log whose trainer is not known."""

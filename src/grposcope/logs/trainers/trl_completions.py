@@ -85,6 +85,7 @@ def groups(
     steps: list[int] = []
     problems: list[str] = []
     rewards: list[Floats] = []
+    of_functions: list[dict[str, Floats]] = []
     notes: list[str] = []
     size = known.get("group")
     where: dict[int, Path] = {}
@@ -99,6 +100,7 @@ def groups(
         values, parts = _rewards(table, components)
         used.update(dict.fromkeys(parts))
         advantage = parquet.number_columns(table, without=()).get("advantage")
+        functions = parquet.number_columns(table, without=_NO_REWARDS)
         at = _step_of(table, path)
         where[at] = path
         texts = [_text(prompt) for prompt in table["prompt"].to_pylist()]
@@ -111,6 +113,7 @@ def groups(
                 steps.append(at)
                 problems.append(sys.intern(text))
                 rewards.append(part)
+                of_functions.append({name: functions[name][start : start + each] for name in parts})
                 if advantage is not None and not agree(part, advantage[start : start + each]):
                     doubtful += 1
             begin += whole
@@ -127,7 +130,8 @@ def groups(
             f"groups, taken as neighbours with one prompt, have {min(sizes)} to {max(sizes)} rollouts; give the group "
             "size if prompts repeat"
         )
-    return Groups.of(steps, problems, rewards), RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
+    found = Groups.of(steps, problems, rewards, components=of_functions)
+    return found, RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
 
 
 def logged(path: Path, components: Collection[str] = ()) -> LoggedRows:
@@ -160,6 +164,7 @@ def group_rows(
     """Rows for groups.jsonl of our record. weights: of the reward `functions`, None for ones; size: rollouts per group.
 
     A rollout's reward is the weighted sum of its rewards, absent ones left out as in TRL; NaN where all are absent.
+    Of several functions, their own rewards are in the rows too.
     UserError where the file cannot be read, lacks a reward function, or does not hold whole groups of `size`.
     """
     if not functions:
@@ -175,7 +180,11 @@ def group_rows(
     for begin in range(0, len(prompts), size):
         if len(set(prompts[begin : begin + size])) > 1:
             raise UserError(f"{path} mixes prompts within groups of {size}")
-        rows.append({"step": step, "problem": prompts[begin], "rewards": rewards[begin : begin + size].tolist()})
+        row = {"step": step, "problem": prompts[begin], "rewards": rewards[begin : begin + size].tolist()}
+        if len(functions) > 1:
+            own = parts[:, begin : begin + size].tolist()
+            row["components"] = dict(zip(functions, own, strict=True))
+        rows.append(row)
     return rows
 
 

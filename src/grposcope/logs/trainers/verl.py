@@ -15,6 +15,7 @@ moves the policy, not the KL to the reference, which is `actor/kl_loss` or `acto
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -116,11 +117,13 @@ def read_rollouts(file: LogFile, hints: Hints) -> RawLog:
     steps: list[int] = []
     problems: list[str] = []
     parts: list[list[float]] = []
+    components: list[dict[str, list[float]]] = []
+    lengths: list[list[float]] = []
     notes: list[str] = []
     where: dict[int, Path] = {}
     without_uid, bad = 0, 0
     for name, path in paths.items():
-        groups: dict[tuple[int, str], tuple[str, list[float]]] = {}
+        groups: dict[tuple[int, str], tuple[str, list[dict[str, Any]]]] = {}
         rollout_file = LogFile(path)
         for _, row in objects(rollout_file):
             score = row.get("score")
@@ -133,13 +136,17 @@ def read_rollouts(file: LogFile, hints: Hints) -> RawLog:
             uid = row.get("uid")
             without_uid += not isinstance(uid, str)
             key = uid.split("_")[0] if isinstance(uid, str) else text
-            groups.setdefault((at, key), (text, []))[1].append(float(score))
+            groups.setdefault((at, key), (text, []))[1].append(row)
             where.setdefault(at, path)
         notes += rollout_file.notes
-        for (at, key), (text, scores) in groups.items():
+        for (at, key), (text, rows) in groups.items():
             steps.append(at)
             problems.append(_label(text or key))
-            parts.append(scores)
+            parts.append([float(row["score"]) for row in rows])
+            own = [_components(row) for row in rows]
+            names = dict.fromkeys(name for one in own for name in one)
+            components.append({name: [one.get(name, math.nan) for one in own] for name in names})
+            lengths.append([float(len(str(row.get("output", "")))) for row in rows])
     if without_uid:
         notes.append(
             "rollouts are grouped by their input, as they have no uid; prompts drawn twice in a step are one group"
@@ -149,7 +156,8 @@ def read_rollouts(file: LogFile, hints: Hints) -> RawLog:
     sizes = {len(part) for part in parts}
     if len(sizes) > 1:
         notes.append(f"groups have {min(sizes)} to {max(sizes)} rollouts")
-    return log_of_groups(place, "verl", Groups.of(steps, problems, parts), RolloutFiles(where, _rollouts), notes)
+    found = Groups.of(steps, problems, parts, components=components, lengths=lengths)
+    return log_of_groups(place, "verl", found, RolloutFiles(where, _rollouts), notes)
 
 
 def _rollouts(path: Path, step: int) -> tuple[Rollout, ...]:
@@ -275,6 +283,8 @@ VERL = Trainer(
         "group": ("actor_rollout_ref/rollout/n",),
         "lr": ("actor_rollout_ref/actor/optim/lr",),
         "advantage": ("algorithm/adv_estimator",),
+        "reward_names": ("algorithm/gdpo_reward_keys",),
+        "reward_weights": ("algorithm/gdpo_reward_weights",),
         "scale_rewards": ("algorithm/norm_adv_by_std_in_grpo",),
         "kl_in_reward": ("algorithm/use_kl_in_reward",),
         "kl_in_loss": ("actor_rollout_ref/actor/use_kl_loss",),

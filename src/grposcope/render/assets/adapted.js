@@ -93,7 +93,7 @@
   const withSmoothing = (layers, data) => layers.flatMap(layer => {
     if (layer.data?.name !== "thick") return [layer];
     const smooth = { ...layer, encoding: { ...layer.encoding, y: { ...layer.encoding.y, field: "smoothed" } } };
-    if (layer.encoding.tooltip) smooth.encoding.tooltip = [...layer.encoding.tooltip, { field: "smoothed", type: "quantitative", format: ".3~g" }];
+    if (layer.encoding.tooltip) smooth.encoding.tooltip = [...layer.encoding.tooltip, { field: "smoothed", type: "quantitative", format: ",.3~r" }];
     const isLine = (layer.mark.type || layer.mark) === "line";
     return isLine && !("thin" in data) ? [{ ...layer, mark: { ...layer.mark, strokeWidth: 1, opacity: 0.38 } }, smooth] : [smooth];
   });

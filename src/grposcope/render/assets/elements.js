@@ -13,6 +13,9 @@
     return element;
   };
 
+  // A paragraph; what stands between backticks is code.
+  const prose = text => make("p", {}, ...text.split(/`([^`]+)`/).map((part, i) => i % 2 ? make("code", { text: part }) : part));
+
   // A details element whose content is made when it is opened for the first time.
   const folded = (head, fill, options = {}) => {
     const details = make("details", options, make("summary", {}, ...head));
@@ -54,5 +57,5 @@
     });
   };
 
-  window.grposcope = Object.assign(window.grposcope || {}, { make, folded, table, switchTheme });
+  window.grposcope = Object.assign(window.grposcope || {}, { make, prose, folded, table, switchTheme });
 })();

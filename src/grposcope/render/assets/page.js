@@ -1,11 +1,11 @@
 "use strict";
 // Puts the page's data on it: the headline, a way to every section, and the sections, of which later ones are folded.
 (() => {
-  const { make, folded, table, switchTheme, charts, bar } = window.grposcope;
+  const { make, prose, folded, table, switchTheme, charts, bar } = window.grposcope;
   const data = JSON.parse(document.getElementById("data").textContent);
   const main = document.getElementById("main");
   const root = document.documentElement;
-  const drawing = charts && data.shared && data.sections.some(section => section.figures) ? charts(data, root) : null;
+  const drawing = charts && data.shared && [data.top, ...data.sections].some(section => section.figures) ? charts(data, root) : null;
   const shown = new Map(); // content of a chart -> its figure, once it is made
   const folds = []; // { details, figures }: what can be opened, and the charts in it
 
@@ -26,12 +26,13 @@
     return fold([make("h3", { text: name }), counted(members)], members, place => place.append(figures(members)));
   });
 
-  const filled = (host, content) => {
+  const filled = (host, content, first = false) => {
     const all = content.figures || [], atOnce = all.filter(one => !one.group);
-    for (const text of content.text || []) host.append(make("p", { text }));
+    for (const text of content.text || []) host.append(prose(text));
+    if (first && atOnce.length) host.append(figures(atOnce));
     if (content.tiles) host.append(make("div", { class: "tiles" }, ...content.tiles.map(tile => make("div", { class: "tile" },
       make("span", { text: tile.label }), make("b", { text: tile.value }), tile.detail && make("span", { text: tile.detail })))));
-    if (atOnce.length) host.append(figures(atOnce));
+    if (!first && atOnce.length) host.append(figures(atOnce));
     if (content.widget) host.append(window.grposcope[content.widget](content.data));
     if (content.tables) host.append(make("div", { class: "tables" }, ...content.tables.map(table)));
     host.append(...groups(all));
@@ -85,9 +86,10 @@
     }
   }
   main.replaceChildren();
-  const top = make("div", { class: "top" }, data.runs.length === 1 && make("div", { class: "name", text: data.runs[0].name }),
+  const top = make("div", { class: data.top.figures ? "top charted" : "top" },
+    data.runs.length === 1 && make("div", { class: "name" }, make("b", { text: data.runs[0].name }), ...data.identity.map(text => make("div", { text }))),
     make("h1", { text: data.top.title, ...(data.top.grade && { class: `verdict ${data.top.grade.replace(" ", "-")}` }) }));
-  main.append(filled(top, data.top));
+  main.append(filled(top, data.top, true));
   const links = data.sections.map(section => {
     const link = make("a", { href: `#${section.name}`, text: section.title });
     link.addEventListener("click", () => openNamed(section.name));

@@ -18,6 +18,7 @@ from grposcope.instruments.diagnosis.rules import (
     kl,
     length,
     misconfiguration,
+    muted_component,
     never_paid,
     no_learning,
     non_finite,
@@ -51,6 +52,7 @@ RULES: dict[str, Rule] = {
     "held-out decline": heldout_decline.RULE,
     "reward decline": reward_decline.RULE,
     "sampler mismatch": off_policy.RULE,
+    "muted component": muted_component.RULE,
     "zero loss": zero_loss.RULE,
     "no learning": no_learning.RULE,
 }

@@ -56,7 +56,7 @@ def check(quantities: Quantities) -> RuleResult:
         f"swings {course}"
     )
     if p > 0.05:
-        because = "the reward shows no lasting oscillation beyond what wandering explains"
+        because = "the reward shows no lasting oscillation larger than slow random drift would give"
     onset = int(reward.steps[swing.first]) if p < 0.5 else None
     beside, instead = grades(swing.amplitude, growing, quantities)
     mode = "growing oscillation" if growing else ""

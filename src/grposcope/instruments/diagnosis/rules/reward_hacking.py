@@ -138,7 +138,8 @@ RULE = Rule(
     "several places of the run on; least p × number of looks",
     threshold=f"each part p < α; needs {EVALUATIONS} evaluations ",
     source="theory: the proxy's fixed point drifts from the true one; the test is a method of this project",
-    advice="stop at the onset, read completions for what the verifier overlooks, mend it, raise the KL coefficient",
+    advice="stop, read completions after the onset for what the verifier overlooks, correct the verifier, and go back "
+    "to the checkpoint before the onset",
     check=check,
     beside="warning",
     gamed=True,

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from grposcope.core.text import listed, percent
+from grposcope.core.text import listed, percent, visible
+from grposcope.instruments import has
 from grposcope.instruments.lint.config import Known, TrainerConfig
 from grposcope.instruments.lint.findings import Fault, Untold
+from grposcope.maths.aggregation import SCALES
 
 DOMINANT = 0.9
 """Effective share of one reward, of several with a weight of their own, from which the others hardly count."""
@@ -33,6 +35,10 @@ def effective_weights(config: TrainerConfig, known: Known) -> Iterator[Fault | U
         return
     after = config.get("multi_objective_aggregation") == "normalize_then_sum"
     keys = ("reward_weights", "multi_objective_aggregation")
+    measured = list(_of_rollouts(config, known, number, after))
+    if measured:
+        yield from measured
+        return
     if after:
         yield Fault("note", "rare rewards count fully", "each reward is divided by its own deviation before they are "
                       "added: one that differs in few groups counts there as much as the main one",
@@ -57,6 +63,45 @@ def effective_weights(config: TrainerConfig, known: Known) -> Iterator[Fault | U
                       f"sum, so "
                       f"each counts by weight × spread: {told}", "set reward_weights by the spread of each, or "
                       "multi_objective_aggregation=normalize_then_sum", keys)  # fmt: skip
+
+
+def _of_rollouts(config: TrainerConfig, known: Known, number: int, after: bool) -> Iterator[Fault | Untold]:
+    """What the weights will become, from the rollouts of an earlier run; nothing where it has none of functions."""
+    if known.run is None or not has("rewards"):
+        return
+    from grposcope.instruments.rewards import RewardSettings, source
+    from grposcope.maths.component_weights import measure
+
+    scale = {True: "group", False: "none", None: "group"}.get(config.get("scale_rewards"), config.get("scale_rewards"))
+    how = "normalize_then_sum" if after else f"sum_then_normalize:{scale if scale in SCALES else 'group'}"
+    drawn = source.of_run(known.run, RewardSettings(aggregation=how))
+    if drawn is None:
+        return
+    if len(drawn.given.names) != number:
+        yield Untold(f"the earlier run has {len(drawn.given.names)} rewards, and this one {number}")
+        return
+    given = config.get("reward_weights")
+    weights = [float(w) for w in given] if isinstance(given, list) else [1.0] * number
+    if not any(weights):
+        yield Fault("failing", "all reward weights are 0", "nothing is trained on", "give one that is not 0",
+                    ("reward_weights",))  # fmt: skip
+        return
+    found = measure(drawn.given, weights, drawn.how, drawn.prompts)
+    told = listed([f"{visible(one.name, 40)} {percent(one.share.value)} for {percent(one.intended_share)}"
+                   for one in found.components])  # fmt: skip
+    keys = ("reward_weights", "multi_objective_aggregation")
+    for one in found.components:
+        name = visible(one.name, 40)
+        if one.dead:
+            yield Fault("warning", f"{name} never varies", f"in the earlier rollouts it is {one.constant:g} on every "
+                        "one, so it trains nothing", "look at it by hand", ("reward_weights",))  # fmt: skip
+        elif one.muted:
+            yield Fault("warning", f"{name} will hardly count", f"of the weight in the advantage the rewards have, for "
+                        f"what was asked: {told} (earlier rollouts, within groups)", "raise its weight, or "
+                        "multi_objective_aggregation=normalize_then_sum", keys)  # fmt: skip
+    if not any(one.dead or one.muted for one in found.components):
+        yield Fault("note", "what the rewards will weigh", f"of the weight in the advantage, for what was asked: "
+                    f"{told} (earlier rollouts, within groups)", "nothing, if that is meant", keys)  # fmt: skip
 
 
 def _spreads(known: Known) -> dict[str, float]:

@@ -1,0 +1,79 @@
+"""The parser of a command's flags: help that begins with the common ones, errors of one line with the likely flag."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from grposcope.core.text import visible
+
+
+class FlagParser(argparse.ArgumentParser):
+    """An argument parser whose `--help` shows the `common` flags where there are such, and `--help-all` shows all."""
+
+    def __init__(self, *arguments: Any, **named: Any):
+        super().__init__(*arguments, **named)
+        self.common: tuple[str, ...] = ()
+        self.add_argument("--help-all", action=_HelpAll, help=argparse.SUPPRESS)
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help: of a command with many flags the common ones; `format_help` has all."""
+        self._print_message(self.format_common() if self.common else self.format_help(), file or sys.stdout)
+
+    def format_common(self) -> str:
+        """The help with the common flags alone, in their order."""
+        shown = [self._option_string_actions[flag] for flag in self.common]
+        every = {id(action) for action in self._option_string_actions.values() if action.help != argparse.SUPPRESS}
+        given = [action for action in self._actions if not action.option_strings and action.help != argparse.SUPPRESS]
+        formatter = self._get_formatter()
+        positionals = "".join(f" [{action.metavar}]" for action in given)
+        formatter.add_usage(f"{self.prog}{positionals} [FLAG ...]", [], [])
+        formatter.add_text(self.description)
+        formatter.start_section("common flags")
+        formatter.add_arguments([*given, *shown])
+        formatter.end_section()
+        formatter.add_text(f"{self.prog} --help-all shows all {len(every) - 1} flags.")
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong with the flags, with what was likely meant, and exit with status 2."""
+        said = re.sub(r"^argument ", "", message)
+        choice = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", said, re.DOTALL)
+        if choice:
+            known = [name.strip("' ") for name in choice[2].split(",")]
+            said = f"{said[: choice.start()]}there is no {choice[1]!r}{likely(choice[1], known)}; it may be " + (
+                ", ".join(known)
+            )
+        self.exit(2, f"grposcope: error: {visible(said, 2000)}; {self.prog} --help shows the flags\n")
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """Say that these words are none of its flags, and exit with status 2."""
+        word = next((one for one in unknown if one.startswith("-")), unknown[0])
+        flag = word.partition("=")[0]
+        if not flag.startswith("-"):
+            self.error(f"{flag!r} is one word more than the command takes")
+        known = [option for option in self._option_string_actions if option.startswith("--")]
+        self.error(f"there is no flag {flag}{likely(flag, known)}")
+
+
+def likely(word: str, known: Sequence[str]) -> str:
+    """ "; did you mean …?" where a known word is close; else empty."""
+    bare = {one.lstrip("-"): one for one in known}
+    close = difflib.get_close_matches(word.lstrip("-"), bare, n=1)
+    return f"; did you mean {bare[close[0]]}?" if close else ""
+
+
+class _HelpAll(argparse.Action):
+    """Prints the help with all flags."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
+        super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        parser._print_message(parser.format_help(), sys.stdout)
+        parser.exit()

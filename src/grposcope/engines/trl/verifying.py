@@ -1,0 +1,201 @@
+"""The evidence of a batch of TRL's trainer: what was drawn and scored, then what its loss took of each rollout.
+
+TRL shuffles and splits a batch after it was scored. A column of row numbers (`ROW`) travels along, so that mask,
+advantages and log-probabilities are those that the loss took, put back beside the rewards and groups of their rollouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import Trainer
+
+from grposcope.engines.trl import settings
+from grposcope.engines.trl.scored import Scored
+
+if TYPE_CHECKING:
+    from grposcope.instruments.verify.evidence import EvidenceRow, ScoredTokens, Stated
+
+ROW = "grposcope_row"
+"""Key of the row numbers in a batch."""
+
+METHODS = {"_compute_loss": ("self", "model", "inputs")}
+"""Methods of TRL's trainer that are overridden for this, with the parameters that they must have."""
+
+SCORED = 64
+"""Rollouts of a batch that are scored under the weights that drew them: the first groups."""
+
+
+@dataclass
+class PendingBatch:
+    """A batch whose loss has not been taken on all rollouts yet.
+
+    step: of the optimiser that it was drawn for. rows: its rollouts on this process. kept (B, T): tokens that are no
+    padding. scored: tokens under the weights that drew them. left: rows that no loss has taken.
+    """
+
+    step: int
+    rows: list[EvidenceRow]
+    kept: Tensor
+    scored: tuple[ScoredTokens, ...]
+    left: set[int]
+
+    def take(self, inputs: Mapping[str, Any], logps: Tensor | None, step: int) -> None:
+        """Note what the loss of optimiser step `step` took of some rows; logps (b, T): log-probabilities in it.
+
+        Those of later steps than the batch's first are of other weights than drew it, and are not kept.
+        """
+        trained = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+        advantages, old = inputs["advantages"], inputs.get("old_per_token_logps")
+        for i, number in enumerate(inputs[ROW].tolist()):
+            if number not in self.left:  # a later pass over the same batch
+                continue
+            self.left.discard(number)
+            own = self.kept[number].cpu().numpy()
+            attended = (
+                inputs["completion_mask"][i].bool().cpu().numpy()[own]
+            )  # else no policy's, as TRL sees no context
+            current = None if logps is None or step != self.step else _where(attended, _values(logps[i])[own])
+            self.rows[number] = replace(
+                self.rows[number],
+                trained=trained[i].bool().cpu().numpy()[own],
+                advantages=_values(advantages[i]).reshape(-1) if advantages.dim() == 1 else _values(advantages[i])[own],
+                current=current,
+                old=current if old is None else _where(attended, _values(old[i])[own]),
+            )
+
+
+def begin(trainer: Any, out: dict[str, Any], batch: Scored, step: int, ends: set[int]) -> PendingBatch:
+    """The evidence of a fresh batch, as far as it is known before its loss; puts the row numbers into the batch."""
+    from grposcope.instruments.verify.own_loop import rows_of
+
+    tokens = out["completion_ids"]
+    count, process, group = len(tokens), trainer.accelerator.process_index, trainer.num_generations
+    lengths = torch.tensor([len(ids) for ids in batch.ids], device=tokens.device)
+    mask = out["completion_mask"] * out.get("tool_mask", 1)
+    kept = (torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]) | mask.bool()  # padding, if trained
+    own = slice(process * count, (process + 1) * count)
+    total = batch.total(trainer.reward_weights, group).reshape(-1)[own]
+    texts = all(isinstance(one, str) for one in batch.completions)
+    rows = rows_of(
+        out["prompt_ids"],
+        tokens,
+        group=[(process * count + i) // group for i in range(count)],
+        prompt_mask=out["prompt_mask"],
+        completion_mask=kept,
+        mask=mask,
+        written=out.get("tool_mask"),
+        sampler=out.get("sampling_per_token_logps"),
+        old=out.get("old_per_token_logps"),
+        rewards={name: batch.rewards[own, i] for i, name in enumerate(trainer.reward_func_names)},
+        reward=total,
+        advantages=out["advantages"],
+        truncated=[_last(ids, out.get("tool_mask"), i) not in ends for i, ids in enumerate(batch.ids)],
+        version=[step - 1] * count,
+        step=step,
+        prompts=list(batch.prompts),
+        completions=list(batch.completions) if texts else [one[-1]["content"] for one in batch.completions],
+        where=f"step {step}",
+    )
+    out[ROW] = torch.arange(count, device=tokens.device)
+    return PendingBatch(step, list(rows), kept, _scored(trainer, rows, step, ends), set(range(count)))
+
+
+def together(trainer: Any, rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
+    """The rows of all processes, in their order; all of them call this."""
+    if trainer.accelerator.num_processes == 1:
+        return list(rows)
+    from accelerate.utils import gather_object  # type: ignore[import-untyped]
+
+    return list(gather_object(list(rows)))
+
+
+def stated(trainer: Any, ends: set[int], pad: int, advantage: str | None, whole: bool) -> Stated:
+    """What the settings of a trainer state. advantage: ours in the place of TRL's. whole: one advantage a rollout."""
+    from grposcope.instruments.verify.evidence import Stated
+
+    args = trainer.args
+    own = type(trainer).create_scheduler is not Trainer.create_scheduler  # a schedule that the arguments do not say
+    compared = _compared(args, advantage) if whole else {}
+    return Stated(
+        group=trainer.num_generations,
+        **compared,
+        weights=dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)),
+        temperature=args.temperature,
+        top_k=args.top_k or None,
+        top_p=args.top_p,
+        limit=args.max_completion_length,
+        ends=tuple(sorted(ends)),
+        pad=pad,
+        masks_truncated=bool(getattr(args, "mask_truncated_completions", False)),
+        iterations=getattr(args, "num_iterations", 1),
+        accumulation=args.gradient_accumulation_steps,
+        learning_rate=args.learning_rate,
+        schedule=None if own else str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
+        kl=float(getattr(args, "beta", 0.0) or 0.0),
+        warmup=None if own else args.get_warmup_steps(trainer.state.max_steps),
+        updates=None if own else trainer.state.max_steps,
+    )
+
+
+COMPARED: Mapping[str, Mapping[str, Any]] = {
+    "standardized": {"baseline": "mean", "scale": "group", "ddof": 1, "epsilon": 1e-4},
+    "batch_standardized": {"baseline": "mean", "scale": "batch", "ddof": 1, "epsilon": 1e-4},
+    "centered": {"baseline": "mean", "scale": "none"},
+    "leave_one_out": {"baseline": "leave-one-out", "scale": "none"},
+    "none": {"baseline": "none", "scale": "none"},
+}
+"""Our advantages -> what is stated of them; others are not stated."""
+
+
+def _compared(args: Any, advantage: str | None) -> Mapping[str, Any]:
+    """What is compared with what, by the settings; nothing where `Stated` has no words for it."""
+    if advantage is not None:
+        return COMPARED.get(advantage, {})
+    if settings.is_rloo(args):
+        plain = not args.normalize_advantages and not args.beta and not args.reward_clip_range
+        return COMPARED["leave_one_out"] if plain else {}
+    if getattr(args, "multi_objective_aggregation", "sum_then_normalize") != "sum_then_normalize":
+        return {}
+    scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)
+    return COMPARED.get(settings.SCALES.get(str(scale), ""), {})
+
+
+def _last(ids: Sequence[int], written: Tensor | None, row: int) -> int | None:
+    """The last token that the model wrote itself; None for an empty completion."""
+    own = [token for k, token in enumerate(ids) if written is None or bool(written[row, k])]
+    return own[-1] if own else None
+
+
+def _where(attended: Any, values: Any) -> Any:
+    return np.where(attended, values, np.nan)
+
+
+def _values(tensor: Tensor) -> Any:
+    return np.asarray(tensor.detach().float().cpu().numpy(), np.float64)
+
+
+def _scored(trainer: Any, rows: Sequence[EvidenceRow], step: int, ends: set[int]) -> tuple[ScoredTokens, ...]:
+    """The tokens of the first groups under the weights as they are, which drew them; () in several processes."""
+    if trainer.accelerator.num_processes > 1:
+        return ()
+    from grposcope.engines.trl import probing
+    from grposcope.instruments.verify import scoring
+    from grposcope.lab.policies import Policy
+
+    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    policy = Policy("these weights", model, tokenizer, torch.tensor(sorted(ends)), tokenizer.pad_token_id)
+    with probing.plain(model):
+        return (scoring.score(policy, few(rows, trainer.num_generations), trainer.temperature, step=step - 1),)
+
+
+def few(rows: Sequence[EvidenceRow], group: int) -> list[EvidenceRow]:
+    """The rows, of which only those of the first groups can be scored: about SCORED."""
+    limit = max(1, SCORED // group) * group
+    return [row if i < limit else replace(row, prompt_ids=None) for i, row in enumerate(rows)]

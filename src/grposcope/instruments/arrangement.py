@@ -1,0 +1,114 @@
+"""The sections of a page in the order in which an engineer checks them, with every curve once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from grposcope.core.answer import Answer, Figure
+
+ORDER = (
+    "diagnosis", "learning", "components", "rewards", "comparison", "policy", "completions", "update", "dead_groups",
+    "spread", "offpolicy", "critic", "rollouts", "time", "other",
+)  # fmt: skip
+"""Sections that come first, in this order; those of measurements and of theory follow as their instruments stand."""
+
+LAST = ("settings",)
+
+THEORY = ("dynamics", "stability", "bandit")
+"""Sections of theory, which are folded where the page has panels of a run."""
+
+MARKED = "diagnosis-"
+"""Beginning of the name of a chart of the diagnosis that marks an onset on the curve whose name follows."""
+
+
+def arranged(sections: Sequence[Answer], top: Answer | None = None) -> tuple[Answer, ...]:
+    """The sections in order. top: of the page of one run; what it says is not repeated, and a curve is drawn once."""
+    known = {name: place for place, name in enumerate(ORDER)}
+
+    def place(one: tuple[int, Answer]) -> tuple[int, int]:
+        position, answer = one
+        if answer.name in LAST:
+            return 2, LAST.index(answer.name)
+        if answer.name in THEORY:
+            return 1, len(sections) + THEORY.index(answer.name)
+        return (0, known[answer.name]) if answer.name in known else (1, position)
+
+    found = [answer for _, answer in sorted(enumerate(sections), key=place)]
+    return (
+        tuple(once(marked([_unrepeated(one, set(top.paragraphs)) for one in found])))
+        if top is not None
+        else tuple(found)
+    )
+
+
+def _unrepeated(answer: Answer, said: set[str]) -> Answer:
+    """An answer without the sentences that stand at the top of the page."""
+    do = f"What to do: {answer.do}." in said
+    return replace(
+        answer,
+        sentence="" if answer.sentence in said else answer.sentence,
+        do="" if do else answer.do,
+        text=[line for line in answer.text if line not in said],
+        missing=[line for line in answer.missing if line not in said],
+    )
+
+
+def marked(sections: Sequence[Answer]) -> list[Answer]:
+    """The sections with the onsets of the diagnosis on the curves of the panels, and not on a curve of their own."""
+    marks = {
+        one.name.removeprefix(MARKED): one
+        for answer in sections
+        for one in answer.figures
+        if one.name.startswith(MARKED)
+    }
+    panels = {_plain(one.name) for answer in sections for one in answer.figures if not one.name.startswith(MARKED)}
+
+    def drawn(one: Figure) -> Figure | None:
+        if one.name.startswith(MARKED):
+            return None if one.name.removeprefix(MARKED) in panels else one
+        mark = marks.get(_plain(one.name))
+        if mark is None or "onset" not in mark.data:
+            return one
+        return replace(mark, name=one.name, group=one.group, wide=one.wide)
+
+    return [_with_figures(answer, [drawn(one) for one in answer.figures]) for answer in sections]
+
+
+def once(sections: Sequence[Answer]) -> list[Answer]:
+    """The sections with each of several equal curves drawn once, where it stands first, under the names of all."""
+    titles: dict[str, list[str]] = {}
+    for answer in sections:
+        for one in answer.figures:
+            names = titles.setdefault(_points(one), [])
+            names += [one.title] * (one.title not in names)
+    seen: set[str] = set()
+
+    def drawn(one: Figure) -> Figure | None:
+        points = _points(one)
+        if points in seen:
+            return None
+        seen.add(points)
+        return replace(one, title=" = ".join(titles[points]))
+
+    return [_with_figures(answer, [drawn(one) for one in answer.figures]) for answer in sections]
+
+
+def _with_figures(answer: Answer, figures: Sequence[Figure | None]) -> Answer:
+    kept = [one for one in figures if one is not None]
+    return replace(answer, figures=kept) if len(answer.figures) else answer
+
+
+def _points(figure: Figure) -> str:
+    """What a curve draws, equal for equal curves; other charts are equal to none."""
+    for name, field in (("thick", "mean"), ("points", "value")):
+        columns: Mapping[str, Sequence[Any]] = figure.data.get(name, {})
+        if field in columns and "step" in columns and not set(columns) & {"metric", "line"}:
+            return repr((list(columns["step"]), list(columns[field])))
+    return figure.name
+
+
+def _plain(name: str) -> str:
+    """The name of a curve as the names of the diagnosis' charts have it."""
+    return "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")

@@ -1,0 +1,54 @@
+"""The headline statements of the three papers, derived anew on this machine: `grposcope claims`.
+
+claim          what a statement is, and what came out of it
+enumerated     softmax policies small enough to list every outcome
+foundations    [PG] arXiv:2606.29238      ustatistic     [U] arXiv:2603.01162      dynamics     [D] arXiv:2606.30789
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from grposcope.core.errors import UserError
+from grposcope.core.instrument import Command, Instrument
+
+if TYPE_CHECKING:
+    from grposcope.instruments.claims.claim import PaperClaim
+
+INSTRUMENT = Instrument(
+    "claims",
+    "Which statements of the papers hold?",
+    commands=(
+        Command(
+            "claims",
+            "plan the next one",
+            "derive the statements of the three papers anew on this machine",
+            "grposcope.instruments.claims.command",
+        ),
+    ),
+    uses=("bandit", "forecast", "stability", "gradient", "group_size"),
+)
+
+MODULES = {"pg": "foundations", "u": "ustatistic", "d": "dynamics"}
+"""Paper -> the module with its CLAIMS; only the first needs torch."""
+
+
+def chosen(names: Sequence[str]) -> list[PaperClaim]:
+    """The statements of papers, or of one name each; all without names. UserError for a name that is neither."""
+    papers = [name for name in MODULES if name in names]
+    single = [name for name in names if name not in MODULES]
+    found = [one for paper in (papers if papers or single else MODULES) for one in _of(paper)]
+    for name in single:
+        match = next((one for paper in reversed(MODULES) for one in _of(paper) if one.name == name), None)
+        if match is None:
+            known = ", ".join((*MODULES, *(one.name for paper in MODULES for one in _of(paper))))
+            raise UserError(f"there is no statement {name!r}; choose among {known}")
+        found += [match] if match not in found else []
+    return found
+
+
+def _of(paper: str) -> Sequence[PaperClaim]:
+    claims: Sequence[PaperClaim] = importlib.import_module(f"{__name__}.{MODULES[paper]}").CLAIMS
+    return claims

@@ -1,0 +1,64 @@
+"""`grposcope claims`: which statements of the three papers hold, derived anew on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from grposcope.commands.output import add_json, finish, say
+from grposcope.core.errors import UserError
+
+DESCRIPTION = (
+    "Derive the headline statements of the three papers anew: exact ones by enumeration, measured ones on the shipped "
+    "model and on softmax bandits, a scale that each line names. Takes some four minutes on two cores."
+)
+EXAMPLES = """\
+examples:
+  grposcope claims                          all three papers
+  grposcope claims u d                      [U] the U-statistic, [D] the dynamics: half a minute, without torch
+  grposcope claims pg --html claims.html    [PG] the foundations, and a page with a picture of each
+  grposcope claims --list                   statements and criteria alone; nothing is computed
+"""
+
+
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    command.add_argument("papers", nargs="*", metavar="PAPER",
+                         help="pg, u or d, or the name of a statement (default: all)")  # fmt: skip
+    command.add_argument("--list", action="store_true", help="print statements and criteria, and compute nothing")
+    command.add_argument("--html", type=Path, metavar="FILE", help="also write a page with a picture of each")
+    add_json(command)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Derive the statements, and print what came out."""
+    from grposcope.instruments.claims import answer, chosen
+    from grposcope.render import document, terminal
+
+    claims = chosen(arguments.papers)
+    if arguments.list:
+        for claim in claims:
+            say(arguments, f"{claim.paper:<3} {claim.name:<18} {claim.says}\n{'':<22} {claim.criterion}")
+        listed = {"claims": [{"name": one.name, "paper": one.paper, "criterion": one.criterion} for one in claims]}
+        finish(arguments, listed)
+        return 0
+    if arguments.html is not None and not arguments.html.parent.is_dir():
+        raise UserError(f"--html {arguments.html}: there is no folder {arguments.html.parent}; make it first")
+    found, began = [], time.monotonic()
+    for number, claim in enumerate(claims, 1):
+        head = f"[{number}/{len(claims)}, {time.monotonic() - began:.0f} s] {claim.name}"
+        print(head, file=sys.stderr, flush=True)
+        found.append((claim, claim.derive(lambda line: print(f"  {line}", file=sys.stderr, flush=True))))
+    whole = answer.of(found)
+    say(arguments, terminal.text(whole))
+    said = document.of_answer(whole)
+    if arguments.html is not None:
+        from grposcope.commands.report import write_page
+
+        size = write_page(answer.page(found), arguments.html, "--html")
+        said["page"] = str(arguments.html)
+        say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
+    finish(arguments, said)
+    return 0

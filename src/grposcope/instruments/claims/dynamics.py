@@ -1,0 +1,229 @@
+"""[D] arXiv:2606.30789: a damped oscillator, the refresh threshold, group size as temperature, closed-form curves."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from grposcope.instruments.bandit.bandit import Bandit
+from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, PaperVerdict, Tell
+from grposcope.instruments.claims.enumerated import Array
+from grposcope.instruments.forecast.fit import fit
+from grposcope.instruments.stability import refresh
+from grposcope.instruments.stability.oscillator import Oscillator
+
+
+def _bandit(arms: int, kl: float) -> Bandit:
+    return Bandit(np.random.default_rng(0).random(arms), kl=kl)
+
+
+def _stiffest(bandit: Bandit) -> Array:
+    return np.asarray(np.linalg.eigh(-bandit.hessian(bandit.fixed_point())[0])[1][None, :, -1])
+
+
+def oscillator(tell: Tell) -> Derived:
+    """Distance to the closed form on both sides of ζ = 1 as the step shrinks."""
+    bandit = _bandit(4, 0.3)
+    kappa, direction, said, good = float(bandit.stiffness()[0]), _stiffest(bandit), [], True
+    for ratio in (1.5, 1.0, 0.5):
+        errors = []
+        for beta in (0.8, 0.975):
+            lr = ((1 - beta) / (2 * ratio)) ** 2 / ((1 + beta) / 2) / kappa
+            model = Oscillator.from_optimizer(lr, beta, kappa, start=1e-3, plateau=0.0)
+            steps = int(6 / math.sqrt(model.stiffness / model.mass) * max(ratio, 1.0))
+            begin = bandit.fixed_point() + 1e-3 * direction
+            run = bandit.simulate(lr, beta, 1, None, steps, start=begin, keep_path=True)
+            assert run.path is not None
+            along = ((run.path[0] - bandit.fixed_point()) * direction).sum((-2, -1))
+            errors.append(float(np.abs(along - model.trajectory(run.steps)).max()) / 1e-3)
+        good = good and errors[1] < errors[0] / 4
+        said.append(f"ζ = {ratio:g}: {errors[0]:.1%} at β = 0.8, {errors[1]:.1%} at 0.975")
+    return Derived(
+        "holds" if good else "does not hold",
+        f"distance to the closed form in shares of the displacement: {'; '.join(said)}",
+        "a softmax bandit in exact expectation",
+    )
+
+
+def first_unstable(bandit: Bandit, lr: float, momentum: float, most: int, cycles: int = 240) -> float:
+    """The smallest refresh interval up to `most` at which a run leaves the fixed point; ∞ if none does."""
+
+    def leaves(intervals: Array) -> Array:
+        every = max(1, int(intervals.min()) // 6)
+        begin = bandit.fixed_point() + 1e-4 * _stiffest(bandit)
+        run = bandit.simulate(
+            lr, momentum, intervals, None, cycles * int(intervals.max()), start=begin, every=every, keep_path=True
+        )
+        assert run.path is not None
+        distance = np.linalg.norm(run.path - bandit.fixed_point(), axis=(-2, -1))
+        n = distance.shape[1]
+        early, late = distance[:, int(0.4 * n) : int(0.6 * n)].max(1), distance[:, int(0.8 * n) :].max(1)
+        return np.asarray((late > 1e-2) | ((late > early) & (late > 1e-8)))
+
+    low, high = 0, most
+    while high - low > 1:
+        grid = np.unique(np.linspace(low + 1, high, 12).astype(int))
+        bad = leaves(grid)
+        if not bad.any():
+            return math.inf if high == most else float(high)
+        at = int(bad.argmax())
+        high, low = int(grid[at]), int(grid[at - 1]) if at else low
+    return float(high)
+
+
+def threshold(tell: Tell) -> Derived:
+    """First interval that is lost, against the spectral radius of the cycle map and the lag rule."""
+    cases = ((4, 0.3, 0.5, 1.0), (8, 0.8, 0.7, 0.3), (8, 0.8, 0.9, 0.05), (2, 0.5, 0.9, 0.3), (16, 0.3, 0.0, 1.5))
+    said, good, shares = [], True, []
+    points: list[tuple[str, float, float, float]] = []
+    for arms, kl, momentum, lr in cases:
+        bandit = _bandit(arms, kl)
+        kappa = float(bandit.stiffness()[0])
+        predicted = int(refresh.threshold(lr, momentum, kappa)) + 1
+        tell(f"refresh threshold of a bandit of {arms} arms")
+        measured = first_unstable(bandit, lr, momentum, 3 * predicted + 5)
+        good = good and measured == predicted
+        shares.append(measured / refresh.naive_threshold(lr, momentum, kappa))
+        points += [("measured", predicted, measured, 0.0), ("lag rule", predicted, measured / shares[-1], 0.0)]
+        said.append(f"{measured:.0f} ({predicted})")
+    return Derived(
+        "holds" if good else "does not hold",
+        f"first interval that is lost, and the predicted one: {', '.join(said)}; that is {min(shares):.2f} to "
+        f"{max(shares):.2f} times the lag rule 2(1 − β)/(ηκ)",
+        "five softmax bandits in exact expectation; sampled runs are lost earlier (dynamics_threshold.py)",
+        Drawing("first lost interval by the cycle map", "first lost interval", sorted(points), log=True),
+    )
+
+
+GROUPS = (2, 4, 8, 16, 32)
+
+
+def _noisy(advantage: str, runs: int) -> tuple[Array, Array, dict[int, tuple[Array, Array]]]:
+    """Variance around the plateau and its error by group size, (len(GROUPS),), and the mean curves with theirs."""
+    bandit = Bandit([0.2, 0.5, 0.8, 0.4], kl=0.4)
+    variance, error, curves = [], [], {}
+    for group in GROUPS:
+        run = bandit.simulate(0.05, 0.5, 2, group, 1200, np.arange(runs), binary=True, advantage=advantage, every=20,
+                              keep_path=True)  # fmt: skip
+        assert run.path is not None
+        late = run.path[:, -30:]
+        each = ((late - late.mean((0, 1))) ** 2).sum((-2, -1)).mean(1)
+        variance.append(each.mean())
+        error.append(each.std(ddof=1) / math.sqrt(runs))
+        early = run.value[:, 1:20]
+        curves[group] = (early.mean(0), early.std(0, ddof=1) / math.sqrt(runs))
+    return np.array(variance), np.array(error), curves
+
+
+def temperature(tell: Tell, runs: int = 300) -> Derived:
+    """The exponent of the noise in G, for G ≥ 8."""
+    tell(f"noise around the plateau: {runs} bandit runs at each of {len(GROUPS)} group sizes")
+    variance, error, _ = _noisy("leave_one_out", runs)
+    tail = np.array(GROUPS) >= 8
+    (slope, _), cov = np.polyfit(
+        np.log(GROUPS)[tail], np.log(variance)[tail], 1, w=(variance / error)[tail], cov="unscaled"
+    )
+    se = float(cov[0, 0] ** 0.5)
+    return Derived(
+        "holds" if abs(slope + 1) < 0.15 else "does not hold",
+        f"variance ∝ G^({slope:.2f} ± {se:.2f}) for G ≥ 8",
+        f"a softmax bandit, {runs} runs at each group size",
+        Drawing(
+            "group size G",
+            "variance of the logits around the plateau",
+            [("leave-one-out", g, float(v), float(e)) for g, v, e in zip(GROUPS, variance, error, strict=True)],
+            log=True,
+        ),
+    )
+
+
+def invariance(tell: Tell, runs: int = 300) -> Derived:
+    """Distance of the mean curves from that of the largest group, in standard errors."""
+    limit, found = 4.5, {}
+    points: list[tuple[str, float, float, float]] = []
+    for name in ("leave_one_out", "standardized"):
+        tell(f"mean curves with {name.replace('_', '-')} advantages")
+        curves = _noisy(name, runs)[2]
+        end, end_error = curves[GROUPS[-1]]
+        points = [
+            (f"G = {group}", 20.0 * (place + 1), float(mean[place]), float(error[place]))
+            for group, (mean, error) in curves.items()
+            for place in range(len(mean))
+        ]
+        found[name] = max(
+            float(np.abs((mean - end) / np.hypot(error, end_error)).max())
+            for group, (mean, error) in curves.items()
+            if group != GROUPS[-1]
+        )
+    own, scaled = found["leave_one_out"], found["standardized"]
+    verdict: PaperVerdict = "does not hold" if own > limit else "holds in part" if scaled > limit else "holds"
+    return Derived(
+        verdict,
+        f"largest distance of a mean curve from that of G = {GROUPS[-1]}, in standard errors: {own:.1f} with "
+        f"leave-one-out advantages, {scaled:.1f} with standardized ones",
+        f"a softmax bandit, {runs} runs at each of {len(GROUPS)} group sizes",
+        Drawing("step", "expected reward, standardized advantages", points),
+    )
+
+
+def curves(tell: Tell, runs: int = 12) -> Derived:
+    """R² of the inertial curve and of two rivals on learning curves, and which is the highest."""
+    bandit = Bandit(np.random.default_rng(3).random((64, 8)), kl=0.05)
+    families, r2 = ("inertial", "exponential"), {}
+    points: list[tuple[str, float, float, float]] = []
+    for group in (8, 16):
+        run = bandit.simulate(2.0, 0.9, 1, group, 400, np.arange(runs), every=2)
+        points += [
+            (f"reward, G = {group}", float(step), float(value), 0.0)
+            for step, value in zip(run.steps[1::4], run.observed[0, 1::4], strict=True)
+        ]
+        curve = fit(run.steps[1:], run.observed[0, 1:], "inertial").predict(run.steps[1::4])
+        points += [
+            (f"inertial, G = {group}", float(x), float(y), 0.0) for x, y in zip(run.steps[1::4], curve, strict=True)
+        ]
+        for name in families:
+            fitted = [fit(run.steps[1:], one[1:], name).r2 for one in run.observed]
+            mean, se = float(np.mean(fitted)), float(np.std(fitted, ddof=1) / math.sqrt(runs))
+            r2[name, group] = (mean, se)
+        tell(f"closed-form curves at G = {group}")
+    fits = all(r2["inertial", group][0] - 1.96 * r2["inertial", group][1] >= 0.91 for group in (8, 16))
+    alone = all(r2["inertial", group][0] - r2["exponential", group][0] > 0.01 for group in (8, 16))
+    shown = "; ".join(
+        f"{name} " + ", ".join(f"{r2[name, group][0]:.3f} ± {r2[name, group][1]:.3f}" for group in (8, 16))
+        for name in families
+    )
+    return Derived(
+        "holds" if fits and alone else "holds in part" if fits else "does not hold",
+        f"R² at G = 8 and 16: {shown}" + ("" if alone else "; R² does not single the inertial curve out"),
+        f"64 softmax bandits of 8 arms trained together, {runs} seeds at each group size",
+        Drawing("step", "reward of one run and its fit", points),
+    )
+
+
+CLAIMS = (
+    PaperClaim(
+        "oscillator", "d", "Near its fixed point a run is a damped oscillator, with momentum as mass",
+        "holds if the distance to the closed form falls more than fourfold as 1 − β falls eightfold, on both sides of "
+        "ζ = 1", True, "dynamics_bandit.py", oscillator,
+    ),
+    PaperClaim(
+        "refresh-threshold", "d", "Beyond a refresh interval N* runs blow up",
+        "holds if the first interval that is lost is the predicted one, to the step, in every case", True,
+        "dynamics_bandit.py", threshold,
+    ),
+    PaperClaim(
+        "temperature", "d", "The group size is a temperature: noise around the plateau falls as 1/G",
+        "holds if the exponent lies within 0.15 of −1 for G ≥ 8", False, "dynamics_temperature.py", temperature,
+    ),
+    PaperClaim(
+        "invariance", "d", "The mean curve does not depend on the group size",
+        "holds if no mean curve is more than 4.5 standard errors from that of the largest group; in part if that is so "
+        "for leave-one-out advantages alone", False, "dynamics_invariance.py", invariance,
+    ),
+    PaperClaim(
+        "closed-form", "d", "Closed forms fit reward curves with R² ≥ 0.91",
+        "holds if the 95% interval of the inertial curve's R² is above 0.91 and the exponential's lower by more than "
+        "0.01; in part if the first alone", False, "dynamics_closed_form.py", curves,
+    ),
+)  # fmt: skip

@@ -1,0 +1,247 @@
+"""[PG] arXiv:2606.29238: one credit for all tokens, two directions, effective rank, sparsity, the group mean.
+
+Measured on the shipped model, `tiny`, and its sums: a scale that is named, not the papers'. Rollouts are drawn once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from grposcope.core.estimate import Estimate
+from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, PaperVerdict, Tell
+from grposcope.instruments.gradient import probe, spectrum, weightings
+from grposcope.instruments.gradient.probe import Probe
+from grposcope.lab import policies, tasks
+from grposcope.lab.objectives import advantages, recipes
+from grposcope.lab.policies import Policy
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.rollouts import collect
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.maths import dead_groups
+
+PROMPTS, GROUP, ON = 48, 8, "the shipped model `tiny` on sums"
+
+
+@cache
+def _drawn(seed: int = 0) -> tuple[Policy, Rollouts]:
+    """The model, and its live groups of 8 among 48."""
+    policy, task = policies.load("tiny"), tasks.load("arithmetic")
+    batch = collect(policy, task, task.problems("train"), recipes.GRPO, Sampling(task.max_tokens), (PROMPTS, GROUP),
+                    seed, 0)  # fmt: skip
+    live = (~advantages.dead(batch.rollouts.rewards)).nonzero()[:, 0]
+    return policy, batch.rollouts.take(live)
+
+
+@cache
+def _probed() -> Probe:
+    policy, rollouts = _drawn()
+    return probe.probe(policy.model, rollouts, recipes.RLOO, leading=8)
+
+
+def one_credit(tell: Tell) -> Derived:
+    """Spread of a rollout's token advantages, for five recipes."""
+    _, rollouts = _drawn()
+    names, worst = ("grpo", "dr_grpo", "rloo", "dapo", "gspo"), 0.0
+    for name in names:
+        given = recipes.ALL[name].token_advantages(rollouts)
+        high = given.masked_fill(~rollouts.mask, -torch.inf).amax(-1)
+        low = given.masked_fill(~rollouts.mask, torch.inf).amin(-1)
+        worst = max(worst, float((high - low).abs().max()))
+    return Derived(
+        "holds" if worst == 0 else "does not hold",
+        f"largest difference between two tokens of a rollout: {worst:g}, with {', '.join(names)}",
+        f"{len(rollouts.mask)} rollouts of {ON}",
+    )
+
+
+def class_means(tell: Tell) -> Derived:
+    """Share of each group's gradient in the span of its two class means."""
+    tell("probe of the shipped model")
+    share = _probed().class_means().reduced
+    return Derived(
+        "holds" if share.value > 1 - 1e-6 else "does not hold",
+        f"share of a group's squared gradient in the span of its two class means: {share.value:.8f}, mean of {share.n} "
+        "groups",
+        f"mixed groups of {GROUP}, {ON}, all weights",
+    )
+
+
+def _ranks(tell: Tell, groups: int) -> dict[str, dict[str, list[float]]]:
+    """Weighting and R -> name of the rank -> its mean over layers, one value a group."""
+    policy, rollouts = _drawn()
+    found: dict[str, dict[str, list[float]]] = {}
+    recipe = replace(recipes.RLOO, name="outcome", advantage=advantages.standardized)
+    for number in range(min(groups, len(rollouts.rewards))):
+        tell(f"ranks of group {number + 1} of {groups}")
+        one = rollouts.take(torch.tensor([number]))
+        order = one.rewards[0].argsort(descending=True)  # a success first and a failure second: every R is mixed
+        one = one.columns(torch.cat((order[:1], order[-1:], order[1:-1])))
+        measured = probe.probe(policy.model, one, recipe, tier="exact", sweep=(2, 4), controls=True, check=False)
+        for name in measured.weightings:
+            means = measured.mean_ranks(name)
+            kept = found.setdefault(name, {})
+            for rank in spectrum.NAMES:
+                kept.setdefault(rank, []).append(means[rank].value)
+    return found
+
+
+@cache
+def _rank_estimates(tell: Tell, groups: int) -> dict[str, dict[str, Estimate]]:
+    return {
+        name: {rank: Estimate.mean(values) for rank, values in ranks.items()}
+        for name, ranks in _ranks(tell, groups).items()
+    }
+
+
+def rank_two(tell: Tell, groups: int = 12) -> Derived:
+    """Every effective rank of a group's gradient, layer by layer, for R = 2, 4, 8."""
+    ranks = _rank_estimates(tell, groups)
+    own = {size: ranks[name] for size, name in ((2, "outcome, G=2"), (4, "outcome, G=4"), (8, "outcome"))}
+    stable = {size: found["stable"] for size, found in own.items()}
+    near = all(abs(one.value - 2) - 1.96 * one.se <= 0.5 for one in stable.values())
+    others = [one.value for found in own.values() for rank, one in found.items() if rank != "stable"]
+    shown = ", ".join(f"{one.value:.2f} ± {one.se:.2f} at R = {size}" for size, one in stable.items())
+    verdict: PaperVerdict = "holds in part" if near and max(others) > 3 else "holds" if near else "does not hold"
+    return Derived(
+        verdict,
+        f"stable rank {shown}; by other definitions {min(others):.1f} to {max(others):.1f}",
+        f"{groups} mixed groups of {ON}, mean over layers",
+        Drawing(
+            "rollouts of a group R",
+            "effective rank, mean over layers",
+            [
+                (rank, size, one.value, one.se)
+                for rank in spectrum.NAMES
+                for size, found in own.items()
+                for one in (found[rank],)
+            ],
+            log=True,
+        ),
+    )
+
+
+def zero_sum(tell: Tell, groups: int = 12) -> Derived:
+    """The stable rank of gradients whose credit does not sum to zero, against the advantages'."""
+    ranks = _rank_estimates(tell, groups)
+    own, bare, nll = (ranks[name]["stable"] for name in ("outcome", "no_baseline", "nll"))
+    apart = all(abs(one.value - own.value) > 1 for one in (bare, nll))
+    return Derived(
+        "holds" if apart else "does not hold",
+        f"stable rank {own.value:.2f} ± {own.se:.2f} with advantages, {bare.value:.2f} ± {bare.se:.2f} with the bare "
+        f"rewards, {nll.value:.2f} ± {nll.se:.2f} with 1 for every rollout",
+        f"{groups} mixed groups of {ON}, mean over layers",
+    )
+
+
+def baseline(tell: Tell) -> Derived:
+    """The best baseline less the mean reward."""
+    best = _probed().baseline()[0]
+    low, high = best.covariance.interval()
+    return Derived(
+        "does not hold" if high < 0 or low > 0 else "cannot tell",
+        f"Cov(r, ‖s‖²) is {best.covariance.value:.3g} ± {best.covariance.se:.2g}; the group mean costs "
+        f"{best.excess_mean.value:.2g} of the variance that is left",
+        f"{len(_drawn()[1].rewards)} mixed groups of {GROUP}, {ON}",
+    )
+
+
+def sparsity(tell: Tell, seeds: int = 3, steps: int = 60) -> Derived:
+    """Sparsity of tokens, groups and parameters over a short training: last quarter less first."""
+    changes: dict[str, list[float]] = {"tokens": [], "dead groups": [], "parameters": []}
+    points: list[tuple[str, float, float, float]] = []
+    for seed in range(seeds):
+        tell(f"training {seed + 1} of {seeds}, {steps} steps")
+        rows = _trained(seed, steps)
+        for name, kept in changes.items():
+            curve = [row[name] for row in rows]
+            quarter = max(1, len(curve) // 4)
+            points += [(f"{name}, seed {seed}", row["step"], row[name], 0.0) for row in rows]
+            kept.append(sum(curve[-quarter:]) / quarter - sum(curve[:quarter]) / quarter)
+    found = {name: Estimate.mean(values) for name, values in changes.items()}
+    rises = {name: one.value > 2 * one.se for name, one in found.items()}
+    verdict: PaperVerdict = (
+        "holds" if all(rises.values()) else "holds in part" if any(rises.values()) else "does not hold"
+    )
+    shown = ", ".join(f"{name} {one.value:+.3f} ± {one.se:.3f}" for name, one in found.items())
+    return Derived(
+        verdict,
+        f"change of the Gini index of tokens, the share of dead groups, and the Hoyer sparsity of parameters: {shown}",
+        f"{seeds} trainings of {steps} steps, {ON}",
+        Drawing("optimiser step", "sparsity", points),
+    )
+
+
+def _trained(seed: int, steps: int, every: int = 10, shape: tuple[int, int] = (16, 8)) -> list[dict[str, float]]:
+    """Sparsity by kind along a training of GRPO with AdamW at the model's own learning rate."""
+    policy, task = policies.load("tiny"), tasks.load("arithmetic")
+    objective, rows, position = recipes.GRPO, [], 0
+    optimizer = torch.optim.AdamW(policy.model.parameters(), policy.learning_rate, weight_decay=0.0)
+    for step in range(steps):
+        batch = collect(
+            policy, task, task.problems("train"), objective, Sampling(task.max_tokens), shape, seed, position
+        )
+        position = batch.position
+        if step % every == 0 or step == steps - 1:
+            live = (~advantages.dead(batch.rollouts.rewards)).nonzero()[:, 0][:8]
+            measured = probe.probe(policy.model, batch.rollouts.take(live), objective, leading=8, check=False)
+            rows.append({
+                "step": step,
+                "tokens": measured.token_sparsity()["gini"],
+                "dead groups": dead_groups.share(batch.rollouts.rewards.cpu().numpy()).value,
+                "parameters": measured.parameters["hoyer"].value,
+            })  # fmt: skip
+        weights = weightings.of_recipe(objective, batch.rollouts).weights
+        optimizer.zero_grad()
+        (weights * _logprobs(policy, batch.rollouts)).sum().backward()
+        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+        optimizer.step()
+    return rows
+
+
+def _logprobs(policy: Policy, rollouts: Rollouts) -> Tensor:
+    """log π of every token, (B, T), with its graph."""
+    ids = torch.cat([rollouts.prompt_ids, rollouts.tokens], 1)
+    seen = torch.cat([rollouts.prompt_mask, rollouts.mask], 1).long()
+    place = (seen.cumsum(-1) - 1).clamp(min=0)
+    logits = policy.model(input_ids=ids, attention_mask=seen, position_ids=place).logits
+    width = rollouts.tokens.shape[1]
+    found = logits[:, -width - 1 : -1].log_softmax(-1).gather(-1, rollouts.tokens[..., None])[..., 0]
+    return found.where(rollouts.mask, 0.0)
+
+
+CLAIMS = (
+    PaperClaim(
+        "one-credit", "pg", "With an outcome reward every token of a rollout carries the same credit",
+        "holds if no two tokens of a rollout differ, with five recipes", True, "", one_credit,
+    ),
+    PaperClaim(
+        "class-means", "pg", "A group's gradient of a binary outcome lies in the span of two class means",
+        "holds if the share of the squared gradient in that span is 1 to six digits", True, "geometry_rank.py",
+        class_means,
+    ),
+    PaperClaim(
+        "rank-two", "pg", "The gradient has effective rank of about 2 for R = 2, 4, 8",
+        "holds if the 95% interval of a rank reaches 2 ± 0.5 at every R by all definitions; in part if by the stable "
+        "rank alone", False,
+        "geometry_rank.py", rank_two,
+    ),
+    PaperClaim(
+        "zero-sum", "pg", "It is of rank two because advantages sum to zero",
+        "holds if credit that does not sum to zero has a stable rank that differs by more than 1", False,
+        "geometry_rank.py", zero_sum,
+    ),
+    PaperClaim(
+        "sparsity", "pg", "Sparsity intensifies during training",
+        "holds if tokens, groups and parameters all get sparser by more than two standard errors; in part if some do",
+        False, "geometry_training.py", sparsity,
+    ),
+    PaperClaim(
+        "baseline", "pg", "The group mean is the right baseline",
+        "does not hold if the 95% interval of Cov(r, ‖s‖²) leaves 0 out; else cannot tell", False,
+        "geometry_baseline.py", baseline,
+    ),
+)  # fmt: skip

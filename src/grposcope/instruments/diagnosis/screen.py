@@ -1,0 +1,69 @@
+"""The diagnosis on one screen of a terminal: verdict, advice, evidence of what is flagged, and what is missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from grposcope.core.answer import Answer
+from grposcope.core.run import Run
+from grposcope.core.text import capitalised, number, visible
+from grposcope.instruments.diagnosis import answer
+from grposcope.instruments.diagnosis.findings import Evidence, Finding
+from grposcope.instruments.diagnosis.verdict import Verdict, conclusion
+from grposcope.render import terminal
+
+MOST = 20
+"""Lines of the screen."""
+
+
+def text(run: Run, judged: Verdict, findings: Sequence[Finding], found: Answer, more: str, width: int) -> str:
+    """The screen, in lines of at most `width`.
+
+    found: the answer that `answer.of_run` makes of the findings. more: where the rest is, as of `terminal.screen`.
+    """
+    because = f"Because {judged.because}." if judged.because else ""
+    outcome = f"{capitalised(judged.outcome)}." if judged.outcome else ""
+    head = [found.sentence, f"What to do: {found.do}." if found.do else "", because, outcome]
+    said = (because, outcome, *(f"{capitalised(remark)}." for remark in judged.remarks[: len(judged.notes)]))
+    about, *notes = answer.about(run)
+    others = [[visible(line, answer.LIMIT)] for line in (*found.text, *notes) if line not in said]
+    tail = [*answer.missing(findings), counted(findings), about]
+    middle = [evidence(findings, judged), others]
+    return terminal.screen([part for part in head if part], middle, tail, more, width, MOST)
+
+
+def evidence(findings: Sequence[Finding], judged: Verdict) -> list[list[str]]:
+    """What is flagged, a block each: the mode with its onset and reason, then what was measured.
+
+    The reason that the verdict has given is not said again.
+    """
+    blocks = []
+    for finding in findings:
+        if finding.status == "flagged":
+            named = conclusion(str(finding.grade), finding.mode, finding.onset)
+            told = "" if finding.because == judged.because else f": {finding.because}"
+            costs = f"; {finding.costs}" if finding.grade == "note" and finding.costs else ""
+            measured = "; ".join(map(_measured, finding.evidence))
+            line = f"{answer.MARKS['flagged']} {named}{told}{costs} ({certainty(finding)})"
+            blocks.append([line, *([f"    {measured}"] if measured else [])])
+    return blocks
+
+
+def certainty(finding: Finding) -> str:
+    """How sure a flagged mode is: "certain" where the record proves it, else its confidence."""
+    if finding.p == 0:
+        return "certain"
+    return "confidence\u00a0" + ("above\u00a00.999" if finding.confidence > 0.999 else f"{finding.confidence:.3f}")
+
+
+def _measured(one: Evidence) -> str:
+    error = f"\u00a0±\u00a0{one.se:.2g}" if math.isfinite(one.se) and one.se > 0 else ""
+    return f"{one.what}:\u00a0{number(one.value)}{error}" + (f" ({one.limit})" if one.limit else "")
+
+
+def counted(findings: Sequence[Finding]) -> str:
+    """How many rules found nothing, and how many could not tell."""
+    of = {status: sum(one.status == status for one in findings) for status in ("ok", "near the limit", "cannot tell")}
+    near = f", {of['near the limit']} near the limit" if of["near the limit"] else ""
+    return f"Of {len(findings)} rules {of['ok']} found nothing{near}, {of['cannot tell']} cannot tell."

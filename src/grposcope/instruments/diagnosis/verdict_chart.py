@@ -1,0 +1,186 @@
+"""The one chart that a verdict rests on: the outcome, and the curve that contradicts or explains it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from grposcope.core.answer import Figure
+from grposcope.core.metrics import metric, variant
+from grposcope.core.run import Run
+from grposcope.core.text import visible
+from grposcope.instruments.diagnosis import figures, heldout, learning
+from grposcope.instruments.diagnosis.findings import Finding
+from grposcope.maths.intervals import interval
+from grposcope.render import charts as base
+from grposcope.render import thinning
+from grposcope.render.thinning import rounded
+
+KEPT = 150
+"""Evaluations that are drawn, at most about."""
+
+NARROW = 36
+"""Characters of both names together up to which they stand side by side in the legend."""
+
+LONGEST = 60
+"""Characters of the name of a curve."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve: its name, its points as columns of one length, and the ends of its axis.
+
+    low, high: ends of the 95 % intervals; empty without any. share: it lies between 0 and 1, and so does its axis.
+    """
+
+    name: str
+    step: Sequence[Any]
+    value: Sequence[Any]
+    low: Sequence[Any] = ()
+    high: Sequence[Any] = ()
+    share: bool = False
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Ends of the vertical axis: 0 and 1 for a share, else a margin beyond the values and the intervals."""
+        if self.share:
+            return 0.0, 1.0
+        known = [v for v in (*self.value, *self.low, *self.high) if v is not None and math.isfinite(v)]
+        least, largest = min(known), max(known)
+        margin = 0.06 * (largest - least) or 0.5
+        return (0.0 if 0 <= least < 0.5 * largest else least - margin), largest + margin
+
+
+def of_run(run: Run, findings: Sequence[Finding]) -> Figure | None:
+    """The chart of a run with its findings, the most important first; None where no outcome is logged."""
+    bad = next((one for one in findings if one.status == "flagged" and one.grade != "note"), None)
+    cause = _cause(run, bad)
+    outcome = [one for one in (_reward(run), _heldout(run)) if one is not None]
+    curves = [*outcome[-1:], cause] if cause is not None else outcome
+    if not curves:
+        return None
+    onset = None if bad is None else bad.onset
+    return _figure(curves, onset, bad.mode if bad is not None else "")
+
+
+def _reward(run: Run) -> Curve | None:
+    name = variant("reward", run.table)
+    return None if name is None else _column(run, name)
+
+
+def _heldout(run: Run) -> Curve | None:
+    """The held-out score that is looked at, where it was evaluated twice or more."""
+    scored = learning.evaluations(run)
+    if len(scored) < 2:
+        return None
+    kept = thinning.extremes(np.array([score.value for _, score in scored]), KEPT // 2)
+    chosen = [scored[int(i)] for i in kept]
+    ends = [interval(score) for _, score in chosen]
+    return Curve(
+        visible(f"held-out {heldout.name(learning.score(run))}", LONGEST),
+        [step for step, _ in chosen],
+        rounded(score.value for _, score in chosen),
+        rounded(low for low, _ in ends),
+        rounded(high for _, high in ends),
+        heldout.are_shares(score.value for _, score in scored),
+    )
+
+
+def _cause(run: Run, finding: Finding | None) -> Curve | None:
+    """The curve that a finding was measured on, where it is neither the reward nor a held-out score."""
+    if finding is None:
+        return None
+    columns = [name for name in figures.evident(finding, run.table) if "reward" not in name]
+    moved = {one.column: one for one in finding.evidence if one.column in columns and one.value != 0}
+    drawn = (_column(run, name) for name in [*moved, *columns])
+    return next((one for one in drawn if one is not None), None)
+
+
+def _column(run: Run, name: str) -> Curve | None:
+    """A metric of the steps, in means over windows where the run is long; None without two finite values."""
+    values = run.table[name]
+    if np.isfinite(values).sum() < 2:
+        return None
+    means = thinning.averages(run.table["step"], values, thinning.window_size([run]))
+    finite = values[np.isfinite(values)]
+    share = metric(name).unit == "share" or (name == "reward" and bool(((finite >= 0) & (finite <= 1)).all()))
+    title = metric(name).title
+    return Curve(
+        visible(title[:1].lower() + title[1:] if title[1:2].islower() else title, LONGEST),
+        means["step"],
+        means["mean"],
+        share=share,
+    )
+
+
+def _figure(curves: Sequence[Curve], onset: int | None, mode: str) -> Figure:
+    """Both curves over the steps, on one axis where both are shares, else on one each; the onset as a dashed line."""
+    together = all(one.share for one in curves)
+    shades = {one.name: base.colour(place) for place, one in enumerate(curves)}
+    columns = 1 if sum(map(len, shades)) > NARROW else 2
+    legend = alt.Legend(symbolType="stroke", symbolStrokeWidth=3, columns=columns, labelLimit=280)
+    layers: list[alt.Chart] = []
+    data: dict[str, Any] = {}
+    for place, one in enumerate(curves):
+        key = f"curve_{place + 1}"
+        points = {"step": list(one.step), "value": list(one.value), "curve": [one.name] * len(one.step)}
+        if one.low:
+            points |= {"low": list(one.low), "high": list(one.high)}
+        data[key] = points
+        axis = alt.Axis(
+            format="~%" if one.share else alt.Undefined, orient="right" if place and not together else "left",
+            grid=together or place == 0,
+            labelColor=base.colour(place) if len(curves) > 1 and not together else "var(--muted)",
+        )  # fmt: skip
+        layers += _layers(key, one, axis, together, base.colours("curve", shades, legend))
+    if onset is not None:
+        data["onset"] = {"step": [float(onset)], "mode": [mode]}
+        rule = base.dataset("onset").mark_rule(color="var(--alarm)", strokeDash=[4, 3], strokeWidth=1.5)
+        layers.append(rule.encode(base.steps(), tooltip=base.tooltips(mode="since", step="step")))
+    title = " and ".join(one.name for one in curves)
+    resolve = {"scale": {"y": "independent"}} if not together else None
+    return base.figure(
+        "verdict", title[:1].upper() + title[1:], layers, data, caption=_caption(curves, onset, mode, together),
+        height=230, wide=True, resolve=resolve,
+    )  # fmt: skip
+
+
+def _layers(key: str, one: Curve, axis: alt.Axis, together: bool, colours: alt.Color) -> list[alt.Chart]:
+    """Line of a curve, its points, and its intervals; only the first has the axis, unless all layers share one."""
+    hidden = axis if together else None
+
+    def vertical(field: str, shown: alt.Axis | None = hidden) -> alt.Y:
+        return alt.Y(f"{field}:Q", axis=shown, scale=alt.Scale(domain=list(one.ends), nice=False, zero=False))
+
+    tips = [
+        alt.Tooltip("curve:N"),
+        alt.Tooltip("step:Q", format=","),
+        alt.Tooltip("value:Q", format=".1%" if one.share else ",.3~r"),
+    ]
+    line = base.dataset(key).encode(base.steps(), vertical("value", axis), colours)
+    layers = [line.mark_line(strokeWidth=2)]
+    if one.low:
+        drawn = base.dataset(key).encode(base.steps(), colours)
+        layers += [
+            drawn.mark_rule(strokeWidth=1.5, opacity=0.5).encode(vertical("low"), alt.Y2("high")),
+            drawn.mark_point(filled=True, size=36, opacity=1).encode(vertical("value"), tooltip=tips),
+        ]
+    else:
+        points = base.dataset(key).encode(base.steps(), vertical("value"), colours, tooltip=tips)
+        layers.append(points.mark_point(filled=True, size=70, opacity=0))
+    return layers
+
+
+def _caption(curves: Sequence[Curve], onset: int | None, mode: str, together: bool) -> str:
+    """What the line at the onset is, which axis is whose, and what the bars are."""
+    said = [] if onset is None else [f"Dashed: {mode}, since step {onset:,}."]
+    if len(curves) > 1 and not together:
+        said.append(f"Left axis: {curves[0].name}; right axis: {curves[1].name}.")
+    if any(any(v is not None and math.isfinite(v) for v in one.low) for one in curves):
+        said.append("Bars: 95% intervals.")
+    return " ".join(said)

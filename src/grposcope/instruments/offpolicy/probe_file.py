@@ -1,0 +1,190 @@
+"""Off-policy probes of a run, RUN/offpolicy/step-NNNNNN.npz: the one module that knows the format, and their pooling.
+
+A probe is of the rollouts of another policy μ that an optimiser step trains on, and of the gradient at the weights π
+right before it. Arrays of a file, with P prompts of G rollouts each, B = P·G, N tokens end to end and C corrections:
+
+    format, step, batch   whole numbers: of the format; the step; prompts of the batch that the step takes
+    source                text: what drew, `sampler`, or the weights some steps before, `earlier`
+    lengths (B,)          tokens of each rollout        log_ratios, sampler (N,)   log π/μ and log μ of each token
+    absent                tokens without one of them    rewards (P, G)
+    behind (B,)           optimiser steps by which the weights that drew are behind; NaN where that is not known
+    norms (B,)            ‖∇ log π‖ of each rollout, NaN where its group has equal rewards
+    names (C,) text; own, cross (C, P, P); full (P, P)     products of the prompts' estimates, `error.GradientProducts`
+
+Probes of several steps are pooled: every product is of two prompts of one probe, so that the means over pairs are those
+of the steps. Without a trend they are what one large probe would have. Prompts with equal rewards count, with 0: those
+that are left out would be the easy and the hard ones.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grposcope.core.errors import UserError
+from grposcope.core.files import atomic
+from grposcope.instruments.offpolicy import error
+from grposcope.instruments.offpolicy.error import GradientProducts
+from grposcope.instruments.offpolicy.read import MismatchedRollouts
+from grposcope.maths.corrections import named
+from grposcope.maths.importance import Floats, Ratios
+
+FORMAT = 1
+"""The version that this module writes, and the newest that it reads."""
+
+FOLDER = "offpolicy"
+"""Subfolder of a run with its off-policy probes."""
+
+REMEDY = "delete it: the other probes are then pooled without it"
+
+Source = Literal["sampler", "earlier"]
+"""What drew the rollouts: another sampler, or the trainer's own weights some steps before."""
+
+_NAME = re.compile(r"step-(\d{1,15})\.npz")
+
+
+@dataclass(frozen=True)
+class OffPolicyProbe:
+    """What one probe measured.
+
+    step: the optimiser step that trains on the rollouts. batch: prompts of the batch of that step. source: "sampler",
+    or "earlier" where the trainer's own weights some steps before drew. rollouts: with both log-probabilities, prompt
+    after prompt, in groups of one size. products: by correction. norms (B,): ‖s‖, NaN in groups of equal rewards.
+    """
+
+    step: int
+    batch: int
+    source: Source
+    rollouts: MismatchedRollouts
+    products: dict[str, GradientProducts]
+    norms: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(P, G)."""
+        prompts = int(self.rollouts.prompts.max()) + 1
+        return prompts, len(self.rollouts.prompts) // prompts
+
+    @property
+    def live(self) -> int:
+        """Prompts whose rewards differ."""
+        return int(np.isfinite(self.norms.reshape(self.shape)).any(1).sum())
+
+
+def write(run: Path, probe: OffPolicyProbe) -> Path:
+    """Write a probe into the folder of a run; returns its file. UserError where that fails."""
+    drawn, products = probe.rollouts, list(probe.products.values())
+    assert drawn.sampler is not None
+    assert drawn.rewards is not None
+    behind = np.full(len(drawn.prompts), np.nan) if drawn.behind is None else drawn.behind
+    arrays = {
+        "format": FORMAT, "step": probe.step, "batch": probe.batch, "source": probe.source, "absent": drawn.absent,
+        "lengths": [len(one) for one in drawn.log_ratios], "log_ratios": np.concatenate(drawn.log_ratios),
+        "sampler": np.concatenate(drawn.sampler), "rewards": drawn.rewards.reshape(probe.shape), "behind": behind,
+        "norms": probe.norms, "names": np.array(list(probe.products), np.str_), "full": products[0].full,
+        "own": np.stack([one.own for one in products]), "cross": np.stack([one.cross for one in products]),
+    }  # fmt: skip
+    path = run / FOLDER / f"step-{probe.step:06d}.npz"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(path) as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+    except OSError as problem:
+        raise UserError(f"cannot write {path}: {problem.strerror or problem}; make room") from None
+    return path
+
+
+def in_folder(run: Path) -> list[OffPolicyProbe]:
+    """The probes in the folder of a run, or of the record in its subfolder `grposcope`, by step.
+
+    UserError for a file that is damaged.
+    """
+    places = [place / FOLDER for place in (run, run / "grposcope")]
+    paths = [path for place in places for path in sorted(place.glob("step-*.npz")) if _NAME.fullmatch(path.name)]
+    return sorted(map(read, paths), key=lambda one: one.step)
+
+
+def read(path: Path) -> OffPolicyProbe:
+    """The probe in a file; UserError where it is damaged or of a newer format."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        if int(arrays["format"]) > FORMAT:
+            raise UserError(f"{path} has format {int(arrays['format'])}, newer than {FORMAT}; update GRPOscope")
+        return _checked(arrays)
+    except KeyError as missing:
+        raise UserError(f"{path} has no array {missing}; {REMEDY}") from None
+    except (OSError, ValueError, TypeError, EOFError, IndexError, zipfile.BadZipFile) as problem:
+        raise UserError(f"{path} cannot be read ({str(problem).splitlines()[0]}); {REMEDY}") from None
+
+
+def _checked(arrays: dict[str, NDArray]) -> OffPolicyProbe:
+    """The probe of these arrays; ValueError where they do not fit together."""
+    rewards, lengths, names = arrays["rewards"], arrays["lengths"], [str(one) for one in arrays["names"]]
+    prompts, group = rewards.shape
+    tokens, pairs = int(lengths.sum()), (len(names), prompts, prompts)
+    due = {
+        "lengths": (rewards.size,), "behind": (rewards.size,), "norms": (rewards.size,), "log_ratios": (tokens,),
+        "sampler": (tokens,), "own": pairs, "cross": pairs, "full": pairs[1:],
+    }  # fmt: skip
+    for name, shape in due.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}")
+    for name in ("log_ratios", "sampler", "rewards", "own", "cross", "full"):
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{name} holds values that are not finite")
+    for name in names:
+        named(name)
+    ends, behind = np.cumsum(lengths)[:-1], arrays["behind"]
+    rollouts = MismatchedRollouts(
+        np.split(arrays["log_ratios"], ends), int(arrays["absent"]), rewards.reshape(-1), None,
+        np.repeat(np.arange(prompts), group), True, np.split(arrays["sampler"], ends),
+        behind=None if np.isnan(behind).any() else behind,
+    )  # fmt: skip
+    Ratios.of(rollouts.log_ratios)
+    full = arrays["full"]
+    products = {
+        name: GradientProducts(own, cross, full)
+        for name, own, cross in zip(names, arrays["own"], arrays["cross"], strict=True)
+    }
+    return OffPolicyProbe(
+        int(arrays["step"]), int(arrays["batch"]), cast(Source, str(arrays["source"])), rollouts, products,
+        arrays["norms"],
+    )  # fmt: skip
+
+
+def alike(probes: Sequence[OffPolicyProbe]) -> list[OffPolicyProbe]:
+    """The probes with the most frequent numbers of prompts and rollouts, of the batch, and source of rollouts."""
+    kinds = Counter((one.shape, one.batch, one.source) for one in probes)
+    most = kinds.most_common(1)[0][0]
+    return [one for one in probes if (one.shape, one.batch, one.source) == most]
+
+
+def joined(parts: Sequence[MismatchedRollouts]) -> MismatchedRollouts:
+    """Rollouts of several batches, whose prompts are different ones."""
+    before = np.cumsum([0, *(int(one.prompts.max()) + 1 for one in parts)])
+    behind = [one.behind for one in parts if one.behind is not None]
+    return MismatchedRollouts(
+        [log for one in parts for log in one.log_ratios],
+        sum(one.absent for one in parts),
+        np.concatenate([one.rewards for one in parts if one.rewards is not None]),
+        None,
+        np.concatenate([one.prompts + start for one, start in zip(parts, before, strict=False)]),
+        True,
+        [log for one in parts for log in one.sampler or ()],
+        behind=np.concatenate(behind) if len(behind) == len(parts) else None,
+    )
+
+
+def products(probes: Sequence[OffPolicyProbe]) -> dict[str, GradientProducts]:
+    """The products of probes of one size, pooled, by the corrections that all of them have."""
+    shared = [name for name in probes[0].products if all(name in one.products for one in probes)]
+    return {name: error.pooled([one.products[name] for one in probes]) for name in shared}

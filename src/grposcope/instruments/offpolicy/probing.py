@@ -1,0 +1,67 @@
+"""An off-policy probe while training: the products of the gradient on rollouts of another policy, under corrections.
+
+What is measured is what the update sees: the rollouts as μ drew them, and the weights π right before the step. It draws
+no random number and changes neither weights nor gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grposcope.instruments.offpolicy import estimates, from_model
+from grposcope.instruments.offpolicy.probe_file import OffPolicyProbe, Source
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.accumulate import frozen_logprobs
+from grposcope.maths.corrections import ALL, Correction
+
+COMPARED = tuple(one for one in ALL if one.name != "prefix_ratio")
+"""Corrections that a probe compares while training: all but one, which no trainer offers, and whose copy of every
+rollout would make the probe half as long again."""
+
+
+def measure(
+    model: Any,
+    rollouts: Rollouts,
+    step: int,
+    batch: int,
+    source: Source,
+    *,
+    micro_batch: int,
+    temperature: float = 1.0,
+    own: Correction | None = None,
+    check: bool = True,
+) -> OffPolicyProbe:
+    """The probe of these rollouts, whose `logp` are those of the policy that drew, at the weights before `step`.
+
+    batch: prompts that the step trains on. own: the correction of the run, measured beside those with usual bounds.
+    micro_batch: rollouts of a pass without gradients. check: compare with autograd on a few tokens first. Versions of
+    the rollouts are optimiser steps, as `Rollouts` has them. UserError as from `probe`.
+    """
+    trainer = frozen_logprobs(model, rollouts, temperature, micro_batch)
+    lags = None if rollouts.versions is None else step - 1 - rollouts.versions.double()
+    drawn = from_model.mismatched(rollouts, trainer, lags)
+    further = own is not None and own.name not in {one.name for one in COMPARED}
+    corrections: Sequence[Correction] = (*COMPARED, own) if further and own is not None else COMPARED
+    if bool((rollouts.rewards == rollouts.rewards[:, :1]).all()):
+        found = estimates.nothing(*rollouts.groups, corrections)
+    else:
+        found = estimates.measure(model, rollouts, drawn.ratios, corrections, temperature, check)
+    return OffPolicyProbe(step, batch, source, drawn, found.products, found.norms)
+
+
+def whole_groups(rollouts: Rollouts, prompts: int) -> Rollouts | None:
+    """The first so many groups that lost no rollout, all of whose rollouts have tokens; None where there are fewer."""
+    there = (rollouts.lengths > 0).reshape(rollouts.groups).all(-1)
+    good = (~rollouts.rewards.isnan().any(-1) & there).nonzero()[:, 0]
+    return rollouts.take(good[:prompts]) if len(good) >= prompts else None
+
+
+def drawn_by(rollouts: Rollouts, logp: Tensor, version: int | None = None) -> Rollouts:
+    """The rollouts as those of the policy with log-probabilities (B, T), and of the weights after `version` steps."""
+    versions = None if version is None else torch.full((len(rollouts.rewards),), version, device=logp.device)
+    return replace(rollouts, logp=logp, versions=versions)

@@ -1,0 +1,5 @@
+"""Whether a run goes like runs that went well, judged by their metrics alone."""
+
+from grposcope.core.instrument import Instrument
+
+INSTRUMENT = Instrument("reference", "Does this run go like the good ones?")

@@ -1,0 +1,368 @@
+"""What is said of several rewards: intended beside effective weight, what is dead, what collides, who pays for whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from grposcope.core.answer import Answer, DrawnLater, Figure, Table, Word
+from grposcope.core.estimate import Estimate
+from grposcope.core.run import Run, labels
+from grposcope.core.text import listed, number, percent, visible
+from grposcope.instruments.rewards import INSTRUMENT, RewardSettings, constrained, found, logged, source
+from grposcope.instruments.rewards.found import GradientParts, RewardsFound, Trade
+from grposcope.instruments.rewards.logged import LoggedSpreads
+from grposcope.maths import component_weights
+from grposcope.maths.aggregation import Aggregation, Floats
+from grposcope.maths.component_weights import ComponentWeight, Correlation, RewardWeights
+from grposcope.maths.intervals import Z
+
+MOSTLY = 0.5
+"""Share of the live groups in which a component is constant, above which it is named."""
+
+COLLIDING = 0.05
+"""Share of pairs with different rewards and one advantage above which it is a warning."""
+
+RESIDUAL = 0.05
+"""|Σ A|/Σ|A| of a group above which it is said that groups do not sum to 0."""
+
+
+def answers(runs: Sequence[Run], settings: RewardSettings) -> list[Answer]:
+    """What the rewards of the runs weigh, an answer for each run that has several rewards."""
+    made = []
+    for label, run in zip(labels(runs), runs, strict=True):
+        said = of_run(run, settings)
+        if said is not None:
+            made.append(_named(said, label) if len(runs) > 1 else said)
+    held = constrained.section(runs)
+    return made if held is None else [*made, held]
+
+
+def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> Answer | None:
+    """What is said of a run; None where it has one reward, or none of a single function.
+
+    gram (N, N): inner products of the scores of its rollouts, in their order. UserError where they do not fit.
+    """
+    rollouts = source.of_run(run, settings)
+    if rollouts is not None:
+        moved = None if gram is None else found.gradient(rollouts, gram)
+        return of_found(found.of_rollouts(rollouts), settings, moved)
+    spreads = logged.of_run(run, settings)
+    return None if spreads is None else of_spreads(spreads)
+
+
+def _named(said: Answer, label: str) -> Answer:
+    from dataclasses import replace
+
+    return replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
+
+
+def of_found(what: RewardsFound, settings: RewardSettings, moved: GradientParts | None = None) -> Answer:
+    """What is said of rewards of single rollouts. moved: what each moves of the gradient, where that is known."""
+    weights, how = what.weights, what.rollouts.how
+    verified = {name.strip() for name in settings.verified.split(",") if name.strip()}
+    faults = [*_faults(weights), *_of_trades(what.trades, verified)]
+    return Answer(
+        INSTRUMENT.name,
+        INSTRUMENT.question,
+        word=_word(what, bool(faults)),
+        sentence=_sentence(weights),
+        because="; ".join(faults),
+        do=_do(weights, how) if faults else "",
+        text=[*what.rollouts.notes, *_notes(weights, how)],
+        tables=[
+            _table(weights),
+            *_sizes(what),
+            *_gradient(what, moved),
+            *_correlations(weights.correlations),
+            *_collisions(what),
+        ],
+        figures=DrawnLater(lambda: _figures(what)),
+        missing=_missing(what, verified, moved),
+        document=_document(what, moved),
+    )
+
+
+def _word(what: RewardsFound, faulty: bool) -> Word:
+    if not what.weights.live:
+        return "cannot tell"
+    return "warning" if faulty else "told" if not what.rollouts.known else "healthy"
+
+
+def _sentence(weights: RewardWeights) -> str:
+    if not weights.live:
+        return f"None of the {weights.groups:,} groups has an advantage, so no reward weighs anything."
+    largest = max(weights.components, key=lambda one: one.share.value)
+    others = [one for one in weights.components if one is not largest and one.intended]
+    if not others:
+        return f"{visible(largest.name, 40)} is the only reward with a weight."
+    apart = max(others, key=lambda one: one.intended_share / max(one.share.value, 1e-12))
+    return (
+        f"{visible(largest.name, 40)} has {_shown(largest.share)} of the weight in the advantage "
+        f"({percent(largest.intended_share)} was asked for), {visible(apart.name, 40)} {_shown(apart.share)} "
+        f"({percent(apart.intended_share)})."
+    )
+
+
+def _shown(share: Estimate, digits: int = 0) -> str:
+    """A share with half of its 95 % interval."""
+    if not math.isfinite(share.value):
+        return "cannot tell"
+    if not math.isfinite(share.se):
+        return percent(share.value, digits)
+    return f"{percent(share.value, digits)} ± {percent(Z * share.se, max(digits, 1))}"
+
+
+def _faults(weights: RewardWeights) -> list[str]:
+    faults = []
+    for one in weights.components:
+        name = visible(one.name, 40)
+        if one.dead:
+            faults.append(f"{name} is {number(one.constant)} on every rollout, so its weight trains nothing")
+        elif one.muted:
+            faults.append(
+                f"{name} was meant to have {percent(one.intended_share)} of the weight and has {_shown(one.share, 1)}"
+            )
+    share = weights.collisions.share
+    if weights.collisions.pairs and share.value > COLLIDING:
+        faults.append(f"{percent(share.value)} of the pairs of rollouts with different rewards have one advantage")
+    return faults
+
+
+def _of_trades(trades: Sequence[Trade], verified: set[str]) -> list[str]:
+    """Rewards that rose while another fell, gaming told apart where the other is verified."""
+    said = []
+    for trade in trades:
+        up, down = visible(trade.rising, 40), visible(trade.falling, 40)
+        moved = (
+            f"{up} rose from {number(trade.rose[0])} to {number(trade.rose[1])} while {down} fell from "
+            f"{number(trade.fell[0])} to {number(trade.fell[1])}"
+        )
+        if trade.falling in verified and trade.rising not in verified:
+            said.append(f"{moved}: {up} is gamed, since {down} is the verified one")
+        elif trade.rising in verified:
+            said.append(f"{moved}: a trade-off, paid for by {down}")
+        else:
+            said.append(moved)
+    return said
+
+
+def _do(weights: RewardWeights, how: Aggregation) -> str:
+    if any(one.dead for one in weights.components):
+        return "check the reward that never varies: it may be broken, too hard, or already reached everywhere"
+    if any(one.muted for one in weights.components):
+        if how.method == "sum_then_normalize":
+            return (
+                "standardize each reward before the sum (TRL multi_objective_aggregation=normalize_then_sum, verl "
+                "algorithm.adv_estimator=gdpo, aggregation standardized_components of grposcope train), or raise the "
+                "weight of the muted reward by what it lacks"
+            )
+        return "the muted reward is constant in most groups: give it partial credit, or larger groups"
+    if weights.collisions.share.value > COLLIDING:
+        return "choose weights that do not balance, or standardize each reward before the sum"
+    return "look at rollouts where the rising reward is high and the falling one is low"
+
+
+def _notes(weights: RewardWeights, how: Aggregation) -> list[str]:
+    notes = []
+    for one in weights.components:
+        name = visible(one.name, 40)
+        if one.dead_in_live.value > MOSTLY and not one.dead and one.intended:
+            notes.append(f"{name} is constant in {_shown(one.dead_in_live)} of the live groups and adds nothing there.")
+        if one.absent and how.method == "sum_then_normalize":
+            notes.append(
+                f"{name} did not judge {percent(one.absent, 1)} of the rollouts; in the sum these count as a "
+                "reward of 0."
+            )
+        elif one.absent:
+            notes.append(f"{name} did not judge {percent(one.absent, 1)} of the rollouts and adds 0 to them.")
+    if how.over_batch and len(weights.rescaling):
+        low, middle, high = np.quantile(weights.rescaling, [0.05, 0.5, 0.95])
+        of_what = "tokens" if how.method == "gdpo_tokens" else "completions"
+        ignored = ", and scale_rewards has no say" if how.method == "normalize_then_sum" else ""
+        notes.append(
+            f"The deviation over the {of_what} of a batch multiplies all weights by {number(float(middle))} "
+            f"({number(float(low))} to {number(float(high))} over the steps){ignored}."
+        )
+    if weights.residual > RESIDUAL:
+        notes.append(
+            f"Advantages of a group do not sum to 0: the sum is {percent(weights.residual)} of their size, since the "
+            "mean that is subtracted counts long completions more often."
+        )
+    return notes
+
+
+def _table(weights: RewardWeights) -> Table:
+    header = (
+        "reward",
+        "weight",
+        "asked for",
+        "has",
+        "effective weight",
+        "per unit",
+        "of the variance",
+        "constant in live groups",
+    )
+    rows = [
+        (visible(one.name, 60), number(one.intended), percent(one.intended_share), _shown(one.share, 1),
+         _value(one.effective), _value(one.per_unit), _shown(one.variance_share, 1), _shown(one.dead_in_live))
+        for one in weights.components
+    ]  # fmt: skip
+    return Table(
+        "What each reward weighs", header, rows,
+        f"Asked for: share of Σ|λ|; has: share of the effective weights λσ/σ_S, mean over {weights.live:,} live of "
+        f"{weights.groups:,} groups; per unit: what the gradient has of that of the reward's mean, about; of the "
+        "variance: of the advantage within groups, with half of each covariance, so that shares sum to 1. ± is half a "
+        "95% interval, by the jackknife over prompts.",
+    )  # fmt: skip
+
+
+def _sizes(what: RewardsFound) -> list[Table]:
+    """Groups without a spread of each reward, and of any, at smaller group sizes."""
+    given = what.rollouts.given
+    group = int(np.bincount(given.group).min())
+    sizes = [size for size in (group // 4, group // 2, group) if size >= 2]
+    if len(sizes) < 2:
+        return []
+    names = [visible(name, 60) for name in given.names]
+    rows = []
+    for size in sizes:
+        single, every = component_weights.constant_shares(given, size)
+        rows.append((str(size), *(percent(share) for share in single), percent(every)))
+    header = ("group size", *(f"{name} constant" for name in names), "all constant")
+    caption = "Share of groups that teach nothing of a reward, and of any; means over all subsets of the groups."
+    return [Table("With another group size", header, rows, caption, folded=True)]
+
+
+def _value(value: Estimate) -> str:
+    if not math.isfinite(value.value):
+        return "cannot tell"
+    return number(value.value) + (f" ± {number(Z * value.se)}" if math.isfinite(value.se) else "")
+
+
+def _correlations(pairs: Sequence[Correlation]) -> list[Table]:
+    rows = []
+    for one in pairs:
+        value = _value(one.value)
+        told = value if value != "cannot tell" else f"cannot tell: {one.value.flag}"
+        rows.append((visible(one.first, 60), visible(one.second, 60), told))
+    if not rows:
+        return []
+    caption = "Below 0, what raises one lowers the other among the rollouts of a prompt."
+    header = ("reward", "and", "correlation")
+    return [Table("Correlation within groups", header, rows, caption, folded=len(rows) > 3)]
+
+
+def _collisions(what: RewardsFound) -> list[Table]:
+    met = what.weights.collisions
+    if not met.examples:
+        return []
+    used = [name for name, w in zip(what.rollouts.given.names, what.rollouts.weights, strict=True) if w]
+    rows = [(_tuple(first), _tuple(second), f"{times:,}") for first, second, times in met.examples]
+    return [Table(
+        "Different rewards, one advantage", (", ".join(visible(name, 30) for name in used), "and", "pairs"), rows,
+        f"{_shown(met.share, 1)} of {met.pairs:,} pairs of rollouts of one group with different rewards.",
+    )]  # fmt: skip
+
+
+def _tuple(values: Sequence[float]) -> str:
+    return f"({', '.join(number(value) for value in values)})"
+
+
+def _gradient(what: RewardsFound, moved: GradientParts | None) -> list[Table]:
+    if moved is None:
+        return []
+    names = [visible(name, 60) for name in what.rollouts.given.names]
+    rows = [
+        (name, _shown(share, 1), *("–" if j == k else _value(moved.cosine(j, k)) for k in range(len(names))))
+        for j, (name, share) in enumerate(zip(names, moved.shares, strict=True))
+    ]
+    return [Table(
+        "What each reward moves", ("reward", "of the gradient", *(f"cosine with {name}" for name in names)), rows,
+        "Of the gradient: ⟨g_j, g⟩/‖g‖², shares that sum to 1; below 0, a reward pulls against the update. Products "
+        "are those of different prompts, without the noise of a prompt's own rollouts; ± is half a 95% interval.",
+    )]  # fmt: skip
+
+
+def _missing(what: RewardsFound, verified: set[str], moved: GradientParts | None) -> list[str]:
+    missing = []
+    if not what.rollouts.known:
+        missing.append("What was asked for needs the weights of the rewards.")
+    if what.trades and not verified:
+        missing.append("Gaming is told from a trade-off where it is known which reward is verified.")
+    if moved is None:
+        missing.append("Which reward moves the weights needs the inner products of the rollouts' scores, from a probe.")
+    return missing
+
+
+def _figures(what: RewardsFound) -> Iterable[Figure]:
+    if not what.windows:
+        return
+    from grposcope.instruments.rewards import figures
+
+    yield figures.over_run(what)
+
+
+def _document(what: RewardsFound, moved: GradientParts | None) -> dict[str, Any]:
+    weights, names = what.weights, what.rollouts.given.names
+    gradient = None if moved is None else {
+        "shares": dict(zip(names, moved.shares, strict=True)),
+        "cosines": [{"first": names[j], "second": names[k], "value": one} for (j, k), one in moved.cosines.items()],
+    }  # fmt: skip
+    return {
+        "gradient": gradient,
+        "aggregation": asdict(what.rollouts.how),
+        "weights_known": what.rollouts.known,
+        "groups": weights.groups,
+        "live": weights.live,
+        "components": {one.name: _component(one) for one in weights.components},
+        "correlations": [asdict(one) for one in weights.correlations],
+        "collisions": asdict(weights.collisions),
+        "residual": weights.residual,
+        "rescaling": [float(np.quantile(weights.rescaling, q)) for q in (0.05, 0.5, 0.95)],
+        "windows": [asdict(one) for one in what.windows],
+        "trades": [asdict(one) for one in what.trades],
+    }
+
+
+def _component(one: ComponentWeight) -> dict[str, Any]:
+    return {**asdict(one), "muted": one.muted, "dead": one.dead}
+
+
+def of_spreads(spreads: LoggedSpreads) -> Answer:
+    """What is said of a log with means and deviations over the batch, which say less."""
+    rows = [
+        (visible(name, 60), number(weight), percent(asked), _range(share), percent(dead))
+        for name, weight, asked, share, dead in spreads.rows()
+    ]
+    table = Table(
+        "What each reward weighs, by deviations over the batch",
+        ("reward", "weight", "asked for", "has, about", "steps with deviation 0"), rows,
+        "Has: share of Σ|λ|σ, 5 % to 95 % of the steps.",
+    )  # fmt: skip
+    mute = [visible(name, 40) for name, weight, _, _, dead in spreads.rows() if weight and dead == 1]
+    return Answer(
+        INSTRUMENT.name,
+        INSTRUMENT.question,
+        word="warning" if mute else "cannot tell",
+        sentence=(
+            f"{listed(mute)} never varied in any batch, so {'it trains' if len(mute) == 1 else 'they train'} nothing."
+            if mute
+            else "What the rewards weigh can only be guessed: the log has their deviations over whole batches, and the "
+            "advantage sees those within groups."
+        ),
+        text=list(spreads.notes),
+        tables=[table],
+        missing=["Weights within groups need the rewards of single rollouts: log the completions."],
+        document={"approximate": {row[0]: {"weight": row[1], "asked": row[2], "share": row[3], "never_varied": row[4]}
+                                  for row in spreads.rows()}},
+    )  # fmt: skip
+
+
+def _range(values: tuple[float, float, float]) -> str:
+    low, middle, high = values
+    return "cannot tell" if not math.isfinite(middle) else f"{percent(middle)} ({percent(low)} to {percent(high)})"

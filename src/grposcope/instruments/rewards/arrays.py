@@ -1,0 +1,21 @@
+"""A matrix of inner products from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.maths.aggregation import Floats
+
+
+def square(path: Path) -> Floats:
+    """The matrix in a .npy file; UserError where there is none, or it is not square and finite."""
+    try:
+        matrix = np.asarray(np.load(path, allow_pickle=False), np.float64)
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{path}: no array of NumPy ({error}); write it with numpy.save") from None
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
+        raise UserError(f"{path}: an array {matrix.shape}; inner products are a square matrix of finite numbers")
+    return matrix

@@ -1,0 +1,71 @@
+"""`grposcope rewards`: what each of several rewards weighs in the advantage."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from grposcope.commands import log_flags
+from grposcope.commands.output import add_json, finish, say
+from grposcope.core.errors import UserError
+
+DESCRIPTION = (
+    "Say what each of several rewards weighs in the advantage, against what was asked for: effective weights within "
+    "groups, shares of the advantage's variance, correlations, rewards that are constant where others vary, different "
+    "rewards with one advantage, and a reward that rises while another pays for it. Exact where the rewards of single "
+    "rollouts are there: the record of a run, TRL's completions/ (log_completions=True), verl's rollout_data_dir with "
+    "further numbers from the reward function, or a JSONL file with a rollout a line: rewards, an object by "
+    "name, and group; where known step, reward and length. "
+    "From a log with means and deviations only what follows from these."
+)
+EXAMPLES = """\
+examples:
+  grposcope rewards runs/mine
+  grposcope rewards outputs/completions --weights 1,0.5 --set group=8
+  grposcope rewards rollouts/ --weights acc=1,format=0.2 --aggregation gdpo_tokens
+  grposcope rewards rollouts.jsonl --gram gram.npy               and what each reward moves of the weights
+  grposcope rewards outputs --verified accuracy_reward           tell gaming from a trade-off
+"""
+
+
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    from grposcope.maths.aggregation import METHODS
+
+    command.add_argument("place", metavar="RUN|LOG|ROLLOUTS",
+                         help="folder or log of a run of any supported trainer, or its rollouts")  # fmt: skip
+    command.add_argument("--weights", default="", metavar="TEXT",
+                         help="of the rewards, in their order or by name: 1,0.5 or right=1,format=0.5 (default: what "
+                              "the log says, else 1 each)")  # fmt: skip
+    command.add_argument("--aggregation", default="", metavar="TEXT",
+                         help=f"how rewards were combined: {', '.join(METHODS)}; sum_then_normalize:batch and :none "
+                              "for those scales (default: what the log says)")  # fmt: skip
+    command.add_argument("--verified", default="", metavar="NAMES",
+                         help="rewards that cannot be gamed, with commas")  # fmt: skip
+    command.add_argument("--gram", metavar="FILE",
+                         help="NumPy file (.npy) with the inner products of the rollouts' scores, in their order: "
+                              "which reward moves the weights")  # fmt: skip
+    add_json(command)
+    log_flags.add_flags(command, "place")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what the rewards weigh."""
+    from grposcope.instruments.rewards import RewardSettings, answer, arrays, rows
+    from grposcope.render import document, terminal
+
+    settings = RewardSettings(arguments.weights, arguments.aggregation, arguments.verified)
+    place = Path(arguments.place)
+    if rows.recognises(place):
+        made = rows.read(place, log_flags.settings(arguments.set))
+    else:
+        made = log_flags.read(arguments.place, arguments)
+    said = answer.of_run(made, settings, None if arguments.gram is None else arrays.square(Path(arguments.gram)))
+    if said is None:
+        raise UserError(
+            f"{Path(arguments.place)} has no rewards of several functions; give TRL's completions/, verl's "
+            "rollout_data_dir with further numbers beside the score, or the record of a run with several rewards"
+        )
+    say(arguments, terminal.text(said))
+    finish(arguments, document.of_answer(said))
+    return 0

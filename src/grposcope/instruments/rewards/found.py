@@ -1,0 +1,162 @@
+"""What the rewards of a run weigh: over all steps, by windows of steps, and which rise while another pays for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.estimate import Estimate
+from grposcope.core.run import Run, once
+from grposcope.instruments.rewards import RewardSettings, source
+from grposcope.instruments.rewards.source import RewardRollouts
+from grposcope.maths import component_weights
+from grposcope.maths.aggregation import Components, Floats, combine
+from grposcope.maths.component_weights import RewardWeights
+from grposcope.maths.timeseries.change import EARLY, LATE, fit
+
+WINDOWS, LEAST_GROUPS = 12, 20
+"""Windows of steps at most, and groups in one at least."""
+
+LEAST_STEPS = 20
+"""Steps from which on a rise and a fall are tested."""
+
+SURE = 0.01
+"""p-value of a rise beside a fall, times the number of pairs, below which it is told."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Effective shares (K,) over the steps from `first` to `last`."""
+
+    first: int
+    last: int
+    shares: tuple[Estimate, ...]
+
+
+@dataclass(frozen=True)
+class Trade:
+    """One reward rises while another falls: their means early and late, and the p-value, times the number of pairs."""
+
+    rising: str
+    falling: str
+    rose: tuple[float, float]
+    fell: tuple[float, float]
+    p: float
+
+
+@dataclass(frozen=True)
+class RewardsFound:
+    """All that was found of the rewards of a run."""
+
+    rollouts: RewardRollouts
+    weights: RewardWeights
+    windows: tuple[Window, ...]
+    trades: tuple[Trade, ...]
+
+
+def of_rollouts(rollouts: RewardRollouts) -> RewardsFound:
+    """What these rewards weigh; UserError for weights that are all 0."""
+    whole = component_weights.measure(rollouts.given, rollouts.weights, rollouts.how, rollouts.prompts)
+    return RewardsFound(rollouts, whole, _windows(rollouts), trades(rollouts.given))
+
+
+@once
+def of_run(run: Run) -> RewardsFound | None:
+    """What the rewards of a run weigh, by what its log says; None where it has no rewards of single functions."""
+    rollouts = source.of_run(run, RewardSettings())
+    return None if rollouts is None or not rollouts.weights.any() else of_rollouts(rollouts)
+
+
+def _windows(rollouts: RewardRollouts) -> tuple[Window, ...]:
+    """The effective shares in windows of steps with about equal numbers of groups; none where there is one only."""
+    given = rollouts.given
+    count = min(WINDOWS, len(given.batch) // LEAST_GROUPS, len(rollouts.steps))
+    if count < 2:
+        return ()
+    found = []
+    for batches in np.array_split(np.arange(len(rollouts.steps)), count):
+        some, prompts = _cut(given, rollouts.prompts, batches)
+        measured = component_weights.measure(some, rollouts.weights, rollouts.how, prompts)
+        steps = rollouts.steps[batches]
+        found.append(Window(int(steps[0]), int(steps[-1]), tuple(one.share for one in measured.components)))
+    return tuple(found)
+
+
+def _cut(given: Components, prompts: np.ndarray, batches: np.ndarray) -> tuple[Components, np.ndarray]:
+    """The groups of some batches."""
+    kept = np.flatnonzero(np.isin(given.batch, batches))
+    rows = np.isin(given.group, kept)
+    place = np.zeros(len(given.batch), np.int64)
+    place[kept] = np.arange(len(kept))
+    lengths = None if given.lengths is None else given.lengths[rows]
+    cut = Components(
+        given.names, given.rewards[rows], place[given.group[rows]], given.batch[kept] - batches[0], lengths
+    )
+    return cut, prompts[kept]
+
+
+def means(given: Components) -> Floats:
+    """Mean reward of every function in each batch, (S, K); NaN where it judged no rollout."""
+    batch = given.batch[given.group]
+    known = ~np.isnan(given.rewards)
+    size = int(batch.max(initial=-1)) + 1
+    columns = []
+    for j in range(len(given.names)):
+        count = np.bincount(batch[known[:, j]], minlength=size)
+        total = np.bincount(batch[known[:, j]], given.rewards[known[:, j], j], minlength=size)
+        columns.append(np.divide(total, count, out=np.full(size, math.nan), where=count > 0))
+    return np.stack(columns, 1)
+
+
+def trades(given: Components) -> tuple[Trade, ...]:
+    """Pairs of which one rose and the other fell over the run, with Bonferroni's factor for all ordered pairs."""
+    every = means(given)
+    curves, known = {}, []
+    for j in range(len(given.names)):
+        values = every[:, j][np.isfinite(every[:, j])]
+        if len(values) >= LEAST_STEPS and np.ptp(values):
+            curves[j] = fit(values)
+            known.append(j)
+    found = []
+    for up in known:
+        for down in known:
+            if up == down:
+                continue
+            p = max(curves[up].change().p_up, curves[down].change().p_down) * len(known) * (len(known) - 1)
+            if p < SURE:
+                levels = [(curves[j].level(EARLY).value, curves[j].level(LATE).value) for j in (up, down)]
+                found.append(Trade(given.names[up], given.names[down], levels[0], levels[1], p))
+    return tuple(sorted(found, key=lambda trade: trade.p))
+
+
+@dataclass(frozen=True)
+class GradientParts:
+    """Shares (K,) of the gradient's squared norm by reward, and cosines of their gradients by pair."""
+
+    shares: tuple[Estimate, ...]
+    cosines: Mapping[tuple[int, int], Estimate]
+
+    def cosine(self, j: int, k: int) -> Estimate:
+        """The cosine of two rewards' gradients."""
+        return self.cosines[min(j, k), max(j, k)]
+
+
+def gradient(rollouts: RewardRollouts, gram: Floats) -> GradientParts:
+    """What each reward moves; gram (N, N): of the rollouts' scores, in their order. UserError where it does not fit."""
+    given = rollouts.given
+    sizes = np.bincount(given.group)
+    if gram.shape != (len(given.rewards),) * 2 or len(set(sizes.tolist())) != 1 or len(sizes) < 2:
+        raise UserError(
+            f"inner products {gram.shape} for {len(given.rewards)} rollouts in {len(sizes)} groups: they must be those "
+            "of these rollouts in their order, in two groups or more of one size"
+        )
+    order = np.argsort(given.group, kind="stable")
+    shape = len(sizes), int(sizes[0])
+    parts = combine(given, rollouts.weights, rollouts.how).contributions[order].reshape(*shape, -1)
+    products = gram[np.ix_(order, order)].reshape(*shape, *shape)
+    shares, cosines = component_weights.gradient_shares(products, parts)
+    return GradientParts(tuple(shares), cosines)

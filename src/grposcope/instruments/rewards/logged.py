@@ -1,0 +1,60 @@
+"""What a log of means and deviations by function can say of weights: the deviations are over batches, not groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.core.run import Run
+from grposcope.instruments.rewards import RewardSettings, source
+from grposcope.maths import component_weights
+from grposcope.maths.aggregation import Floats, checked_weights
+
+
+@dataclass(frozen=True)
+class LoggedSpreads:
+    """Deviations (T, K) over the batch of the rewards `names` (K,), their weights (K,), and what was assumed."""
+
+    names: tuple[str, ...]
+    weights: Floats
+    spreads: Floats
+    notes: tuple[str, ...]
+
+    def rows(self) -> Iterator[tuple[str, float, float, tuple[float, float, float], float]]:
+        """Of each reward: name, weight, share asked for, 5 %, 50 % and 95 % of its share, share of steps with none."""
+        shares = component_weights.of_spreads(self.weights, self.spreads)
+        asked = np.abs(self.weights) / np.abs(self.weights).sum()
+        for j, name in enumerate(self.names):
+            known = shares[:, j][np.isfinite(shares[:, j])]
+            low, middle, high = np.quantile(known, [0.05, 0.5, 0.95]) if len(known) else [np.nan] * 3
+            dead = float((self.spreads[:, j] == 0).mean())
+            yield name, float(self.weights[j]), float(asked[j]), (float(low), float(middle), float(high)), dead
+
+
+def of_run(run: Run, settings: RewardSettings) -> LoggedSpreads | None:
+    """The deviations of a log; None where it has those of fewer than two rewards.
+
+    UserError for weights that do not fit.
+    """
+    prefix = "component_std/"
+    columns = {name.removeprefix(prefix): values for name, values in run.table.items() if name.startswith(prefix)}
+    columns = {name: values for name, values in columns.items() if np.isfinite(values).any()}
+    if len(columns) < 2:
+        return None
+    spreads = np.stack(list(columns.values()), 1)
+    spreads = spreads[np.isfinite(spreads).all(1)]
+    if not len(spreads):
+        return None
+    names = tuple(columns)
+    weights, notes = np.ones(len(names)), ["The log does not have the weights of the rewards; each is taken as 1."]
+    given = settings.weights or run.setting("reward_weights")
+    if isinstance(given, str) and given:
+        weights, notes = np.array(source.in_order(given, names)), []
+    elif isinstance(given, list) and len(given) == len(names):
+        weights, notes = np.array(given, np.float64), []
+    how, _ = source.aggregation(run, settings, lengths=False)
+    if how.method != "sum_then_normalize":
+        notes.append("The rewards are standardized before they are summed, so these deviations do not weigh them.")
+    return LoggedSpreads(names, checked_weights(weights, names), spreads, tuple(notes))

@@ -1,0 +1,54 @@
+"""Whether a pipeline does what it says: each claim tested from what is at hand, one joint error over all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grposcope.core.instrument import Command, Instrument
+
+if TYPE_CHECKING:
+    from grposcope.core.answer import Answer
+    from grposcope.instruments.verify.evidence import Stated
+
+INSTRUMENT = Instrument(
+    "verify",
+    "Does my pipeline do what it says?",
+    commands=(
+        Command(
+            "verify",
+            "look at a run",
+            "test that a pipeline does what it says: weights, tokens, advantages, groups, rewards",
+            "grposcope.instruments.verify.command",
+        ),
+    ),
+)
+
+
+def verify(
+    source: str | Path | Sequence[Mapping[str, Any]],
+    stated: Stated | Mapping[str, Any] | None = None,
+    rollouts: str | Path | None = None,
+    reward: Callable[..., Any] | None = None,
+) -> Answer:
+    """Which claims hold of a run, of a file of rollouts, or of rollouts as mappings; the document has all tests.
+
+    stated: settings, under the names of the trainer or as Stated, which count before those of the log. rollouts: where
+    they lie, if not with the run. reward: the reward function, called as TRL calls it. UserError where nothing can be
+    read.
+    """
+    from dataclasses import replace
+
+    from grposcope.instruments.verify import answer, evidence, graders, judge, read
+
+    if isinstance(source, str | Path):
+        given = stated if isinstance(stated, Mapping) else {}
+        found = read.evidence(Path(source), None if rollouts is None else Path(rollouts), given)
+        if isinstance(stated, evidence.Stated):
+            found = replace(found, stated=stated)
+    else:
+        found = read.of_rows(source, stated)
+    if reward is not None:
+        found = replace(found, grader=graders.of_function(reward, found.rows))
+    return answer.of(found, judge.judge(found))

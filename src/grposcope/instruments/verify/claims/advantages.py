@@ -1,0 +1,315 @@
+"""Advantages are those of the settings: worked out again from rewards and groups, equal or not. Exact.
+
+The recipe that fits is named even where none is stated. Where one is stated and the numbers are others, what explains
+them is named: another recipe, weights, permuted rewards, other groups, a sign, a factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from grposcope.core.run import Floats, Ints
+from grposcope.instruments.verify import explained, recipes
+from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
+from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence
+from grposcope.instruments.verify.explained import TrainedBatch
+from grposcope.instruments.verify.recipes import AdvantageRecipe
+
+USUAL = tuple(
+    AdvantageRecipe(*parts)
+    for parts in (
+        ("mean", "group", 1, 1e-4), ("mean", "none"), ("leave-one-out", "none"), ("mean", "group", 1, 1e-6),
+        ("mean", "batch", 1, 1e-4), ("mean", "group", 0, 1e-8),
+    )
+)  # fmt: skip
+"""Recipes whose faults are looked for where no recipe is stated and none fits."""
+
+EFFECTS: Mapping[str, str] = {
+    "sign": "Bad rollouts are made likelier and good ones unlikelier.",
+    "ddof": "Every step is scaled by a number that depends on the group size alone.",
+    "epsilon": "Groups whose rewards hardly differ are weighted otherwise.",
+    "scale": "Prompts are weighted otherwise than the settings say.",
+    "baseline": "The gradient is biased, or noisier, than the settings say.",
+    "weights": "The policy is trained on another reward than the settings say.",
+    "factor": "Every step is scaled by this number.",
+    "shifted in the batch": "Rollouts get the reward of their neighbour: the gradient is noise.",
+    "shifted among siblings": "Rollouts get the reward of a sibling: the gradient is noise.",
+    "shuffled in the group": "Rollouts get the reward of a sibling: the gradient of these groups is noise.",
+    "shuffled across the batch": "Rollouts get rewards of other prompts: the gradient is noise.",
+    "groups split": "Baselines are those of smaller groups: noisier, and 0 where one rollout is left alone.",
+    "groups merged": "Rollouts are compared with those of other prompts, so that easy prompts push out hard ones.",
+    "groups in another order": "Rollouts are compared with those of other prompts, and the gradient is mostly noise.",
+}
+"""Fault -> what it does to the gradient."""
+
+REMEDIES: Mapping[str, str] = {
+    "sign": "Turn the sign of the advantages, or of the loss, where they are made.",
+    "ddof": "Set ddof in the standard deviation, or state the one that is meant.",
+    "epsilon": "Set the number that is added to the deviation, or state the one that is meant.",
+    "scale": "Set what advantages are divided by (scale_rewards in TRL), or state the one that is meant.",
+    "baseline": "Set the baseline of the advantages, or state the one that is meant.",
+    "weights": "Check the weights of the reward functions and their order.",
+    "groups split": "Keep the rollouts of a prompt in one batch until advantages are made.",
+    "groups merged": "Pass the group size that rollouts were drawn with to the function of the advantages.",
+    "groups in another order": "Order rollouts by prompt before they are cut into groups.",
+    "factor": "Find where advantages or rewards are multiplied.",
+}
+"""Fault -> what to do; for permuted rewards as below."""
+
+REORDER = "Find where rewards are gathered or sorted apart from their rollouts, and carry an id with each."
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """The stored advantages against those of the recipe."""
+    if not any(row.advantages is not None for row in evidence.rows):
+        yield NotTestable("No rollout has its advantage; write the advantages that the loss was taken with.")
+        return
+    made = _batches(evidence, kept=False)
+    if isinstance(made, NotTestable):
+        yield made
+        return
+    stated = evidence.stated
+    if evidence.whole is False and stated.scale in ("batch", "each"):
+        yield NotTestable("Advantages are divided by a deviation of the batch, of which only some rollouts were "
+                          "kept; write all rollouts of a step.")  # fmt: skip
+        return
+    candidates = [one for one in recipes.every(stated) if evidence.whole is not False or one.scale not in _OF_BATCH]
+    if not candidates:
+        yield NotTestable(
+            f"No known recipe has ddof {stated.ddof} and ε {stated.epsilon}; state others, or leave them out."
+        )
+        return
+    best, share = _best(candidates, made)
+    if share < 1 and any(row.dropped for row in evidence.rows):
+        again = _batches(evidence, kept=True)
+        if not isinstance(again, NotTestable) and _best(candidates, again)[1] > share:
+            made, (best, share) = again, _best(candidates, again)
+    if share < 1 and stated.weights is None and all(np.isnan(row.reward) for row in evidence.rows):
+        made, best, share = _weighted(best, candidates, made, share)
+    count = sum(len(batch.rewards) for batch in made)
+    if share == 1:
+        yield _holds(best, candidates, made, count, recipes.states(stated))
+        return
+    if recipes.states(stated) or share >= 0.5:
+        yield _broken(best, made, evidence)
+        return
+    for recipe in USUAL:
+        if (found := _explanation(recipe, made)) is not None:
+            yield _told(recipe, made, evidence, *found)
+            return
+    yield NotTestable("Advantages are of no recipe that is known here; state the recipe (scale, ddof, eps), or log the "
+                      "rewards that they were made of.")  # fmt: skip
+
+
+_OF_BATCH = ("batch", "each")
+
+
+def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | NotTestable:
+    """The rows by step. kept: leave out rows that were dropped."""
+    usable = [place for place, row in enumerate(evidence.rows) if not (kept and row.dropped)]
+    if not any(evidence.rows[place].group is not None for place in usable):
+        return NotTestable("No rollout says to which group it belongs; write a group id, or the prompt, with each.")
+    if any(_varies(evidence.rows[place]) for place in usable):
+        return NotTestable("Advantages differ between the tokens of a rollout, as with credit finer than a rollout; "
+                           "write the advantage of the outcome as well.")  # fmt: skip
+    values = np.array([_advantage(row) for row in evidence.rows])
+    functions = list(dict.fromkeys(name for row in evidence.rows for name in row.rewards))
+    rewards = np.array([row.reward for row in evidence.rows])
+    if np.isnan(rewards).all() and len(functions) > 1:
+        rewards = np.array([np.nansum(list(row.rewards.values())) if row.rewards else np.nan for row in evidence.rows])
+    if np.isnan(rewards).all():
+        return NotTestable("No rollout has a reward; write the reward that its advantage was made of.")
+    relative, absolute = precision(values)
+    weights = _weights(evidence, functions)
+    made = []
+    for step, places in evidence.steps.items():
+        here = np.array([place for place in places if place in set(usable) and evidence.rows[place].group is not None
+                         and np.isfinite(rewards[place])], np.int64)  # fmt: skip
+        if not len(here):
+            continue
+        names: dict[str, int] = {}
+        group = np.array([names.setdefault(str(evidence.rows[place].group), len(names)) for place in here], np.int64)
+        parts = None
+        if len(functions) > 1:
+            parts = np.array([[evidence.rows[place].rewards.get(name, np.nan) for place in here] for name in functions])
+        stored = _filled(values[here], here, evidence)
+        made.append(TrainedBatch(step, here, rewards[here], group, stored, parts, weights, relative, absolute))
+    return made or NotTestable("No rollout has both a reward and a group; write both with each.")
+
+
+def _filled(values: Floats, here: Ints, evidence: PipelineEvidence) -> Floats:
+    """NaN where the rollout has no advantage, or 0 because it was left out of the loss: not compared."""
+    masked = evidence.stated.masks_truncated
+    left = np.array([bool(evidence.rows[int(place)].dropped or evidence.rows[int(place)].failed
+                          or (masked and evidence.rows[int(place)].truncated)) for place in here])  # fmt: skip
+    return np.where(left & (values == 0), np.nan, values)
+
+
+def _weights(evidence: PipelineEvidence, functions: Sequence[str]) -> Floats | None:
+    if evidence.stated.weights is None:
+        return None
+    return np.array([evidence.stated.weights.get(name, 1.0) for name in functions])
+
+
+def _tokens(row: EvidenceRow) -> Floats:
+    """The advantages of the trained tokens, NaN for none."""
+    if row.advantages is None or not len(row.advantages):
+        return np.full(1, np.nan)
+    if row.trained is not None and len(row.trained) == len(row.advantages) and row.trained.any():
+        return row.advantages[row.trained]
+    return row.advantages
+
+
+def _advantage(row: EvidenceRow) -> float:
+    return float(_tokens(row)[0])
+
+
+def _varies(row: EvidenceRow) -> bool:
+    values = _tokens(row)
+    known = values[np.isfinite(values)]
+    return bool(len(known)) and float(np.ptp(known)) > 1e-5 * max(1.0, float(np.abs(known).max()))
+
+
+def precision(values: Floats) -> tuple[float, float]:
+    """(relative, absolute) error of stored numbers: of bfloat16, float16, or of decimals where they have few."""
+    known = np.abs(values[np.isfinite(values) & (values != 0)])
+    if not len(known):
+        return 0.0, 0.0
+    for digits in (2, 3, 4, 5):
+        if np.abs(np.round(known, digits) - known).max() <= 1e-12 * max(1.0, known.max()):
+            few = digits == 2 and len(np.unique(known)) < 4
+            return 0.0, 0.51 * 10.0 ** -(3 if few else digits)
+    single = known.astype(np.float32)
+    if np.abs(single - known).max() <= 1e-12 * known.max():
+        if not (single.view(np.uint32) & 0xFFFF).any():
+            return 3 * 2.0**-9, 0.0
+        if (single.astype(np.float16).astype(np.float32) == single).all():
+            return 3 * 2.0**-12, 0.0
+    return 0.0, 0.0
+
+
+def _best(candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch]) -> tuple[AdvantageRecipe, float]:
+    """The recipe that fits most rows, the first of equals, and the share of rows."""
+    shares = [np.concatenate([batch.fits(one) for batch in made]).mean() for one in candidates]
+    place = int(np.argmax(shares))
+    return candidates[place], float(shares[place])
+
+
+def _weighted(
+    best: AdvantageRecipe, candidates: Sequence[AdvantageRecipe], made: list[TrainedBatch], share: float
+) -> tuple[list[TrainedBatch], AdvantageRecipe, float]:
+    """With the rewards of the weights that explain the batches, where no weights are stated and one set does."""
+    first = next((found for found in (explained.weights(best, batch) for batch in made) if found is not None), None)
+    if first is None:
+        return made, best, share
+    again = []
+    for batch in made:
+        total = first @ batch.parts if batch.parts is not None else batch.rewards
+        again.append(replace(batch, rewards=total, weights=first))
+    recipe, found = _best(candidates, again)
+    return (again, recipe, found) if found > share else (made, best, share)
+
+
+def _holds(
+    best: AdvantageRecipe, candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch], count: int, stated: bool
+) -> ClaimTest:
+    same = [one for one in candidates if one != best and all(batch.fits(one).all() for batch in made)]
+    alive = sum(int((np.abs(np.nan_to_num(batch.advantages)) > 0).sum()) for batch in made)
+    others = f" (as would {len(same)} others)" if same else ""
+    words = f"All {count:,} advantages are {best}{others}"
+    if not alive:
+        words = f"All {count:,} advantages are 0, as they have to be: every group is dead"
+    end = "" if stated else "; the settings do not say which is meant"
+    return ClaimTest("advantages", False, "", f"{words}{end}.", "", "")
+
+
+def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> ClaimTest:
+    found = _explanation(recipe, made, functions=True)
+    return _told(recipe, made, evidence, *(found or ("advantages", "are of no recipe that is known here")))
+
+
+def _explanation(
+    recipe: AdvantageRecipe, made: Sequence[TrainedBatch], functions: bool = False
+) -> tuple[str, str] | None:
+    """(fault, in words) that explains the wrong batches: a whole one first, else the one that explains most of them."""
+    wrong = [batch for batch in made if not batch.fits(recipe).all()]
+    for other in sorted(recipes.every(), key=lambda one: _apart(one, recipe)):
+        if other != recipe and all(batch.fits(other).all() for batch in wrong):
+            return _kind(recipe, other), f"are {other}"
+    if functions:
+        found = [explained.weights(recipe, batch) for batch in wrong]
+        known = [one for one in found if one is not None]
+        if known and len(known) == len(found) and not _parallel(known[0], wrong[0].weights):
+            return "weights", f"are those of functions weighted {', '.join(f'{one:.3g}' for one in known[0])}"
+    shares: dict[str, float] = {}
+    words: dict[str, str] = {}
+    for batch in wrong:
+        right = batch.fits(recipe)
+        best: dict[str, float] = {}
+        for fault, said, rows in explained.faults(recipe, batch):
+            best[fault] = max(best.get(fault, 0.0), float(rows[~right].mean()))
+            words.setdefault(fault, said)
+        for fault, share in best.items():
+            shares[fault] = shares.get(fault, 0.0) + share / len(wrong)
+    if not shares or max(shares.values()) < 0.5:
+        return None
+    name = max(shares, key=lambda fault: round(shares[fault], 6))
+    return name, words[name]
+
+
+def _parallel(one: Floats, other: Floats | None) -> bool:
+    """Whether two sets of weights differ by a factor alone, be it negative."""
+    if other is None:
+        return False
+    size = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return bool(size) and abs(float(one @ other)) > (1 - 1e-6) * size
+
+
+def _apart(one: AdvantageRecipe, other: AdvantageRecipe) -> int:
+    """In how many ways two recipes differ."""
+    return sum(getattr(one, name) != getattr(other, name) for name in ("baseline", "scale", "ddof", "epsilon"))
+
+
+def _kind(recipe: AdvantageRecipe, other: AdvantageRecipe) -> str:
+    """The fault of one recipe in another's place."""
+    return next(
+        name for name in ("scale", "baseline", "ddof", "epsilon") if getattr(recipe, name) != getattr(other, name)
+    )
+
+
+def _told(
+    recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence, fault: str, words: str
+) -> ClaimTest:
+    count = sum(len(batch.rewards) for batch in made)
+    wrong = sum(int((~batch.fits(recipe)).sum()) for batch in made)
+    batch = next(batch for batch in made if not batch.fits(recipe).all())
+    place = int(np.flatnonzero(~batch.fits(recipe))[0])
+    found, _ = batch.under(recipe)
+    where = evidence.rows[int(batch.places[place])].where
+    return ClaimTest(
+        fault=fault,
+        broken=True,
+        evidence=f"{wrong:,} of {count:,} advantages are not {recipe}: they {words}. The first, {where}, is "
+        f"{batch.advantages[place]:.6g} where the rewards give {found[place]:.6g}",
+        held="",
+        effect=f"{EFFECTS.get(fault, 'The gradient is that of other advantages.')} {_size(recipe, made)}",
+        remedy=REMEDIES.get(fault, REORDER),
+        since=batch.step,
+    )
+
+
+def _size(recipe: AdvantageRecipe, made: Sequence[TrainedBatch]) -> str:
+    """How far the advantages are from the right ones, in their own size."""
+    right = np.concatenate([batch.under(recipe)[0] for batch in made])
+    given = np.concatenate([batch.advantages for batch in made])
+    there = np.isfinite(right) & np.isfinite(given)
+    size = float(np.linalg.norm(right[there]))
+    if not size:
+        return ""
+    return f"Advantages are off by {np.linalg.norm(given[there] - right[there]) / size:.0%} of their size."
+
+
+CLAIM = Claim("advantages", "Advantages are those of the settings", "rewards, groups and advantages of rollouts", tests)

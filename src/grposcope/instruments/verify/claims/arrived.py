@@ -1,0 +1,56 @@
+"""Adapters, embeddings and heads arrived: the sampler's weights against the trainer's, by kind of module. Exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grposcope.core.text import listed
+from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
+from grposcope.instruments.verify.evidence import PipelineEvidence
+from grposcope.instruments.verify.module_match import ModuleMatch
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """One test over all kinds; the evidence names those that did not arrive."""
+    if not evidence.arrived:
+        yield NotTestable(
+            "The sampler's weights were not given; save them after an update and give both folders, or compare "
+            "checkpoints by the tokens."
+        )
+        return
+    wrong = [one for one in evidence.arrived if one.equal < one.tensors or one.absent]
+    total, moved = sum(one.tensors for one in evidence.arrived), sum(one.moved for one in evidence.arrived)
+    if any(one.earlier for one in wrong):
+        remedy = "Merge or send every trained tensor; these still have the values from before training."
+    else:
+        remedy = "Export the sampler's weights from the trainer's once more; compare names and number formats."
+    yield ClaimTest(
+        fault=f"{listed([one.kind for one in wrong])} not arrived" if wrong else "weights not arrived",
+        broken=bool(wrong),
+        evidence="; ".join(_said(one) for one in wrong),
+        held=_held(total, moved),
+        effect="The sampler draws from other weights than those that are trained, as with stale rollouts.",
+        remedy=remedy,
+    )
+
+
+def _said(one: ModuleMatch) -> str:
+    parts = [f"{one.tensors - one.equal} of {one.tensors} {one.kind} tensors of the sampler differ from the trainer's"]
+    if one.earlier:
+        parts.append(f"{one.earlier} of them are those from before training")
+    if one.absent:
+        parts.append(f"{one.absent} are absent")
+    if one.first:
+        parts.append(f"first {one.first}, by up to {one.largest:.2g}")
+    return ", ".join(parts)
+
+
+def _held(total: int, moved: int) -> str:
+    if not moved:
+        return (
+            f"All {total} tensors are equal; the weights from before training, which would tell more, were not given."
+        )
+    return f"All {total} tensors of the sampler are the trainer's, among them {moved} that training moved."
+
+
+CLAIM = Claim("arrived", "Adapters, embeddings, heads arrived", "the trainer's and the sampler's weights", tests)

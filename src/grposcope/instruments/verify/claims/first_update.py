@@ -1,0 +1,172 @@
+"""The first update on a batch begins where the sampler was: ratio 1, KL 0; the learning rate is as scheduled. Exact.
+
+With one update per batch the loss is taken at the weights that made the old log-probabilities: both are equal up to
+the order of sums: 1e-3 in float32, and up to 0.05 in bfloat16, where log-probabilities are rounded to 2⁻⁸ of their
+size. Dropout, or old log-probabilities of another number format, are seen as differences above that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from grposcope.core.run import Bools, Floats, Run
+from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
+from grposcope.instruments.verify.evidence import PipelineEvidence
+
+EXACT = 1e-3
+"""Mean distance of log-probabilities, in nats, that sums in another order may have in float32."""
+
+_LABEL = "KL at the first step"
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """Old against current log-probabilities, KL at the first step, and the schedule."""
+    yield from _ratio(evidence)
+    if evidence.run is not None:
+        yield from _kl(evidence.run)
+        yield from _schedule(evidence, evidence.run)
+    else:
+        yield NotTestable("There is no log, so that KL and learning rate are not tested; give the log of the run.")
+
+
+def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    rows = [row for row in evidence.rows if row.old is not None and row.current is not None]
+    if not rows:
+        yield NotTestable("No rollout has both old and current log-probabilities; write old_logprobs and logprobs of "
+                          "the first update on a batch.")  # fmt: skip
+        return
+    if evidence.stated.iterations != 1:
+        yield NotTestable("The settings do not say that each batch has one update (num_iterations), so that old and "
+                          "current log-probabilities may differ.")  # fmt: skip
+        return
+    apart = [np.abs(row.current - row.old)[_of(row.trained, row.old)] for row in rows
+             if row.current is not None and row.old is not None]  # fmt: skip
+    every = np.concatenate(apart)
+    absent = int(np.isnan(every).sum())
+    known = every[np.isfinite(every)]
+    if not len(known):
+        yield NotTestable("All log-probabilities are NaN; write them before anything is divided by 0.")
+        return
+    mean = float(known.mean())
+    rounded = _half(np.concatenate([row.old for row in rows if row.old is not None]))
+    first = next((row for row, one in zip(rows, apart, strict=True) if np.nanmax(one, initial=0.0) > EXACT), rows[0])
+    words = (
+        "old log-probabilities are in bfloat16"
+        if rounded and mean <= 0.05
+        else "they are of other weights or another mode"
+    )
+    yield ClaimTest(
+        fault="old log-probabilities in bfloat16" if rounded and mean <= 0.05 else "ratio is not 1",
+        broken=mean > EXACT,
+        evidence=f"Old and current log-probabilities of the first update differ by {mean:.2g} nats in the mean "
+        f"(largest {known.max():.2g}): {words}; the first is {first.where}",
+        held=f"Old and current log-probabilities of {len(rows):,} rollouts are equal to {mean:.1g} nats"
+        f"{f', {absent:,} NaN tokens left out' if absent else ''}; a mean of {EXACT:g} would have been seen.",
+        effect="Ratios are not 1 where they have to be, so tokens are clipped and weighted by numerical noise.",
+        remedy="Take both at the same weights, in float32 and with dropout off.",
+        since=first.step,
+    )
+
+
+def _of(trained: Bools | None, values: Floats) -> Bools:
+    return trained if trained is not None and len(trained) == len(values) else np.ones(len(values), bool)
+
+
+def _half(values: Floats) -> bool:
+    """Whether numbers are those of bfloat16."""
+    known = values[np.isfinite(values) & (values != 0)].astype(np.float32)
+    return bool(len(known)) and not bool((known.view(np.uint32) & 0xFFFF).any())
+
+
+def _kl(run: Run) -> Iterator[ClaimTest]:
+    """KL to the starting policy is 0 at the first step and not from then on."""
+    if not run.setting("kl"):
+        return
+    name = next((name for name in ("kl", "kl_k1", "kl_loss") if name in run.table), None)
+    if name is None or run.window > 1:
+        return
+    known = np.isfinite(run.table[name])
+    step, kl = run.table["step"][known], run.table[name][known]
+    if not len(step) or step[0] != 1:
+        return
+    yield ClaimTest(
+        fault=_LABEL,
+        broken=abs(float(kl[0])) > 0.02,
+        evidence=f"{run.keys.get(name, name)} is {kl[0]:.3g} nats at step 1, before any update",
+        held=f"{run.keys.get(name, name)} is {kl[0]:.1g} nats at step 1; 0.02 would have been seen.",
+        effect="The policy is pulled to another reference than the one it began from.",
+        remedy="Load reference and policy from the same weights, with dropout off.",
+        since=1,
+    )
+    if name == "kl" and len(kl) >= 10:
+        lr = run.table.get("lr")
+        moved = lr is None or bool((np.nan_to_num(lr) > 0).any())
+        still = bool(np.abs(kl).max() < 1e-9)
+        yield ClaimTest(
+            fault="reference moves along",
+            broken=still and moved,
+            evidence=f"The KL to the reference is 0 in all {len(kl):,} rows though the policy moves",
+            held=f"The KL to the reference grows to {np.abs(kl).max():.2g} nats.",
+            effect="The KL term has no gradient: nothing holds the policy back.",
+            remedy="Keep a frozen copy of the starting weights as the reference.",
+            since=int(step[0]),
+        )
+
+
+def _linear(step: Floats, peak: float, warmup: float, updates: float) -> Floats:
+    down = np.clip((updates - step) / max(updates - warmup, 1), 0, 1)
+    return peak * np.where(step < warmup, step / max(warmup, 1), down)
+
+
+def _cosine(step: Floats, peak: float, warmup: float, updates: float) -> Floats:
+    share = np.clip((step - warmup) / max(updates - warmup, 1), 0, 1)
+    return peak * np.where(step < warmup, step / max(warmup, 1), 0.5 * (1 + np.cos(np.pi * share)))
+
+
+def _constant(step: Floats, peak: float, warmup: float, updates: float) -> Floats:
+    return peak * np.where(step < warmup, step / max(warmup, 1), 1.0)
+
+
+SCHEDULES: Mapping[str, Callable[[Floats, float, float, float], Floats]] = {
+    "linear": _linear, "cosine": _cosine, "constant": _constant, "constant_with_warmup": _constant,
+}  # fmt: skip
+
+
+def _schedule(evidence: PipelineEvidence, run: Run) -> Iterator[ClaimTest | NotTestable]:
+    """The logged learning rate against the stated schedule, which counts updates from 0 or from 1."""
+    said = evidence.stated
+    made = SCHEDULES.get(str(said.schedule))
+    if "lr" not in run.table or made is None or not said.learning_rate:
+        yield NotTestable("The learning rate is not compared with its schedule: that takes the logged rate, the "
+                          "schedule (lr_scheduler_type), its largest rate, warm-up and number of steps.")  # fmt: skip
+        return
+    known = np.isfinite(run.table["lr"]) & np.isfinite(run.table["step"])
+    step, rate = run.table["step"][known], run.table["lr"][known]
+    if said.updates is None and said.schedule in ("linear", "cosine"):
+        yield NotTestable("The number of steps of the learning rate's schedule is not stated (max_steps).")
+        return
+    if run.window > 1 or not len(step):
+        return
+    peak, updates, warmup = said.learning_rate, float(said.updates or 0), float(said.warmup or 0)
+    due = [made(step - by, peak, warmup, updates) for by in (0.0, 1.0, -1.0)]
+    wrong = min((np.abs(rate - one) > 1e-3 * peak for one in due), key=lambda one: int(one.sum()))
+    first = int(np.flatnonzero(wrong)[0]) if wrong.any() else None
+    place = 0 if first is None else first
+    yield ClaimTest(
+        fault="learning rate",
+        broken=first is not None and said.warmup is not None,
+        evidence=f"The learning rate at step {step[place]:.0f} is {rate[place]:.4g}, where the schedule "
+        f"{said.schedule} has {due[1][place]:.4g}; {int(wrong.sum()):,} of {len(step):,} rows differ",
+        held=f"The learning rate of {len(step):,} rows is that of the schedule {said.schedule}."
+        if first is None
+        else "The learning rate may have a warm-up that is not stated.",
+        effect="Steps are larger or smaller than the settings say.",
+        remedy="Step the scheduler once per optimiser step, and restore it with the checkpoint.",
+        since=int(step[place]),
+    )
+
+
+CLAIM = Claim("first update", "The first update begins where the sampler was, and the learning rate is as scheduled",
+              "old and current log-probabilities of the first update, or a log with KL and rate", tests)  # fmt: skip

@@ -1,0 +1,204 @@
+"""Groups are groups: one prompt, the stated size, no singletons, none split between steps, no copies.
+
+Sizes and prompts are exact. A sibling that repeats an earlier one is chance where the completion is likely: given what
+was drawn before, the next repeats it with the probability q = Σ μ(y) of the distinct earlier ones, whatever else
+happened. So Π (q'/q where it repeats, (1 − q')/(1 − q) where not) with q' = q + s(1 − q) has mean 1 for independent
+draws, and so has its mean over shares s of copies; its inverse bounds the p-value (Ville 1939). Without
+log-probabilities, copies at one distance in the group are told by permuting siblings, whose order means nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from grposcope.core.run import Floats, Ints
+from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
+from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence
+
+SHARES = (0.02, 0.1, 0.3, 0.6, 0.95)
+"""Shares of copies among the rollouts that the test looks for."""
+
+PERMUTATIONS = 1999
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """Prompts, sizes, groups over several steps, and copies."""
+    if not evidence.groups:
+        yield NotTestable("No rollout says to which group it belongs; write a group id, or the prompt, with each.")
+        return
+    if (found := _prompts(evidence)) is not None:
+        yield found
+    yield from _sizes(evidence)
+    yield from _copies(evidence)
+
+
+def _prompts(evidence: PipelineEvidence) -> ClaimTest | None:
+    """One prompt in every group; None where the groups were made of the prompts."""
+    mixed, known = [], 0
+    for key, places in evidence.groups.items():
+        prompts = {_prompt(evidence.rows[place]) for place in places if evidence.rows[place].named} - {None}
+        known += bool(prompts)
+        if len(prompts) > 1:
+            mixed.append((key, len(prompts)))
+    if not known:
+        return None
+    first = min(mixed, default=None)
+    return ClaimTest(
+        fault="mixed prompts",
+        broken=bool(mixed),
+        evidence="" if first is None else (
+            f"{len(mixed):,} of {known:,} groups have several prompts; the first, {first[0][1]} at step {first[0][0]}, "
+            f"has {first[1]}"
+        ),
+        held=f"All {known:,} groups have one prompt.",
+        effect="Rollouts are compared with those of other prompts: easy ones push out hard ones.",
+        remedy="Order rollouts by prompt before they are cut into groups.",
+        since=None if first is None else first[0][0],
+    )  # fmt: skip
+
+
+def _prompt(row: EvidenceRow) -> str | None:
+    if row.prompt_ids is not None and len(row.prompt_ids):
+        return row.prompt_ids.tobytes().hex()
+    return None if row.prompt is None else str(row.prompt)
+
+
+def _sizes(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """Every group has the stated size, or without one the size of most."""
+    sizes = {key: len(places) for key, places in evidence.groups.items()}
+    size = evidence.stated.group
+    stated = size is not None
+    if size is None:
+        usual, times = Counter(sizes.values()).most_common(1)[0]
+        if usual < 2 or times < 0.5 * len(sizes):
+            yield NotTestable("The settings do not state the group size; give them, or the log of the run.")
+            return
+        size = usual
+    wrong = {key: count for key, count in sizes.items() if count != size}
+    first = min(wrong, default=None)
+    fault, words = "group size", f"do not have {size} rollouts"
+    at_steps: dict[str, list[tuple[int, str]]] = {}
+    for key in wrong:
+        at_steps.setdefault(key[1], []).append(key)
+    apart = [keys for keys in at_steps.values() if len(keys) > 1 and sum(sizes[key] for key in keys) % size == 0
+             and evidence.rows[evidence.groups[keys[0]][0]].named]  # fmt: skip
+    if apart:
+        fault, words = "groups split", f"are parts of groups of {size} that lie in several steps"
+    elif wrong and all(count == 1 for count in wrong.values()):
+        fault, words = "singletons", "are single rollouts"
+    elif wrong and not stated:
+        words = f"do not have {size} rollouts as the others do"
+    yield ClaimTest(
+        fault=fault,
+        broken=bool(wrong),
+        evidence="" if first is None else (
+            f"{len(wrong):,} of {len(sizes):,} groups {words}; the first, {_shown(first[1])} at step {first[0]}, has "
+            f"{wrong[first]}"
+        ),
+        held=f"All {len(sizes):,} groups have {size} rollouts{'' if stated else ' (no size is stated)'}.",
+        effect="A group of one has no baseline, and a smaller group is compared with a noisier one.",
+        remedy="Find where rollouts are lost or split between the sampler and the trainer.",
+        since=None if first is None else first[0],
+    )  # fmt: skip
+
+
+def _shown(group: str) -> str:
+    text = " ".join(group.split("\x1f")[0].split())
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _copies(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """Siblings that are copies of each other."""
+    keys = [_completion(row) for row in evidence.rows]
+    groups = [list(places) for places in evidence.groups.values() if len(places) > 1]
+    groups = [places for places in groups if all(keys[place] is not None for place in places)]
+    if not groups:
+        return
+    drawn = [evidence.rows[place].sampler for places in groups for place in places]
+    said = evidence.stated
+    plain = said.temperature == 1 and said.top_k is None and said.top_p in (None, 1.0)
+    if plain and all(one is not None and len(one) and np.isfinite(one).all() for one in drawn):
+        logp = {place: _total(evidence.rows[place]) for places in groups for place in places}
+        yield _by_probability([[str(keys[place]) for place in places] for places in groups],
+                              [[logp[place] for place in places] for places in groups])  # fmt: skip
+        return
+    yield _by_order([[str(keys[place]) for place in places] for places in groups])
+
+
+def _total(row: EvidenceRow) -> float:
+    """log μ of the tokens that the model wrote."""
+    assert row.sampler is not None
+    written = row.written if row.written is not None else np.ones(len(row.sampler), bool)
+    return float(min(row.sampler[written].sum(), 0.0))
+
+
+def _completion(row: EvidenceRow) -> str | None:
+    if row.completion_ids is not None:
+        return row.completion_ids.tobytes().hex() if len(row.completion_ids) else None
+    return None if row.completion is None else str(row.completion)
+
+
+def _by_probability(texts: Sequence[Sequence[str]], logp: Sequence[Sequence[float]]) -> ClaimTest:
+    logs = np.zeros(len(SHARES))
+    shares = np.array(SHARES)
+    repeated, expected, count = 0, 0.0, 0
+    for names, values in zip(texts, logp, strict=True):
+        before: dict[str, float] = {}
+        for place, (name, value) in enumerate(zip(names, values, strict=True)):
+            q = min(sum(math.exp(one) for one in before.values()), 1 - 1e-9)
+            if place:
+                again = name in before
+                repeated, expected, count = repeated + again, expected + q, count + 1
+                more = q + shares * (1 - q)
+                logs += np.log(more / max(q, 1e-300)) if again else np.log((1 - more) / (1 - q))
+            before.setdefault(name, value)
+    p = float(min(1.0, 1 / max(np.exp(np.clip(logs, -700, 700)).mean(), 1e-300)))
+    return _told(p, f"{repeated:,} of {count:,} rollouts repeat an earlier one of their group, where their "
+                 f"probabilities let expect {expected:.3g} (p {p:.2g})",
+                 f"{repeated:,} rollouts repeat a sibling, where {expected:.3g} are expected.")  # fmt: skip
+
+
+def _by_order(texts: Sequence[Sequence[str]]) -> ClaimTest:
+    """Copies at one distance, such as half a group where two processes have one seed, against permuted siblings."""
+    random = np.random.default_rng(0)
+    codes = [np.unique(np.array(names), return_inverse=True)[1] for names in texts]
+    codes = [code for code in codes if len(code) > 2 and code.max() > 0 and code.max() + 1 < len(code)]
+    if not codes:
+        return _told(1.0, "", "No rollout repeats a sibling in an order that would tell of copies.")
+    seen = float(_at_one_distance([code[None] for code in codes])[0])
+    draws = _at_one_distance([random.permuted(np.tile(code, (PERMUTATIONS, 1)), axis=1) for code in codes])
+    p = (1 + int((draws >= seen).sum())) / (1 + PERMUTATIONS)
+    return _told(p, f"{seen:.0f} rollouts are copies of the one a fixed number of places before them in their "
+                 f"group, where a random order has {np.mean(draws):.3g} (p {p:.2g})",
+                 "Equal siblings stand in no order that would tell of copies.")  # fmt: skip
+
+
+def _at_one_distance(codes: Sequence[Ints]) -> Floats:
+    """Most pairs of equal siblings at one distance (M,), of M orders of each group (M, G), copied as a whole."""
+    counts = np.zeros((len(codes[0]), max(code.shape[1] for code in codes)))
+    for code in codes:
+        for apart in range(1, code.shape[1]):
+            same = (code[:, apart:] == code[:, :-apart]).all(1)
+            counts[:, apart] += same * (code.shape[1] - apart)
+    most: Floats = counts.max(1)
+    return most
+
+
+def _told(p: float, evidence: str, held: str) -> ClaimTest:
+    return ClaimTest(
+        fault="copies",
+        broken=p < 0.05,
+        evidence=evidence,
+        held=held,
+        effect="Copies count as independent rollouts: groups are smaller than they seem and the gradient is noisier.",
+        remedy="Give every process that samples a seed of its own.",
+        p=p,
+    )
+
+
+CLAIM = Claim("groups", "Groups are groups", "rollouts with group and the stated size; for copies the sampler's "
+              "log-probabilities", tests)  # fmt: skip

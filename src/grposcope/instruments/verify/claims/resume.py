@@ -1,0 +1,200 @@
+"""A resume went on: learning rate, data order, level and gradient at the first step after a restart.
+
+That no prompt comes twice within an epoch and that data do not begin anew is exact; so is the learning rate. Level and
+gradient norm are compared with how much they change from row to row elsewhere: by rank, and beyond all of them by the
+heavy tail of a t distribution, which is an approximation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from grposcope.core.run import Floats, Run
+from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
+from grposcope.instruments.verify.evidence import PipelineEvidence
+
+FEWEST = 20
+"""Changes from row to row that a jump is compared with."""
+
+DEGREES = 4
+"""Of Student's t, whose tail is given to changes beyond all others: as heavy as that of gradient norms."""
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """Prompts of the rollouts, then what the log says at each restart."""
+    prompts = _prompts(evidence)
+    yield from _epochs(evidence, prompts)
+    run = evidence.run
+    if run is None:
+        yield NotTestable("There is no log, so that restarts are not seen; give the log of the run.")
+        return
+    if len(run.segments) < 2:
+        yield NotTestable("The log shows no restart.")
+        return
+    for segment in run.segments[1:]:
+        at = int(segment.table["step"][0])
+        yield from _order(evidence, prompts, at)
+        yield from _rate(run, at)
+        for name, fault, effect in (
+            (
+                "grad_norm",
+                "optimiser state lost",
+                "The optimiser begins without its averages: first steps are too large.",
+            ),
+            ("reward", "level lost", "The run goes on from other weights than it had."),
+        ):
+            yield from _jump(run, name, at, fault, effect)
+
+
+def _prompts(evidence: PipelineEvidence) -> Mapping[int, frozenset[str]]:
+    """Step -> its prompts."""
+    found: dict[int, set[str]] = {}
+    for row in evidence.rows:
+        name = str(row.prompt) if row.prompt is not None else None
+        if name is None and row.prompt_ids is not None and len(row.prompt_ids):
+            name = row.prompt_ids.tobytes().hex()
+        if name is not None:
+            found.setdefault(row.step, set()).add(name)
+    return {step: frozenset(found[step]) for step in sorted(found)}
+
+
+def _epochs(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]]) -> Iterator[ClaimTest | NotTestable]:
+    """No prompt twice within an epoch, where the log has epochs and the rollouts of every step are there."""
+    run = evidence.run
+    if run is None or "epoch" not in run.table or len(prompts) < 2 or evidence.whole is False:
+        return
+    epochs = {int(step): float(epoch) for step, epoch in zip(run.table["step"], run.table["epoch"], strict=True)
+              if np.isfinite(step) and np.isfinite(epoch)}  # fmt: skip
+    steps = [step for step in prompts if step in epochs]
+    if len(steps) < 2 or steps[-1] - steps[0] + 1 != len(steps):
+        return
+    seen: dict[tuple[int, str], int] = {}
+    again: list[tuple[int, int]] = []
+    inside = 0
+    for step in steps:
+        before = epochs.get(step - 1, 0.0)
+        number = int(np.floor(before + 1e-9))
+        if number != int(np.floor(epochs[step] - 1e-9)):
+            continue  # a step across the end of an epoch has prompts of both
+        inside += 1
+        for prompt in prompts[step]:
+            first = seen.setdefault((number, prompt), step)
+            if step - first > 1 and prompts[step - 1].isdisjoint({prompt}):
+                again.append((step, first))
+    if inside < 2:
+        return
+    first_again = min(again, default=None)
+    yield ClaimTest(
+        fault="data order repeated",
+        broken=bool(again),
+        evidence="" if first_again is None else (
+            f"{len(again):,} prompts come twice within an epoch; the first, at step {first_again[0]}, had come at step "
+            f"{first_again[1]}"
+        ),
+        held=f"In {inside:,} steps no prompt comes twice within an epoch.",
+        effect="Some prompts are trained on twice and others never.",
+        remedy="Restore the state of the data loader with the checkpoint (ignore_data_skip=False in TRL).",
+        since=None if first_again is None else first_again[0],
+    )  # fmt: skip
+
+
+def _order(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]], at: int) -> Iterator[ClaimTest]:
+    """After a restart the prompts are not those of the beginning, step by step."""
+    begin = min(prompts, default=at)
+    lag = at - begin
+    pairs = [(step, step - lag) for step in prompts if step >= at and step - lag in prompts and step - lag < at]
+    if lag < 2 or len(pairs) < 2 or evidence.whole is False:
+        return
+    same = [step for step, before in pairs if prompts[step] == prompts[before]]
+    once = all(prompts[one].isdisjoint(prompts[other]) for one in range(begin, min(begin + 5, at)) if one in prompts
+               for other in range(one + 1, min(begin + 5, at)) if other in prompts)  # fmt: skip
+    if not once:
+        return
+    yield ClaimTest(
+        fault="data order repeated",
+        broken=len(same) == len(pairs),
+        evidence=f"After the restart at step {at} the prompts of {len(pairs)} steps are those of the first steps again",
+        held=f"After the restart at step {at} the data do not begin anew.",
+        effect="Some prompts are trained on twice and others never.",
+        remedy="Restore the state of the data loader with the checkpoint (ignore_data_skip=False in TRL).",
+        since=at,
+    )
+
+
+def _rate(run: Run, at: int) -> Iterator[ClaimTest | NotTestable]:
+    """The learning rate goes on where it was, and does not begin anew."""
+    if "lr" not in run.table:
+        yield NotTestable("The log has no learning rate; log it at every step.")
+        return
+    step, rate = _column(run, "lr")
+    before, after = np.flatnonzero(step < at), np.flatnonzero(step >= at)
+    if len(before) < 3 or len(after) < 2:
+        return
+    changes = np.abs(np.diff(rate[before]) / np.maximum(np.diff(step[before]), 1))
+    gap = max(step[after[0]] - step[before[-1]], 1)
+    jump = abs(rate[after[0]] - rate[before[-1]])
+    least = 1e-6 * float(np.abs(rate).max())
+    count = min(len(after), len(before))
+    anew = bool(np.allclose(rate[after[:count]], rate[before[:count]], rtol=1e-6, atol=0)) and jump > least
+    wrong = anew or jump > 3 * gap * changes.max() + least
+    yield ClaimTest(
+        fault="learning rate restarted" if anew else "learning rate jumps",
+        broken=wrong,
+        evidence=f"At the restart at step {at} the learning rate goes from {rate[before[-1]]:.4g} to "
+        f"{rate[after[0]]:.4g}" + (", and then as at the beginning of the run" if anew else ""),
+        held=f"At the restart at step {at} the learning rate goes on from {rate[before[-1]]:.4g}.",
+        effect="Steps are larger or smaller than the schedule says.",
+        remedy="Restore the scheduler with the checkpoint.",
+        since=at,
+    )
+
+
+def _jump(run: Run, name: str, at: int, fault: str, effect: str) -> Iterator[ClaimTest | NotTestable]:
+    """The change of a metric across the restart among its changes elsewhere; p by rank."""
+    if name not in run.table:
+        yield NotTestable(f"The log has no {name}; log it at every step.")
+        return
+    step, values = _column(run, name)
+    if name == "grad_norm":
+        step, values = step[values > 0], np.log(values[values > 0])
+    place = int(np.searchsorted(step, at))
+    width = 3 if name == "reward" else 1
+    if place < width or place + width > len(values) or len(values) < FEWEST + 2 * width:
+        yield NotTestable(f"{len(values)} rows of {name} are too few to tell a jump at the restart at step {at}; about "
+                          f"{FEWEST + 2 * width} would do, and more for one of chance 1 in 100.")  # fmt: skip
+        return
+
+    def change(where: int) -> float:
+        return float(values[where : where + width].mean() - values[where - width : where].mean())
+
+    others = [abs(change(where)) for where in range(width, len(values) - width + 1) if abs(where - place) >= 2 * width]
+    seen = change(place)
+    p = (1 + sum(one >= abs(seen) for one in others)) / (1 + len(others))
+    usual = 1.4826 * float(np.median(others))
+    if abs(seen) > max(others) and usual > 0:
+        from scipy import stats
+
+        p = min(p, 2 * float(stats.t.sf(abs(seen) / usual, DEGREES)))
+    yield ClaimTest(
+        fault=fault,
+        broken=p < 0.05,
+        evidence=f"{name} changes by {np.expm1(seen):+.0%} at the restart at step {at}, unlike elsewhere (p {p:.2g})"
+        if name == "grad_norm" else f"{name} changes by {seen:+.3g} at the restart at step {at} (p {p:.2g})",
+        held=f"{name} changes at the restart at step {at} no more than elsewhere.",
+        effect=effect,
+        remedy="Restore optimiser, weights and random state with the checkpoint.",
+        p=p,
+        since=at,
+    )  # fmt: skip
+
+
+def _column(run: Run, name: str) -> tuple[Floats, Floats]:
+    step, values = run.table["step"], run.table[name]
+    known = np.isfinite(step) & np.isfinite(values)
+    return step[known], values[known]
+
+
+CLAIM = Claim("resume", "A resume went on", "a log with its restarts; prompts and epochs for the data order",
+              tests)  # fmt: skip

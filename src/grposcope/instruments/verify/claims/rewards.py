@@ -1,0 +1,201 @@
+"""Rewards are what the function gives: graded again, in order and out of it, and failures are no zeros. Exact.
+
+A reward that is logged with other digits is equal within 1e-5 of its size. Where the function has a time limit or asks
+a model, grading again is no exact test, and two gradings that differ are told as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.run import Bools, Floats
+from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
+from grposcope.instruments.verify.evidence import PipelineEvidence
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """Sums of weighted functions, failures, and rewards graded again."""
+    if not evidence.rows:
+        yield NotTestable("There are no rollouts; write them with their rewards.")
+        return
+    yield from _sums(evidence)
+    yield from _failures(evidence)
+    yield from _graded(evidence)
+
+
+def _near(one: Floats, other: Floats) -> Bools:
+    return (np.abs(one - other) <= 1e-5 * np.maximum(1.0, np.abs(other))) | (np.isnan(one) & np.isnan(other))
+
+
+def _sums(evidence: PipelineEvidence) -> Iterator[ClaimTest]:
+    """The reward is the weighted sum of its functions, where both were written."""
+    weights = evidence.stated.weights
+    rows = [row for row in evidence.rows if len(row.rewards) > 1 and np.isfinite(row.reward)]
+    if weights is None or not rows or any(set(row.rewards) - set(weights) for row in rows):
+        return
+    due = np.array([np.nansum([weights[name] * value for name, value in row.rewards.items()]) for row in rows])
+    given = np.array([row.reward for row in rows])
+    wrong = np.flatnonzero(~_near(given, due))
+    first = rows[wrong[0]] if len(wrong) else None
+    yield ClaimTest(
+        fault="weights",
+        broken=bool(len(wrong)),
+        evidence="" if first is None else (
+            f"{len(wrong):,} of {len(rows):,} rewards are not the weighted sum of their functions; the first, "
+            f"{first.where}, is {given[wrong[0]]:.6g} where it has to be {due[wrong[0]]:.6g}"
+        ),
+        held=f"All {len(rows):,} rewards are the weighted sum of their functions.",
+        effect="The policy is trained on another reward than the settings say.",
+        remedy="Check the weights of the reward functions and their order.",
+        since=None if first is None else first.step,
+    )  # fmt: skip
+
+
+def _failures(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """What failed while it was drawn or graded has no reward of its own."""
+    failed = [row for row in evidence.rows if row.failed]
+    if not failed:
+        return
+    counted = [row for row in failed if np.isfinite(row.reward) and not row.dropped
+               and (row.advantages is None or bool((np.nan_to_num(row.advantages) != 0).any()))]  # fmt: skip
+    value = len({row.reward for row in counted}) == 1
+    rest = np.array([row.reward for row in evidence.rows if not row.failed and np.isfinite(row.reward)])
+    bias = ""
+    if counted and len(rest):
+        whole = np.concatenate([rest, [row.reward for row in counted]])
+        bias = f" The mean reward is {whole.mean():.4g} with them and {rest.mean():.4g} without."
+    where = sorted({row.environment for row in counted if row.environment})
+    named = f", in {', '.join(where[:3])}" if where else ""
+    yield ClaimTest(
+        fault="failures as zeros",
+        broken=bool(counted) and value,
+        evidence=f"{len(counted):,} of {len(failed):,} rollouts that failed ({_most(failed)}{named}) are trained on "
+        f"with the reward {counted[0].reward:g}; the first is {counted[0].where}" if counted else "",
+        held=f"{len(failed):,} rollouts failed, and none is trained on with one fixed reward.",
+        effect=f"What the machine did is charged to the policy, in every advantage of the group.{bias}",
+        remedy="Leave failed rollouts out of their groups, or draw them again.",
+        since=min((row.step for row in counted), default=None),
+    )  # fmt: skip
+
+
+def _most(failed: Sequence[object]) -> str:
+    reasons = [getattr(row, "failed", "") for row in failed]
+    first = max(set(reasons), key=reasons.count)
+    return first if len(first) <= 40 else f"{first[:39]}…"
+
+
+def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """Grading again: twice in the order of the file, once in another."""
+    if evidence.grader is None:
+        yield NotTestable("The reward function is not at hand; give it, and rewards are graded again.")
+        return
+    places = [place for place, row in enumerate(evidence.rows)
+              if row.completion is not None and np.isfinite(row.reward) and not row.failed]  # fmt: skip
+    if not places:
+        yield NotTestable("No rollout has both a text and a reward; write the completion as it was graded.")
+        return
+    rows = [evidence.rows[place] for place in places]
+    prompts, completions = [row.prompt or "" for row in rows], [row.completion or "" for row in rows]
+
+    def grade(order: Sequence[int]) -> Floats:
+        assert evidence.grader is not None
+        given = evidence.grader([prompts[place] for place in order], [completions[place] for place in order])
+        if len(given) != len(order):
+            raise UserError(f"the reward function returned {len(given):,} rewards for {len(order):,} completions")
+        made = np.empty(len(order))
+        made[np.array(order)] = np.array([np.nan if one is None else float(one) for one in given])
+        return made
+
+    forward = list(range(len(rows)))
+    once, again = grade(forward), grade(forward)
+    repeated = _near(again, once)
+    yield _test(
+        "not repeatable",
+        ~repeated,
+        evidence,
+        places,
+        again,
+        once,
+        "get another reward when they are graded again",
+        "graded twice, all rewards are equal",
+        "Advantages hold noise of the grader.",
+        "Fix the seed of the reward function, or grade each text once.",
+    )
+    other = grade(forward[::-1])
+    moved = ~_near(other, once) & repeated
+    yield _test("depends on the order", moved, evidence, places, other, once,
+                "get another reward in another order of the batch", "in another order, all rewards are equal",
+                "A rollout's reward depends on its neighbours, so advantages are noise.",
+                "Make the reward function a function of one completion.")  # fmt: skip
+    if moved.any():
+        return
+    given = np.array([row.reward for row in rows])
+    sure = repeated & np.isfinite(once)
+    wrong = ~_near(given, once) & sure
+    fault, words = _kind(given, once, wrong, [str(row.group) for row in rows])
+    yield _test(
+        fault,
+        wrong,
+        evidence,
+        places,
+        given,
+        once,
+        words,
+        "graded again, all rewards are those that were logged",
+        "Rollouts are rewarded for what they did not write.",
+        "Find where rewards are gathered or sorted apart from their rollouts, and carry an id with each.",
+    )
+
+
+def _kind(given: Floats, due: Floats, wrong: Bools, groups: Sequence[str]) -> tuple[str, str]:
+    """The fault of rewards that are not those of the function, in words."""
+    if not wrong.any():
+        return "other rewards", ""
+    for k in (1, -1):
+        if _near(np.roll(due, k), given).all():
+            return "shifted in the batch", f"have the reward of the rollout {'before' if k == 1 else 'after'} them"
+    places: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        places.setdefault(group, []).append(place)
+    parts = [np.array(part) for part in places.values()]
+    moves: tuple[tuple[str, str, Callable[[Floats], Floats]], ...] = (
+        ("shifted among siblings", "have the reward of the sibling before them", lambda part: np.roll(part, 1)),
+        ("shifted among siblings", "have the reward of the sibling after them", lambda part: np.roll(part, -1)),
+        ("shuffled in the group", "have the reward of a sibling", np.sort),
+    )
+    for fault, words, move in moves:
+        same = np.sort if move is np.sort else (lambda part: part)
+        if all(_near(move(due[part]), same(given[part])).all() for part in parts):
+            return fault, words
+    if (given[wrong] == 0).all():
+        return "zeros", "have the reward 0 where the function gives another"
+    if _near(np.sort(due), np.sort(given)).all():
+        return "shuffled across the batch", "have the reward of another rollout of the batch"
+    return "other rewards", "have another reward than the function gives"
+
+
+def _test(
+    fault: str, wrong: Bools, evidence: PipelineEvidence, places: Sequence[int], given: Floats, due: Floats,
+    words: str, held: str, effect: str, remedy: str,
+) -> ClaimTest:  # fmt: skip
+    first = int(np.flatnonzero(wrong)[0]) if wrong.any() else None
+    row = None if first is None else evidence.rows[places[first]]
+    return ClaimTest(
+        fault=fault,
+        broken=bool(wrong.any()),
+        evidence="" if row is None or first is None else (
+            f"{int(wrong.sum()):,} of {len(wrong):,} rollouts {words}; the first, {row.where}, has {given[first]:.6g} "
+            f"instead of {due[first]:.6g}"
+        ),
+        held=f"Of {len(wrong):,} rollouts {held}.",
+        effect=effect,
+        remedy=remedy,
+        since=None if row is None else min(evidence.rows[places[int(place)]].step for place in np.flatnonzero(wrong)),
+    )  # fmt: skip
+
+
+CLAIM = Claim("rewards", "Rewards are what the function gives", "texts and rewards of rollouts, the reward function; "
+              "errors and time-outs where there were any", tests)  # fmt: skip

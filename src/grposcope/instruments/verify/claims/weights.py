@@ -1,0 +1,266 @@
+"""These weights wrote these tokens: the checkpoint's log-probabilities against those that were recorded.
+
+For tokens that the sampler μ drew, ρ = π/μ, the mean of ρ − 1 − log ρ is KL(μ‖π) per token without bias and never below
+0 (Schulman's k3). Beyond what the sampler's number format makes of the same weights (`numerics`) it is a fault, and
+what explains it best is named: log-probabilities of another temperature, those after truncation, another checkpoint.
+The mean is over tokens, its standard error by jackknife over groups; p by Student's t, which errs to the safe side
+where few tokens make the mean, as the estimate and its error then rise together.
+
+Where the trainer's own old log-probabilities are there too, they are held to the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.interpolate import CubicSpline
+from scipy.special import stdtr
+
+from grposcope.core.run import Floats
+from grposcope.core.text import percent
+from grposcope.instruments.verify import drawn_tokens, numerics
+from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
+from grposcope.instruments.verify.drawn_tokens import RowTokens
+from grposcope.instruments.verify.evidence import PipelineEvidence
+from grposcope.instruments.verify.sampling_grids import POWERS
+from grposcope.maths import evalues
+
+EXPLAINED = 0.2
+"""Share of the divergence that may be left by what is said to explain it."""
+
+ABOVE, ROUNDING = 0.05, 1e-5
+"""Share of tokens with ρ above 1 below which recorded log-probabilities look processed; |log ρ| that is rounding."""
+
+
+@dataclass(frozen=True)
+class RecordedTokens:
+    """A row's drawn tokens whose recorded log-probability is a number: its place, log π and log μ, (T,) each."""
+
+    place: int
+    kept: np.ndarray
+    logp: Floats
+    recorded: Floats
+
+    @property
+    def divergence(self) -> Floats:
+        """ρ − 1 − log ρ of each token."""
+        return k3(self.logp - self.recorded)
+
+
+def k3(log_ratio: Floats) -> Floats:
+    """ρ − 1 − log ρ, cut where ρ would overflow."""
+    bounded = np.minimum(log_ratio, 50.0)
+    return np.asarray(np.expm1(bounded) - bounded)
+
+
+def recorded(evidence: PipelineEvidence, rows: Sequence[RowTokens], column: str) -> list[RecordedTokens]:
+    """The rows that have recorded log-probabilities in a column, "sampler" or "old"."""
+    found = []
+    for one in rows:
+        values = getattr(evidence.rows[one.place], column)
+        if values is None or len(values) != len(one.kept):
+            continue
+        kept = one.kept & np.isfinite(values)
+        if kept.any():
+            logp = evidence.scored[one.checkpoint].logp[one.place][kept]
+            found.append(RecordedTokens(one.place, kept, logp, values[kept]))
+    return found
+
+
+@dataclass(frozen=True)
+class MeanOfTokens:
+    """A mean over tokens, its standard error by jackknife over groups, and the degrees of freedom of that."""
+
+    value: float
+    se: float
+    freedom: int
+
+    def p_above(self, bound: float) -> float:
+        """One-sided p of a mean of at most `bound`; 1 without a standard error."""
+        if not self.se > 0:
+            return 1.0 if not self.freedom or self.value <= bound else 0.0
+        return float(stdtr(self.freedom, (bound - self.value) / self.se))
+
+
+def mean_of(values: Sequence[Floats], groups: Sequence[str]) -> MeanOfTokens:
+    """Mean of values of tokens, with rows of a group together; of single tokens where there is one group."""
+    sums, counts = np.array([one.sum() for one in values]), np.array([float(len(one)) for one in values])
+    _, number = np.unique(np.array(groups), return_inverse=True)
+    if number.max(initial=0) == 0:
+        number = np.arange(len(sums))
+    if len(sums) == 1:
+        sums, counts, number = values[0], np.ones(len(values[0])), np.arange(len(values[0]))
+    sums, counts = np.bincount(number, sums), np.bincount(number, counts)
+    value = float(sums.sum() / counts.sum())
+    if len(sums) < 2:
+        return MeanOfTokens(value, math.nan, 0)
+    left_out = (sums.sum() - sums) / (counts.sum() - counts)
+    se = math.sqrt((len(sums) - 1) * float(((left_out - left_out.mean()) ** 2).mean()))
+    return MeanOfTokens(value, se, len(sums) - 1)
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """The sampler's recorded log-probabilities, and the trainer's old ones."""
+    rows = drawn_tokens.rows_of(evidence)
+    if reason := drawn_tokens.lacking(evidence, rows):
+        yield NotTestable(reason)
+        return
+    found = recorded(evidence, rows, "sampler")
+    if found:
+        yield _test(evidence, found, "sampler")
+    else:
+        yield NotTestable(
+            "No log-probabilities of the sampler were recorded, without which tokens hardly tell one policy from a "
+            "similar one; log them (vLLM: logprobs=0), or give other checkpoints to compare with."
+        )
+    if old := recorded(evidence, rows, "old"):
+        yield _test(evidence, old, "old")
+
+
+def _test(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: str) -> ClaimTest:
+    allowed = numerics.of(evidence.stated.precision)
+    divergence = [one.divergence for one in found]
+    mean = mean_of(divergence, [group_name(evidence, one.place) for one in found])
+    tokens, per_rollout = sum(map(len, divergence)), float(np.mean([one.sum() for one in divergence]))
+    whose = "sampler's" if column == "sampler" else "trainer's old"
+    shown = f"{mean.value:.2g} nats per token in {tokens:,} tokens"
+    began = evalues.began(np.array([one.sum() - len(one) * allowed.k3 for one in divergence]))
+    fault, explained, remedy = _explained(evidence, found, mean.value, column)
+    worst = _worst_group(evidence, found, divergence)
+    held = f"The {whose} recorded log-probabilities are {shown} from those of the weights; "
+    if mean.value > allowed.k3:
+        held += f"that is above the {allowed.k3:g} of {allowed.name}, but too few tokens make it to be sure."
+    else:
+        held += f"well above {allowed.k3:g}, what {allowed.name} may make, would have been seen."
+    return ClaimTest(
+        fault=fault,
+        broken=mean.value > allowed.k3,
+        evidence=(
+            f"The {whose} recorded log-probabilities are {shown} from those of the weights, more than the "
+            f"{allowed.k3:g} that {allowed.name} makes{explained}{worst}"
+        ),
+        held=held,
+        effect=(
+            f"A rollout is {per_rollout:.3g} nats from the policy, so that about "
+            f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not the objective's."
+        ),
+        remedy=remedy,
+        p=mean.p_above(allowed.k3),
+        since=evidence.rows[found[began].place].step if len(evidence.steps) > 1 else None,
+    )
+
+
+def _explained(
+    evidence: PipelineEvidence, found: Sequence[RecordedTokens], divergence: float, column: str
+) -> tuple[str, str, str]:
+    """Name of the fault, what explains it as a clause, and the remedy."""
+    log = drawn_tokens.joined([one.logp - one.recorded for one in found])
+    ratio, above = np.exp(np.minimum(log, 50)), float((log > ROUNDING).mean())
+    stated = evidence.stated.temperature or 1.0
+    beta, left = _power(evidence, found)
+    best, other = _checkpoint(evidence, found, column)
+    if left < EXPLAINED * divergence and left <= other:
+        return (
+            "log-probabilities of another temperature",
+            f"; at a temperature of {stated / beta:.3g} in place of {stated:g} they agree to {left:.2g}",
+            "Record log-probabilities after the temperature (vLLM: logprobs_mode processed_logprobs), or state the "
+            "temperature that the sampler has.",
+        )
+    if other < EXPLAINED * divergence:
+        return (
+            "other weights",
+            f"; those of {best} agree to {other:.2g}",
+            "Send the trainer's weights to the sampler after every step, and check that they arrived.",
+        )
+    if above < ABOVE and ratio.mean() + 3 * ratio.std() / math.sqrt(len(ratio)) < 1:
+        return (
+            "log-probabilities after truncation",
+            f"; mean π/μ is {ratio.mean():.3g} and {percent(above)} lie above 1: they were divided by the probability "
+            "that top-k or top-p keeps",
+            "Sample without truncation, or keep the processed log-probabilities for the correction alone.",
+        )
+    return (
+        "other weights",
+        "; neither another temperature, nor truncation, nor a checkpoint that was given explains it",
+        "Compare the weights of the sampler with the trainer's (grposcope verify with both), and the chat "
+        "template of the "
+        "prompts; give earlier checkpoints to compare with.",
+    )
+
+
+def _power(evidence: PipelineEvidence, found: Sequence[RecordedTokens]) -> tuple[float, float]:
+    """The β whose p^β the recorded log-probabilities fit best, and k3 per token that is left; inf without columns."""
+    betas = np.array(sorted((*POWERS, 1.0)))
+    logs, normalizers, recorded_ = [], [], []
+    stated = drawn_tokens.stated(evidence)
+    for one in found:
+        scored = evidence.scored[stated[one.place]]
+        if not len(scored.log_powers):
+            return 1.0, math.inf
+        powers = scored.log_powers[one.place][one.kept]
+        logs.append(one.logp)
+        normalizers.append(np.insert(powers, int(np.searchsorted(POWERS, 1.0)), 0.0, axis=1))
+        recorded_.append(one.recorded)
+    logp, recorded_all = np.concatenate(logs), np.concatenate(recorded_)
+    normalizer = CubicSpline(betas, np.concatenate(normalizers), axis=1)
+
+    def left(beta: float) -> float:
+        return float(k3(beta * logp - normalizer(beta) - recorded_all).mean())
+
+    coarse = min(betas, key=left)
+    fine = min(np.linspace(max(betas[0], 0.8 * coarse), min(betas[-1], 1.25 * coarse), 61), key=left)
+    return float(fine), left(float(fine)) if abs(fine - 1) > 0.02 else math.inf
+
+
+def _checkpoint(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: str) -> tuple[str, float]:
+    """The checkpoint whose log-probabilities are nearest to the recorded ones, row by row, and k3 per token left.
+
+    Not row by row in truth: one that fits all rows, or the one so many checkpoints before the stated one.
+    """
+    stated = drawn_tokens.stated(evidence)
+    sums: dict[str, float] = {}
+    scored = evidence.scored
+    for j, other in enumerate(scored):
+        sums[other.name] = _left(evidence, found, {one.place: j for one in found})
+        lag = {one.place: int(stated[one.place]) - j for one in found}
+        if j and all(value >= 0 for value in lag.values()):
+            sums[f"the checkpoint {j} before"] = _left(evidence, found, lag)
+    of_stated = {one.place: int(stated[one.place]) for one in found}
+    others = {name: value for name, value in sums.items() if value != _left(evidence, found, of_stated)}
+    best = min(others, key=others.__getitem__, default="")
+    return best, others[best] if best else math.inf
+
+
+def _left(evidence: PipelineEvidence, found: Sequence[RecordedTokens], of: dict[int, int]) -> float:
+    """k3 per token of the recorded log-probabilities from those of a checkpoint per row."""
+    parts = [k3(evidence.scored[of[one.place]].logp[one.place][one.kept] - one.recorded) for one in found]
+    return float(np.nanmean(np.concatenate(parts)))
+
+
+def group_name(evidence: PipelineEvidence, place: int) -> str:
+    """What tells the group of a row from those of all steps; a row without one is its own."""
+    row = evidence.rows[place]
+    return f"{row.step}:{row.group if row.group is not None else place}"
+
+
+def _worst_group(evidence: PipelineEvidence, found: Sequence[RecordedTokens], divergence: Sequence[Floats]) -> str:
+    """A clause where one of several prompts has half of the divergence or more."""
+    by_group: dict[str, float] = {}
+    for one, values in zip(found, divergence, strict=True):
+        key = evidence.rows[one.place].group or evidence.rows[one.place].where
+        by_group[key] = by_group.get(key, 0.0) + float(values.sum())
+    total, most = sum(by_group.values()), max(by_group, key=by_group.__getitem__)
+    if len(by_group) < 4 or by_group[most] < total / 2:
+        return ""
+    return f"; {percent(by_group[most] / total)} of it is in prompt {most[:40]}"
+
+
+CLAIM = Claim(
+    "weights",
+    "These weights wrote these tokens",
+    "token ids, the sampler's log-probabilities, and the checkpoint that drew them",
+    tests,
+)

@@ -1,0 +1,188 @@
+"""`grposcope verify` with checkpoints: tokens are scored, and the sampler's weights compared with the trainer's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import logging
+
+from grposcope.commands import probe_model
+from grposcope.core.errors import UserError
+from grposcope.instruments.verify import module_differences, numerics, scoring
+from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence, ScoredTokens
+from grposcope.instruments.verify.module_match import ModuleMatch
+from grposcope.lab import policies
+from grposcope.lab.policies import Policy, adapters
+from grposcope.lab.train import checkpoint as checkpoints
+from grposcope.logs.trainers import trl_output
+
+BASE = "the base model without adapters"
+
+MOST = 8
+"""Checkpoints of one run that are scored; of more, those are taken that should have drawn rollouts that are here."""
+
+
+@dataclass(frozen=True)
+class NamedCheckpoint:
+    """A checkpoint to score: what it is called, what it is loaded by, and its step, None where it is not known."""
+
+    name: str
+    model: str
+    step: int | None
+
+
+def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> PipelineEvidence:
+    """The evidence with the tokens scored under each checkpoint; unchanged where no model was given.
+
+    UserError for checkpoints of different models, and for what does not load or fit.
+    """
+    if not arguments.model:
+        if arguments.sampler_weights:
+            raise UserError("--sampler-weights needs --model with the trainer's checkpoint to be compared with")
+        return evidence
+    _quiet(arguments)
+    named = _with_base([one for model in arguments.model for one in _named(model, evidence.rows)])
+    temperature = _temperature(arguments, evidence)
+    numerics.of(arguments.sampler_precision)
+    stated = replace(
+        evidence.stated,
+        temperature=temperature,
+        precision=arguments.sampler_precision or evidence.stated.precision,
+    )
+    policy = _load(named[0].model, arguments)
+    for one in named[1:]:  # before the first is scored, which may take minutes
+        _Shape.of(policy).check(_load(one.model, arguments))
+    rows, said = scoring.with_ids(evidence.rows, policy)
+    notes, scored = (*evidence.notes, *said, *_absent(rows)), []
+    for number, one in enumerate(named):
+        policy = policy if number == 0 else _load(one.model, arguments)
+        scored.append(scoring.score(policy, rows, temperature, one.name, one.step, _progress(one.name)))
+    arrived: tuple[ModuleMatch, ...] = ()
+    if arguments.sampler_weights:
+        first, *others = sorted(named, key=lambda one: one.name != BASE)
+        trainer = module_differences.weights_of(_load((others or [first])[-1].model, arguments))
+        before = module_differences.weights_of(_load(first.model, arguments)) if others else None
+        sampler = _load(probe_model.find(arguments.sampler_weights).model, arguments)
+        arrived = module_differences.compare(trainer, module_differences.weights_of(sampler), before)
+    return replace(evidence, rows=rows, stated=stated, scored=_ordered(scored), notes=notes, arrived=arrived)
+
+
+def _quiet(arguments: argparse.Namespace) -> None:
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+
+
+def _load(model: str, arguments: argparse.Namespace) -> Policy:
+    return policies.load(model, torch.float32, policies.device(arguments.device), arguments.remote_code)
+
+
+def _named(model: str, rows: Sequence[EvidenceRow]) -> list[NamedCheckpoint]:
+    """The checkpoints that a name stands for: all of a run, or the one."""
+    folder = Path(model)
+    if (folder / "checkpoints").is_dir() and (steps := checkpoints.steps(folder)):
+        every = [
+            NamedCheckpoint(f"step {step}", str(checkpoints.folder_of(folder, step) / "model"), step) for step in steps
+        ]
+        return _chosen(every, rows)
+    if folder.is_dir() and len(models := trl_output.models(folder)) > 1:
+        return _chosen([NamedCheckpoint(f"step {step}", str(path), step) for step, path in models.items()], rows)
+    source = probe_model.find(model)
+    step = source.step
+    if step is None and folder.is_dir() and len(models := trl_output.models(folder)) == 1:
+        step = next(iter(models))
+    return [NamedCheckpoint(model if step is None else f"step {step}", source.model, step)]
+
+
+def _with_base(named: list[NamedCheckpoint]) -> list[NamedCheckpoint]:
+    """The checkpoints, and the base model of a single one with adapters, which draws where they never arrived."""
+    if len(named) != 1 or (Path(named[0].model) / "config.json").is_file():
+        return named
+    folder = Path(named[0].model)
+    if not (folder / adapters.CONFIG).is_file():
+        return named
+    base = NamedCheckpoint(BASE, adapters.base_of(folder), None if named[0].step is None else 0)
+    return [*named, base]
+
+
+def _chosen(every: list[NamedCheckpoint], rows: Sequence[EvidenceRow]) -> list[NamedCheckpoint]:
+    """At most MOST checkpoints: the first, and those that should have drawn rows, spread over training."""
+    if len(every) <= MOST:
+        return every
+    drew = {int(row.version) if row.version == row.version else row.step - 1 for row in rows}
+    order = sorted(range(1, len(every)), key=lambda place: every[place].step not in drew)
+    wanted = [place for place in order if every[place].step in drew] or order
+    spread = [wanted[i * (len(wanted) - 1) // max(MOST - 2, 1)] for i in range(MOST - 1)]
+    return [every[place] for place in sorted({0, *spread})]
+
+
+def _ordered(scored: Sequence[ScoredTokens]) -> tuple[ScoredTokens, ...]:
+    """In the order of training where all steps are known, else as given."""
+    if any(one.step is None for one in scored):
+        return tuple(scored)
+    return tuple(sorted(scored, key=lambda one: one.step or 0))
+
+
+def _temperature(arguments: argparse.Namespace, evidence: PipelineEvidence) -> float:
+    """The temperature asked for, else the settings' or the first model's run's, else 1; UserError unless > 0."""
+    given = arguments.temperature
+    if given is None:
+        given = evidence.stated.temperature
+    if given is None:
+        given = (
+            probe_model.find(arguments.model[0]).settings.get("temperature")
+            if Path(arguments.model[0]).is_dir()
+            else None
+        )
+    temperature = 1.0 if given is None else float(given)
+    if not 0 < temperature < float("inf"):
+        raise UserError(f"--temperature {temperature:g} must be above 0: greedy rollouts have no distribution")
+    return temperature
+
+
+def _absent(rows: Sequence[EvidenceRow]) -> list[str]:
+    """A note on recorded log-probabilities that are no numbers."""
+    absent = sum(int((row.sampler != row.sampler).sum()) for row in rows if row.sampler is not None)
+    return [f"{absent:,} log-probabilities of the sampler are NaN or absent, and were left out"] if absent else []
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What checkpoints of one run have in common."""
+
+    name: str
+    architecture: str
+    vocabulary: int
+    tokens: Any
+
+    @staticmethod
+    def of(policy: Policy) -> _Shape:
+        config = policy.model.config
+        size = int(getattr(config, "vocab_size", 0) or len(policy.tokenizer))
+        return _Shape(policy.name, str(config.model_type), size, policy.tokenizer.get_vocab())
+
+    def check(self, policy: Policy) -> None:
+        """UserError where a policy has another architecture or tokenizer."""
+        other = _Shape.of(policy)
+        if other.architecture != self.architecture:
+            what = f"is a {other.architecture} model and {self.name} a {self.architecture}"
+        elif other.vocabulary != self.vocabulary or other.tokens != self.tokens:
+            what = f"has another vocabulary than {self.name}"
+        else:
+            return
+        raise UserError(f"{policy.name} {what}; give checkpoints of one training")
+
+
+def _progress(name: str) -> Any:
+    def tell(done: int, of: int) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{name}: {done:,} of {of:,} rollouts", end="\n" if done == of else "", file=sys.stderr)
+
+    return tell

@@ -1,0 +1,92 @@
+"""Claims tested while a run trains: every K steps the evidence of a batch is written down and judged at once."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grposcope.core.answer import Answer
+from grposcope.core.text import visible
+from grposcope.instruments.verify import judge, own_loop, row_file
+from grposcope.instruments.verify.evidence import EvidenceRow, Grader, ScoredTokens, Stated
+
+LINE = 400
+"""Characters of a warning."""
+
+
+def due(every: int, step: int, interval: int) -> bool:
+    """Whether a batch that is fresh at `step`, for `interval` steps, is used at one of the steps 1, 1 + every, …"""
+    return bool(every) and (1 - step) % every < interval
+
+
+def error_of(look: int) -> float:
+    """Chance of a false alarm at the look with this number, from 1 on: over all looks together `judge.JOINT_ERROR`."""
+    return judge.JOINT_ERROR / (look * (look + 1))
+
+
+class TrainingVerifier:
+    """Writes and judges batches of a run whose record is in `folder`.
+
+    stated: what the settings say. done: optimiser steps that the run had when it was begun or resumed; what was written
+    of later ones is taken out. grader: the reward function of the run, to be asked again. filtered: whether rollouts
+    are left out before they come here. seconds: that all of it took.
+    """
+
+    def __init__(
+        self, folder: Path, stated: Stated, done: int = 0, grader: Grader | None = None, filtered: bool | None = False
+    ):
+        self.folder, self.stated, self.grader, self.filtered = folder, stated, grader, filtered
+        self.seconds = 0.0
+        self._told: set[str] = set()
+        row_file.cut_back(folder, done)
+        row_file.write_stated(folder, stated, filtered)
+        self._looks = len(row_file.files(folder))
+
+    def take(self, step: int, rows: Sequence[EvidenceRow], scored: Sequence[ScoredTokens] = ()) -> list[str]:
+        """Write the batch of `step` and judge it; a line for each claim that is newly broken.
+
+        A claim whose judging fails is told as that and ends nothing. Raises UserError where the disk refuses.
+        """
+        began = time.perf_counter()
+        row_file.write(self.folder, step, rows)
+        self._looks += 1
+        try:
+            found = own_loop.verify_batch(
+                rows, self.stated, scored=scored, grader=self.grader, filtered=self.filtered,
+                error=error_of(self._looks), source=f"step {step}",
+            )  # fmt: skip
+        except Exception as error:  # the run goes on, whatever is wrong here
+            self.seconds += time.perf_counter() - began
+            return [visible(f"step {step}: the claims could not be judged: {type(error).__name__}: {error}", LINE)]
+        row_file.append_claims(self.folder, _row(step, found))
+        lines = []
+        for claim in found.document["claims"]:
+            if claim["status"] == "broken" and claim["claim"] not in self._told:
+                self._told.add(claim["claim"])
+                lines.append(visible(_line(step, claim), LINE))
+        self.seconds += time.perf_counter() - began
+        return lines
+
+
+def _row(step: int, found: Answer) -> dict[str, Any]:
+    claims = {claim["claim"]: {"status": claim["status"], **_broken(claim)} for claim in found.document["claims"]}
+    return {"step": step, "rollouts": found.document["rollouts"], "claims": claims}
+
+
+def _broken(claim: dict[str, Any]) -> dict[str, Any]:
+    if claim["status"] != "broken":
+        return {}
+    test = claim["tests"][0]
+    return {"fault": test["fault"], "evidence": test["evidence"], "p": _finite(test["p"]), "remedy": test["remedy"]}
+
+
+def _finite(p: float | None) -> float | None:
+    return p if p is not None and math.isfinite(p) else None
+
+
+def _line(step: int, claim: dict[str, Any]) -> str:
+    test = claim["tests"][0]
+    return f"step {step}: broken: {claim['title'].lower()}: {test['evidence'].rstrip('.')}. {test['remedy']}"

@@ -1,0 +1,222 @@
+"""For one's own training loop: rows of evidence from the arrays of a batch, and the claims tested on them.
+
+    from grposcope.instruments.verify.own_loop import rows_of, verify_batch
+
+    rows = rows_of(prompt_ids, completion_ids, mask=mask, advantages=advantages, rewards={"right": rewards}, group=8)
+    print(verify_batch(rows, Stated(group=8, baseline="mean", scale="group", ddof=1, epsilon=1e-4)).sentence)
+
+Arrays are NumPy's, tensors of any device, or lists. Needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from grposcope.core.answer import Answer
+from grposcope.core.errors import UserError
+from grposcope.core.run import Bools, Floats, Ints, Run
+from grposcope.instruments.verify import answer, judge
+from grposcope.instruments.verify.evidence import EvidenceRow, Grader, PipelineEvidence, ScoredTokens, Stated
+from grposcope.logs.logged_rollouts import Text
+
+
+def rows_of(
+    prompt_ids: Any,
+    completion_ids: Any,
+    *,
+    group: int | Sequence[Any],
+    prompt_mask: Any = None,
+    completion_mask: Any = None,
+    mask: Any = None,
+    written: Any = None,
+    prompt_trained: Any = None,
+    sampler: Any = None,
+    old: Any = None,
+    current: Any = None,
+    rewards: Mapping[str, Any] | None = None,
+    reward: Any = None,
+    advantages: Any = None,
+    truncated: Any = None,
+    version: Any = None,
+    step: Any = 0,
+    prompts: Sequence[Text] | None = None,
+    completions: Sequence[Text] | None = None,
+    environment: Sequence[str] | None = None,
+    failed: Sequence[str] | None = None,
+    dropped: Sequence[str] | None = None,
+    where: str = "batch",
+) -> tuple[EvidenceRow, ...]:
+    """The B rollouts of a batch as evidence.
+
+    prompt_ids (B, S), completion_ids (B, T): with padding where their masks (B, S) and (B, T), 1 on every token that
+    is none, are given, or lists without padding. mask (B, T): 1 on the tokens that have a weight in the loss;
+    prompt_trained (B, S): the same of the prompt. written (B, T): 0 on the tokens of tools and environments. sampler,
+    old, current (B, T): log-probabilities of the sampler, of the trainer's weights when the batch was drawn, and of
+    those that the loss is taken at. rewards: by function (B,), before weights; reward (B,): their weighted sum.
+    advantages: (B,) or (B, T). group: rollouts per prompt, siblings next to each other, or what tells the groups apart,
+    (B,). truncated (B,): whether the limit of length cut it. version (B,): of the sampler's weights. step: of the
+    optimiser, one or (B,). The others are as in `EvidenceRow`. UserError for arrays of other sizes.
+    """
+    tokens = _rows("completion_ids", completion_ids, None)
+    count = len(tokens)
+    kept = _kept("completion_mask", completion_mask, tokens)
+    before = _rows("prompt_ids", prompt_ids, count)
+    kept_before = _kept("prompt_mask", prompt_mask, before)
+    lists = {
+        name: _rows(name, values, count)
+        for name, values in (
+            ("mask", mask),
+            ("written", written),
+            ("sampler", sampler),
+            ("old", old),
+            ("current", current),
+        )
+        if values is not None
+    }
+    before_trained = None if prompt_trained is None else _rows("prompt_trained", prompt_trained, count)
+    given = None if advantages is None else _rows("advantages", advantages, count)
+    single = {
+        name: _column(name, values, count)
+        for name, values in (("truncated", truncated), ("version", version), ("reward", reward))
+        if values is not None
+    }
+    by_function = {name: _column(f"rewards {name}", values, count) for name, values in (rewards or {}).items()}
+    groups = [place // group for place in range(count)] if isinstance(group, int) else list(group)
+    steps = _column("step", [step] * count if np.ndim(step) == 0 else step, count)
+    texts = {"prompt": prompts, "completion": completions}
+    words = {"environment": environment, "failed": failed, "dropped": dropped}
+    for name, column in {"group": groups, **texts, **words}.items():
+        if column is not None and len(column) != count:
+            raise UserError(f"{name} has {len(column):,} entries for {count:,} completions; give one for each")
+    rows = []
+    for i in range(count):
+        own = kept[i]
+        parts = {name: _kept_values(name, column[i], own) for name, column in lists.items()}
+        trained, drawn = parts.pop("mask", None), parts.pop("written", None)
+        rows.append(
+            EvidenceRow(
+                where=f"{where}, rollout {i + 1}",
+                step=int(steps[i]),
+                group=str(groups[i]),
+                prompt_ids=_ids(before[i])[kept_before[i]],
+                completion_ids=_ids(tokens[i])[own],
+                trained=None if trained is None else trained != 0,
+                written=None if drawn is None else drawn != 0,
+                prompt_trained=_flags("prompt_trained", before_trained, i, kept_before[i]),
+                named=True,
+                rewards={name: float(column[i]) for name, column in by_function.items()},
+                reward=float(single["reward"][i]) if "reward" in single else float("nan"),
+                advantages=None if given is None else _advantages(given[i], own),
+                truncated=bool(single["truncated"][i]) if "truncated" in single else None,
+                version=float(single["version"][i]) if "version" in single else float("nan"),
+                prompt=None if prompts is None else prompts[i],
+                completion=None if completions is None else completions[i],
+                environment=_word(environment, i),
+                failed=_word(failed, i),
+                dropped=_word(dropped, i),
+                sampler=_known(parts.get("sampler")),
+                old=_known(parts.get("old")),
+                current=_known(parts.get("current")),
+            )
+        )
+    return tuple(rows)
+
+
+def verify_batch(
+    rows: Sequence[EvidenceRow],
+    stated: Stated,
+    *,
+    scored: Sequence[ScoredTokens] = (),
+    grader: Grader | None = None,
+    run: Run | None = None,
+    filtered: bool | None = None,
+    error: float = judge.JOINT_ERROR,
+    source: str = "batch",
+) -> Answer:
+    """What becomes of each claim on the rows of one batch, or of several.
+
+    stated: what the settings say. scored: the tokens of all rows under checkpoints. grader: the reward function, which
+    is then asked again. run: the log. filtered: whether rollouts were left out before they came here, None if that is
+    not known. error: the chance that any claim of a sound pipeline is called broken; a loop that asks at every batch
+    gives less, such as 0.05 / (k (k + 1)) at the k-th.
+    """
+    evidence = PipelineEvidence(
+        source,
+        rows=tuple(rows),
+        stated=stated,
+        scored=tuple(scored),
+        grader=grader,
+        run=run,
+        filtered=filtered,
+        whole=True,
+    )
+    return answer.of(evidence, judge.judge(evidence, error=error))
+
+
+def _array(values: Any) -> Any:
+    """A tensor of any device and number format as an array."""
+    if hasattr(values, "detach"):
+        values = values.detach()
+        values = (values.float() if values.is_floating_point() else values).cpu().numpy()
+    return values
+
+
+def _word(column: Sequence[str] | None, place: int) -> str:
+    return "" if column is None else str(column[place] or "")
+
+
+def _known(values: Floats | None) -> Floats | None:
+    """Log-probabilities of a rollout; None where it has none, which is not the same as some that are NaN."""
+    return None if values is None or (len(values) and np.isnan(values).all()) else values
+
+
+def _flags(name: str, column: Sequence[Any] | None, place: int, kept: Bools) -> Bools | None:
+    return None if column is None else _kept_values(name, column[place], kept) != 0
+
+
+def _rows(name: str, values: Any, count: int | None) -> list[Any]:
+    found = [_array(row) for row in _array(values)]
+    if count is not None and len(found) != count:
+        raise UserError(f"{name} has {len(found):,} rows for {count:,} completions; give one for each")
+    return found
+
+
+def _column(name: str, values: Any, count: int) -> Floats:
+    found: Floats = np.asarray([np.nan if one is None else one for one in _array(values)], np.float64)
+    if found.shape != (count,):
+        raise UserError(f"{name} has {len(found):,} entries for {count:,} completions; give one for each")
+    return found
+
+
+def _ids(values: Any) -> Ints:
+    return np.asarray(values, np.int64)
+
+
+def _kept(name: str, mask: Any, rows: Sequence[Any]) -> list[Bools]:
+    if mask is None:
+        return [np.ones(len(row), bool) for row in rows]
+    found = [np.asarray(row, bool) for row in _rows(name, mask, len(rows))]
+    for i, (kept, row) in enumerate(zip(found, rows, strict=True)):
+        if len(kept) != len(row):
+            raise UserError(
+                f"{name}, rollout {i + 1}: {len(kept):,} entries for {len(row):,} tokens; give one for each"
+            )
+    return found
+
+
+def _kept_values(name: str, values: Any, kept: Bools) -> Floats:
+    """The values of the tokens that are no padding; those that are given without padding as they are."""
+    found: Floats = np.asarray([np.nan if one is None else one for one in values], np.float64)
+    if len(found) == len(kept):
+        return found[kept]
+    if len(found) == int(kept.sum()):
+        return found
+    raise UserError(f"{name} has {len(found):,} entries for {len(kept):,} tokens; give one for each")
+
+
+def _advantages(values: Any, kept: Bools) -> Floats:
+    found: Floats = np.asarray(values, np.float64)
+    return found.reshape(1) if found.ndim == 0 or found.shape == (1,) else _kept_values("advantages", found, kept)

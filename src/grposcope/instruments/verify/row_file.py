@@ -1,0 +1,135 @@
+"""The evidence that a training writes as it goes, in the folder of its record.
+
+verify/settings.json        what the settings say the pipeline does, as `Stated`
+verify/step-000050.jsonl    a batch: a rollout a line, with the names that `read.row_of` takes
+verify/claims.jsonl         what became of each claim at each of these batches
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from grposcope.core.errors import UserError
+from grposcope.core.files import atomic, dumps, json_object, typed, write_json
+from grposcope.instruments.verify.evidence import EvidenceRow, Stated
+
+FOLDER = "verify"
+"""Name of the folder in that of the record."""
+
+SETTINGS = "settings.json"
+"""Name of the file with what the settings state."""
+
+CLAIMS = "claims.jsonl"
+"""Name of the file with what became of the claims."""
+
+_TEXTS = {"prompt": "prompt", "completion": "completion", "group": "group", "environment": "environment",
+          "failed": "error", "dropped": "dropped"}  # fmt: skip
+_LISTS = {"prompt_ids": "prompt_ids", "completion_ids": "completion_ids", "sampler": "rollout_logprobs",
+          "old": "old_logprobs", "current": "logprobs", "advantages": "advantages"}  # fmt: skip
+
+_FLAGS = {"trained": "mask", "written": "tool_mask", "prompt_trained": "prompt_trained"}
+
+
+def file_of(folder: Path, step: int) -> Path:
+    """The file of a batch, in the folder of a record."""
+    return folder / FOLDER / f"step-{step:06d}.jsonl"
+
+
+def document(row: EvidenceRow) -> dict[str, Any]:
+    """One rollout as `read.row_of` reads it back, equal but for `where` and `columns`; what is absent is left out."""
+    found: dict[str, Any] = {"step": row.step}
+    found |= {key: getattr(row, name) for name, key in _TEXTS.items() if getattr(row, name)}
+    for name, key in _LISTS.items():
+        if (values := getattr(row, name)) is not None:
+            found[key] = values.tolist()
+    for name, key in _FLAGS.items():
+        if (flags := getattr(row, name)) is not None:
+            found[key] = flags.astype(int).tolist()
+    if row.rewards:
+        found["rewards"] = dict(row.rewards)
+    found |= {name: getattr(row, name) for name in ("reward", "version") if not math.isnan(getattr(row, name))}
+    return found if row.truncated is None else {**found, "truncated": row.truncated}
+
+
+def write(folder: Path, step: int, rows: Sequence[EvidenceRow]) -> Path:
+    """Write the rows of a batch into the folder of a record, whole or not at all. UserError where the disk refuses."""
+    path = file_of(folder, step)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(path) as file:
+            file.write("".join(dumps(document(row)) + "\n" for row in rows).encode())
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}; make room") from None
+    return path
+
+
+def write_stated(folder: Path, stated: Stated, filtered: bool | None = None) -> None:
+    """Write what the settings state into the folder of a record, and whether rollouts are left out before they are
+    written. UserError where the disk refuses."""
+    path = folder / FOLDER / SETTINGS
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        given = {**asdict(stated), "filtered": filtered}
+        write_json(path, {name: value for name, value in given.items() if value is not None})
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}; make room") from None
+
+
+def read_stated(folder: Path) -> Stated | None:
+    """What the settings of a recorded run state; None for a record without that file. UserError for a broken one."""
+    found = _settings(folder)
+    return None if found is None else typed(Stated, found)
+
+
+def read_filtered(folder: Path) -> bool | None:
+    """Whether a recorded run left rollouts out before it wrote them; None where its record does not say."""
+    filtered = (_settings(folder) or {}).get("filtered")
+    return filtered if isinstance(filtered, bool) else None
+
+
+def _settings(folder: Path) -> dict[str, Any] | None:
+    path = folder / FOLDER / SETTINGS
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    return json_object(content, str(path), "restore the file from a copy, or delete it")
+
+
+def files(folder: Path) -> tuple[Path, ...]:
+    """The batches in the folder of a record, in the order of their steps."""
+    return tuple(sorted((folder / FOLDER).glob("step-*.jsonl")))
+
+
+def cut_back(folder: Path, step: int) -> None:
+    """Take out what was written after `step`, when a run goes on from there."""
+    for path in files(folder):
+        if int(path.stem.rpartition("-")[2]) > step:
+            path.unlink()
+    path = folder / FOLDER / CLAIMS
+    if path.exists():
+        kept = [line for line in path.read_text("utf-8", "replace").splitlines() if _step(line, path) <= step]
+        with atomic(path) as file:
+            file.write("".join(line + "\n" for line in kept).encode())
+
+
+def _step(line: str, path: Path) -> float:
+    try:
+        step = json_object(line, str(path)).get("step")
+    except UserError:
+        return math.inf
+    return step if isinstance(step, int) else math.inf
+
+
+def append_claims(folder: Path, row: Mapping[str, Any]) -> None:
+    """Append what became of the claims at a batch. UserError where the disk refuses."""
+    path = folder / FOLDER / CLAIMS
+    try:
+        with path.open("ab") as file:
+            file.write((dumps(row) + "\n").encode())
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}; make room") from None

@@ -1,0 +1,75 @@
+"""Constraints in a run: their penalties on the credit of a batch, what the batch says of them, and what is told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grposcope.lab.objectives import several
+from grposcope.maths import constraints
+from grposcope.maths.constraints import Dual
+
+SURE = 3.0
+"""Standard errors by which a violation at the start has to stand out before it is told."""
+
+Values = Callable[[str], Tensor]
+"""Name of a reward or `length` -> its values (P, G) in a batch, as `several.constrained_values` has them."""
+
+
+class RunConstraints:
+    """The constraints of a run and their multipliers; none of its methods does anything where there are none.
+
+    The multipliers of a batch are those that the batches before it made, so that no batch chooses its own penalty.
+    """
+
+    def __init__(self, dual: Dual, state: Mapping[str, Any] | None = None):
+        """dual: at its start. state: what `state` returned at the checkpoint gone on from, else None."""
+        self.dual = dual
+        self.told = state is not None
+        if state is not None:
+            self.dual.restore(state)
+
+    def state(self) -> dict[str, Any] | None:
+        """What a checkpoint keeps; None where there are no constraints."""
+        return self.dual.state() if self.dual.constraints else None
+
+    def penalties(self, values: Values) -> Tensor:
+        """What all constraints add to the advantage of each rollout, (B, 1); one 0 where none does."""
+        total = torch.zeros(1, dtype=torch.float64)
+        for one, multiplier in zip(self.dual.constraints, self.dual.multipliers, strict=True):
+            if multiplier:
+                found = several.penalty(values(one.name), one, multiplier)
+                total = total.to(found) + found
+        return total.reshape(-1, 1)
+
+    def learn(self, values: Values, say: Callable[[str], None]) -> dict[str, float]:
+        """Take what a fresh batch says; metrics `constraint/…`: cost and its error, violation, and the multiplier that
+        this batch was trained with."""
+        if not self.dual.constraints:
+            return {}
+        measured = [constraints.measure(one, values(one.name).numpy(force=True)) for one in self.dual.constraints]
+        metrics: dict[str, float] = {}
+        for one, found, multiplier in zip(self.dual.constraints, measured, self.dual.multipliers, strict=True):
+            metrics |= {
+                f"constraint/{one.text}/cost": found.cost,
+                f"constraint/{one.text}/cost_se": found.se,
+                f"constraint/{one.text}/violation": found.violation,
+                f"constraint/{one.text}/multiplier": multiplier,
+            }
+            if not self.told and found.flat and found.violation > 0:
+                say(
+                    f"warning: constraint {one.text} is violated from the start, and its cost is the same on all "
+                    "rollouts of every group: nothing can be learned of it"
+                )
+            elif not self.told and math.isfinite(found.se) and found.cost - one.limit > SURE * found.se:
+                say(
+                    f"constraint {one.text} does not hold at the start: its cost is {found.cost:.4g} ± {found.se:.2g}, "
+                    f"the limit {one.limit:.4g}"
+                )
+        self.told = True
+        self.dual.learn(measured)
+        return {name: value for name, value in metrics.items() if math.isfinite(value)}

@@ -1,0 +1,176 @@
+"""The evidence of a batch of our loop, every `verify_every` steps, for the claims of `grposcope verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from grposcope.core.errors import UserError
+from grposcope.lab.credit import chosen
+from grposcope.lab.objectives import advantages
+from grposcope.lab.sampling.rollouts import Batch
+from grposcope.lab.train.setup import Setup
+from grposcope.lab.train.update import TokenTerms, Update
+
+if TYPE_CHECKING:
+    from grposcope.instruments.verify.evidence import EvidenceRow, ScoredTokens, Stated
+    from grposcope.instruments.verify.in_training import TrainingVerifier
+
+TASK, OVERLONG = "task", "overlong"
+"""Names of the two rewards: the task's, and the penalty for length where the recipe has one."""
+
+COMPARED: Mapping[str, Mapping[str, Any]] = {
+    "standardized": {"baseline": "mean", "scale": "group", "ddof": 1, "epsilon": 1e-4},
+    "batch_standardized": {"baseline": "mean", "scale": "batch", "ddof": 1, "epsilon": 1e-4},
+    "centered": {"baseline": "mean", "scale": "none"},
+    "leave_one_out": {"baseline": "leave-one-out", "scale": "none"},
+    "none": {"baseline": "none", "scale": "none"},
+}
+"""Our advantages -> what is stated of them; others are not stated."""
+
+
+def verifier(folder: Path, setup: Setup, done: int) -> TrainingVerifier:
+    """What writes and judges the batches of the run in `folder`, which has `done` steps."""
+    from grposcope.instruments.verify.in_training import TrainingVerifier
+
+    return TrainingVerifier(folder, stated(setup), done, filtered=setup.objective.resample_dead)
+
+
+def stated(setup: Setup) -> Stated:
+    """What the settings of a run state."""
+    from grposcope.instruments.verify.evidence import Stated
+    from grposcope.instruments.verify.stated import own_schedule
+
+    config, objective = setup.config, setup.objective
+    plain = chosen(config.credit).source.whole and config.correction is None and setup.critic is None
+    weights = {TASK: 1.0, OVERLONG: 1.0} if objective.overlong else {TASK: 1.0}
+    return own_schedule(Stated(
+        group=config.group,
+        **(_compared(objective.advantage) if plain else {}),
+        weights=weights,
+        temperature=config.temperature,
+        top_k=config.top_k or None,
+        top_p=config.top_p,
+        limit=setup.sampling.max_tokens,
+        ends=tuple(setup.policy.eos.reshape(-1).tolist()),
+        pad=setup.policy.pad,
+        masks_truncated=False,
+        iterations=config.interval // config.minibatches,
+        accumulation=1,
+        learning_rate=setup.lr,
+        schedule=config.schedule,
+        kl=objective.kl,
+        warmup=config.warmup,
+        updates=config.steps,
+    ))  # fmt: skip
+
+
+SCORED = 64
+"""Rollouts of a batch that are scored under the weights that drew them: the first groups."""
+
+
+def scored(setup: Setup, batch: Batch, step: int) -> tuple[ScoredTokens, ...]:
+    """Tokens of the first groups under the weights as they are.
+
+    () where earlier or rounded weights drew the batch, and where the weights give no finite numbers.
+    """
+    if setup.stale is not None or setup.config.sampler_precision != "float32":
+        return ()
+    from grposcope.instruments.verify import scoring
+
+    some = [
+        row if i < max(1, SCORED // setup.config.group) * setup.config.group else replace(row, prompt_ids=None)
+        for i, row in enumerate(_drawn(step, batch))
+    ]
+    try:
+        return (scoring.score(setup.policy, some, setup.config.temperature, "these weights", step - 1),)
+    except UserError:  # weights that have overflowed, which the run itself says
+        return ()
+
+
+def _drawn(step: int, batch: Batch) -> tuple[EvidenceRow, ...]:
+    """The ids of a batch alone."""
+    from grposcope.instruments.verify.own_loop import rows_of
+
+    rollouts, drawn = batch.rollouts, _places(batch)
+    return rows_of(
+        rollouts.prompt_ids[drawn], rollouts.tokens[drawn], group=[int(row) for row in drawn],
+        prompt_mask=rollouts.prompt_mask[drawn], completion_mask=rollouts.mask[drawn], step=step,
+    )  # fmt: skip
+
+
+def _places(batch: Batch) -> Tensor:
+    """The rows of a batch that were drawn, without those that pad groups to one size."""
+    return torch.tensor([row for p in range(len(batch.problems)) for row in batch.rows(p)])
+
+
+def rows(step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Update) -> tuple[EvidenceRow, ...]:
+    """The batch of `step` as the update `done` on the groups `prompts` took it.
+
+    The rollouts of groups that later updates take have no log-probabilities of the loss.
+    """
+    from grposcope.instruments.verify.own_loop import rows_of
+
+    rollouts, group = batch.rollouts, batch.graded.shape[1]
+    drawn = _places(batch)
+    current = torch.full(rollouts.mask.shape, torch.nan)
+    if done.rows is not None and done.logp is not None:
+        taken = (prompts.cpu()[:, None] * group + torch.arange(group)).reshape(-1)[done.rows.cpu()]
+        current[taken] = done.logp.float().cpu()
+    old = _old(batch, terms, current)
+    shaped, graded = rollouts.rewards.reshape(-1), batch.graded.reshape(-1)
+    rewards = {TASK: graded[drawn]}
+    if bool((shaped != graded).any()):
+        rewards[OVERLONG] = (shaped - graded)[drawn]
+    versions = [step - 1] * len(drawn)
+    if rollouts.versions is not None:
+        versions = rollouts.versions.repeat_interleave(group)[drawn].tolist()
+    return rows_of(
+        rollouts.prompt_ids[drawn],
+        rollouts.tokens[drawn],
+        group=[int(row) // group for row in drawn],
+        prompt_mask=rollouts.prompt_mask[drawn],
+        completion_mask=rollouts.mask[drawn],
+        mask=_weighted(rollouts.mask, terms.credit)[drawn],
+        sampler=rollouts.logp[drawn],
+        old=old[drawn],
+        current=current[drawn],
+        rewards=rewards,
+        reward=shaped[drawn],
+        advantages=terms.credit[drawn],
+        truncated=rollouts.truncated[drawn],
+        version=versions,
+        step=step,
+        prompts=[batch.problems[int(row) // group].prompt for row in drawn],
+        completions=[batch.texts[row] for row in drawn],
+        dropped=["the reward failed" if lost else "" for lost in graded[drawn].isnan().tolist()],
+        where=f"step {step}",
+    )
+
+
+def _old(batch: Batch, terms: TokenTerms, current: Tensor) -> Tensor:
+    """Log-probabilities (B, T) of the trainer's weights when the batch came; NaN where the ratio is to what drew it."""
+    if terms.trainer is not None:
+        return terms.trainer
+    if terms.old is batch.rollouts.logp:
+        return torch.full(current.shape, torch.nan)
+    return current if terms.old is None else terms.old
+
+
+def _weighted(mask: Tensor, credit: Tensor) -> Tensor:
+    """Tokens (B, T) with a weight in the loss: those whose credit is not 0, but all of a rollout without any credit."""
+    return mask & ((credit != 0) | ~(credit != 0).any(-1, keepdim=True))
+
+
+def _compared(advantage: Any) -> Mapping[str, Any]:
+    """What is stated of an advantage; nothing for one with other arguments than the usual ones."""
+    if isinstance(advantage, partial):
+        return {}
+    names = [name for name, entry in advantages.ALL.items() if entry.function is advantage]
+    return COMPARED.get(names[0], {}) if names else {}

@@ -1,0 +1,127 @@
+"""The probes of a run: when they are due, and what of a batch they measure.
+
+A probe is of what the update sees: the rollouts of the policy μ that drew them, at the weights π right before the step.
+The geometry is that of the update's own gradient, with its coefficients and ratios. The off-policy probe compares
+corrections of the ratio π/μ: where μ is another policy at once (rounded, truncated or earlier weights), when the batch
+is fresh; else, with an interval above 1, when the batch is used for the last time, so that π is furthest from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from grposcope.core.errors import UserError
+from grposcope.instruments import has
+from grposcope.lab.rollout_arrays import Rollouts, rows_of_groups
+from grposcope.lab.sampling.accumulate import frozen_logprobs
+from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.setup import Setup
+from grposcope.lab.train.stale_weights import Staleness
+from grposcope.lab.train.update import TokenTerms
+
+CHECKED = 10
+"""One probe in CHECKED, beginning with the first, compares its gradient with autograd's."""
+
+
+def due(config: TrainConfig, step: int) -> bool:
+    """Whether a batch is fresh at `step` and used at one of the steps 1, 1 + K, 1 + 2K, … (K = `probe_every`)."""
+    every, fresh = config.probe_every, (step - 1) % config.interval == 0
+    return bool(every) and fresh and (1 - step) % every < config.interval
+
+
+def offpolicy_due(config: TrainConfig, step: int) -> bool:
+    """Whether the rollouts of `step`, of a batch that is probed, are furthest from the weights that train on them."""
+    if of_another_sampler(config):
+        return due(config, step)
+    return config.interval > 1 and step % config.interval == 0 and due(config, step - config.interval + 1)
+
+
+def of_another_sampler(config: TrainConfig) -> bool:
+    """Whether fresh rollouts carry the log-probabilities of another policy than that of the current weights."""
+    stale = Staleness.parse(config.staleness).most > 0
+    return stale or config.correction is not None or config.sampler_precision != "float32"
+
+
+def checked(config: TrainConfig, step: int) -> bool:
+    """Whether a probe at `step` is compared with autograd."""
+    return (step - 1) // config.probe_every % CHECKED == 0
+
+
+@dataclass(frozen=True)
+class UpdateTerms:
+    """What the update of a batch multiplies: credit, a source or advantages (B, T), and log π/π_old (B, T) or None.
+
+    own: whether the current weights drew the rollouts.
+    """
+
+    credit: str | Tensor
+    log_ratio: Tensor | None
+    own: bool
+
+    def rows(self, which: Tensor) -> UpdateTerms:
+        """Those of some rollouts."""
+        credit = self.credit if isinstance(self.credit, str) else self.credit[which]
+        return UpdateTerms(credit, None if self.log_ratio is None else self.log_ratio[which], self.own)
+
+
+def of_update(setup: Setup, rollouts: Rollouts, terms: TokenTerms) -> UpdateTerms:
+    """The terms of the coming update on a fresh batch; those of the current weights' own rollouts have no ratio."""
+    config = setup.config
+    if not of_another_sampler(config):
+        return UpdateTerms(config.credit, None, True)
+    now = terms.trainer
+    if now is None:  # a rounded sampler without a correction
+        now = frozen_logprobs(setup.policy.model, rollouts, config.temperature, setup.micro_batch)
+    log_ratio = None if terms.old is None or terms.old is now else (now.double() - terms.old.double())
+    return UpdateTerms(terms.credit, log_ratio, False)
+
+
+def geometry(setup: Setup, step: int, rollouts: Rollouts, terms: UpdateTerms, lr: float) -> dict[str, float]:
+    """Metrics `geometry/…` of a fresh batch; UserError as from `step_metrics`, and where every group lost a rollout."""
+    from grposcope.instruments.gradient import per_step
+
+    config = setup.config
+    whole = (~rollouts.rewards.isnan()).all(-1).nonzero()[:, 0]  # no rollout was dropped
+    if not len(whole):
+        raise UserError("every group has lost a rollout whose reward failed")
+    if len(whole) < len(rollouts.rewards):
+        rollouts, terms = rollouts.take(whole), terms.rows(rows_of_groups(whole, rollouts.groups[1]))
+    return per_step.step_metrics(
+        setup.policy.model,
+        rollouts,
+        setup.objective,
+        prompts=config.probe_prompts,
+        temperature=config.temperature,
+        seed=config.seed,
+        credit=terms.credit,
+        learning_rate=lr,
+        check=checked(config, step),
+        own=terms.own,
+        log_ratio=terms.log_ratio,
+    )
+
+
+def offpolicy(setup: Setup, step: int, rollouts: Rollouts, old: Tensor | None, folder: Path) -> None:
+    """Measure the first `probe_prompts` groups of a batch under every correction, and write what pooling needs.
+
+    old (B, T): log-probabilities of the weights when the batch was fresh, where these drew it. UserError as from a
+    probe, and where too many groups lost rollouts.
+    """
+    if not has("gradient") or not has("offpolicy"):
+        return
+    from grposcope.instruments.offpolicy import probe_file, probing
+
+    config = setup.config
+    source: probe_file.Source = "sampler" if of_another_sampler(config) else "earlier"
+    if source == "earlier" and old is not None:
+        rollouts = probing.drawn_by(rollouts, old, step - config.interval)
+    few = probing.whole_groups(rollouts, min(config.probe_prompts, config.prompts))
+    if few is None:
+        raise UserError("too many groups have lost a rollout whose reward failed")
+    probe_file.write(folder, probing.measure(
+        setup.policy.model, few, step, config.prompts // config.minibatches, source, micro_batch=setup.micro_batch,
+        temperature=config.temperature, own=config.corrected(), check=checked(config, step),
+    ))  # fmt: skip

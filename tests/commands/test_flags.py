@@ -1,0 +1,93 @@
+"""Help that begins with the common flags, errors of one line, and what a shell is told to complete."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grposcope.cli import SLOW, main, parser
+from grposcope.commands import known
+from grposcope.commands.flags import FlagParser
+from grposcope.core.deferred import deferred
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
+    with pytest.raises(SystemExit):
+        main(list(words))
+    said = capsys.readouterr()
+    return said.out, said.err
+
+
+def of(name: str) -> FlagParser:
+    with deferred(*SLOW):
+        return parser([name])._subparsers._group_actions[0].choices[name]  # type: ignore[union-attr, index]
+
+
+def flags(command: FlagParser) -> set[str]:
+    return {flag for flag in command._option_string_actions if flag.startswith("--")} - {"--help-all"}
+
+
+def test_a_command_with_many_flags_shows_about_twelve_first(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("train", "probe"):
+        command = of(name)
+        assert len(flags(command)) > 25
+        short, long = printed(capsys, name, "--help")[0], printed(capsys, name, "--help-all")[0]
+        assert 10 <= len(command.common) <= 16
+        assert all(f"{flag} " in short or f"{flag}\n" in short for flag in command.common)
+        rest = flags(command) - set(command.common) - {"--help"}
+        assert not [flag for flag in rest if f"  {flag}" in short]
+        assert not [flag for flag in flags(command) if flag not in long]
+        assert f"--help-all shows all {len(flags(command)) - 1} flags" in short
+        assert "examples:" in short
+
+
+def test_a_command_with_few_flags_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "runs", "--help") == printed(capsys, "runs", "--help-all")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("runs", "--srot", "name"), "there is no flag --srot; did you mean --sort?"),
+        (("runs", "--zzz"), "there is no flag --zzz; grposcope runs --help shows the flags"),
+        (("runs", "--sort", "nmae"), "--sort: there is no 'nmae'; did you mean name?; it may be began, heldout"),
+        (("runs", "a", "b"), "'b' is one word more than the command takes"),
+        (("train", "--lr", "abc"), "--lr: invalid float value: 'abc'"),
+        (("diagnos",), "there is no 'diagnos'; did you mean diagnose?"),
+    ],
+)
+def test_a_wrong_flag_is_told_in_one_line(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, err = printed(capsys, *words)
+    assert out == ""
+    assert err.startswith("grposcope: error: ")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("line", "with_flags"), [("grposcope ", False), ("grposcope runs --so", True)])
+def test_the_shell_is_answered_with_the_flags_of_the_command(
+    line: str, with_flags: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setitem(sys.modules, "argcomplete", SimpleNamespace(autocomplete=asked.append))
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+    monkeypatch.setenv("COMP_LINE", line)
+    main([])
+    (told,) = asked
+    choices = told._subparsers._group_actions[0].choices
+    assert set(choices) == set(known())
+    assert ("--sort" in choices["runs"]._option_string_actions) == with_flags
+
+
+def test_without_argcomplete_the_shell_is_told_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "argcomplete", None)
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+    assert main([]) == 1
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,124 @@
+"""The statements of the papers as `grposcope claims` derives them, against docs/claims.md and against wrong theory."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from places import ROOT
+
+from grposcope.cli import main
+from grposcope.core.errors import UserError
+from grposcope.instruments import claims
+from grposcope.instruments.claims import answer, chosen, dynamics, ustatistic
+from grposcope.instruments.claims.enumerated import EnumeratedPolicy, leave_one_out
+from grposcope.instruments.stability import refresh
+from reference import ustat_policies
+
+DOCUMENTED = {
+    "class-means": ("[PG] the gradient of a binary outcome", "holds", "holds, exactly"),
+    "rank-two": ("[PG] the gradient has effective rank", "holds in part", "holds for the stable rank only"),
+    "zero-sum": ("[PG] … because advantages sum to zero", "does not hold", "does not hold"),
+    "sparsity": ("[PG] sparsity intensifies", "holds in part", "seen for tokens and groups, not for parameters"),
+    "baseline": ("[PG] the group mean is the right baseline", "does not hold", "does not hold"),
+    "mse": ("[U] MSE =", "holds", "holds"),
+    "oracle": ("[U] oracle property", "holds", "holds"),
+    "group-size": ("[U] one best G for every budget", "holds", "holds"),
+    "limit-law": ("[U] limit law of the gap", "holds", "holds in one world"),
+    "oscillator": ("[D] a damped oscillator", "holds", "holds to the step in exact expectation"),
+    "refresh-threshold": ("[D] a damped oscillator", "holds", "holds to the step in exact expectation"),
+    "temperature": ("[D] noise falls as 1/G", "holds", "holds"),
+    "invariance": ("[D] the mean curve does not depend on G", "holds in part", "holds for leave-one-out in a bandit"),
+    "closed-form": ("… on three networks × two group sizes", "holds in part", "holds"),
+}
+"""Name -> the start of its row in docs/claims.md, the verdict that is derived, and how the page words it."""
+
+SLOW = (
+    "one-credit",
+    "class-means",
+    "rank-two",
+    "zero-sum",
+    "sparsity",
+    "baseline",
+    "limit-law",
+    "refresh-threshold",
+    "invariance",
+    "closed-form",
+)
+
+
+def quiet(_: str) -> None:
+    """Say nothing of the progress."""
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_the_page_of_claims_says_the_same(name: str) -> None:
+    start, _, worded = DOCUMENTED[name]
+    rows = [line for line in (ROOT / "docs/claims.md").read_text().splitlines() if line.startswith(f"| {start}")]
+    assert len(rows) == 1
+    verdict = re.sub(r"\*\*", "", rows[0].split(" | ")[1])
+    assert verdict.startswith(worded)
+
+
+@pytest.mark.parametrize("name", [*(n for n in DOCUMENTED if n not in SLOW),
+                                  *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])  # fmt: skip
+def test_the_verdict_is_derived(name: str) -> None:
+    (claim,) = chosen([name])
+    assert claim.derive(quiet).verdict == DOCUMENTED.get(name, ("", "holds", ""))[1]
+
+
+@pytest.mark.parametrize("group", [2, 4])
+def test_the_list_of_outcomes_is_that_of_the_reference(group: int) -> None:
+    policy = EnumeratedPolicy.random(3, 2, 3, 4, binary=False)
+    twin = ustat_policies.SmallPolicy(policy.chances, policy.scores, policy.rewards)
+    assert policy.error(group, leave_one_out) == pytest.approx(twin.mse(ustat_policies.leave_one_out, 1, group))
+    truth = twin.moments()
+    assert policy.parts() == pytest.approx((truth["prompt_variance"], truth["sigma1"], truth["delta"]))
+
+
+def test_a_wrong_formula_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = EnumeratedPolicy.parts
+    monkeypatch.setattr(EnumeratedPolicy, "parts", lambda self: (*right(self)[:2], 0.9 * right(self)[2]))
+    assert ustatistic.mse(quiet).verdict == "does not hold"
+    assert ustatistic.oracle(quiet).verdict == "does not hold"
+
+
+def test_a_wrong_threshold_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refresh, "threshold", refresh.naive_threshold)
+    monkeypatch.setattr(dynamics, "first_unstable", lambda *_: 13.0)
+    assert dynamics.threshold(quiet).verdict == "does not hold"
+
+
+def test_names_of_papers_and_statements_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [one.name for one in chosen(["u"])] == [one.name for one in ustatistic.CLAIMS]
+    assert [one.name for one in chosen(["mse", "temperature"])] == ["mse", "temperature"]
+    monkeypatch.setattr(claims, "MODULES", {"u": "ustatistic", "d": "dynamics"})  # which need no torch
+    with pytest.raises(UserError, match=r"there is no statement 'foo'; choose among u, d, mse, oracle"):
+        chosen(["foo"])
+
+
+def test_criteria_are_listed_without_computing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", "d", "--list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["claims"]
+    assert [one["name"] for one in listed] == [one.name for one in dynamics.CLAIMS]
+    assert all(one["criterion"] for one in listed)
+
+
+def test_a_page_shows_a_picture_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", "mse", "group-size", "--html", str(tmp_path / "claims.html")]) == 0
+    page = (tmp_path / "claims.html").read_text()
+    assert "rollouts needed ÷ the least" in page
+    assert "2 of 2 statements hold" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_points_keep_their_errors() -> None:
+    (claim,) = chosen(["temperature"])
+    found = claim.derive(quiet)
+    assert found.drawing is not None
+    (figure,) = answer.of([(claim, found)]).figures
+    data = figure.data["points"]
+    assert np.all(np.array(data["low"]) < np.array(data["y"]))
