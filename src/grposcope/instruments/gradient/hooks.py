@@ -395,7 +395,7 @@ class _Uses(TorchFunctionMode):
                 x = given["input"]
                 name = name if self.owner.collector.by_rollout(x) else None
                 out = self.owner.multiplied(name, x, weight) if name else F.linear(x, weight)
-                return out if bias is None else out + bias
+                return out if bias is None else out + _flat_as(out, bias)
             if function in _NORMS and (_copied(weight, 1) or _copied(bias, 1)):
                 return _norm(function, given, weight, bias)
         return function(*arguments, **keywords)
@@ -415,6 +415,13 @@ class _Uses(TorchFunctionMode):
 def _copied(vector: Tensor | None, rank: int) -> bool:
     """Whether a vector, which has `rank` axes, was copied for every rollout."""
     return vector is not None and vector.dim() > rank
+
+
+def _flat_as(out: Tensor, bias: Tensor) -> Tensor:
+    """Copies (B, 1, R) of a bias as rows of an output (B·L, R) of a module that flattens its input itself."""
+    if bias.dim() != 3 or out.dim() != 2:
+        return bias
+    return bias[:, 0].repeat_interleave(len(out) // len(bias), 0)
 
 
 def _norm(function: Any, given: dict[str, Any], weight: Tensor | None, bias: Tensor | None) -> Tensor:
