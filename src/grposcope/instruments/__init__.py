@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the list of commands does not wait for NumPy
 
 NAMES = (
     "diagnosis",
+    "autopilot",
     "overview",
     "compare",
     "reference",

@@ -1,0 +1,28 @@
+"""What to do about a run, and when: monitors that may be looked at after every step, and what follows from an alarm."""
+
+from dataclasses import dataclass
+
+from grposcope.core.instrument import Command, Instrument
+
+
+@dataclass(frozen=True)
+class AdviceSettings:
+    """policy: text or YAML file of `policy.Policy`, empty for its defaults."""
+
+    policy: str = ""
+
+
+INSTRUMENT = Instrument(
+    "autopilot",
+    "What should have been done, and when?",
+    answers="grposcope.instruments.autopilot.answer",
+    settings=AdviceSettings,
+    commands=(
+        Command(
+            "advise",
+            "look at a run",
+            "say what an autopilot would have done in a run, at which step, and on what evidence",
+            "grposcope.instruments.autopilot.command",
+        ),
+    ),
+)

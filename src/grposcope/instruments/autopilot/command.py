@@ -1,0 +1,44 @@
+"""`grposcope advise`: what an autopilot would have done in a run, and when."""
+
+from __future__ import annotations
+
+import argparse
+
+from grposcope.commands import log_flags
+from grposcope.commands.output import add_json, finish, say
+
+DESCRIPTION = (
+    "Replay a run, and say what an autopilot would have done at which step: go on, change a setting, go back to a "
+    "checkpoint, or stop. Its monitors may be looked at after every step: the chance that any of them ever speaks "
+    "without cause is at most 5%. They see best where the log has the rewards of every group, as the record of "
+    "grposcope train has; of other logs the mean reward of a step is used."
+)
+EXAMPLES = """\
+examples:
+  grposcope advise runs/mine
+  grposcope advise outputs/trainer_state.json
+  grposcope advise runs/mine --policy advise:fall=0.2,alpha=0.01
+  grposcope advise runs/mine --policy autopilot.yaml --json
+"""
+
+
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    command.add_argument("place", metavar="RUN|LOG", help="folder or log of a run of any supported trainer")
+    command.add_argument("--policy", default="", metavar="TEXT|FILE",
+                         help="limits such as advise:fall=0.2,alpha=0.01, or a YAML file with them")  # fmt: skip
+    add_json(command)
+    log_flags.add_flags(command, "place")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what an autopilot would have done."""
+    from grposcope.instruments.autopilot import AdviceSettings, answer, policy
+    from grposcope.render import document, terminal
+
+    if arguments.policy:
+        policy.parse(arguments.policy)  # before a long log is read
+    said = answer.of_run(log_flags.read(arguments.place, arguments), AdviceSettings(arguments.policy))
+    say(arguments, terminal.text(said))
+    finish(arguments, document.of_answer(said))
+    return 0

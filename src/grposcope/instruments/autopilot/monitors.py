@@ -1,0 +1,253 @@
+"""Monitors of a run that may be looked at after every batch, with their chance of ever being wrong.
+
+**A fall.** Let b be a lower limit of the best level so far: over some batches in a row, the mean of the values of
+prompts, less three standard errors. Whenever b has risen, a new null hypothesis begins, fixed by what was seen until
+then: *from here on the mean of each batch, given all before it, is at least b − δ*. Bets against it (`maths.betting`)
+are summed over all these hypotheses with weights 1/(k(k + 1)), so that under all of them the sum ever reaches 1/α with
+a probability of at most α, however long the run. δ is the policy's share of the range of values, or 30 % of what has
+been reached above its lower end, if that is less. Values are clipped to the range seen before the hypothesis began.
+That is a theorem for prompts that are drawn alike and independently in each batch. A run whose true level wanders by
+more than δ is not such a run: how often a sound training is called back is measured, in experiments/autopilot.md.
+
+**Held-out accuracy.** Each evaluation is tested against b − δ of the ones before, and its evidence has the weight
+1/(k(k + 1)). The problems are mostly the same each time, which makes a fall by chance rarer than by new ones.
+
+**Completions cut, groups dead.** *In each batch at most half of the completions are expected to be cut at the limit*,
+and *at most 95 % of the groups to have equal rewards below the highest seen*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grposcope.core.estimate import Estimate
+from grposcope.maths import betting
+from grposcope.maths.evalues import began
+
+Floats = NDArray[np.float64]
+
+WINDOW = 8
+"""Batches in a row whose mean is a level, more where they hold fewer than ENOUGH values, up to LONGEST."""
+
+LONGEST, ENOUGH, LEAST = 24, 48, 24
+"""Most batches of a level; values that are enough for one; values it needs."""
+
+SURE = 3.0
+"""Standard errors that the best level is lowered by."""
+
+REACHED = 0.3
+"""Largest δ as a share of what was reached."""
+
+RISE = 0.02
+"""Share of the range that the best level has to rise by before another hypothesis begins."""
+
+KEPT = 1000
+"""Batches whose means are kept, to say when a fall began."""
+
+CUT, DEAD = 0.5, 0.95
+"""Shares of cut completions and of dead groups that are not yet too many."""
+
+NOT_FINITE = 3
+"""Optimiser steps in a row whose gradient is not finite."""
+
+
+@dataclass
+class Hypothesis:
+    """From after `step` on the mean is at least `limit`: `level` less what it may fall.
+
+    low, high: range that values are clipped to. logs: logarithms of what the bets came to, (F,).
+    """
+
+    step: int
+    level: float
+    limit: float
+    low: float
+    high: float
+    logs: list[float] = field(default_factory=lambda: [0.0] * len(betting.FRACTIONS))
+
+    def take(self, values: Floats) -> None:
+        """Bet on further values."""
+        scale = self.high - self.low
+        shares = np.clip((values - self.low) / scale, 0, 1)
+        self.logs = (np.array(self.logs) + betting.log_factors(shares, (self.limit - self.low) / scale)).tolist()
+
+    @property
+    def log_e(self) -> float:
+        """Evidence against it."""
+        return betting.log_average(np.array(self.logs))
+
+
+@dataclass
+class Fall:
+    """Whether the mean of batches has fallen. fall: δ as a share of the range.
+
+    batches: step, number of values, mean, and variance of the values, of each. low, high: range seen.
+    """
+
+    fall: float
+    batches: list[tuple[int, int, float, float]] = field(default_factory=list)
+    low: float = math.inf
+    high: float = -math.inf
+    hypotheses: list[Hypothesis] = field(default_factory=list)
+
+    def take(self, step: int, values: Floats) -> float:
+        """Look at the values (P,) of a batch; the evidence log e so far. Values that are not finite are left out."""
+        values = values[np.isfinite(values)]
+        if len(values):
+            for one in self.hypotheses:
+                one.take(values)
+            self.batches = [*self.batches, (step, len(values), float(values.mean()), float(values.var()))][-KEPT:]
+            self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
+            self._begin(step)
+        return self.log_e
+
+    @property
+    def log_e(self) -> float:
+        """Logarithm of the evidence that the mean fell below one of the limits."""
+        count = len(self.hypotheses)
+        logs = [one.log_e for one in self.hypotheses]
+        weights = [betting.share(number) for number in range(1, count + 1)]
+        return betting.log_average(np.array([*logs, 0.0]), np.array([*weights, 1 / (count + 1)]))
+
+    @property
+    def worst(self) -> Hypothesis | None:
+        """The hypothesis that most speaks against; None before the first."""
+        return max(self.hypotheses, key=lambda one: one.log_e, default=None)
+
+    def _begin(self, step: int) -> None:
+        level = lower_limit(recent(self.batches))
+        scale = self.high - self.low
+        if math.isnan(level) or scale <= 0:
+            return
+        limit = level - min(self.fall * scale, REACHED * (level - self.low))
+        least = self.hypotheses[-1].limit + RISE * scale if self.hypotheses else self.low
+        if self.low < limit < self.high and limit >= least:
+            self.hypotheses.append(Hypothesis(step, level, limit, self.low, self.high))
+
+    def onset(self) -> int:
+        """The step of the batch with which the fall began; -1 where nothing speaks for one."""
+        one = self.worst
+        after = [] if one is None else [batch for batch in self.batches if batch[0] > one.step]
+        if one is None or not after:
+            return -1
+        return after[began(np.array([count * (one.limit - mean) for _, count, mean, _ in after]))][0]
+
+    def mean(self, first: int, last: float = math.inf) -> Estimate:
+        """The mean over the batches from step `first` to `last`, both included."""
+        return level_of([batch for batch in self.batches if first <= batch[0] <= last])
+
+
+def level_of(batches: Sequence[tuple[int, int, float, float]]) -> Estimate:
+    """The mean of the values of these batches, with its standard error."""
+    total = sum(count for _, count, _, _ in batches)
+    if total < 2:
+        return Estimate(math.nan, math.nan, total)
+    mean = sum(count * value for _, count, value, _ in batches) / total
+    spread = sum(count * (own + (value - mean) ** 2) for _, count, value, own in batches) / total
+    return Estimate(mean, math.sqrt(spread / (total - 1)), total)
+
+
+def recent(batches: Sequence[tuple[int, int, float, float]]) -> Sequence[tuple[int, int, float, float]]:
+    """The last batches that make a level."""
+    count = min(WINDOW, len(batches))
+    while count < min(LONGEST, len(batches)) and sum(n for _, n, _, _ in batches[-count:]) < ENOUGH:
+        count += 1
+    return batches[-count:] if count else []
+
+
+def lower_limit(batches: Sequence[tuple[int, int, float, float]]) -> float:
+    """The level of these batches less SURE standard errors; NaN for fewer than LEAST values."""
+    level = level_of(batches)
+    return level.value - SURE * level.se if level.n >= LEAST else math.nan
+
+
+@dataclass
+class HeldoutFall:
+    """Whether held-out accuracy has fallen. fall: δ. log_e: of all evaluations so far. best: lower limit so far.
+
+    evaluations: step, value, standard error and number of problems of each.
+    """
+
+    fall: float
+    log_e: float = -math.inf
+    best: float = -math.inf
+    best_step: int = -1
+    evaluations: list[tuple[int, float, float, int]] = field(default_factory=list)
+
+    def take(self, step: int, found: Estimate) -> float:
+        """Look at an accuracy in [0, 1]; the evidence log e so far."""
+        if not (math.isfinite(found.value) and math.isfinite(found.se)) or not 0 <= found.value <= 1:
+            return self.log_e
+        limit = self.limit
+        number = len(self.evaluations) + 1
+        if math.isfinite(limit) and 0 < limit < 1:
+            factors = betting.log_factors_of_mean(found.value, found.n, limit)
+            own = betting.log_average(factors)
+            self.log_e = float(np.logaddexp(self.log_e, math.log(betting.share(number)) + own))
+        self.evaluations.append((step, found.value, found.se, found.n))
+        lowest = found.value - SURE * max(found.se, 0.5 / max(found.n, 1))
+        if lowest > self.best:
+            self.best, self.best_step = lowest, step
+        return self.log_e
+
+    @property
+    def limit(self) -> float:
+        """What accuracy may not fall below; -inf before the first evaluation."""
+        return self.best - min(self.fall, REACHED * self.best) if self.best > 0 else -math.inf
+
+    @property
+    def now(self) -> tuple[int, float, float, int] | None:
+        """The last evaluation."""
+        return self.evaluations[-1] if self.evaluations else None
+
+    def verdict(self) -> str:
+        """The last evaluation beside the best: "fell", "held", or "unknown" where there are fewer than two."""
+        if len(self.evaluations) < 2:
+            return "unknown"
+        _, best, best_se, _ = max(self.evaluations[:-1], key=lambda one: one[1] - SURE * one[2])
+        _, value, se, _ = self.evaluations[-1]
+        drop, error = best - value, math.hypot(best_se, se)
+        if drop >= min(self.fall, REACHED * best) / 2 and drop >= 2 * error:
+            return "fell"
+        return "held" if drop <= min(self.fall, REACHED * best) / 2 + error else "unknown"
+
+
+@dataclass
+class Share:
+    """Whether more of the values in [0, 1] are expected than `most`, against: at most that many, in each batch."""
+
+    most: float
+    logs: list[float] = field(default_factory=lambda: [0.0] * len(betting.FRACTIONS))
+
+    def take(self, values: Floats) -> float:
+        """Bet on further values (n,); the evidence log e so far."""
+        values = values[np.isfinite(values)]
+        self.logs = (np.array(self.logs) + betting.log_factors(1 - values, 1 - self.most)).tolist()
+        return betting.log_average(np.array(self.logs))
+
+
+def state(monitor: Any) -> dict[str, Any]:
+    """A monitor as JSON has it."""
+    content: dict[str, Any] = asdict(monitor)
+    return content
+
+
+def fall_of(content: Mapping[str, Any]) -> Fall:
+    """The monitor that `state` was made of."""
+    hypotheses = [Hypothesis(**one) for one in content["hypotheses"]]
+    batches = [(int(s), int(n), float(m), float(v)) for s, n, m, v in content["batches"]]
+    low, high = float(content["low"]), float(content["high"])
+    return Fall(content["fall"], batches, low, high, hypotheses)
+
+
+def heldout_of(content: Mapping[str, Any]) -> HeldoutFall:
+    """The monitor that `state` was made of."""
+    seen = [(int(s), float(v), float(e), int(n)) for s, v, e, n in content["evaluations"]]
+    log_e, best = float(content["log_e"]), float(content["best"])
+    return HeldoutFall(content["fall"], log_e, best, content["best_step"], seen)
