@@ -109,9 +109,9 @@ def test_checkpoints_are_models_and_old_ones_go(settings: TrainConfig, tmp_path:
 def test_the_best_checkpoint_is_kept(tmp_path: Path) -> None:
     for step in (2, 4, 6, 8):
         (tmp_path / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)
-    checkpoint.prune(tmp_path, keep=1, best=4)
+    checkpoint.prune(tmp_path, keep=1, also={4})
     assert sorted(f.name for f in (tmp_path / "checkpoints").iterdir()) == ["step-000004", "step-000008"]
-    checkpoint.prune(tmp_path, keep=0, best=None)
+    checkpoint.prune(tmp_path, keep=0)
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 

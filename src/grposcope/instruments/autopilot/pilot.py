@@ -104,12 +104,17 @@ class Outcome:
 
 @dataclass
 class _Counts:
-    """What was decided so far. alarms: of each monitor. changed: whether reward or data were said to have changed."""
+    """What was decided so far.
+
+    alarms: of each monitor. changed: whether reward or data were said to have changed; worse: whether the policy was
+    said to have got worse, and nothing put it back.
+    """
 
     alarms: dict[str, int] = field(default_factory=dict)
     rollbacks: int = 0
     changes: int = 0
     changed: bool = False
+    worse: bool = False
     ended: bool = False
     bad_steps: int = 0
 
@@ -248,7 +253,7 @@ class Pilot:
             cause = (
                 "the policy follows a reward that changed" if changed else "the reward rises for what held-out does not"
             )
-            fell_too = self.reward.worst is not None and self.reward.log_e > 1
+            fell_too = self.counts.worse or self.reward.log_e > 1
             if not fell_too or changed:
                 return self._ended(replace(as_now, cause=cause), sound)
         cause = "the gradient is not finite" if alarm.monitor == "not_finite" else "the policy got worse"
@@ -301,6 +306,7 @@ class Pilot:
         counts.alarms[name] = counts.alarms.get(name, 0) + 1
         counts.bad_steps = 0
         counts.changed |= found.action == "tell" and name == "reward"
+        counts.worse = found.action == "change" or (counts.worse and found.action != "rollback")
         counts.rollbacks += found.action == "rollback"
         counts.changes += found.action in ("rollback", "change") and found.interval >= 1
         counts.ended = found.action == "stop"

@@ -19,7 +19,7 @@ import hashlib
 import json
 import random
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -64,7 +64,8 @@ class State:
 
     step: optimiser steps done. position: where the next batch starts in the data. sizes: bytes of
     each file of the record that grows by lines. totals: what the run has added up so far. allocation: what the forecast
-    of success rates has learned, None where there is none. constraints: the multipliers, likewise.
+    of success rates has learned, None where there is none. constraints: the multipliers, likewise. autopilot: what it
+    has seen and decided, likewise.
     """
 
     step: int = 0
@@ -73,6 +74,7 @@ class State:
     totals: Totals = field(default_factory=Totals)
     allocation: Mapping[str, Any] | None = None
     constraints: Mapping[str, Any] | None = None
+    autopilot: Mapping[str, Any] | None = None
 
 
 def save(
@@ -195,7 +197,7 @@ def _read(folder: Path) -> tuple[State, dict[str, Any]]:
             )
         totals = Totals.parse(content["tally" if version == 1 else "totals"])
         place = State(content["step"], content["position"], content["sizes"], totals, content.get("allocation"),
-                      content.get("constraints"))  # fmt: skip
+                      content.get("constraints"), content.get("autopilot"))  # fmt: skip
         return place, content
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise _damaged(folder, error) from None
@@ -220,10 +222,10 @@ def _damaged(folder: Path, error: Exception) -> UserError:
     return UserError(f"checkpoint {folder} is damaged ({type(error).__name__}: {error}); {REMEDY}")
 
 
-def prune(run: Path, keep: int, best: int | None) -> None:
-    """Delete all but the newest `keep` checkpoints and the one of step `best`; `keep` 0 keeps all."""
+def prune(run: Path, keep: int, also: Collection[int] = ()) -> None:
+    """Delete all but the newest `keep` checkpoints and those of the steps `also`; `keep` 0 keeps all."""
     for folder in _all(run)[:-keep] if keep else []:
-        if best is None or folder != folder_of(run, best):
+        if _step(folder) not in also:
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -33,7 +33,7 @@ from grposcope.lab.sampling.critic import explained_variance
 from grposcope.lab.sampling.evaluate import evaluate
 from grposcope.lab.sampling.rollouts import Batch, generator, recorded
 from grposcope.lab.sampling.sampler import Sampling
-from grposcope.lab.train import checkpoint, evidence, mismatch, probes
+from grposcope.lab.train import autopilot, checkpoint, evidence, mismatch, probes
 from grposcope.lab.train.allocate import BatchSource, NewBatchSource, RolloutAllocation
 from grposcope.lab.train.checkpoint import State
 from grposcope.lab.train.config import TrainConfig, check
@@ -64,6 +64,7 @@ def train(config: TrainConfig, allocation: NewBatchSource = RolloutAllocation) -
     Raises UserError for settings, models, tasks, rewards or folders that cannot work.
     """
     check(config)
+    autopilot.check(config)
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{Path(config.model).name}-{config.recipe}"
     folder = Path(config.out or f"runs/{name}")
     setup = prepare(config)
@@ -123,6 +124,9 @@ class _Session:
                     self.progress.say(told)
                 self.alarms = self.judge()
                 self.verifier = self.verify()
+                given = self.setup, record.folder, self.state.autopilot, self.state.step
+                self.autopilot = autopilot.opened(*given, self.progress.say)
+                self.config = config = autopilot.steered(config, self.autopilot)
                 try:
                     interrupted = self.steps()
                 finally:
@@ -149,6 +153,8 @@ class _Session:
             if self.evaluation_due(step - 1) and step - 1 not in dict(self.totals.evals):
                 with self.termination.leaving():
                     self.evaluate_heldout(step - 1)
+            if step == 1 and self.autopilot is not None and self.autopilot.acts and config.checkpoint_every:
+                self.save_checkpoint(0, position)  # a rollback may have to go back to the beginning
             for step in range(self.state.step + 1, config.steps + 1):
                 fresh = (step - 1) % config.interval == 0
                 if fresh:
@@ -160,7 +166,10 @@ class _Session:
                     minibatches = self.minibatches(batch)  # a step: indices of its prompts, (P / minibatches,)
                     position = batch.position
                     self.record_rollouts(step, batch, terms)
+                    if self.autopilot is not None:
+                        self.autopilot.batch(step, batch)
                 lr = learning_rate(step - 1, self.setup.lr, config.schedule, config.warmup, config.steps)
+                lr *= 1.0 if self.autopilot is None else self.autopilot.factor
                 geometry = self.probe(step, batch, terms, lr)
                 started = time.perf_counter()
                 prompts = next(minibatches)
@@ -178,8 +187,12 @@ class _Session:
                 self.stop_if_diverged(step, done)
                 if self.evaluation_due(step):
                     self.evaluate_or_leave(step)
-                if self.must_leave(step) or _checkpoint_due(config, step):
+                ended = self.steered(step, done)
+                config = self.config
+                if self.must_leave(step) or _checkpoint_due(config, step) or ended is not None:
                     self.save_checkpoint(step, position)
+                if ended:
+                    return False
                 if self.terminated:
                     self.progress.say("asked to end (SIGTERM): a checkpoint is kept, the run can be resumed")
                     return True
@@ -191,6 +204,20 @@ class _Session:
             self.progress.say("interrupted: keeping what is done")
             return True
         return False
+
+    def steered(self, step: int, done: Update) -> bool | None:
+        """Let the autopilot act where a batch ends: None for nothing, else whether the run ends with this step."""
+        if self.autopilot is None:
+            return None
+        self.autopilot.update(done.grad_norm)
+        if step % self.config.interval or step == self.config.steps:
+            return None
+        evaluated = step in dict(self.totals.evals)
+        decision = self.autopilot.decide(
+            step, lambda: None if evaluated else self.evaluate_heldout(step), self.progress.say
+        )
+        self.config = autopilot.steered(self.config, self.autopilot)
+        return None if decision is None else decision.action == "stop"
 
     def must_leave(self, step: int) -> bool:
         """Whether SIGTERM came and a batch ends here, so that a checkpoint can be taken."""
@@ -439,17 +466,24 @@ class _Session:
         )
         self.record.evaluation({"step": step, **{name: asdict(value) for name, value in accuracy.items()}})
         self.totals.evals.append((step, accuracy["pass@1"]))
+        if self.autopilot is not None:
+            self.autopilot.evaluated(step, accuracy["pass@1"])
         self.progress.evaluation(step, accuracy["pass@1"])
 
     def save_checkpoint(self, step: int, position: int) -> None:
         """Write a checkpoint and delete those that are no longer kept."""
         record, totals, setup = self.record, self.totals, self.setup
         totals.seconds = time.perf_counter() - self.began
-        state = State(step, position, record.sizes(), totals, self.allocation.state(), self.limits.state())
+        pilot = self.autopilot
+        also = {totals.best[0]} if totals.best else set()
+        if pilot is not None:
+            also.add(pilot.anchor(step))
+        of_pilot = None if pilot is None else pilot.state()
+        state = State(step, position, record.sizes(), totals, self.allocation.state(), self.limits.state(), of_pilot)
         record.phase("checkpoint", step, self.config.steps)
         record.sync()
         checkpoint.save(record.folder, state, setup.policy, setup.optimizer, setup.critic, setup.stale)
-        checkpoint.prune(record.folder, self.config.keep_checkpoints, totals.best[0] if totals.best else None)
+        checkpoint.prune(record.folder, self.config.keep_checkpoints, also)
 
 
 def of_components(batch: Batch, names: Sequence[str]) -> list[dict[str, list[float]]] | None:
