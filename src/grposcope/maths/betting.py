@@ -2,8 +2,8 @@
 
 Values lie in [0, 1], and under the null hypothesis the mean of each, given all that came before, is at least m. Then
 1 + λ(m − x) with 0 ≤ λ ≤ 1/(1 − m) is never negative and has a mean of at most 1, so that the product over all values
-is a supermartingale, and so is an average over several λ: by Ville's inequality it ever reaches 1/α with a probability of
-at most α. Values of one batch may come in any order, as long as they are independent given the past (Waudby-Smith &
+is a supermartingale, and so is an average over several λ: by Ville's inequality it ever reaches 1/α with a chance of at
+most α. Values of one batch may come in any order, as long as they are independent given the past (Waudby-Smith &
 Ramdas 2024 bet in this way on both sides).
 
 Where only the mean of n values is known, the logarithm of the product is at least what values of 0 and 1 with this mean

@@ -8,8 +8,9 @@ changed, where the policy got worse: the refresh interval if it is above one, el
 sound checkpoint, where that was done as often as is allowed, or where going on would repeat the fall: held-out accuracy
 fell while the reward did not.
 
-A checkpoint is sound where that was shown: batches drawn after it and before the fall began have a mean whose lower
-limit is above what the mean fell below; or an evaluation at it is not below the best by more than δ.
+A checkpoint is sound where that was shown: the held-out accuracy at it is not below the best by more than δ; or, where
+there was no evaluation at it, batches drawn after it and before the fall began have a mean whose lower limit is above
+what the mean fell below. Each further cut of the learning rate is as large as all before it together, and once more.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.autopilot import monitors
-from grposcope.instruments.autopilot.monitors import Fall, HeldoutFall, Share
+from grposcope.instruments.autopilot.monitors import Fall, HeldoutFall, Hypothesis, Share
 from grposcope.instruments.autopilot.policy import Policy
 from grposcope.maths import betting
 
@@ -253,9 +254,10 @@ class Pilot:
             cause = (
                 "the policy follows a reward that changed" if changed else "the reward rises for what held-out does not"
             )
-            fell_too = self.counts.worse or self.reward.log_e > 1
+            again = self.counts.rollbacks > 0 and len(self.reward.batches) <= FOLLOW
+            fell_too = self.counts.worse or again or self.reward.log_e > 1
             if not fell_too or changed:
-                return self._ended(replace(as_now, cause=cause), sound)
+                return self._ended(replace(as_now, cause=cause), self.best(sound, now.checkpoints))
         cause = "the gradient is not finite" if alarm.monitor == "not_finite" else "the policy got worse"
         interval, factor = self._changed(now)
         differs = (interval, factor) != (now.interval, now.factor) and self.counts.changes < self.policy.changes
@@ -265,11 +267,16 @@ class Pilot:
                            expected=alarm.limit)  # fmt: skip
         if sound < 0 and differs and self.counts.rollbacks < self.policy.rollbacks:
             return replace(as_now, cause=cause, action="change", interval=interval, factor=factor)
-        return self._ended(replace(as_now, cause=cause), sound)
+        return self._ended(replace(as_now, cause=cause), self.best(sound, now.checkpoints))
 
     def _ended(self, one: Decision, sound: int) -> Decision:
         """That a run ends, at its last sound checkpoint; only told where ending is not allowed."""
         return replace(one, action="stop", to=sound) if self.policy.stop else one
+
+    def best(self, sound: int, checkpoints: Sequence[int]) -> int:
+        """What a stop keeps: the checkpoint with the best held-out accuracy, else the sound one."""
+        known = [step for step in checkpoints if step in self.accuracies]
+        return max(known, key=lambda step: (self.accuracies[step], step), default=sound)
 
     def _changed(self, now: Situation) -> tuple[int, float]:
         """Refresh interval and factor on the learning rate after the next change."""
@@ -277,13 +284,15 @@ class Pilot:
             smaller = [n for n in range(now.parts, now.interval, now.parts) if now.interval % n == 0]
             at_most = [n for n in smaller if n * 4 <= now.interval] or smaller[:1]
             return max(at_most), now.factor
-        return now.interval, max(now.factor * self.policy.lr_cut, min(self.policy.lr_least, now.factor))
+        cut = self.policy.lr_cut ** (self.counts.changes + 1)
+        return now.interval, max(now.factor * cut, min(self.policy.lr_least, now.factor))
 
     def sound(self, alarm: Alarm, checkpoints: Sequence[int]) -> int:
         """The newest checkpoint that is shown to be sound, -1 for none."""
         before = [step for step in checkpoints if alarm.since < 0 or step < alarm.since]
         before = [step for step in before if not any(first < step <= last for first, last in self.dropped)]
-        lowest = self.heldout.limit
+        highest = max(self.accuracies.values(), default=math.nan)
+        lowest = highest - min(self.policy.fall, monitors.REACHED * highest)
         for step in sorted(before, reverse=True):
             if step in self.accuracies:
                 if self.accuracies[step] >= lowest:
@@ -301,6 +310,11 @@ class Pilot:
         worst = self.reward.worst
         return worst.limit if worst is not None else -math.inf
 
+    def _same_limit(self, step: int) -> list[Hypothesis]:
+        """After weights are put back, their level is known: the mean may not fall below the same limit again."""
+        worst = self.reward.worst
+        return [] if worst is None else [Hypothesis(step, worst.level, worst.limit, worst.low, worst.high)]
+
     def _counted(self, alarm: Alarm, found: Decision) -> None:
         counts, name = self.counts, alarm.monitor
         counts.alarms[name] = counts.alarms.get(name, 0) + 1
@@ -315,7 +329,8 @@ class Pilot:
         if found.action == "rollback":
             self.dropped.append((found.to, found.step - 1))
         if name == "reward" or found.action == "rollback":
-            self.reward = Fall(self.policy.fall)
+            same = [] if found.action == "tell" else self._same_limit(found.step)
+            self.reward = Fall(self.policy.fall, hypotheses=same)
             self._loudest.pop("reward", None)
         if name == "heldout" or found.action == "rollback":
             before = self.heldout

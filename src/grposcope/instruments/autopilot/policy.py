@@ -33,10 +33,10 @@ class Policy:
     alpha: float = 0.05
     fall: float = 0.1
     monitors: str = ",".join(MONITORS)
-    rollbacks: int = 2
+    rollbacks: int = 3
     changes: int = 3
-    lr_cut: float = 0.5
-    lr_least: float = 0.05
+    lr_cut: float = 0.25
+    lr_least: float = 0.01
     interval: bool = True
     stop: bool = True
 

@@ -1,0 +1,348 @@
+"""Does an autopilot save runs, and does it leave sound ones alone? Trainings of `tiny`, with rules written beforehand.
+
+python experiments/autopilot.py base --out FOLDER                 the model that the faults begin with, 80 steps
+python experiments/autopilot.py faults --model FOLDER --out FILE  a fault from a step on, paired seeds
+python experiments/autopilot.py nulls --model FOLDER --out FILE   sound trainings of many settings
+python experiments/autopilot.py settings --out FILE               bad settings from the start
+python experiments/autopilot.py simulated --out FILE              levels without any training
+python experiments/autopilot.py report FILE …                     the tables, with the verdicts
+
+A file has a line for each run; what is there is not run again. experiments/autopilot.md has rules, budget and results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from scipy import stats
+
+from grposcope.core.estimate import Estimate
+from grposcope.instruments.autopilot import events
+from grposcope.instruments.autopilot.pilot import Pilot, Situation
+from grposcope.instruments.autopilot.policy import Policy
+from grposcope.lab.train import loop
+from grposcope.lab.train.allocate import Allocated, RolloutAllocation
+from grposcope.lab.train.config import TrainConfig
+from grposcope.maths.holm import holm
+
+STEPS, BEGINS, EVERY = 100, 41, 10
+"""Optimiser steps of a run, the first with the fault, and steps between evaluations and checkpoints."""
+
+BASE: dict[str, Any] = {
+    "steps": STEPS, "prompts": 16, "group": 8, "warmup": 5, "schedule": "constant", "lr": 4e-4, "eval_every": EVERY,
+    "eval_problems": 128, "eval_samples": 1, "checkpoint_every": EVERY, "keep_checkpoints": 0, "rollouts_every": 0,
+    "threads": 1,
+}  # fmt: skip
+
+SEEDS = tuple(range(8))
+"""Seeds of the comparisons; faults and defaults were chosen on seed 900."""
+
+
+# Faults: what is done to a batch, or to the settings, from step BEGINS on
+
+
+@dataclass(frozen=True)
+class Fault:
+    """batch: changes the rewards (P, G) of a batch, given the batch and the step. lr: factor on the learning rate.
+    last: the last step with it. curable: whether a setting or a rollback can cure it."""
+
+    batch: Callable[[Any, int], Any] | None = None
+    lr: float = 1.0
+    last: int = STEPS
+    curable: bool = False
+
+
+def regraded(batch: Any, rewards: torch.Tensor) -> Any:
+    """The batch with these rewards (P, G)."""
+    rollouts = replace(batch.rollouts, rewards=rewards.to(batch.rollouts.rewards).reshape(batch.rollouts.rewards.shape))
+    return replace(batch, rollouts=rollouts, graded=rewards.to(batch.graded))
+
+
+def inverted(batch: Any, step: int) -> Any:
+    """A reward function that calls right what is wrong."""
+    return regraded(batch, 1 - batch.graded)
+
+
+def gamed(batch: Any, step: int) -> Any:
+    """A component that pays for length, three times what a right answer pays, beside it."""
+    lengths = batch.rollouts.lengths.reshape(batch.graded.shape).to(batch.graded)
+    return regraded(batch, batch.graded / 4 + 0.75 * (lengths / 24).clamp(max=1))
+
+
+def random_rewards(batch: Any, step: int) -> Any:
+    """A reward function whose answers have nothing to do with the completions."""
+    stream = torch.Generator().manual_seed(step)
+    return regraded(batch, torch.rand(batch.graded.shape, generator=stream).round())
+
+
+FAULTS = {
+    "rate x30": Fault(lr=30.0, curable=True),
+    "rate x100, 5 steps": Fault(lr=100.0, last=BEGINS + 4, curable=True),
+    "reward inverted": Fault(batch=inverted),
+    "reward random": Fault(batch=random_rewards),
+    "length pays": Fault(batch=gamed),
+}
+
+
+class Faulty(RolloutAllocation):
+    """Batches of a run to which a fault is done from a step on. A batch is one step, so that positions tell it."""
+
+    fault = Fault()
+
+    def draw(self, position: int) -> Allocated:
+        """The batch that begins at `position` of the data."""
+        found = super().draw(position)
+        step = position // self.config.prompts + 1
+        on = BEGINS <= step <= self.fault.last and self.fault.batch is not None
+        return replace(found, batch=self.fault.batch(found.batch, step)) if on else found  # type: ignore[misc]
+
+
+@contextlib.contextmanager
+def done(fault: Fault) -> Iterator[type[Faulty]]:
+    """Inside the block the fault is done to the run."""
+    own = loop.learning_rate
+
+    def rate(step: int, *rest: Any) -> float:
+        on = BEGINS - 1 <= step <= fault.last - 1
+        return own(step, *rest) * (fault.lr if on else 1.0)
+
+    with mock.patch.object(loop, "learning_rate", rate):
+        yield type("FaultyHere", (Faulty,), {"fault": fault})
+
+
+def run(name: str, settings: Mapping[str, Any], seed: int, autopilot: str, place: Path | None = None) -> dict[str, Any]:
+    """A row: what came of one training."""
+    fault = FAULTS.get(name, Fault())
+    folder = Path(tempfile.mkdtemp(prefix="autopilot-", dir=place)) / "run"
+    config = TrainConfig(**{**BASE, **settings, "seed": seed, "autopilot": autopilot, "out": str(folder)})
+    try:
+        with done(fault) as source:
+            result = loop.train(config, source)
+        story = events.read(folder) or events.Story()
+        rows = [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
+        accuracy = {row["step"]: float(row["pass@1"]["value"]) for row in rows}
+        tokens = [json.loads(line)["tokens_generated"] for line in (folder / "steps.jsonl").read_text().splitlines()]
+        decisions = [vars(one) for one in story.decisions]
+    finally:
+        shutil.rmtree(folder.parent, ignore_errors=True)
+    return {
+        "cell": name, "settings": dict(settings), "seed": seed, "autopilot": autopilot, "steps": result.steps,
+        "accuracy": {str(step): value for step, value in accuracy.items()}, "tokens": sum(tokens),
+        "decisions": [{key: str(v) if isinstance(v, float) and not math.isfinite(v) else v for key, v in one.items()}
+                      for one in decisions],
+    }  # fmt: skip
+
+
+def area(row: Mapping[str, Any], until: int | None = None, total: int = STEPS) -> float:
+    """Mean held-out accuracy over the steps of a run, by the evaluations and straight lines between them.
+
+    From a step whose weights were put back on, accuracy is that of the weights that were put back; after a stop it
+    stays so. until: the run is stopped there by an oracle, and keeps the accuracy it had.
+    """
+    points = {int(step): value for step, value in row["accuracy"].items()}
+    jumps: list[tuple[float, float]] = []
+    for one in row["decisions"]:
+        back = points.get(one["to"])
+        if one["done"] and one["action"] in ("stop", "rollback") and back is not None:
+            jumps.append((one["step"] + 1e-6, back))
+    if until is not None:
+        points = {step: value for step, value in points.items() if step <= until}
+    both = sorted([*((float(step), value) for step, value in points.items()), *jumps])
+    where, values = map(np.array, zip(*both, strict=True))
+    return float(np.interp(np.arange(total + 1), where, values).mean())
+
+
+# Trainings
+
+
+def kept(path: Path) -> list[dict[str, Any]]:
+    """The rows that are there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def add(path: Path, wanted: Sequence[tuple[str, Mapping[str, Any], int, str]]) -> None:
+    """Run what is wanted and not there, a row each."""
+    there = {(row["cell"], json.dumps(row["settings"], sort_keys=True), row["seed"], row["autopilot"])
+             for row in kept(path)}  # fmt: skip
+    for name, settings, seed, autopilot in wanted:
+        if (name, json.dumps(settings, sort_keys=True), seed, autopilot) not in there:
+            row = run(name, settings, seed, autopilot)
+            with path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+def faults(model: str) -> list[tuple[str, Mapping[str, Any], int, str]]:
+    """Every cell, arm and seed of experiment 2, seed by seed."""
+    return [
+        (name, {"model": model}, seed, arm) for seed in SEEDS for name in ("none", *FAULTS) for arm in ("off", "act")
+    ]
+
+
+def nulls(model: str) -> list[tuple[str, Mapping[str, Any], int, str]]:
+    """200 sound trainings: two models, three recipes, two group sizes, batches, rates and refresh intervals."""
+    found: list[tuple[str, Mapping[str, Any], int, str]] = []
+    draw = np.random.default_rng(7)
+    for seed in range(5000, 5200):
+        settings = {
+            "model": str(draw.choice(["tiny", model])),
+            "recipe": str(draw.choice(["grpo", "dr_grpo", "rloo"])),
+            "group": int(draw.choice([4, 8])),
+            "prompts": int(draw.choice([8, 16])),
+            "lr": float(draw.choice([1e-4, 2e-4])),
+            "interval": int(draw.choice([1, 2])),
+            "steps": 60,
+            "eval_problems": 64,
+            "checkpoint_every": 0,
+        }
+        found.append(("none", settings, seed, "advise"))
+    return found
+
+
+BAD = {"rate x8": {"lr": 3.2e-3}, "G 2": {"group": 2}, "interval x16": {"interval": 16, "lr": 1e-3}}
+"""Bad settings of experiment 3, from the start."""
+
+
+def bad_settings() -> list[tuple[str, Mapping[str, Any], int, str]]:
+    """Bad settings left alone and with the autopilot, and the best fixed ones."""
+    cells = {**BAD, "best fixed": {}}
+    return [(f"start: {name}", settings, seed, arm) for seed in SEEDS for name, settings in cells.items()
+            for arm in (("off",) if name == "best fixed" else ("off", "act"))]  # fmt: skip
+
+
+# Simulated levels
+
+
+def simulated(runs: int = 1000, steps: int = 300, prompts: int = 16) -> list[dict[str, Any]]:
+    """Whether anything is decided in runs whose level rises, stays, or wanders: 250 of each of four kinds."""
+    rows = []
+    for number in range(runs):
+        draw = np.random.default_rng(90_000 + number)
+        kind = ("constant", "rising", "wandering 0.02", "wandering 0.05")[number % 4]
+        level = draw.uniform(0.1, 0.9)
+        levels = np.full(steps, level)
+        if kind == "rising":
+            levels = level + (0.95 - level) * (1 - np.exp(-np.arange(steps) / 80))
+        elif kind.startswith("wandering"):
+            noise = np.zeros(steps)
+            for step in range(1, steps):
+                noise[step] = 0.9 * noise[step - 1] + float(kind.split()[1]) * math.sqrt(1 - 0.81) * draw.normal()
+            levels = np.clip(level + noise, 0.02, 0.98)
+        pilot = Pilot(Policy(mode="advise"))
+        decided = []
+        for step, own in enumerate(levels, 1):
+            of_prompts = np.clip(draw.beta(4 * own, 4 * (1 - own), prompts), 0, 1)
+            rewards = draw.random((prompts, 8)) < of_prompts[:, None]
+            pilot.batch(step, rewards.astype(float), np.zeros((prompts, 8)))
+            if step % 20 == 0:
+                right = draw.random(128) < own
+                pilot.evaluation(step, Estimate.mean(right.astype(float).tolist()))
+            if (alarm := pilot.alarm(step)) is not None:
+                decided.append(pilot.decide(alarm, Situation(step)).monitor)
+        rows.append({"kind": kind, "decided": decided})
+    return rows
+
+
+# The tables
+
+
+def interval(hits: int, total: int) -> str:
+    """A share with its exact 95 % interval."""
+    found = stats.binomtest(hits, total).proportion_ci(0.95)
+    return f"{hits} of {total} ({100 * hits / total:.1f} %; {100 * found.low:.1f} to {100 * found.high:.1f})"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean ± standard error."""
+    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1) / math.sqrt(len(values)):.3f}"
+
+
+def report(paths: Sequence[Path]) -> Iterator[str]:
+    """The tables of what is there."""
+    rows = [row for path in paths for row in kept(path)]
+    levels = [row for row in rows if "kind" in row]
+    trained = [row for row in rows if "cell" in row]
+    if levels:
+        for kind in dict.fromkeys(row["kind"] for row in levels):
+            some = [row for row in levels if row["kind"] == kind]
+            yield f"simulated, {kind}: something decided in {interval(sum(bool(r['decided']) for r in some), len(some))}"
+    sound = [row for row in trained if row["autopilot"] == "advise"]
+    if sound:
+        yield f"sound trainings: something decided in {interval(sum(bool(r['decisions']) for r in sound), len(sound))}"
+    yield from _arms(trained)
+
+
+def _arms(trained: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    by = {(row["cell"], row["seed"], row["autopilot"]): row for row in trained}
+    cells = [cell for cell in dict.fromkeys(cell for cell, _, arm in by if arm == "act")]
+    lowest, table = [], []
+    for cell in cells:
+        seeds = [seed for name, seed, arm in by if name == cell and arm == "act" and (cell, seed, "off") in by]
+        left = [area(by[cell, seed, "off"]) for seed in seeds]
+        flown = [area(by[cell, seed, "act"]) for seed in seeds]
+        best = [_oracle(by, cell, seed, own) for seed, own in zip(seeds, left, strict=True)]
+        gain = np.array(flown) - np.array(left)
+        error = float(np.std(gain, ddof=1) / math.sqrt(len(gain))) if len(gain) > 1 else math.nan
+        test = stats.t.sf((gain.mean() + 0.03) / max(error, 1e-9), len(gain) - 1) if len(gain) > 1 else math.nan
+        lowest.append(float(test))
+        actions = [one["action"] for seed in seeds for one in by[cell, seed, "act"]["decisions"]]
+        counts = ", ".join(f"{actions.count(name)} {name}" for name in dict.fromkeys(actions)) or "none"
+        table.append((cell, len(seeds), left, flown, best, gain, error, counts))
+    for (cell, count, left, flown, best, gain, error, counts), p in zip(table, holm(lowest), strict=True):
+        yield (
+            f"| {cell} | {count} | {spread(left)} | {spread(flown)} | {spread(best)} | "
+            f"{np.mean(flown) / np.mean(best):.2f} | {gain.mean():+.3f} ± {error:.3f} | {p:.2g} | {counts} |"
+        )
+
+
+def _oracle(by: Mapping[Any, Any], cell: str, seed: int, left: float) -> float:
+    """The best of: the run without the fault, where a setting or a rollback can cure it; one stopped when it began."""
+    if cell.startswith("start: "):
+        return area(by["start: best fixed", seed, "off"])
+    if cell == "none":
+        return left
+    fault = FAULTS[cell]
+    stopped = area(by[cell, seed, "off"], until=BEGINS - 1)
+    return max(stopped, area(by["none", seed, "off"])) if fault.curable else stopped
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("base", "faults", "nulls", "settings", "simulated", "report"))
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--model", default="")
+    given = parser.parse_args()
+    if given.what == "report":
+        print("\n".join(report(given.files)))
+    elif given.what == "base":
+        settings = {
+            "steps": 80,
+            "seed": 999,
+            "checkpoint_every": 0,
+            "rollouts_every": 0,
+            "eval_every": 80,
+            "threads": 1,
+        }
+        loop.train(TrainConfig(**settings, out=str(given.out)))
+    elif given.what == "simulated":
+        given.out.write_text("".join(json.dumps(row) + "\n" for row in simulated()))
+    else:
+        wanted = {"faults": lambda: faults(given.model), "nulls": lambda: nulls(given.model), "settings": bad_settings}
+        add(given.out, wanted[given.what]())
+
+
+if __name__ == "__main__":
+    main()
