@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from grposcope.core.estimate import Estimate
 from grposcope.maths import betting
+from grposcope.maths.betting import Bets
 from grposcope.maths.evalues import began
 
 Floats = NDArray[np.float64]
@@ -61,7 +62,7 @@ NOT_FINITE = 3
 class Hypothesis:
     """From after `step` on the mean is at least `limit`: `level` less what it may fall.
 
-    low, high: range that values are clipped to. logs: logarithms of what the bets came to, (F,).
+    low, high: range that values are clipped to. bets: against it.
     """
 
     step: int
@@ -69,18 +70,18 @@ class Hypothesis:
     limit: float
     low: float
     high: float
-    logs: list[float] = field(default_factory=lambda: [0.0] * len(betting.FRACTIONS))
+    bets: Bets = field(default_factory=Bets)
 
     def take(self, values: Floats) -> None:
         """Bet on further values."""
         scale = self.high - self.low
         shares = np.clip((values - self.low) / scale, 0, 1)
-        self.logs = (np.array(self.logs) + betting.log_factors(shares, (self.limit - self.low) / scale)).tolist()
+        self.bets.take(shares, (self.limit - self.low) / scale)
 
     @property
     def log_e(self) -> float:
         """Evidence against it."""
-        return betting.log_average(np.array(self.logs))
+        return self.bets.log_e
 
 
 @dataclass
@@ -223,13 +224,12 @@ class Share:
     """Whether more of the values in [0, 1] are expected than `most`, against: at most that many, in each batch."""
 
     most: float
-    logs: list[float] = field(default_factory=lambda: [0.0] * len(betting.FRACTIONS))
+    bets: Bets = field(default_factory=Bets)
 
     def take(self, values: Floats) -> float:
         """Bet on further values (n,); the evidence log e so far."""
-        values = values[np.isfinite(values)]
-        self.logs = (np.array(self.logs) + betting.log_factors(1 - values, 1 - self.most)).tolist()
-        return betting.log_average(np.array(self.logs))
+        self.bets.take(1 - values[np.isfinite(values)], 1 - self.most)
+        return self.bets.log_e
 
 
 def state(monitor: Any) -> dict[str, Any]:
@@ -238,9 +238,14 @@ def state(monitor: Any) -> dict[str, Any]:
     return content
 
 
+def bets_of(content: Mapping[str, Any]) -> Bets:
+    """The bets that JSON has, in which numbers that are not finite are strings."""
+    return Bets(content["batches"], [float(one) for one in content["logs"]])
+
+
 def fall_of(content: Mapping[str, Any]) -> Fall:
     """The monitor that `state` was made of."""
-    hypotheses = [Hypothesis(**one) for one in content["hypotheses"]]
+    hypotheses = [Hypothesis(**{**one, "bets": bets_of(one["bets"])}) for one in content["hypotheses"]]
     batches = [(int(s), int(n), float(m), float(v)) for s, n, m, v in content["batches"]]
     low, high = float(content["low"]), float(content["high"])
     return Fall(content["fall"], batches, low, high, hypotheses)

@@ -123,7 +123,8 @@ class _Counts:
 class Pilot:
     """The monitors of a policy, and its decisions.
 
-    accuracies: held-out accuracy by step. dropped: steps, from and to, whose weights were given up by a rollback.
+    accuracies: held-out accuracy by step. shown: steps of checkpoints that were gone back to, as they were shown to be
+    sound. dropped: steps, from and to, whose weights were given up by a rollback.
     """
 
     def __init__(self, policy: Policy, state: Mapping[str, Any] | None = None):
@@ -135,6 +136,7 @@ class Pilot:
         self.waiting: Decision | None = None
         self.accuracies: dict[int, float] = {}
         self.dropped: list[tuple[int, int]] = []
+        self.shown: list[int] = []
         self._loudest: dict[str, float] = {}
         self._highest = -math.inf
         if state is not None:
@@ -198,25 +200,27 @@ class Pilot:
         return {
             "reward": monitors.state(self.reward),
             "heldout": monitors.state(self.heldout),
-            "cut": list(self.cut.logs),
-            "dead": list(self.dead.logs),
+            "cut": asdict(self.cut.bets),
+            "dead": asdict(self.dead.bets),
             "counts": asdict(self.counts),
             "waiting": None if self.waiting is None else asdict(self.waiting),
             "loudest": dict(self._loudest),
             "highest": self._highest,
             "accuracies": {str(step): value for step, value in self.accuracies.items()},
+            "shown": list(self.shown),
             "dropped": [list(steps) for steps in self.dropped],
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         self.reward = monitors.fall_of(state["reward"])
         self.heldout = monitors.heldout_of(state["heldout"])
-        self.cut.logs, self.dead.logs = list(state["cut"]), list(state["dead"])
+        self.cut.bets, self.dead.bets = monitors.bets_of(state["cut"]), monitors.bets_of(state["dead"])
         self.counts = _Counts(**state["counts"])
         self.waiting = None if state["waiting"] is None else decision_of(state["waiting"])
         self._loudest = {name: float(value) for name, value in state["loudest"].items()}
         self._highest = float(state["highest"])
         self.accuracies = {int(step): value for step, value in state["accuracies"].items()}
+        self.shown = [int(step) for step in state["shown"]]
         self.dropped = [(int(first), int(last)) for first, last in state["dropped"]]
 
     def _note(self, name: str, log_e: float) -> None:
@@ -294,6 +298,8 @@ class Pilot:
         highest = max(self.accuracies.values(), default=math.nan)
         lowest = highest - min(self.policy.fall, monitors.REACHED * highest)
         for step in sorted(before, reverse=True):
+            if step in self.shown:
+                return step
             if step in self.accuracies:
                 if self.accuracies[step] >= lowest:
                     return step
@@ -328,6 +334,7 @@ class Pilot:
         self._loudest.pop(name, None)
         if found.action == "rollback":
             self.dropped.append((found.to, found.step - 1))
+            self.shown.append(found.to)
         if name == "reward" or found.action == "rollback":
             same = [] if found.action == "tell" else self._same_limit(found.step)
             self.reward = Fall(self.policy.fall, hypotheses=same)

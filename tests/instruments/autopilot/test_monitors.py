@@ -1,0 +1,109 @@
+"""Monitors: silent where nothing fell, at most as often wrong as they say, and quick where something did."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from grposcope.core.estimate import Estimate
+from grposcope.core.files import dumps
+from grposcope.instruments.autopilot import monitors
+from grposcope.instruments.autopilot.monitors import Fall, HeldoutFall, Share
+
+
+def course(levels: np.ndarray, seed: int, prompts: int = 16) -> Fall:
+    draw, found = np.random.default_rng(seed), Fall(0.1)
+    for step, level in enumerate(levels, 1):
+        found.take(step, draw.binomial(4, level, prompts) / 4)
+    return found
+
+
+def loudest(levels: np.ndarray, seed: int) -> float:
+    draw, found, most = np.random.default_rng(seed), Fall(0.1), -math.inf
+    for step, level in enumerate(levels, 1):
+        most = max(most, found.take(step, draw.binomial(4, level, 16) / 4))
+    return most
+
+
+def test_a_level_at_the_very_limit_alarms_no_more_often_than_allowed() -> None:
+    """The hardest case of the null: after a level was shown, the mean lies just at the limit that follows from it."""
+    alarms = 0
+    for seed in range(200):
+        draw, found = np.random.default_rng(seed), Fall(0.1)
+        for step in range(1, 30):
+            found.take(step, draw.binomial(4, 0.7, 16) / 4)
+        limit = found.hypotheses[-1].limit
+        most = max(found.take(step, draw.binomial(4, limit, 16) / 4) for step in range(30, 130))
+        alarms += most >= math.log(1 / 0.1)
+    assert alarms <= 30  # 10 % of 200 and three standard deviations
+
+
+def test_a_fall_is_found_soon_and_its_beginning_named() -> None:
+    found = course(np.r_[np.full(40, 0.7), np.full(12, 0.3)], 1)
+    assert found.log_e > math.log(1e4)
+    assert abs(found.onset() - 41) <= 1
+    worst = found.worst
+    assert worst is not None
+    assert 0.5 < worst.limit < worst.level - 0.09 < 0.65
+
+
+def test_a_rising_level_raises_the_limit_and_no_alarm() -> None:
+    assert max(loudest(np.linspace(0.2, 0.9, 150), seed) for seed in range(20)) < math.log(100)
+    limits = [one.limit for one in course(np.linspace(0.2, 0.9, 150), 0).hypotheses]
+    assert limits == sorted(limits)
+    assert limits[-1] > 0.6
+
+
+def test_a_low_level_that_vanishes_is_a_fall_too() -> None:
+    """A tenth of the range would let a success rate of 8 % go to 0."""
+    assert course(np.r_[np.full(60, 0.08), np.full(60, 0.0)], 3).log_e > math.log(100)
+
+
+def test_values_beyond_the_range_seen_are_clipped() -> None:
+    found = course(np.full(30, 0.6), 4)
+    before = found.log_e
+    found.take(31, np.array([-1e9, *[0.6] * 15]))
+    assert found.log_e < before + 3
+
+
+def test_values_that_are_not_finite_say_nothing() -> None:
+    found = course(np.full(30, 0.6), 5)
+    before = monitors.state(found)
+    found.take(31, np.array([math.nan, math.inf]))
+    assert monitors.state(found) == before
+
+
+def test_a_monitor_survives_json() -> None:
+    levels = np.r_[np.full(40, 0.7), np.full(6, 0.4)]
+    found = course(levels, 7)
+    again = monitors.fall_of(json.loads(dumps(monitors.state(found))))
+    assert monitors.state(again) == monitors.state(found)
+    assert again.take(50, np.full(16, 0.2)) == found.take(50, np.full(16, 0.2))
+    heldout = HeldoutFall(0.1)
+    assert monitors.heldout_of(json.loads(dumps(monitors.state(heldout)))) == heldout
+
+
+def test_held_out_accuracy_that_falls_and_one_that_does_not() -> None:
+    draw = np.random.default_rng(0)
+
+    def evaluated(*levels: float) -> HeldoutFall:
+        found = HeldoutFall(0.1)
+        for step, level in enumerate(levels):
+            found.take(10 * step, Estimate.mean((draw.random(200) < level).astype(float).tolist()))
+        return found
+
+    assert evaluated(0.3, 0.5, 0.7, 0.3).log_e > math.log(100)
+    assert evaluated(0.3, 0.5, 0.6, 0.3).verdict() == "fell"
+    assert max(evaluated(0.3, 0.5, *[0.6] * 20).log_e for _ in range(20)) < math.log(100)
+    assert evaluated(0.3, 0.5, 0.6, 0.62).verdict() == "held"
+    assert evaluated(0.3).verdict() == "unknown"
+
+
+@pytest.mark.parametrize(("level", "loud"), [(0.45, False), (0.6, True), (1.0, True)])
+def test_a_share_above_its_limit(level: float, loud: bool) -> None:
+    draw, found = np.random.default_rng(2), Share(0.5)
+    most = max(found.take((draw.random(32) < level).astype(float)) for _ in range(60))
+    assert (most > math.log(200)) == loud

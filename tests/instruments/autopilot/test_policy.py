@@ -1,0 +1,54 @@
+"""Policies: from a text or a file; what cannot be is refused with where it stands and what there is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grposcope.core.errors import UserError
+from grposcope.instruments.autopilot.policy import Policy, document, parse
+
+
+def test_texts() -> None:
+    assert parse("act") == Policy()
+    assert parse("advise:fall=0.2,alpha=0.01,monitors=reward+heldout") == Policy("advise", 0.01, 0.2, "reward,heldout")
+    assert parse("act:interval=no,stop=false").interval is False
+
+
+def test_a_file_of_all_defaults_is_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "autopilot.yaml"
+    path.write_text(yaml.safe_dump({**document(Policy()), "monitors": ["reward", "cut"]}))
+    assert asdict(parse(str(path))) == {**asdict(Policy()), "monitors": "reward,cut"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("fly", "give one of off, advise, act"),
+        ("act:speed=2", "there is no 'speed' in a policy; it has mode, alpha"),
+        ("act:alpha=2", "alpha is 2.0; it must be between 0 and 1"),
+        ("act:alpha=nan", "alpha is nan"),
+        ("act:rollbacks=1.5", "rollbacks is '1.5'; it must be a int"),
+        ("act:rollbacks", "'rollbacks' is no limit; write key=value"),
+        ("act:stop=perhaps", "stop is 'perhaps'"),
+        ("act:monitors=reward+luck", "there is no monitor 'luck'"),
+        ("act:monitors=", "a policy needs a monitor"),
+        ("act:rollbacks=0,changes=0,stop=no", "no rollback, no change and no stop are allowed"),
+    ],
+)
+def test_what_cannot_be(text: str, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse(text)
+    assert said in str(refused.value)
+
+
+def test_a_file_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "autopilot.yaml"
+    path.write_text("alpha: 0.1\nspeed: 2\n")
+    with pytest.raises(UserError, match=r"autopilot.yaml, line 2: there is no 'speed'"):
+        parse(str(path))
+    with pytest.raises(UserError, match="there is no "):
+        parse(str(tmp_path / "none.yaml"))
