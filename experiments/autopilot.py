@@ -31,7 +31,7 @@ from scipy import stats
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.autopilot import events
 from grposcope.instruments.autopilot.pilot import Pilot, Situation
-from grposcope.instruments.autopilot.policy import Policy
+from grposcope.instruments.autopilot.policy import AutopilotPolicy
 from grposcope.lab.train import loop
 from grposcope.lab.train.allocate import Allocated, RolloutAllocation
 from grposcope.lab.train.config import TrainConfig
@@ -239,7 +239,7 @@ def simulated(runs: int = 1000, steps: int = 300, prompts: int = 16) -> list[dic
             for step in range(1, steps):
                 noise[step] = 0.9 * noise[step - 1] + float(kind.split()[1]) * math.sqrt(1 - 0.81) * draw.normal()
             levels = np.clip(level + noise, 0.02, 0.98)
-        pilot = Pilot(Policy(mode="advise"))
+        pilot = Pilot(AutopilotPolicy(mode="advise"))
         decided = []
         for step, own in enumerate(levels, 1):
             of_prompts = np.clip(draw.beta(4 * own, 4 * (1 - own), prompts), 0, 1)
@@ -276,7 +276,7 @@ def report(paths: Sequence[Path]) -> Iterator[str]:
     if levels:
         for kind in dict.fromkeys(row["kind"] for row in levels):
             some = [row for row in levels if row["kind"] == kind]
-            yield f"simulated, {kind}: something decided in {interval(sum(bool(r['decided']) for r in some), len(some))}"
+            yield f"simulated, {kind}: decided in {interval(sum(bool(r['decided']) for r in some), len(some))}"
     sound = [row for row in trained if row["autopilot"] == "advise"]
     if sound:
         yield f"sound trainings: something decided in {interval(sum(bool(r['decisions']) for r in sound), len(sound))}"
@@ -285,7 +285,7 @@ def report(paths: Sequence[Path]) -> Iterator[str]:
 
 def _arms(trained: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     by = {(row["cell"], row["seed"], row["autopilot"]): row for row in trained}
-    cells = [cell for cell in dict.fromkeys(cell for cell, _, arm in by if arm == "act")]
+    cells = list(dict.fromkeys(cell for cell, _, arm in by if arm == "act"))
     lowest, table = [], []
     for cell in cells:
         seeds = [seed for name, seed, arm in by if name == cell and arm == "act" and (cell, seed, "off") in by]

@@ -75,6 +75,7 @@ def quick(folder: Path) -> dict[str, tuple[object, ...]]:
         "offpolicy": ("offpolicy", folder / "drawn.jsonl", "--json"),
         "rewards": ("rewards", folder / "judged.jsonl", "--json"),
         "verify": ("verify", folder / "drawn.jsonl", "--json"),
+        "advise": ("advise", run, "--json"),
         "runs": ("runs", run.parent, "--json"),
         "simulate": ("simulate", "--arms", "2", "--steps", "5", "--json"),
         "watch": ("watch", run, "--once", "--json"),

@@ -10,8 +10,8 @@ import pytest
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps
-from grposcope.instruments.autopilot.pilot import Alarm, Decision, Pilot, Situation
-from grposcope.instruments.autopilot.policy import Policy
+from grposcope.instruments.autopilot.pilot import Decision, Pilot, PilotAlarm, Situation
+from grposcope.instruments.autopilot.policy import AutopilotPolicy
 
 CHECKPOINTS = (0, 10, 20, 30, 40)
 
@@ -20,10 +20,10 @@ def accuracy(value: float, n: int = 400) -> Estimate:
     return Estimate(value, math.sqrt(value * (1 - value) / n), n)
 
 
-def flown(levels: np.ndarray, policy: Policy | None = None, heldout: dict[int, float] | None = None, seed: int = 0,
+def flown(levels: np.ndarray, policy: AutopilotPolicy | None = None, heldout: dict[int, float] | None = None, seed: int = 0,
           interval: int = 1) -> tuple[Pilot, list[Decision]]:  # fmt: skip
     """A pilot that saw batches of these levels, and its decisions. heldout: accuracy by step."""
-    draw, pilot, decisions = np.random.default_rng(seed), Pilot(policy or Policy()), []
+    draw, pilot, decisions = np.random.default_rng(seed), Pilot(policy or AutopilotPolicy()), []
     factor = 1.0
     for step, level in enumerate(levels, 1):
         pilot.batch(step, (draw.random((16, 4)) < level).astype(float), np.zeros((16, 4)))
@@ -62,7 +62,7 @@ def test_further_cuts_are_larger_and_then_the_run_ends() -> None:
 
 
 def test_without_a_sound_checkpoint_a_setting_is_changed() -> None:
-    draw, pilot = np.random.default_rng(0), Pilot(Policy())
+    draw, pilot = np.random.default_rng(0), Pilot(AutopilotPolicy())
     for step, level in enumerate(FALL, 1):
         pilot.batch(step, (draw.random((16, 4)) < level).astype(float))
         if (alarm := pilot.alarm(step)) is not None:
@@ -92,11 +92,11 @@ def test_checkpoints_given_up_are_not_gone_back_to() -> None:
     assert first.step > 36
     for step in range(50, 60):
         pilot.batch(step, np.ones((16, 4)))
-    assert pilot.sound(Alarm("reward", 60, 1.0, 60, 0.7, 0.1), [20, 30, 36]) == 30
+    assert pilot.sound(PilotAlarm("reward", 60, 1.0, 60, 0.7, 0.1), [20, 30, 36]) == 30
 
 
 def test_a_gradient_that_is_not_finite_is_seen_at_once() -> None:
-    pilot = Pilot(Policy())
+    pilot = Pilot(AutopilotPolicy())
     for step in (1, 2, 3):
         pilot.batch(step, np.full((4, 4), 0.5))
         pilot.update(math.nan)
@@ -104,7 +104,7 @@ def test_a_gradient_that_is_not_finite_is_seen_at_once() -> None:
 
 
 def test_cut_completions_and_dead_groups_are_told_once() -> None:
-    pilot, told = Pilot(Policy()), []
+    pilot, told = Pilot(AutopilotPolicy()), []
     for step in range(1, 60):
         pilot.batch(step, np.zeros((8, 4)) if step > 1 else np.eye(8, 4), np.ones((8, 4)))
         if (alarm := pilot.alarm(step)) is not None:
@@ -114,7 +114,7 @@ def test_cut_completions_and_dead_groups_are_told_once() -> None:
 
 
 def test_groups_that_are_all_right_are_not_dead() -> None:
-    pilot = Pilot(Policy())
+    pilot = Pilot(AutopilotPolicy())
     for step in range(1, 60):
         pilot.batch(step, np.ones((8, 4)))
         assert pilot.alarm(step) is None
@@ -138,10 +138,10 @@ def test_a_pilot_survives_json_at_any_step() -> None:
     batches = [(draw.random((16, 4)) < level).astype(float) for level in FALL]
 
     def fly(cut: int) -> list[Decision]:
-        pilot, decisions = Pilot(Policy()), []
+        pilot, decisions = Pilot(AutopilotPolicy()), []
         for step, batch in enumerate(batches, 1):
             if step == cut:
-                pilot = Pilot(Policy(), json.loads(dumps(pilot.state())))
+                pilot = Pilot(AutopilotPolicy(), json.loads(dumps(pilot.state())))
             pilot.batch(step, batch)
             pilot.update(1.0)
             if step % 10 == 0:

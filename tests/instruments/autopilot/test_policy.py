@@ -9,19 +9,21 @@ import pytest
 import yaml
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.autopilot.policy import Policy, document, parse
+from grposcope.instruments.autopilot.policy import AutopilotPolicy, document, parse
 
 
 def test_texts() -> None:
-    assert parse("act") == Policy()
-    assert parse("advise:fall=0.2,alpha=0.01,monitors=reward+heldout") == Policy("advise", 0.01, 0.2, "reward,heldout")
+    assert parse("act") == AutopilotPolicy()
+    assert parse("advise:fall=0.2,alpha=0.01,monitors=reward+heldout") == AutopilotPolicy(
+        "advise", 0.01, 0.2, "reward,heldout"
+    )
     assert parse("act:interval=no,stop=false").interval is False
 
 
 def test_a_file_of_all_defaults_is_the_default(tmp_path: Path) -> None:
     path = tmp_path / "autopilot.yaml"
-    path.write_text(yaml.safe_dump({**document(Policy()), "monitors": ["reward", "cut"]}))
-    assert asdict(parse(str(path))) == {**asdict(Policy()), "monitors": "reward,cut"}
+    path.write_text(yaml.safe_dump({**document(AutopilotPolicy()), "monitors": ["reward", "cut"]}))
+    assert asdict(parse(str(path))) == {**asdict(AutopilotPolicy()), "monitors": "reward,cut"}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from grposcope.core import capabilities
 from grposcope.core.errors import UserError
-from grposcope.engines.trl import constraining, draws, guard, probing, scored, settings, verifying
+from grposcope.engines.trl import constraining, draws, guard, probing, scored, settings, steering, verifying
 from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.constraining import TrainerConstraints
 from grposcope.engines.trl.offpolicy import OffPolicyProbes
@@ -65,7 +65,8 @@ class GRPOscopeMixin(_Behind):
     own order. aggregation: a name of `maths.aggregation.METHODS`, how several reward functions make the advantage, in
     the place of TRL's multi_objective_aggregation. constraints: such as ["length<=200", "form>=0.98"], of a reward
     function by its name, of the reward, or of the length in tokens; their multipliers learn with the rate `dual_rate`
-    and the damping `dual_damping`, once per batch of rollouts. Everything else goes to the trainer.
+    and the damping `dual_damping`, once per batch of rollouts. autopilot: off, advise, act or a YAML file of a policy,
+    as for `grposcope train`; where it acts it ends the run and says how to go on. Everything else goes to the trainer.
 
     UserError for settings that do not go together, a reward function that cannot take what TRL passes, a batch that is
     not made of whole groups, a model without a matrix to train, and a version of TRL whose methods have changed.
@@ -85,6 +86,7 @@ class GRPOscopeMixin(_Behind):
         constraints: str | Sequence[str] = (),
         dual_rate: float = 0.05,
         dual_damping: float = 0.0,
+        autopilot: str = "off",
         **more: Any,
     ) -> None:
         if verify_every < 0:
@@ -116,6 +118,9 @@ class GRPOscopeMixin(_Behind):
         self._scope_verifier: TrainingVerifier | None = None
         self._scope_watched: list[Tensor] | None = None
         _check(self)
+        self._scope_steering = None if autopilot == "off" else steering.Steering(self, autopilot)
+        if self._scope_steering is not None:
+            self.add_callback(self._scope_steering)
         if dual.constraints:
             self._scope_limits = _limits(self, dual)
             self.add_callback(constraining.KeepMultipliers(self._scope_limits))
@@ -167,6 +172,8 @@ class GRPOscopeMixin(_Behind):
             return out
         if self._scope_draws is not None:
             _learn(self, batch)
+        if self._scope_steering is not None:
+            self._scope_steering.take(step, batch.total(self.reward_weights, self.num_generations or 1))
         if due or changes:
             self._changed_or_probed(out, batch, due)
         self._begin_evidence(out, batch, step)
@@ -226,6 +233,8 @@ class GRPOscopeMixin(_Behind):
             self._scope_draws.restore(found, skipping=not self.args.ignore_data_skip)
         if self._scope_limits is not None:
             self._scope_limits.restore(found)
+        if self._scope_steering is not None:
+            self._scope_steering.restore(found)
         return super().train(str(found), *more, **given)
 
     def _get_train_sampler(self, *given: Any, **more: Any) -> Any:

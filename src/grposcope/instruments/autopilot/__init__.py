@@ -7,7 +7,7 @@ from grposcope.core.instrument import Command, Instrument
 
 @dataclass(frozen=True)
 class AdviceSettings:
-    """policy: text or YAML file of `policy.Policy`, empty for its defaults."""
+    """policy: text or YAML file of `policy.AutopilotPolicy`, empty for its defaults."""
 
     policy: str = ""
 

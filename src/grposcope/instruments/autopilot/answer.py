@@ -11,8 +11,14 @@ from grposcope.core.run import Run
 from grposcope.instruments.autopilot import INSTRUMENT, AdviceSettings, events, wording
 from grposcope.instruments.autopilot.events import Story
 from grposcope.instruments.autopilot.pilot import Decision
-from grposcope.instruments.autopilot.policy import Policy, document, parse
+from grposcope.instruments.autopilot.policy import AutopilotPolicy, document, parse
 from grposcope.instruments.autopilot.replay import replay
+
+
+def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
+    """The story of one run that was trained with an autopilot."""
+    found = section(runs)
+    return [] if found is None else [found]
 
 
 def section(runs: Sequence[Run]) -> Answer | None:
@@ -23,12 +29,12 @@ def section(runs: Sequence[Run]) -> Answer | None:
     if story is None or not story.decisions:
         return None
     told = runs[0].setting("autopilot")
-    return of_story(story, parse(told) if isinstance(told, str) and told != "off" else Policy())
+    return of_story(story, parse(told) if isinstance(told, str) and told != "off" else AutopilotPolicy())
 
 
 def of_run(run: Run, settings: AdviceSettings | None = None) -> Answer:
     """What an autopilot of this policy would have done in a run, whether or not it had one."""
-    policy = parse(settings.policy) if settings is not None and settings.policy else Policy(mode="advise")
+    policy = parse(settings.policy) if settings is not None and settings.policy else AutopilotPolicy(mode="advise")
     if not len(run.groups) and "reward" not in run.table:
         return Answer(
             "autopilot",
@@ -44,7 +50,7 @@ def of_run(run: Run, settings: AdviceSettings | None = None) -> Answer:
     return Answer(**{**vars(found), "missing": [*found.missing, *missing]})
 
 
-def of_story(story: Story, policy: Policy, would: bool = False) -> Answer:
+def of_story(story: Story, policy: AutopilotPolicy, would: bool = False) -> Answer:
     """would: whether it is what would have been done, not what was."""
     decisions = story.decisions
     settings: list[tuple[int, float] | None] = [None]
@@ -85,7 +91,7 @@ def _table(decisions: Sequence[Decision], story: Story) -> Table:
     return Table("Decisions", header, rows, folded=True)
 
 
-def _document(story: Story, policy: Policy) -> dict[str, Any]:
+def _document(story: Story, policy: AutopilotPolicy) -> dict[str, Any]:
     return {
         "policy": document(policy),
         "decisions": [asdict(one) for one in story.decisions],

@@ -10,7 +10,7 @@ from typing import Any
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import atomic, dumps, json_object
-from grposcope.instruments.autopilot.pilot import Decision, Outcome, decision_of
+from grposcope.instruments.autopilot.pilot import Decision, FollowUp, decision_of
 
 EVENTS = "autopilot.jsonl"
 """Name of the file."""
@@ -21,14 +21,14 @@ class Story:
     """What was decided in a run, in order, and what became of it, by the step of the decision."""
 
     decisions: Sequence[Decision] = ()
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[FollowUp] = ()
 
-    def outcome(self, one: Decision) -> Outcome | None:
+    def outcome(self, one: Decision) -> FollowUp | None:
         """What became of a decision; None where that is not known."""
         return next((each for each in self.outcomes if each.of == one.step), None)
 
 
-def append(folder: Path, event: Decision | Outcome) -> None:
+def append(folder: Path, event: Decision | FollowUp) -> None:
     """Append an event to the record; UserError where the disk refuses."""
     path = folder / EVENTS
     try:
@@ -57,7 +57,7 @@ def read(folder: Path) -> Story | None:
             raise UserError(
                 f"{where} is no event of an autopilot ({type(error).__name__}: {error}); delete it"
             ) from None
-        if isinstance(one, Outcome):
+        if isinstance(one, FollowUp):
             outcomes.append(one)
         else:
             decisions.append(one)
@@ -69,22 +69,22 @@ def cut_back(folder: Path, step: int) -> None:
     story = read(folder)
     if story is None:
         return
-    both: list[Decision | Outcome] = [*story.decisions, *story.outcomes]
+    both: list[Decision | FollowUp] = [*story.decisions, *story.outcomes]
     events = [one for one in both if one.step <= step]
     with atomic(folder / EVENTS) as file:
         for one in sorted(events, key=lambda each: each.step):
             file.write(_line(one).encode())
 
 
-def _line(event: Decision | Outcome) -> str:
+def _line(event: Decision | FollowUp) -> str:
     kind = "decision" if isinstance(event, Decision) else "outcome"
     return dumps({"kind": kind, **asdict(event)}) + "\n"
 
 
-def _event(row: dict[str, Any]) -> Decision | Outcome:
+def _event(row: dict[str, Any]) -> Decision | FollowUp:
     content = {key: value for key, value in row.items() if key != "kind"}
     if row["kind"] == "decision":
         return decision_of(content)
     mean = content["mean"]
     estimate = Estimate(float(mean["value"]), float(mean["se"]), mean["n"], mean.get("flag", ""))
-    return Outcome(content["step"], content["of"], estimate, bool(content["came_true"]))
+    return FollowUp(content["step"], content["of"], estimate, bool(content["came_true"]))

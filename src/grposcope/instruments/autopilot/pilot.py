@@ -4,9 +4,9 @@ Every decision names its evidence, what is expected of it, and is followed up: w
 
 What is done, the mildest first. Nothing but words, where the reward fell and held-out accuracy did not: then the
 reward or the data changed, and no setting cures that. Back to the last sound checkpoint with one setting
-changed, where the policy got worse: the refresh interval if it is above one, else the learning rate. Stopped at the last
-sound checkpoint, where that was done as often as is allowed, or where going on would repeat the fall: held-out accuracy
-fell while the reward did not.
+changed, where the policy got worse: the refresh interval if it is above one, else the learning rate. Stopped, with the
+best weights kept, where that was done as often as is allowed, or where going on would repeat the fall: held-out
+accuracy fell while the reward did not.
 
 A checkpoint is sound where that was shown: the held-out accuracy at it is not below the best by more than δ; or, where
 there was no evaluation at it, batches drawn after it and before the fall began have a mean whose lower limit is above
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.autopilot import monitors
 from grposcope.instruments.autopilot.monitors import Fall, HeldoutFall, Hypothesis, Share
-from grposcope.instruments.autopilot.policy import Policy
+from grposcope.instruments.autopilot.policy import AutopilotPolicy
 from grposcope.maths import betting
 
 Floats = NDArray[np.float64]
@@ -42,7 +42,7 @@ FOLLOW = 8
 
 
 @dataclass(frozen=True)
-class Alarm:
+class PilotAlarm:
     """A monitor that has enough evidence. e: its e-value, infinite for what is seen. since: the step it began with,
     -1 if unknown. level, limit: the best level, and what the mean fell below, NaN where there is none. value: the mean
     since then."""
@@ -94,7 +94,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FollowUp:
     """What became of the decision at step `of`: the mean of the batches since, and whether it is as expected."""
 
     step: int
@@ -127,7 +127,7 @@ class Pilot:
     sound. dropped: steps, from and to, whose weights were given up by a rollback.
     """
 
-    def __init__(self, policy: Policy, state: Mapping[str, Any] | None = None):
+    def __init__(self, policy: AutopilotPolicy, state: Mapping[str, Any] | None = None):
         """state: what `state` returned where the run is gone on with, else None."""
         self.policy = policy
         self.reward, self.heldout = Fall(policy.fall), HeldoutFall(policy.fall)
@@ -164,12 +164,12 @@ class Pilot:
         self.accuracies[step] = found.value
         self._note("heldout", self.heldout.take(step, found))
 
-    def alarm(self, step: int) -> Alarm | None:
+    def alarm(self, step: int) -> PilotAlarm | None:
         """The alarm that holds now, None for none; the gravest first."""
         if self.counts.ended:
             return None
         if "not_finite" in self.policy.watched and self.counts.bad_steps >= monitors.NOT_FINITE:
-            return Alarm("not_finite", step, math.inf, step - self.counts.bad_steps + 1)
+            return PilotAlarm("not_finite", step, math.inf, step - self.counts.bad_steps + 1)
         for name in ("reward", "heldout", "cut", "dead"):
             if name in ("cut", "dead") and name in self.counts.alarms:
                 continue  # said once: it is no news later
@@ -177,13 +177,13 @@ class Pilot:
                 return self._described(name, step)
         return None
 
-    def decide(self, alarm: Alarm, now: Situation) -> Decision:
+    def decide(self, alarm: PilotAlarm, now: Situation) -> Decision:
         """What follows from an alarm. The monitor begins anew, with what is left of its chance of being wrong."""
         found = self._decided(alarm, now)
         self._counted(alarm, found)
         return found
 
-    def followed(self, step: int) -> Outcome | None:
+    def followed(self, step: int) -> FollowUp | None:
         """Whether what the last decision expected came true, once there are batches enough; said once."""
         one = self.waiting
         if one is None or math.isnan(one.expected):
@@ -193,7 +193,7 @@ class Pilot:
             return None
         self.waiting = None
         mean = monitors.level_of(since[:FOLLOW])
-        return Outcome(step, one.step, mean, bool(mean.value + 2 * mean.se >= one.expected))
+        return FollowUp(step, one.step, mean, bool(mean.value + 2 * mean.se >= one.expected))
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
@@ -230,18 +230,18 @@ class Pilot:
         number = self.counts.alarms.get(name, 0) + 1
         return -math.log(self.policy.alpha * PARTS[name] * betting.share(number))
 
-    def _described(self, name: str, step: int) -> Alarm:
+    def _described(self, name: str, step: int) -> PilotAlarm:
         e = math.exp(min(self._loudest[name], 700.0))
         if name == "reward":
             since, worst = self.reward.onset(), self.reward.worst
             assert worst is not None
-            return Alarm(name, step, e, since, worst.level, worst.limit, self.reward.mean(since).value)
+            return PilotAlarm(name, step, e, since, worst.level, worst.limit, self.reward.mean(since).value)
         if name == "heldout" and self.heldout.now is not None:
             at, value, _, _ = self.heldout.now
-            return Alarm(name, step, e, at, self.heldout.best, self.heldout.limit, value)
-        return Alarm(name, step, e)
+            return PilotAlarm(name, step, e, at, self.heldout.best, self.heldout.limit, value)
+        return PilotAlarm(name, step, e)
 
-    def _decided(self, alarm: Alarm, now: Situation) -> Decision:
+    def _decided(self, alarm: PilotAlarm, now: Situation) -> Decision:
         as_now = Decision(
             alarm.step, "tell", "", alarm.monitor, alarm.e, alarm.since, alarm.level, alarm.limit, alarm.value,
             interval=now.interval, factor=now.factor, done=self.policy.acts,
@@ -291,7 +291,7 @@ class Pilot:
         cut = self.policy.lr_cut ** (self.counts.changes + 1)
         return now.interval, max(now.factor * cut, min(self.policy.lr_least, now.factor))
 
-    def sound(self, alarm: Alarm, checkpoints: Sequence[int]) -> int:
+    def sound(self, alarm: PilotAlarm, checkpoints: Sequence[int]) -> int:
         """The newest checkpoint that is shown to be sound, -1 for none."""
         before = [step for step in checkpoints if alarm.since < 0 or step < alarm.since]
         before = [step for step in before if not any(first < step <= last for first, last in self.dropped)]
@@ -321,7 +321,7 @@ class Pilot:
         worst = self.reward.worst
         return [] if worst is None else [Hypothesis(step, worst.level, worst.limit, worst.low, worst.high)]
 
-    def _counted(self, alarm: Alarm, found: Decision) -> None:
+    def _counted(self, alarm: PilotAlarm, found: Decision) -> None:
         counts, name = self.counts, alarm.monitor
         counts.alarms[name] = counts.alarms.get(name, 0) + 1
         counts.bad_steps = 0

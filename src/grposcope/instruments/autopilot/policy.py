@@ -19,7 +19,7 @@ MONITORS = ("reward", "heldout", "cut", "dead", "not_finite")
 
 
 @dataclass(frozen=True)
-class Policy:
+class AutopilotPolicy:
     """Limits of an autopilot.
 
     mode: a name of MODES. alpha: largest chance of a needless alarm over the whole run, all monitors together. fall:
@@ -51,7 +51,7 @@ class Policy:
         return tuple(name.strip() for name in self.monitors.split(",") if name.strip())
 
 
-def parse(text: str) -> Policy:
+def parse(text: str) -> AutopilotPolicy:
     """The policy of "advise", "act", "act:fall=0.2,rollbacks=1", or of a YAML file; UserError for anything else."""
     name, _, rest = text.partition(":")
     if name in MODES:
@@ -74,12 +74,12 @@ def parse(text: str) -> Policy:
     return _checked(content, str(file.path))
 
 
-def document(policy: Policy) -> dict[str, Any]:
+def document(policy: AutopilotPolicy) -> dict[str, Any]:
     """The policy as YAML or JSON has it."""
     return asdict(policy)
 
 
-_KNOWN = {field.name: type(field.default) for field in fields(Policy)}
+_KNOWN = {field.name: type(field.default) for field in fields(AutopilotPolicy)}
 
 
 def _unknown(key: str) -> str:
@@ -97,7 +97,7 @@ def _pairs(text: str, rest: str) -> dict[str, Any]:
     return found
 
 
-def _checked(content: Mapping[str, Any], where: str) -> Policy:
+def _checked(content: Mapping[str, Any], where: str) -> AutopilotPolicy:
     """The policy of these values; UserError for one that is unknown, of another type, or out of bounds."""
     given: dict[str, Any] = {}
     for key, value in content.items():
@@ -107,7 +107,7 @@ def _checked(content: Mapping[str, Any], where: str) -> Policy:
             given[key] = _typed(_KNOWN[key], value)
         except ValueError:
             raise UserError(f"{where}: {key} is {visible(str(value))!r}; it must be a {_KNOWN[key].__name__}") from None
-    policy = Policy(**given)
+    policy = AutopilotPolicy(**given)
     bounds = {
         "alpha": 0 < policy.alpha < 1,
         "fall": 0 < policy.fall < 1,

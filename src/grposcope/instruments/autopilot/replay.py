@@ -12,7 +12,7 @@ from grposcope.core.not_finite import not_finite
 from grposcope.core.run import Run
 from grposcope.instruments.autopilot.events import Story
 from grposcope.instruments.autopilot.pilot import Pilot, Situation
-from grposcope.instruments.autopilot.policy import Policy
+from grposcope.instruments.autopilot.policy import AutopilotPolicy
 
 Floats = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ ACCURACIES = ("pass@1", "accuracy", "reward")
 """Metrics of evaluations that are taken, the first that the run has."""
 
 
-def replay(run: Run, policy: Policy) -> Story:
+def replay(run: Run, policy: AutopilotPolicy) -> Story:
     """What a pilot of `policy` would have decided. After each decision the run is taken to go on as it did.
 
     Groups of rollouts are used where the run has them; else the mean reward of a step is one value.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from grposcope.core.text import percent
-from grposcope.instruments.autopilot.pilot import Decision, Outcome
-from grposcope.instruments.autopilot.policy import Policy
+from grposcope.instruments.autopilot.pilot import Decision, FollowUp
+from grposcope.instruments.autopilot.policy import AutopilotPolicy
 
 SEEN = {
     "reward": "the mean reward",
@@ -60,7 +60,7 @@ def sentence(one: Decision, settings: tuple[int, float] | None = None) -> str:
     return f"Step {one.step}: {cause}: {evidence(one)}. {action(one, settings)}."
 
 
-def became(one: Decision, outcome: Outcome | None) -> str:
+def became(one: Decision, outcome: FollowUp | None) -> str:
     """What became of it, a sentence; empty where nothing was expected."""
     if outcome is None or not one.done:
         return ""
@@ -69,7 +69,7 @@ def became(one: Decision, outcome: Outcome | None) -> str:
     return f"By step {outcome.step} the mean reward was {outcome.mean.value:.3g} ({low:.3g} to {high:.3g}), {word}."
 
 
-def promise(policy: Policy) -> str:
+def promise(policy: AutopilotPolicy) -> str:
     """What the chance of a needless alarm is, and of what that is a theorem."""
     return (
         f"The chance of a needless alarm over the whole run is at most {percent(policy.alpha)}, all monitors together. "

@@ -71,9 +71,9 @@ class RunAutopilot:
 
     def anchor(self, step: int) -> int:
         """The newest checkpoint that is shown to be sound, which is kept; -1 for none."""
-        from grposcope.instruments.autopilot.pilot import Alarm
+        from grposcope.instruments.autopilot.pilot import PilotAlarm
 
-        return self.pilot.sound(Alarm("reward", step, 0.0), checkpoint.steps(self.folder))
+        return self.pilot.sound(PilotAlarm("reward", step, 0.0), checkpoint.steps(self.folder))
 
     def decide(self, step: int, evaluate: Callable[[], None], say: Callable[[str], None]) -> Decision | None:
         """What is to be done after the batch that ended with `step`, recorded and said; None for nothing.
