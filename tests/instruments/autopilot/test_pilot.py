@@ -20,10 +20,11 @@ def accuracy(value: float, n: int = 400) -> Estimate:
     return Estimate(value, math.sqrt(value * (1 - value) / n), n)
 
 
-def flown(levels: np.ndarray, policy: AutopilotPolicy | None = None, heldout: dict[int, float] | None = None, seed: int = 0,
-          interval: int = 1) -> tuple[Pilot, list[Decision]]:  # fmt: skip
+def flown(
+    levels: np.ndarray, heldout: dict[int, float] | None = None, seed: int = 0, interval: int = 1
+) -> tuple[Pilot, list[Decision]]:
     """A pilot that saw batches of these levels, and its decisions. heldout: accuracy by step."""
-    draw, pilot, decisions = np.random.default_rng(seed), Pilot(policy or AutopilotPolicy()), []
+    draw, pilot, decisions = np.random.default_rng(seed), Pilot(AutopilotPolicy()), []
     factor = 1.0
     for step, level in enumerate(levels, 1):
         pilot.batch(step, (draw.random((16, 4)) < level).astype(float), np.zeros((16, 4)))

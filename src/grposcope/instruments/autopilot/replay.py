@@ -27,6 +27,8 @@ def replay(run: Run, policy: AutopilotPolicy) -> Story:
     """
     pilot, decisions = Pilot(policy), []
     rewards, accuracies, norms = _rewards(run), _accuracies(run), _norms(run)
+    if not len(run.groups) and all(0 <= float(values.min()) <= 1 for values, _ in rewards.values()):
+        pilot.reward.low, pilot.reward.high = 0.0, 1.0  # means vary less than the rewards that they are of
     interval = run.refresh_interval
     for step in sorted({*rewards, *accuracies, *norms}):
         if step in rewards:
