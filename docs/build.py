@@ -43,6 +43,9 @@ FORMULAS = {
         "maths.corrections", "instruments.offpolicy.distance", "instruments.offpolicy.error",
         "instruments.offpolicy.khat", "instruments.offpolicy.kept", "instruments.offpolicy.estimates",
     ),
+    "Alarms that may be looked at after every step": (
+        "maths.betting", "instruments.autopilot.monitors", "instruments.autopilot.pilot",
+    ),
     "Several rewards (arXiv:2602.05863, arXiv:2601.05242)": ("maths.aggregation", "maths.component_weights"),
     "Credit finer than a rollout": (
         "lab.credit.steps", "lab.credit.process", "lab.credit.values", "lab.credit.prefix", "lab.credit.state",
