@@ -152,7 +152,7 @@ def _caption(name: str, runs: Sequence[Run]) -> str:
     gaps = sum(run.nonfinite.get(name, 0) for run in runs)
     missing = sum(int((~np.isfinite(run.table[name])).sum()) for run in runs) - gaps
     if gaps:
-        text += f". Not finite at {gaps:,} step{'s' * (gaps > 1)}, marked in red"
+        text += f". Not finite at {gaps:,} step{'s' * (gaps > 1)} (marked in red)"
     if missing:
         text += f". No value at {missing:,} step{'s' * (missing > 1)}"
     return text[0].upper() + text[1:] + "."

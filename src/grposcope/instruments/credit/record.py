@@ -178,7 +178,7 @@ def read_rollouts(folder: Path) -> tuple[CreditRollout, ...]:
     try:
         return tuple(_rollout(row) for _, row in json_lines(path))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is not as grposcope credit writes it ({error}); {REMEDY}") from None
+        raise UserError(f"{path} was not written by grposcope credit, or was changed ({error}); {REMEDY}") from None
 
 
 def _rollout(row: Mapping[str, Any]) -> CreditRollout:

@@ -26,15 +26,15 @@ from grposcope.instruments.group_size.size import GroupSize, LayerSize, RecipeSi
 MEANING = {
     "sigma1": "Σ₁   variance per rollout if V were known",
     "delta": "Δ    price of not knowing V",
-    "prompt_variance": "V_p  how gradients differ between prompts",
-    "g2": "E‖g‖²  mean square of a prompt's gradient",
-    "mean2": "‖E g‖²  square of the gradient itself",
+    "prompt_variance": "V_p  how much gradients differ between prompts",
+    "g2": "E‖g‖²  mean squared gradient of a prompt",
+    "mean2": "‖E g‖²  squared mean gradient",
 }
 """What the table of moments calls them."""
 
 SCOPE = (
-    "This is for leave-one-out advantages (rloo) and the error of one gradient at equal cost; what else a group size "
-    "does (exploration, memory, batching) is not in it."
+    "This holds for leave-one-out advantages (rloo) and the error of one gradient at equal cost; it "
+    "leaves out what else a group size changes (exploration, memory, batching)."
 )
 """What the best group size is the best for."""
 
@@ -60,7 +60,7 @@ def answers(runs: Sequence[Run], settings: PlanSettings) -> list[Answer]:
         (label,) = known
         by_block = group_size.by_block(found[label][1])
         if isinstance(by_block, Unknown):
-            left_out = f"By layer: left out, as {by_block.reason}; `grposcope plan` reads it when asked for layers."
+            left_out = f"By layer: left out, because {by_block.reason}; grposcope plan --layers computes it."
             answer = replace(answer, text=[*answer.text, left_out])
         elif by_block:
             blocks = by_block
@@ -144,8 +144,8 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
         errors, group = facts.gradient_errors(batch.prompts, batch.group), batch.group
         source = [facts.error_sentence(group)]
         do = (
-            f"draw {batch.prompts} prompts × {group} rollouts (cost {batch.cost:g}), which a budget of {budget:g} buys "
-            f"with recipe {recipe if own else 'rloo'}"
+            f"draw {batch.prompts} prompts × {group} rollouts (cost {batch.cost:g} of a budget of {budget:g}, "
+            f"recipe {(recipe if own else 'rloo')})"
         )
     layers = group_size.by_layer(file, *costs, *resampled) if settings.layers else {}
     document = {
@@ -250,8 +250,8 @@ def _losses(facts: GroupSize) -> Table:
         ))  # fmt: skip
     header = ("G", f"more {facts.unit} needed", "95%", "budget × MSE", "error ÷ oracle's", "dead groups", "")
     text = (
-        "With leave-one-out advantages, against the best group size, for the same error. Error ÷ oracle's: over that "
-        "of a baseline that knows each prompt's value; 1 is no price."
+        "Rollouts needed for the same error as the best group size, with leave-one-out advantages. Error "
+        "÷ oracle's: relative to a baseline that knows each prompt's value; 1 means no loss."
     )
     star = f" {group_size.EXTRAPOLATION}" if any(row[-2].endswith("*") for row in rows) else ""
     return Table("What you lose at each group size", header, rows, text + star)
@@ -284,7 +284,7 @@ def _layers(layers: Mapping[str, LayerSize]) -> Table:
         parts = map(_plus_minus, (layer.norm, layer.sigma1, layer.delta, layer.prompt_variance))
         rows.append((name, *parts, number(layer.best), span(*layer.interval)))
     header = ("layer", "E‖s‖²", "Σ₁", "Δ", "V_p", "G*", "95%")
-    return Table("By layer", header, rows, "Σ₁, Δ and V_p add up to the whole where the layers do.", folded=True)
+    return Table("By layer", header, rows, "Σ₁, Δ and V_p of the layers add up to those of the whole.", folded=True)
 
 
 def _moments(facts: GroupSize) -> Table:
