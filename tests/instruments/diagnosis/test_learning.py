@@ -116,7 +116,11 @@ def test_the_highest_evaluation_is_named_unless_it_is_the_last() -> None:
     said = learned(np.full(101, 0.4), *evaluations)
     assert said.clause == "held-out accuracy rose from 30% to 90% around step 50 and fell to 50% since"
     assert (said.verdict, said.changed) == ("down", "rose and fell")
-    assert said.details[1:] == ("The highest single evaluation was 90.0%, at step 50.",)
+    assert said.details[1:] == ()  # the clause has named it
+    flat = learned(
+        np.full(101, 0.4), *((step, Estimate(value, 0.05, 200)) for step, value in ((0, 0.3), (50, 0.34), (100, 0.31)))
+    )
+    assert flat.details[1:] == ("The highest single evaluation was 34.0%, at step 50.",)
     assert learned(np.full(51, 0.4), *evaluations[:2]).details[1:] == ()
 
 

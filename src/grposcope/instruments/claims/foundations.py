@@ -23,7 +23,7 @@ from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.maths import dead_groups
 
-PROMPTS, GROUP, ON = 48, 8, "the shipped model `tiny` on sums"
+PROMPTS, GROUP, ON = 48, 8, "the shipped model tiny on sums"
 
 
 @cache

@@ -25,7 +25,7 @@ FOLDER = "credit"
 """Subfolder of a run with what was measured of its models."""
 
 RECORD, TOKENS = "credit.json", "credit-tokens.jsonl"
-REMEDY = "make it again with `grposcope credit`"
+REMEDY = "make it again with grposcope credit"
 
 NOT_MEASURED = Ranged(flag="not measured")
 

@@ -78,7 +78,7 @@ def of_run(run: Run) -> Learning:
     if found.direction == "up" and not found.heldout:
         held = "its held-out evaluations cannot" if len(evaluated) > 1 else "only held-out evaluations would"
         sentence = f"{capitalised(said)}; {held} show whether this holds on other problems."
-    return Learning(found, evaluated, said, sentence, _details(found, evaluated))
+    return Learning(found, evaluated, said, sentence, _details(found, evaluated, said))
 
 
 def clause(outcome: Outcome, steps: int) -> str:
@@ -160,8 +160,8 @@ def steps(run: Run) -> int:
     return int(step[-1] - step[0]) + run.window if len(step) else run.steps
 
 
-def _details(outcome: Outcome, evaluated: Evaluated) -> tuple[str, ...]:
-    """Sentences about single evaluations, and the change that the outcome rests on; none without two evaluations."""
+def _details(outcome: Outcome, evaluated: Evaluated, clause: str) -> tuple[str, ...]:
+    """Sentences about single evaluations beside `clause`, and the change behind the outcome; none without two."""
     if len(evaluated) < 2:
         return ()
     first, last = evaluated[0][1], evaluated[-1][1]
@@ -177,7 +177,7 @@ def _details(outcome: Outcome, evaluated: Evaluated) -> tuple[str, ...]:
         )
         said = [f"95% intervals: {ends}, {basis}.{wilson}{_change(outcome, shares)}"]
     step, best = max(evaluated, key=lambda evaluation: evaluation[1].value)
-    if best.value > last.value:
+    if best.value > last.value and f"around step {outcome.best_step:,}" not in clause:
         said.append(f"The highest single evaluation was {heldout.shown(best.value, shares, 1)}, at step {step:,}.")
     return tuple(said)
 

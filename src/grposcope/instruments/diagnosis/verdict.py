@@ -51,7 +51,7 @@ class Verdict:
     @property
     def do(self) -> str:
         """The advice, and how many more modes are failing or a warning; empty without advice."""
-        more = f" ({self.others} more problem{'s' * (self.others > 1)} found)" if self.others else ""
+        more = f". {self.others} more problem{'s' * (self.others > 1)} found" if self.others else ""
         return self.advice + more
 
     @property

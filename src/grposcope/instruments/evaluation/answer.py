@@ -161,7 +161,7 @@ def _notes(record: EvaluationRecord, scores: Sequence[ArmScore]) -> list[str]:
             reasons = listed([f"{count} {reason}" for reason, count in task.left_out.items()])
             said.append(f"{name}: rows of the file that cannot be graded are left out: {reasons}.")
         if record.plan.split == "heldout" and record.plan.limit is None and name.startswith("jsonl:"):
-            said.append(f"{name}: the {task.of} problems held out by a hash; the split `all` takes the whole file.")
+            said.append(f"{name}: the {task.of} problems held out by a hash; the split all takes the whole file.")
     for score in scores:
         if score.failed:
             said.append(f"{score.task}, {score.arm}: grading failed on {percent(score.failed, 1)} of the completions, "

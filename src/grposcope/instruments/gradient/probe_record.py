@@ -45,7 +45,7 @@ FOLDER = "probes"
 """Subfolder of a run with its probes."""
 
 GRAM, RECORD, TOKENS = "gram.npz", "probe.json", "tokens.jsonl"
-REMEDY = "make it again with `grposcope probe`"
+REMEDY = "make it again with grposcope probe"
 LARGEST = 1e60
 """Size of a number in gram.npz beyond which it is damaged; moments take fourth powers."""
 

@@ -92,8 +92,8 @@ def _read(folder: Path, arguments: argparse.Namespace) -> Run:
         return measured.unnamed(folder)
     if (folder / "config.json").exists() and not trl_output.models(folder):
         raise UserError(
-            f"{folder} is a model, and plan needs a probe of its gradients; run `grposcope probe --model "
-            f"{folder} --out probe`, then `grposcope plan probe`"
+            f"{folder} is a model, and plan needs a probe of its gradients; run grposcope probe --model "
+            f"{folder} --out probe, then grposcope plan probe"
         )
     return logs.read(arguments.path, arguments)
 

@@ -94,15 +94,15 @@ def _sentence(runs: Sequence[Run]) -> str:
     best, second = sorted(ends, key=lambda label: -ends[label].value)[:2]
     shares = heldout.are_shares(end.value for end in ends.values())
     compared = heldout.difference(ends[second], ends[best])
-    apart = {
-        "up": "more apart than chance explains",
-        "none": "a difference that chance explains",
-        "unknown": f"but {compared.difference.flag} to tell them apart",
-    }[compared.verdict]
-    return (
-        f"{best} ends highest in held-out {named[best]}, at {heldout.shown(ends[best].value, shares)}; {second} "
-        f"follows at {heldout.shown(ends[second].value, shares)}, {apart}."
+    top, next_one = (heldout.shown(ends[label].value, shares) for label in (best, second))
+    if compared.verdict == "none":
+        return f"No run ends clearly best in held-out {named[best]}: {best} at {top} and {second} at {next_one} differ by chance."
+    apart = (
+        "a difference beyond chance"
+        if compared.verdict == "up"
+        else f"but {compared.difference.flag} to tell them apart"
     )
+    return f"{best} ends best in held-out {named[best]}, at {top}; {second} follows at {next_one}, {apart}."
 
 
 def _table(runs: Sequence[Run]) -> Table:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "List the runs in a folder and below it, newest first: verdict, held-out accuracy, reward, "
-    "settings. `grposcope report FOLDER` makes a page of the same table, with a page for each run."
+    "settings. grposcope report FOLDER makes a page of the same table, with a page for each run."
 )
 EXAMPLES = """\
 examples:
@@ -64,7 +64,7 @@ def not_listed(left_out: Sequence[UnlistedFile]) -> str:
     others = [one for one in left_out if not one.undecided]
     parts = []
     if open_questions:
-        first = f"`grposcope diagnose {open_questions[0].path}` says more"
+        first = f"grposcope diagnose {open_questions[0].path} says more"
         parts.append(f"{len(open_questions)} with an open question, such as which column is the reward ({first})")
     if others:
         parts.append(f"{len(others)} cannot be read as the log of a run ({others[0].why})")

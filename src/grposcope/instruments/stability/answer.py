@@ -20,7 +20,7 @@ from grposcope.instruments.stability.stability import Stability, UpdateRule, che
 SETTING = "this setting"
 """Name of a setting that is no run's."""
 
-MEASURE = "The curvature along the stiffest direction is missing; `grposcope stability` measures it on the run's model."
+MEASURE = "The curvature along the stiffest direction is missing; grposcope stability measures it on the run's model."
 
 WORDS: dict[str, Word] = {
     "stable": "healthy", "stable, near the threshold": "warning", "unstable": "failing", "cannot tell": "cannot tell",

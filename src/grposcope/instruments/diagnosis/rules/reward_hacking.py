@@ -124,7 +124,7 @@ def _change_since(series: MetricSeries, share: float, minus: float = 0.0) -> Con
 def fallen(since: Since) -> str:
     """The fall of a score from a place on, as a verb phrase."""
     top = "from its best" if since.first > 0 else "from its start"
-    return f"fell by {-since.change().value:.2g} {top} ({since.start:.2g})"
+    return f"fell by {-since.change().value:.2g} {top}"
 
 
 def best_evaluation(held: MetricSeries) -> int:
