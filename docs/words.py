@@ -4,8 +4,8 @@ python docs/words.py                        # all of them, with file and line
 python docs/words.py instruments/diagnosis  # of one folder or file under src/grposcope
 python docs/words.py --count                # how many each room has
 
-A sentence is a string constant or f-string of at least three words that is not documentation: no docstring, no bare string, no
-pattern or template of code. What an f-string puts in is shown as {…}.
+A sentence is a string constant or f-string of at least three words that is not documentation: no docstring, no bare
+string, no pattern or template of code. What an f-string puts in is shown as {…}.
 """
 
 from __future__ import annotations

@@ -220,11 +220,19 @@ def test_zeros_after_a_crash_are_no_line(tmp_path: Path) -> None:
         ("steps", '{"step": 1}\n[2]\n', "line 2: a JSON list, not an object"),
         ("steps", '{"step": 1}\n{"reward": 2}\n', "line 2: no step number"),
         ("steps", '{"step": 1, "reward": 1}\n{"step": 2, "reward": "many"}\n', "line 2: reward is not a number"),
-        ("steps", '{"step": 2}\n\n{"step": 1}\n', "line 3: step 1 comes after step 2"),
-        ("steps", '{"step": 1}\n{"step": 1}\n', "line 2: step 1 comes after step 1"),
+        ("steps", '{"step": 2}\n\n{"step": 1}\n', "line 3: step 1 follows step 2"),
+        ("steps", '{"step": 1}\n{"step": 1}\n', "line 2: step 1 follows step 1"),
         ("groups", '{"step": 1, "problem": "a", "rewards": [0.0}\n' * 2, r"groups\.jsonl, line 1: not valid JSON"),
-        ("groups", '{"step": 1, "problem": "a", "rewards": 1}\n', "line 1: rewards or truncated"),
-        ("groups", '{"step": 1, "problem": "a", "rewards": [1], "truncated": []}\n', "line 1: rewards or truncated"),
+        (
+            "groups",
+            '{"step": 1, "problem": "a", "rewards": 1}\n',
+            "line 1: rewards, truncated and the columns beside them",
+        ),
+        (
+            "groups",
+            '{"step": 1, "problem": "a", "rewards": [1], "truncated": []}\n',
+            "line 1: rewards, truncated and the columns beside them",
+        ),
         ("groups", '{"step": 1, "problem": 3, "rewards": [1]}\n', "line 1: no step number or no problem id"),
         ("evals", '{"step": 1, "pass@1": {"value": 1}}\n', "line 1: pass@1 lacks value, se or n"),
         ("evals", '{"pass@1": {"value": 1}}\n', "line 1: no step number"),
@@ -239,7 +247,7 @@ def test_broken_lines_are_named(tmp_path: Path, name: str, text: str, words: str
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ('{"format": 3}', "record of format 3, and this grposcope reads up to 2; upgrade"),
+        ('{"format": 3}', "record of format 3, and this grposcope reads formats up to 2; upgrade"),
         ('{"form', "not valid JSON"),
         ('{"model_type": "llama"}', "is no run: its config.json was not written by grposcope"),
         ("[]", "is no run"),

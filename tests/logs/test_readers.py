@@ -454,7 +454,7 @@ def test_notebook_with_two_stages(tmp_path: Path) -> None:
     np.testing.assert_allclose(run.table["reward"], [0.1, 0.2, 0.3])
     assert math.isnan(run.table["component/right & so"][1])
     assert "Step" not in run.table
-    with pytest.raises(UserError, match="none of its outputs is a table with steps and rewards"):
+    with pytest.raises(UserError, match="no output shows steps and rewards"):
         read(logs.notebook(tmp_path / "b.ipynb", sft))
 
 
@@ -524,7 +524,7 @@ def test_decimal_commas(tmp_path: Path) -> None:
     assert table["reward"].tolist() == [0.5, 0.75]
     assert table["kl"][0] == 0.01
     for rows in ([{"step": 1, "reward": "0,5"}] * 2, ["step,reward", '1,"0,5"', '2,"0,6"']):
-        with pytest.raises(UserError, match="reward is '0,5', a number with a decimal comma; write a point"):
+        with pytest.raises(UserError, match="reward is '0,5', a number with a decimal comma; write a decimal point"):
             read(lines(tmp_path / "b", rows))
 
 
@@ -534,7 +534,7 @@ def test_damage_is_counted_and_named(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text("\n".join(rows) + "\n" + '{"step": 10, "rew')
     run = read(tmp_path / "log.jsonl")
     assert run.steps == 8
-    assert note(run, "no JSON objects") == "log.jsonl: 1 lines are no JSON objects and were left out: 4"
+    assert note(run, "no JSON objects") == "log.jsonl: 1 lines are not JSON objects and were left out: 4"
     assert "line 10: the last line is unfinished" in note(run, "unfinished")
     (tmp_path / "log.jsonl").write_text("\n".join(rows))
     assert read(tmp_path / "log.jsonl").steps == 8, "a whole last line needs no newline"

@@ -47,7 +47,7 @@ def test_the_one_key_that_may_be_the_reward_is_taken(tmp_path: Path, keys: tuple
 
 def test_a_note_says_what_was_taken(tmp_path: Path) -> None:
     (note,) = [note for note in logged(tmp_path, "final_reward").meta.notes if "final_reward" in note]
-    assert note == "final_reward (0.1 → 0.6) is taken for the reward, as no key is called so"
+    assert note == "final_reward (0.1 → 0.6) is read as the reward, because no key has that name"
     assert not any("taken for the reward" in note for note in logged(tmp_path, "reward").meta.notes)
 
 

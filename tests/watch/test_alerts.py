@@ -30,9 +30,9 @@ def test_a_receiver_that_hangs_holds_nothing_up() -> None:
     for _ in range(alerts.WAITING + 2):
         for sender in hanging:
             sender.send(HOSTILE)
-    assert "one: 100 alerts wait already; one was dropped" in alerts.failures(hanging)
+    assert "one: 100 alerts are waiting already; one was dropped" in alerts.failures(hanging)
     said = alerts.wait(hanging, 0.05)
-    assert said == [f"{name}: no answer yet; not waited for any longer" for name in ("one", "two")]
+    assert said == [f"{name}: no answer in time; the alert may be lost" for name in ("one", "two")]
     assert alerts.failures(hanging) == []  # each line once
     assert time.monotonic() - began < 5
     answered.set()
@@ -108,7 +108,7 @@ def test_tensorboard_shows_when_and_how_bad() -> None:
         ("https://example.org/hook/0123456789abcdefXYZ", ""),
         ("https://example.org/hook?key=0123456789abcdefXYZ", ""),
         ("https://me:secret@example.org/hook", ""),
-        ("http://example.org/hook/0123456789abcdefXYZ", "over http can be read and changed on its way; use https"),
+        ("http://example.org/hook/0123456789abcdefXYZ", "over http can be read and changed on the way; use https"),
         ("http://127.0.0.1:9000/hook", ""),
         ("http://localhost/hook", ""),
     ],

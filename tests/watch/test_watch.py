@@ -134,7 +134,7 @@ def test_a_run_that_has_not_begun_is_awaited(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("host", "pid", "words"),
     [
-        (None, 4_100_000, "no process 4100000 runs here: it is gone, or runs elsewhere"),
+        (None, 4_100_000, "no process 4100000 does not run here: it is gone, or runs elsewhere"),
         ("elsewhere", 4_100_000, "a step takes"),
         ("here", None, "a step takes"),
     ],

@@ -64,7 +64,7 @@ def test_without_a_network_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.M
         assert network.tried.wait(5)
     monkeypatch.setattr(write_to, "AGAIN", 30.0)
     said = alerts.wait([writer], 5)
-    assert said[0] == "tensorboard:somewhere: no route to host; kept, and tried again later"
+    assert said[0] == "tensorboard:somewhere: no route to host; the change is kept and tried again later"
     assert len(said) == 2
     assert said[1].startswith(f"tensorboard:somewhere: 2 changes are not written yet; they are kept in {tmp_path}")
     (path,) = tmp_path.iterdir()
@@ -82,7 +82,7 @@ def test_the_network_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     writer.send(VERDICT)
     assert network.tried.wait(5)
     network.problem = None
-    assert alerts.wait([writer]) == ["tensorboard:somewhere: down; kept, and tried again later"]
+    assert alerts.wait([writer]) == ["tensorboard:somewhere: down; the change is kept and tried again later"]
     assert network.got == [VERDICT]
 
 
@@ -92,7 +92,7 @@ def test_a_destination_that_refuses_is_said_once_and_left_alone(tmp_path: Path) 
     writer.send(VERDICT)
     said = alerts.wait([writer])
     writer.send(ALARM)
-    assert said == ["tensorboard:somewhere: Run 'x' does not exist; nothing is written to it"]
+    assert said == ["tensorboard:somewhere: Run 'x' does not exist; nothing is written there"]
     assert alerts.wait([writer]) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -109,7 +109,7 @@ def test_a_folder_that_cannot_be_written_keeps_nothing_and_goes_on(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("runs/a", "is nowhere to write to; give one of wandb:"),
+        ("runs/a", "is not a destination; give one of wandb:"),
         ("slack:x/y", "is nowhere to write to"),
         ("wandb:run", "a path of a run has two or three parts"),
         ("wandb:", "names no run of wandb"),

@@ -31,8 +31,12 @@ examples:
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     what = command.add_argument_group("what")
-    what.add_argument("runs", nargs="+", metavar="RUN",
-                      help="folder or log of a run of any supported trainer; a folder of runs; or an evaluation")  # fmt: skip
+    what.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="folder or log of a run of any supported trainer; a folder of runs; or an evaluation",
+    )
     out = command.add_argument_group("output")
     out.add_argument(
         "--out",

@@ -70,16 +70,31 @@ _TABLE = (
 )  # fmt: skip
 
 _ALLOCATION = (
-    Metric("allocation/groups", "Groups drawn", "groups",
-           "groups of a batch, where their number follows from success rates"),
+    Metric(
+        "allocation/groups",
+        "Groups drawn",
+        "groups",
+        "groups of a batch, where their number follows from success rates",
+    ),
     Metric("allocation/live", "Live groups", "share", "groups of the batch with two different rewards"),
-    Metric("allocation/live_promised", "Live groups promised", "share", "the same number, as forecast before the batch"),
-    Metric("allocation/effective_prompts", "Effective prompts", "prompts",
-           "(Σw)²/Σw² over live groups of weight w: so many groups of equal weight would be as noisy"),
+    Metric(
+        "allocation/live_promised", "Live groups promised", "share", "the same number, as forecast before the batch"
+    ),
+    Metric(
+        "allocation/effective_prompts",
+        "Effective prompts",
+        "prompts",
+        "(Σw)²/Σw² over live groups of weight w: so many groups of equal weight would be as noisy",
+    ),
     Metric("allocation/reward", "Reward weighted back", "", "mean reward over all problems, from those drawn"),
-    Metric("allocation/tokens", "Tokens generated", "tokens", "those of the batch and those that were drawn but not trained on"),
+    Metric(
+        "allocation/tokens",
+        "Tokens generated",
+        "tokens",
+        "those of the batch and those that were drawn but not trained on",
+    ),
     Metric("allocation/seconds", "Allocating", "s", "time to forecast, choose and put batches together", "down"),
-)  # fmt: skip
+)
 
 _GEOMETRY = (
     Metric("geometry/prompts", "Prompts probed", "prompts",

@@ -156,10 +156,7 @@ def _weights(
         return tuple(float(given.get(name, 1.0)) for name in names)
     if len(given) != len(names):
         raise UserError(
-            (
-                f"{len(given)} weights were given for {len(names)} reward functions ({', '.join(names)}); give "
-                "one for each"
-            )
+            f"{len(given)} weights were given for {len(names)} reward functions ({', '.join(names)}); give one for each"
         )
     return tuple(map(float, given))
 

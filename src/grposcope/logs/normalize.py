@@ -114,10 +114,7 @@ def _run(
         if (match := _FACTOR.fullmatch(key)) and match["key"] not in columns:  # such as lr(1e-4)
             columns[match["key"]] = column * float(match["factor"])
             notes.append(
-                (
-                    f"{visible(key, 60)} is used; {visible(match['key'], 60)} is the same times "
-                    f"{float(match['factor']):g}"
-                )
+                f"{visible(key, 60)} is used; {visible(match['key'], 60)} is the same times {float(match['factor']):g}"
             )
     step = _step(columns, notes, given.get("step"), trainer.counters)
     columns.pop("step", None)
@@ -221,10 +218,8 @@ def _parts(
             name = f"{log.name or log.source.resolve().name}, {text}"
             runs[text] = normalize(scopes.part(log, own, rows, lines, name), replace(hints, run=None, average=False))
     log.notes.append(
-        (
-            f"{len(runs)} rows per step, distinguished by {visible(key, 40)}: the run is their mean, and "
-            "--scope gives each by itself"
-        )
+        f"{len(runs)} rows per step, distinguished by {visible(key, 40)}: the run is their mean, and "
+        "--scope gives each by itself"
     )
     return runs
 
@@ -522,7 +517,7 @@ def _window(step: Floats, notes: list[str]) -> int:
     window = int(np.median(gaps))
     if window > 1:
         notes.append(
-            (f"each row is the mean over {window} steps (logging_steps), which hides spikes and lowers variances")
+            f"each row is the mean over {window} steps (logging_steps), which hides spikes and lowers variances"
         )
     return max(window, 1)
 

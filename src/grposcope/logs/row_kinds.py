@@ -151,7 +151,7 @@ def _beside(told: str, rows: Bools, text: str, main: Bools, table: Cells, kinds:
     for key in contradicted:
         kinds.blanked.append((key, rows))
         kinds.notes.append(
-            (f"{visible(key, 60)} of the rows with {told} is left out: other rows of the step have another value")
+            f"{visible(key, 60)} of the rows with {told} is left out: other rows of the step have another value"
         )
 
 

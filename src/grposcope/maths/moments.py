@@ -151,9 +151,7 @@ def from_gram(gram: NDArray, rewards: NDArray, replicates: int = 1000, seed: int
     return from_grams([(gram, rewards)], replicates, seed)
 
 
-def from_grams(
-    probes: Sequence[tuple[NDArray, NDArray]], replicates: int = 1000, seed: int = 0
-) -> Moments:
+def from_grams(probes: Sequence[tuple[NDArray, NDArray]], replicates: int = 1000, seed: int = 0) -> Moments:
     """Moments of several probes with groups of one size, pooled: each a Gram and rewards as `from_gram` takes them.
 
     Every prompt counts once, whichever probe it is of. Products of gradients are known within a probe only, so ‖E g‖²

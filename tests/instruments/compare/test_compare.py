@@ -111,7 +111,7 @@ def test_side_by_side_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert document["not_compared"] == ["kl: kl and kl_loss are different quantities"]
     assert "kl" not in [p["metric"] for p in document["partings"][0]["metrics"]]
     page = (tmp_path / "both.html").read_text()
-    assert "Where do these runs part?" in page
+    assert "Where do these runs differ?" in page
     assert "trainer_state.json" in page
 
 

@@ -80,9 +80,9 @@ def test_other_sentences_and_the_table() -> None:
     unknown = replace(source("unknown", 1.0), mse=Ranged(flag="no scale"), saving=Ranged(flag="no scale"))
     one = replace(record(flat, unknown), skipped={"steps": "no labels"})
     said = findings.details(one)
-    assert "30% (20% to 40%) of the error of outcome credit is how gradients differ between prompts" in said[0]
+    assert "30% (20% to 40%) of the error of outcome credit comes from differences between prompts" in said[0]
     assert "80% of the ends of steps" in said[1]
-    assert said[2:] == ["Outcome credit in disguise, constant on every rollout: flat."]
+    assert said[2:] == ["Constant on every rollout, and so the same as outcome credit: flat."]
     assert findings.missing(one) == ["Cannot tell, no scale: unknown.", "Skipped steps: no labels."]
     table = findings.rows(one)
     assert [row[0] for row in table] == [BASE, "flat", "unknown"]
@@ -117,5 +117,5 @@ def test_the_section_draws_what_is_known() -> None:
     both = section.section([run, other])
     assert both is not None
     told = "2.3 (2.08 to 2.54)"
-    assert both.sentence == f"What exact credit would save, as a multiple: {told} in x and {told} in y."
+    assert both.sentence == f"Exact credit would save this many times its cost: {told} in x and {told} in y."
     assert [text.partition(":")[0] for text in both.text] == ["x", "y"]

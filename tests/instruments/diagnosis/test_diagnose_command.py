@@ -253,7 +253,7 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path: Path, capsys: pytest.Cap
     path.write_text("".join([*lines[:40], "{broken\n", *lines[40:]]))
     _, out, document = call(capsys, path)
     assert document["rows"] == 80
-    assert "1 lines are no JSON objects and were left out: 41" in out
+    assert "1 lines are not JSON objects and were left out: 41" in out
 
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J</script><script>alert(1)</script>"
@@ -295,4 +295,4 @@ def test_the_key_of_the_steps_is_no_other_metric(
     given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["diagnose", str(log(tmp_path / "a.jsonl")), "--map", given]) == 2
-    assert "the key step counts steps and is no" in capsys.readouterr().err
+    assert 'the key "step" counts steps and is no' in capsys.readouterr().err

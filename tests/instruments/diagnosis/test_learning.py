@@ -182,7 +182,7 @@ def test_what_is_plain_needs_few_rows() -> None:
 
 
 def test_without_reward_nothing_is_claimed() -> None:
-    assert learned(np.full(2, math.nan)).sentence == "Whether it learned cannot be told: no reward is logged."
+    assert learned(np.full(2, math.nan)).sentence == "Cannot tell whether it learned: no reward is logged."
     assert "no optimiser step is recorded yet" in learned(np.empty(0)).sentence
 
 

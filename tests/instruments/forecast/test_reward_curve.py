@@ -18,7 +18,7 @@ def test_gaps_restarts_and_disorder_are_mended_and_said() -> None:
     assert mended.reward.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11]
     assert "1 rows" in mended.notes[0]
     assert "3 repeated steps" in mended.notes[1]
-    assert reward_curve.clean(range(12)[::-1], np.arange(12.0)).notes == ("steps were not in order: sorted",)
+    assert reward_curve.clean(range(12)[::-1], np.arange(12.0)).notes == ("steps were out of order and were sorted",)
     assert reward_curve.clean(range(12), np.arange(12.0)).notes == ()
 
 

@@ -107,7 +107,7 @@ def test_the_probe_is_that_of_the_rollouts_that_were_drawn(
     assert (record.recipe, record.task, record.step) == ("dr_grpo", "rollouts of trl, step 6", 5)
     flat = " ".join(out.split())
     assert "drawn from the weights after step 5 where every batch is used once" in flat
-    assert "The rollouts are the model's own as far as can be told" in flat
+    assert "The rollouts agree with the model's own as far as can be told" in flat
 
 
 def test_the_rollouts_of_another_model_or_of_other_prompts_are_refused(
@@ -178,7 +178,7 @@ def test_what_verl_wrote(version: str, batch: Batch, tmp_path: Path, capsys: pyt
         (["--rollouts", "OUT/completions", "--prompts", 0], "--prompts 0 must be at least 1"),
         (["--rollouts", "OUT/completions", "--credit", "steps", "--max-tokens", 9], "have no labels of steps"),
         (["--step", 4], "--step chooses among the rollouts of a trainer; give --rollouts too"),
-        (["--model", "tiny"], "both name a model; leave one out"),
+        (["--model", "tiny"], "both name a model; give only one"),
     ],
 )
 def test_what_cannot_work_is_one_line(

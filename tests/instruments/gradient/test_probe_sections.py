@@ -326,7 +326,7 @@ def test_layers_too_large_to_read_are_left_out(folder: Path, monkeypatch: pytest
     ("made", "reason"),
     [
         ({"prompts": 1}, "one prompt does not tell V_p"),
-        ({"group": 3}, "the probe has 3; what remains is the error per prompt"),
+        ({"group": 3}, "the probe has 3; it does give the error per prompt"),
         ({"rewards": np.ones((64, 6))}, "all rewards are equal within every group"),
     ],
 )

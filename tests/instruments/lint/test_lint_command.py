@@ -117,7 +117,7 @@ def test_what_is_known_beside_the_settings(tmp_path: Path, capsys: pytest.Captur
         (["--world", "0"], "--world 0 is no number of processes"),
         (["--fail-on", "bad"], "--fail-on 'bad' is no grade and no check"),
         pytest.param(
-            ["--probe", "nowhere"], "--probe nowhere is no folder of a probe", marks=pytest.mark.needs("gradient")
+            ["--probe", "nowhere"], "--probe nowhere is not the folder of a probe", marks=pytest.mark.needs("gradient")
         ),
         (["--run", "nowhere"], "there is no nowhere"),
     ],
@@ -135,4 +135,4 @@ def test_settings_that_cannot_be_read_are_not_called_healthy(
     path = tmp_path / "train.py"
     path.write_text("from trl import GRPOConfig\nkw = load()\nconfig = GRPOConfig(learning_rate=LR, **kw)\n")
     assert main(["lint", str(path)]) == 0
-    assert capsys.readouterr().out.startswith("cannot tell: nothing wrong is seen in what can be read (no findings; ")
+    assert capsys.readouterr().out.startswith("cannot tell: no problem in the settings that can be read (no findings; ")

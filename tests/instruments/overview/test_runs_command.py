@@ -116,10 +116,10 @@ def test_files_that_are_not_listed_are_counted_with_the_reason(
     _, document = call(capsys, "runs", folder)
     assert len(document["runs"]) == 3
     first, second = document["left_out"]
-    assert first.startswith(f"{folder / 'header.csv'} is no run: it has a header (step, reward) and no row below it")
+    assert first.startswith(f"{folder / 'header.csv'} has a header (step, reward) and no row below it")
     assert first in said
     assert second.startswith(f"{folder / 'loss.jsonl'}: no reward in it by name")
-    assert said.startswith("2 files not listed: 1 without a reward by name, or with another open question (")
+    assert said.startswith("2 files not listed: 1 with an open question, such as which column is the reward (")
     assert f"`grposcope diagnose {folder / 'loss.jsonl'}` says more" in said
     main(["report", str(folder)])
     assert "2 files not listed: " in capsys.readouterr().err

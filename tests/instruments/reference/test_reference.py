@@ -83,7 +83,7 @@ def test_gate_of_a_run_that_leaves_late(tmp_path: Path, capsys: pytest.CaptureFi
     assert f"{found['first']['metric']} left first" in out
     status, document = asked("diagnose", fine, "--reference", *goods(tmp_path), "--fail-on", "divergence")
     assert (status, document["reference"]["diverged"]) == (0, False)
-    assert "No divergence: this run goes like the 4 good runs" in capsys.readouterr().out
+    assert "No divergence: this run behaves like the 4 good runs" in capsys.readouterr().out
 
 
 def test_a_slow_departure_has_a_long_interval(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_fewer_than_four_cannot_tell(tmp_path: Path, count: int, capsys: pytest.
     status, document = asked("diagnose", gone, "--reference", *goods(tmp_path, count), "--fail-on", "divergence")
     out = capsys.readouterr().out
     assert (status, document["reference"]["word"], document["reference"]["diverged"]) == (0, "cannot tell", None)
-    assert f"{4 - count} further good run" in out
+    assert f"{4 - count} more good run" in out
     assert ("Seen, not judged: dead_fraction" in out) == (count > 1)
 
 

@@ -78,7 +78,7 @@ def named(kind: str, seed: int, tmp_path: Path) -> list[str]:
     run = rows.read(reward_rows.jsonl(tmp_path / f"{kind}{seed}.jsonl", faulty(kind, seed), ONES), {})
     told = answer.of_run(run, RewardSettings(verified="right"))
     assert told is not None
-    said_of = {"muted": "form was meant to have", "dead": "form is 0.2 on every rollout", "gamed": "form is gamed"}
+    said_of = {"muted": "form should have", "dead": "form is 0.2 on every rollout", "gamed": "form is gamed"}
     found_of = [fault for fault, words in said_of.items() if words in told.because]
     return found_of if told.word == "warning" else []
 
@@ -121,7 +121,7 @@ def test_diagnosis_names_the_muted_one(tmp_path: Path) -> None:
         run = read(place, Hints(settings={"reward_weights": weights} if weights else {}))
         (finding,) = [one for one in diagnose(run) if one.mode == "muted component"]
         assert finding.status == status
-        assert ("form was meant to have 33%" in finding.because) == (status == "flagged")
+        assert ("form should have 33%" in finding.because) == (status == "flagged")
 
 
 def log_of(spreads: dict[str, np.ndarray]) -> Run:
@@ -187,9 +187,9 @@ def test_rewards_that_nobody_judged_and_infinite_ones(tmp_path: Path) -> None:
     told = answer.of_run(run, RewardSettings())
     assert told is not None
     text = " ".join(told.text)
-    assert "judge judged no rollout and is left out" in text
+    assert "judge has no value for any rollout and is left out" in text
     assert "1 rewards are infinite" in text
-    assert "short did not judge 0.8% of the rollouts; in the sum these count as a reward of 0" in text
+    assert "short has no value for 0.8% of the rollouts; in the sum these count as a reward of 0" in text
 
 
 def test_gram_says_what_moves_the_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,5 +222,5 @@ def test_our_record_and_the_callbacks_have_components(tmp_path: Path) -> None:
     assert answer.of_run(run, RewardSettings()) is not None
     lines[9]["components"]["right"] = [1.0]
     (folder / "groups.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    with pytest.raises(UserError, match="line 10: rewards or truncated"):
+    with pytest.raises(UserError, match="line 10: rewards, truncated and the columns beside them"):
         read(folder)

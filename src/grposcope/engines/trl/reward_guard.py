@@ -39,7 +39,7 @@ def guarded(function: Callable[..., Any], seconds: float = 300.0, errors: faults
         raise UserError(f"errors {errors!r} is unknown; use one of {', '.join(faults.POLICIES)}")
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise UserError(
-            ("only plain functions can be guarded, neither async functions nor reward models; pass it to TRL directly")
+            "only plain functions can be guarded, neither async functions nor reward models; pass it to TRL directly"
         )
 
     @functools.wraps(function)
@@ -84,7 +84,7 @@ def _or_fail(function: Callable[..., Any], rows: dict[str, Any], seconds: float)
     except UserError as error:
         which = str(error)
     raise UserError(
-        (f"the reward function {name} {reason} ({which}); correct it, or guard it with errors='zero' or 'drop'")
+        f"the reward function {name} {reason} ({which}); correct it, or guard it with errors='zero' or 'drop'"
     )
 
 

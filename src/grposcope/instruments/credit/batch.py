@@ -172,7 +172,7 @@ def _check(budget: CreditBudget) -> None:
         raise UserError(f"{budget.prompts} prompts are too few to compare sources of credit; use 3 or more")
     if budget.reference < 4:
         raise UserError(
-            (f"{budget.reference} further rollouts of a prompt are too few to measure its gradient; use 4 or more")
+            f"{budget.reference} further rollouts of a prompt are too few to measure its gradient; use 4 or more"
         )
     if budget.drawn == 1:
         raise UserError("one continuation per boundary does not show its noise; use 2 or more")

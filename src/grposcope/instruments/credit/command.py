@@ -57,9 +57,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     draw = command.add_argument_group("how much")
     draw.add_argument("--prompts", type=int, metavar="N", help="prompts (default: 40 for a small model, 16 for others)")
     draw.add_argument("--group", type=int, metavar="N", help="rollouts per prompt that are credited (default: 8)")
-    draw.add_argument("--reference", type=int, metavar="N",
-                      help="further rollouts of each prompt, to measure the true gradient (default: 64 for a small model, 8 "
-                           "for others)")  # fmt: skip
+    draw.add_argument(
+        "--reference",
+        type=int,
+        metavar="N",
+        help="further rollouts of each prompt, to measure the true gradient (default: 64 for a small model, 8 "
+        "for others)",
+    )
     draw.add_argument("--oracle", type=int, metavar="N",
                       help="continuations from each end of a step, which define exact credit (default: 128 for a small "
                            "model, none for others)")  # fmt: skip
@@ -67,9 +71,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                       help="draw no more continuations than --continuations asks for")  # fmt: skip
     draw.add_argument("--continuations", default="2,4,8", metavar="TEXT",
                       help="numbers of continuations to evaluate, such as 2,4,8 (default: 2,4,8)")  # fmt: skip
-    draw.add_argument("--trees", default="2x2x2,4x2", metavar="TEXT",
-                      help="widths of trees whose leaves replace the group, such as 2x2x2,4x2; empty for none (default: "
-                           "2x2x2,4x2)")  # fmt: skip
+    draw.add_argument(
+        "--trees",
+        default="2x2x2,4x2",
+        metavar="TEXT",
+        help="widths of trees whose leaves replace the group, such as 2x2x2,4x2; empty for none (default: 2x2x2,4x2)",
+    )
     machine = command.add_argument_group("machine")
     machine.add_argument("--out", metavar="TEXT", help="folder for credit.json and credit-tokens.jsonl, which may hold "
                          "a probe (default: credit/step-N of the run, else none)")  # fmt: skip

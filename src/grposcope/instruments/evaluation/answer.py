@@ -119,10 +119,8 @@ def _apart(found: EvaluationScores) -> list[str]:
     if here and not said:
         least = number(min(one.adjusted for one in here))
         said.append(
-            (
-                f"No two models differ in pass@{k} beyond noise (smallest adjusted p = {least}, pairs compared: "
-                f"{len(here)})."
-            )
+            f"No two models differ in pass@{k} beyond noise (smallest adjusted p = {least}, pairs compared: "
+            f"{len(here)})."
         )
     return said
 

@@ -63,8 +63,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     drawing.add_argument("--samples", type=int, default=4, metavar="N", help="completions per problem (default: 4)")
     drawing.add_argument("--k", default="", metavar="TEXT",
                          help="of pass@k, such as 1,4 (default: 1 and the number of samples)")  # fmt: skip
-    drawing.add_argument("--temperature", type=float, default=1.0, metavar="X",
-                         help="temperature of sampling; 0 takes the likeliest token, with --samples 1 (default: 1)")  # fmt: skip
+    drawing.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="temperature of sampling; 0 takes the likeliest token, with --samples 1 (default: 1)",
+    )
     drawing.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: each task's)")
     drawing.add_argument("--seed", type=int, default=0, metavar="N", help="seed of sampling (default: 0)")
     drawing.add_argument("--batch", type=int, default=BATCH, metavar="N",
@@ -72,8 +77,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     drawing.add_argument("--reward-timeout", type=float, default=300.0, metavar="X",
                          help="seconds that grading a batch may take, 0 for no limit (default: 300)")  # fmt: skip
     machine = command.add_argument_group("machine")
-    machine.add_argument("--out", type=Path, metavar="FOLDER",
-                         help="folder of the evaluation, new or to continue (default: evaluations/… named by what is evaluated)")  # fmt: skip
+    machine.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of the evaluation, new or to continue (default: evaluations/… named by what is evaluated)",
+    )
     machine.add_argument("--inspect", type=Path, metavar="FILE",
                          help="also write a log that inspect-ai opens; with several models or tasks, a file of each, "
                               "numbered")  # fmt: skip

@@ -80,8 +80,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                           help="also measure smaller groups, such as 2,4,8")  # fmt: skip
     gradient.add_argument("--controls", action="store_true",
                           help="also measure shuffled, random and absent advantages, and rewards per step")  # fmt: skip
-    gradient.add_argument("--tier", default="fast", choices=("fast", "exact"),
-                          help="fast: leading singular values with bounds; exact: all of them (default: fast)")  # fmt: skip
+    gradient.add_argument(
+        "--tier",
+        default="fast",
+        choices=("fast", "exact"),
+        help="fast: leading singular values with bounds; exact: all of them (default: fast)",
+    )
     gradient.add_argument("--lr", type=float, metavar="X",
                           help="for the share of bfloat16 weights a step changes (default: the model's)")  # fmt: skip
     machine = command.add_argument_group("machine")

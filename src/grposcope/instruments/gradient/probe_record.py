@@ -300,7 +300,7 @@ def read_rollouts(folder: Path) -> tuple[ProbeRollout, ...]:
     except (KeyError, TypeError, ValueError) as error:
         said = "" if isinstance(error, KeyError | TypeError) else f": {error}"
         raise UserError(
-            (f"{path} was not written by grposcope probe, or was changed{said}; make it again with grposcope probe")
+            f"{path} was not written by grposcope probe, or was changed{said}; make it again with grposcope probe"
         ) from None
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
+
 from grposcope.core.answer import Answer, Figure, KeyNumber, Table
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
@@ -18,7 +20,7 @@ from grposcope.core.text import number, span
 from grposcope.instruments.gradient import findings as geometry
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
-from grposcope.instruments.group_size import INSTRUMENT, PlanSettings, planning, rewards_alone
+from grposcope.instruments.group_size import INSTRUMENT, PlanSettings, planning, pooled, rewards_alone
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.group_size.planning import Allocation, Plan
 from grposcope.instruments.group_size.size import GroupSize, LayerSize, RecipeSize, Unknown
@@ -70,7 +72,7 @@ def answers(runs: Sequence[Run], settings: PlanSettings) -> list[Answer]:
 
 
 def of_run(run: Run, settings: PlanSettings) -> Answer:
-    """What one run says, by its last probe that kept its Gram matrix, else by its rewards, without figures.
+    """What one run says, by its probes that kept a Gram matrix, else by its rewards, without figures.
 
     UserError where neither says anything.
     """
@@ -127,15 +129,15 @@ def _unknown(probe: ProbeRecord, reason: str) -> Answer:
 
 def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Answer, GroupSize]:
     """What one probe says, and the group size behind it; UserError where it says nothing."""
-    file = probe.read_gram(layers=settings.layers)
-    if settings.truncated == "drop":
-        file = file.without_truncated()
+    pool = pooled.of_run(run, probe, settings.layers)
+    files = [file.without_truncated() for file in pool.files] if settings.truncated == "drop" else list(pool.files)
     costs = (settings.prompt_cost, settings.rollout_cost)
     resampled = (settings.replicates, settings.seed)
-    facts = group_size.of_gram(file.gram, file.rewards, settings.groups, *costs, *resampled)
+    facts = group_size.of_grams([(file.gram, file.rewards) for file in files], settings.groups, *costs, *resampled)
     recipe, comparison = _recipe(run, probe, settings)
     trained = group_size.of_recipe(facts, recipe, comparison)
-    prompts, group = file.rewards.shape
+    prompts, group = facts.rewards.shape
+    prompts //= len(files)
     budget = settings.budget if settings.budget is not None else prompts * (costs[0] + costs[1] * group)
     own = trained.plan if trained.plan and trained.plan.decided else None
     batch, errors, source, do = None, None, [], ""
@@ -147,11 +149,12 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
             f"draw {batch.prompts} prompts × {group} rollouts (cost {batch.cost:g} of a budget of {budget:g}, "
             f"recipe {(recipe if own else 'rloo')})"
         )
-    layers = group_size.by_layer(file, *costs, *resampled) if settings.layers else {}
+    layers = group_size.by_layer(files[-1], *costs, *resampled) if settings.layers else {}
     document = {
         "kind": "probe",
         "probe": _about(probe),
         "step": probe.step,
+        "pooled": {"steps": pool.steps, "left_out": pool.left_out, "drift": pool.drift},
         "verdict": facts.sentence(),
         "moments": {name: _moment(facts, name) for name in group_size.MOMENTS},
         "plan": {**asdict(facts.plan), "decided": facts.decided, "at_least": facts.plan.at_least},
@@ -178,7 +181,8 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
             *filter(None, [trained.sentence(), facts.uneven_sentence() if batch else ""]),
             *source,
             facts.dead_sentence(group),
-            f"{_subject(probe, file)}. {SCOPE}",
+            *filter(None, [pool.sentence]),
+            f"{_subject(probe, files)}. {SCOPE}",
         ],
         numbers=_best(facts.plan),
         tables=[table for table in tables if table is not None],
@@ -212,11 +216,14 @@ def _about(probe: ProbeRecord) -> dict[str, Any]:
     return {"folder": str(probe.folder), **({**probe.scalars(), "step": probe.step} if recorded else {})}
 
 
-def _subject(probe: ProbeRecord, file: ProbeGram) -> str:
+def _subject(probe: ProbeRecord, files: Sequence[ProbeGram]) -> str:
     """What was probed, in words."""
-    prompts, group = file.rewards.shape
+    prompts, group = sum(len(file.rewards) for file in files), files[-1].rewards.shape[1]
     subject = geometry.subject(probe) if probe.prompts else f"{prompts} prompts × {group} rollouts"
-    cut = f"; {file.truncated.mean():.1%} of rollouts truncated" if file.truncated.any() else ""
+    if len(files) > 1:
+        subject = f"{prompts} prompts × {group} rollouts in {len(files)} probes, the last of {subject}"
+    truncated = np.concatenate([file.truncated.reshape(-1) for file in files])
+    cut = f"; {truncated.mean():.1%} of rollouts truncated" if truncated.any() else ""
     return f"From {subject}{cut}"
 
 

@@ -23,7 +23,7 @@ examples:
   grposcope plan probe/ --prompt-cost 0.2                 reading a prompt costs a fifth of writing an answer
   grposcope plan probe/ --recipe dapo                     for the recipe that is trained
   grposcope plan probe/ --layers                          the same for each layer
-  grposcope plan runs/demo                                from the run's last probe (runs/demo/probes/), if it has one
+  grposcope plan runs/demo                                from the run's probes, pooled, if it has any
   grposcope plan runs/other --last 20                     from rewards alone: dead groups at each group size
 """
 
@@ -42,8 +42,11 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     money.add_argument("--multiple", type=int, default=PlanSettings.multiple, metavar="N",
                        help="rollouts of a batch are a multiple of N, devices × micro-batch (default: 1)")  # fmt: skip
     view = command.add_argument_group("view")
-    view.add_argument("--recipe", metavar="NAME",
-                      help="recipe that the run trains with, such as grpo or dapo (default: the probe's, else rloo)")  # fmt: skip
+    view.add_argument(
+        "--recipe",
+        metavar="NAME",
+        help="recipe that the run trains with, such as grpo or dapo (default: the probe's, else rloo)",
+    )
     view.add_argument("--groups", type=_groups, default=PlanSettings.groups, metavar="N,N,…",
                       help="group sizes to show (default: 2,4,8,16,32,64)")  # fmt: skip
     view.add_argument(

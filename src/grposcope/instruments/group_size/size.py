@@ -323,9 +323,21 @@ def of_gram(
     Raises UserError where the probe cannot say: see `maths.moments.from_gram` and
     `instruments.group_size.planning.optimal_group`.
     """
-    moments = gradient_moments.from_gram(gram, rewards, replicates, seed)
+    return of_grams([(gram, rewards)], groups, prompt_cost, rollout_cost, replicates, seed)
+
+
+def of_grams(
+    probes: Sequence[tuple[Floats, Floats]],
+    groups: Sequence[int] = GROUPS,
+    prompt_cost: float = 0.0,
+    rollout_cost: float = 1.0,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> GroupSize:
+    """`of_gram` of several probes together, with groups of one size."""
+    moments = gradient_moments.from_grams(probes, replicates, seed)
     plan = planning.optimal_group(moments, prompt_cost, rollout_cost, groups)
-    return GroupSize(moments, plan, rewards, prompt_cost, rollout_cost)
+    return GroupSize(moments, plan, np.concatenate([rewards for _, rewards in probes]), prompt_cost, rollout_cost)
 
 
 def of_probe(probe: ProbeRecord, groups: Sequence[int] = GROUPS) -> GroupSize | Unknown:

@@ -85,7 +85,7 @@ def _batches(arguments: argparse.Namespace, policy: Policy) -> list[Rollouts]:
     cut = sampler_cut(arguments)
     if arguments.sampler is None and arguments.sampler_precision == "float32" and not cut:
         raise UserError(
-            ("sampler and trainer would be the same; give --sampler-precision int8, --top-k 20, or --sampler MODEL")
+            "sampler and trainer would be the same; give --sampler-precision int8, --top-k 20, or --sampler MODEL"
         )
     sampler = policy
     if arguments.sampler is not None:

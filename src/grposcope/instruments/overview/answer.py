@@ -96,7 +96,8 @@ def _sentence(runs: Sequence[Run]) -> str:
     compared = heldout.difference(ends[second], ends[best])
     top, next_one = (heldout.shown(ends[label].value, shares) for label in (best, second))
     if compared.verdict == "none":
-        return f"No run ends clearly best in held-out {named[best]}: {best} at {top} and {second} at {next_one} differ by chance."
+        differ = f"{best} at {top} and {second} at {next_one} differ by chance"
+        return f"No run ends clearly best in held-out {named[best]}: {differ}."
     apart = (
         "a difference beyond chance"
         if compared.verdict == "up"

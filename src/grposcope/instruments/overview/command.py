@@ -36,8 +36,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     command.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER",
                          help="folder to look in (default: runs)")  # fmt: skip
-    command.add_argument("--sort", choices=ORDERS, default="began",
-                         help="sort by start (newest first), by a score (highest first), or by name (default: began)")  # fmt: skip
+    command.add_argument(
+        "--sort",
+        choices=ORDERS,
+        default="began",
+        help="sort by start (newest first), by a score (highest first), or by name (default: began)",
+    )
     add_json(command)
 
 

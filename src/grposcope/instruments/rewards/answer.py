@@ -299,10 +299,8 @@ def _missing(what: RewardsFound, verified: set[str], moved: GradientParts | None
         missing.append("To tell gaming from a trade-off, give the verified reward (--verified).")
     if moved is None:
         missing.append(
-            (
-                "To see which reward moves the weights, give the inner products of the rollouts' scores from a "
-                "probe (--gram)."
-            )
+            "To see which reward moves the weights, give the inner products of the rollouts' scores from a "
+            "probe (--gram)."
         )
     return missing
 

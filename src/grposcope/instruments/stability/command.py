@@ -36,9 +36,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
     command.add_argument("--run", dest="run_path", metavar="RUN",
                          help="take settings and curvature from this run folder")  # fmt: skip
-    command.add_argument("--settings", metavar="FILE",
-                         help="YAML or JSON with values of these flags by name, such as lr: 0.1; flags on the command line "
-                              "take precedence")  # fmt: skip
+    command.add_argument(
+        "--settings",
+        metavar="FILE",
+        help="YAML or JSON with values of these flags by name, such as lr: 0.1; flags on the command line "
+        "take precedence",
+    )
     command.add_argument("--measure", action="store_true",
                          help="with --run: measure κ on rollouts of its model, stiffest direction")  # fmt: skip
     command.add_argument("--lr", type=float, metavar="X", help="learning rate η")
@@ -158,8 +161,10 @@ def _check_sizes(rule: UpdateRule, arguments: argparse.Namespace) -> None:
             or min(step, curvature) < TINY
         )
     ):
-        raise UserError(f"effective step {step:g} × curvature {curvature:g} is outside {SMALLEST:g} … {LARGEST:g}; check "
-                        "--lr, --rms-gradient and --curvature")  # fmt: skip
+        raise UserError(
+            f"effective step {step:g} × curvature {curvature:g} is outside {SMALLEST:g} … {LARGEST:g}; check "
+            "--lr, --rms-gradient and --curvature"
+        )
     for name in ("curvature_se", "curvature_variation"):
         value = getattr(arguments, name)
         unknown = name == "curvature_se" and math.isnan(value)  # its default

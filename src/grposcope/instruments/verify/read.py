@@ -91,7 +91,7 @@ def evidence(
     found = tuple(_any_rows(where, run))
     if rollouts is not None and not found:
         raise UserError(
-            (f"{rollouts} holds no rollouts; give a JSONL file with one rollout per line, or a folder of such files")
+            f"{rollouts} holds no rollouts; give a JSONL file with one rollout per line, or a folder of such files"
         )
     if run is None and not found and _needs_log(place):
         raise UserError(problem)

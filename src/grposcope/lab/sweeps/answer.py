@@ -122,7 +122,7 @@ def sentence(result: SweepTable) -> str:
     if not beyond:
         return (
             f"No cell differs from {baseline} by more than seeds do (smallest adjusted p = "
-            f"{number(min((row.adjusted for row in tested)))}, cells compared: {len(tested)})."
+            f"{number(min(row.adjusted for row in tested))}, cells compared: {len(tested)})."
         )
     told = [f"{row.cell} by {_estimate(row.difference, '+')} (adjusted p = {row.adjusted:.2g})" for row in beyond
             if row.difference is not None]  # fmt: skip

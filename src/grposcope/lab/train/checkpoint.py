@@ -191,7 +191,7 @@ def _read(folder: Path) -> tuple[State, dict[str, Any]]:
         version = content.get("format", 1)
         if version > FORMAT:
             raise UserError(
-                (f"{folder} has format {version}, and this grposcope reads formats up to {FORMAT}; upgrade grposcope")
+                f"{folder} has format {version}, and this grposcope reads formats up to {FORMAT}; upgrade grposcope"
             )
         totals = Totals.parse(content["tally" if version == 1 else "totals"])
         place = State(content["step"], content["position"], content["sizes"], totals, content.get("allocation"),

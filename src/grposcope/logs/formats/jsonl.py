@@ -116,10 +116,7 @@ def _report(file: LogFile, bad: list[int], good: int) -> None:
     """Note the lines that were left out; UserError if they are the most."""
     if len(bad) > good:
         raise UserError(
-            (
-                f"{file.path}, line {bad[0]}: most lines are not JSON objects, this one included; give a file of "
-                "JSON lines"
-            )
+            f"{file.path}, line {bad[0]}: most lines are not JSON objects, this one included; give a file of JSON lines"
         )
     if bad:
         file.notes.append(

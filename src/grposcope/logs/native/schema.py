@@ -162,10 +162,7 @@ def read_config(folder: Path) -> RunConfig:
         raise UserError(f"{folder}: grposcope train did not write its config.json; give another folder")
     if version > FORMAT:
         raise UserError(
-            (
-                f"{folder} has record format {version}, and this grposcope reads formats up to {FORMAT}; upgrade "
-                "grposcope"
-            )
+            f"{folder} has record format {version}, and this grposcope reads formats up to {FORMAT}; upgrade grposcope"
         )
     return RunConfig.parse(document)
 

@@ -183,10 +183,7 @@ def _check_one_run(chosen: Path, others: list[Path]) -> None:
         step = differ(rewards, _rewards(other))
         if step is not None:
             raise UserError(
-                (
-                    f"{chosen} and {other} are of different runs: their rewards at step {step} differ; give one of "
-                    "the two"
-                )
+                f"{chosen} and {other} are of different runs: their rewards at step {step} differ; give one of the two"
             )
 
 
@@ -234,7 +231,7 @@ def read_state(file: LogFile, hints: Hints) -> RawLog:
     window = int(every) if isinstance(every, int | float) and 1 <= every < 2**53 else None
     if window and window > 1:
         notes.append(
-            (f"each row is the mean over {window} steps (logging_steps), which hides spikes and lowers variances")
+            f"each row is the mean over {window} steps (logging_steps), which hides spikes and lowers variances"
         )
     done, last = content.get("global_step"), content.get("max_steps")
     ended = isinstance(done, int) and isinstance(last, int) and 0 < last <= done

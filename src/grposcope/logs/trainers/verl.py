@@ -149,10 +149,8 @@ def read_rollouts(file: LogFile, hints: Hints) -> RawLog:
             lengths.append([float(len(str(row.get("output", "")))) for row in rows])
     if without_uid:
         notes.append(
-            (
-                "rollouts have no uid, so they are grouped by their input; a prompt drawn twice in a step counts "
-                "as one group"
-            )
+            "rollouts have no uid, so they are grouped by their input; a prompt drawn twice in a step counts "
+            "as one group"
         )
     if bad:
         notes.append(f"{bad} rollouts have no number as their score and were left out")

@@ -59,7 +59,7 @@ def test_scales_that_do_not_compare_leave_falls() -> None:
     table = rising(9.0, -4.0)
     still = next(f for f in diagnose(made.run(table, evaluated(np.full(12, 0.4)))) if f.mode == "reward hacking")
     assert still.status != "flagged"
-    assert still.because.endswith("its falls were tested, whether it follows cannot be told")
+    assert still.because.endswith("its falls were tested, whether it follows the reward")
     assert "reward hacking" in flagged(table, evaluated(0.6 - 0.3 * AT))
 
 

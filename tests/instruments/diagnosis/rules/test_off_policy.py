@@ -19,7 +19,7 @@ from grposcope.logs import read
 
 SAID = {
     "floor": "from the first step", "truncated": "one-sided", "staleness": "grows with the staleness",
-    "jump": "jumped at step", "frozen": "never renewed", "unexplained": "nothing logged explains it",
+    "jump": "jumped at step", "frozen": "never renewed", "unexplained": "nothing in the log explains it",
 }  # fmt: skip
 """Cause -> words of the reason that no other cause has."""
 

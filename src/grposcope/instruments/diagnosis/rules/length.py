@@ -65,12 +65,17 @@ def check(quantities: Quantities) -> RuleResult:
         if reward is not None and margin is not None:
             gain, unpaid = reward.change(EARLY, LATE), reward.change(EARLY, LATE, minus=margin).p_down
             longer = length.logs.change(EARLY, LATE, minus=math.log(LONGER)).p_up
-            tests.append(RuleResult(
-                max(longer, unpaid), because + f", while the reward {moved(gain.value)}",
-                advice=("use a loss that does not divide by each completion's length (Dr. GRPO, DAPO), or add a penalty "
-                       "for overlong answers"),
-                brief=went,
-            ))  # fmt: skip
+            tests.append(
+                RuleResult(
+                    max(longer, unpaid),
+                    because + f", while the reward {moved(gain.value)}",
+                    advice=(
+                        "use a loss that does not divide by each completion's length (Dr. GRPO, DAPO), or add a "
+                        "penalty for overlong answers"
+                    ),
+                    brief=went,
+                )
+            )
     if not tests:
         seen = [name for name in ("length", "truncated") if quantities.logged(name)]
         because = "; ".join(quantities.absence(name, SHORT) for name in seen)

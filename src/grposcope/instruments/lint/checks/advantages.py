@@ -109,9 +109,14 @@ def token_rewards(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
     keys = [key for key in config.given if TOKEN_LEVEL.search(key) and config.given[key] not in (None, False, 0)]
     change = "take optimal_token_baseline, reinforce_plus_plus, gae or, with grposcope installed, grposcope_steps"
     if keys:
-        yield Fault("warning", "rewards of tokens are added up", f"estimator {estimator} sums token-level rewards over the completion and gives every token the "
-                                                                 "same advantage, so their positions are lost", change,
-                      ("algorithm.adv_estimator", *keys))  # fmt: skip
+        yield Fault(
+            "warning",
+            "rewards of tokens are added up",
+            f"estimator {estimator} sums token-level rewards over the completion and gives every token the "
+            "same advantage, so their positions are lost",
+            change,
+            ("algorithm.adv_estimator", *keys),
+        )
     idle = [k for k in ("algorithm.gamma", "algorithm.lam") if config.says(k) and config.number(k) not in (None, 1.0)]
     if idle:
         yield Fault("note", "a discount that nothing reads", f"estimator {estimator} ignores {' and '.join(idle)}",

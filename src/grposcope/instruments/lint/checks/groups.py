@@ -44,8 +44,14 @@ def small_group(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]
         yield Fault("failing", "groups of one rollout", "a rollout is compared with the others of its group, and there "
                       f"are none: {consequence}", f"set {key} to 4 or more", (key,))  # fmt: skip
     elif group == 2:
-        yield Fault("note", "groups of two rollouts", "a group teaches only if exactly one of the two succeeds, at most half of the time; divided by "
-                                                      "the deviation, its advantages are ±0.71 whatever the rewards are", f"set {key} to 4 or more, or do not divide by the deviation", (key,))  # fmt: skip
+        yield Fault(
+            "note",
+            "groups of two rollouts",
+            "a group teaches only if exactly one of the two succeeds, at most half of the time; divided by "
+            "the deviation, its advantages are ±0.71 whatever the rewards are",
+            f"set {key} to 4 or more, or do not divide by the deviation",
+            (key,),
+        )
 
 
 def dead(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:

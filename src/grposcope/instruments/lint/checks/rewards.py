@@ -93,7 +93,13 @@ def _of_rollouts(config: TrainerConfig, known: Known, number: int, after: bool) 
     for one in found.components:
         name = visible(one.name, 40)
         if one.dead:
-            yield Fault("warning", f"{name} never varies", f"it is {one.constant:g} on every earlier rollout, so the policy learns nothing from it", "check this reward function by hand", ("reward_weights",))  # fmt: skip
+            yield Fault(
+                "warning",
+                f"{name} never varies",
+                f"it is {one.constant:g} on every earlier rollout, so the policy learns nothing from it",
+                "check this reward function by hand",
+                ("reward_weights",),
+            )
         elif one.muted:
             yield Fault("warning", f"{name} will hardly count", f"of the weight in the advantage the rewards have, for "
                         f"what was asked: {told} (earlier rollouts, within groups)", "raise its weight, or "

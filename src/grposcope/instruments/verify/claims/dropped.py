@@ -27,8 +27,10 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         if evidence.filtered is False:
             yield ClaimTest("dropped by reward", False, "", "Nothing was dropped.", "", "")
         else:
-            yield NotTestable("No rollout is marked as dropped; also write the rollouts that were left out, with the reason "
-                              "(dropped).")  # fmt: skip
+            yield NotTestable(
+                "No rollout is marked as dropped; also write the rollouts that were left out, with the reason "
+                "(dropped)."
+            )
         return
     groups = [list(places) for places in evidence.groups.values()]
     mixed = [

@@ -38,8 +38,10 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
                           "the first update on a batch.")  # fmt: skip
         return
     if evidence.stated.iterations != 1:
-        yield NotTestable("The settings do not state that each batch has one update (num_iterations); with more, old and "
-                          "current log-probabilities differ.")  # fmt: skip
+        yield NotTestable(
+            "The settings do not state that each batch has one update (num_iterations); with more, old and "
+            "current log-probabilities differ."
+        )
         return
     apart = [np.abs(row.current - row.old)[_of(row.trained, row.old)] for row in rows
              if row.current is not None and row.old is not None]  # fmt: skip

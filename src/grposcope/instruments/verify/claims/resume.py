@@ -162,8 +162,10 @@ def _jump(run: Run, name: str, at: int, fault: str, effect: str) -> Iterator[Cla
     place = int(np.searchsorted(step, at))
     width = 3 if name == "reward" else 1
     if place < width or place + width > len(values) or len(values) < FEWEST + 2 * width:
-        yield NotTestable(f"{len(values)} rows of {name} are too few to detect a jump at the restart at step {at}; about "
-                          f"{FEWEST + 2 * width} would suffice, more for certainty.")  # fmt: skip
+        yield NotTestable(
+            f"{len(values)} rows of {name} are too few to detect a jump at the restart at step {at}; about "
+            f"{FEWEST + 2 * width} would suffice, more for certainty."
+        )
         return
 
     def change(where: int) -> float:
