@@ -106,7 +106,7 @@ def test_what_is_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     path = str(own_log(tmp_path / "out.log"))
     for flag, words in (
         ("reward", "is not METRIC=KEY"),
-        ("rewrd=x", "'rewrd' is no metric"),
+        ("rewrd=x", "'rewrd' is not a metric"),
         ("reward=x", "number 'x'"),
     ):
         assert cli.main(["diagnose", path, "--map", flag, "--map", "step=2"]) == 2
@@ -117,7 +117,7 @@ def test_what_is_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     ("given", "said"),
     [
         ("grop=8", "there is no setting 'grop'; did you mean group?"),
-        ("foo=1", "no setting has the name 'foo'; choose one of advantage, aggregation, allocate, "),
+        ("foo=1", "there is no setting 'foo'; choose one of advantage, aggregation, allocate, "),
         ("group=abc", "group is a whole number of 1 or more; write for example --set group=8"),
         ("group=-5", "group is a whole number of 1 or more"),
         ("interval=0", "interval is a whole number of 1 or more"),

@@ -247,10 +247,10 @@ def test_broken_lines_are_named(tmp_path: Path, name: str, text: str, words: str
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ('{"format": 3}', "record of format 3, and this grposcope reads formats up to 2; upgrade"),
+        ('{"format": 3}', "has record format 3, and this grposcope reads formats up to 2; upgrade"),
         ('{"form', "not valid JSON"),
-        ('{"model_type": "llama"}', "is no run: its config.json was not written by grposcope"),
-        ("[]", "is no run"),
+        ('{"model_type": "llama"}', "grposcope train did not write its config.json"),
+        ("[]", "did not write its config.json"),
     ],
 )
 def test_other_configurations_are_refused(tmp_path: Path, config: str, words: str) -> None:
@@ -261,9 +261,9 @@ def test_other_configurations_are_refused(tmp_path: Path, config: str, words: st
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"is no run: it is a folder without config\.json"):
+    with pytest.raises(UserError, match=r"has no config\.json and no log that can be read"):
         read(tmp_path)
-    with pytest.raises(UserError, match="is no run: it is a file"):
+    with pytest.raises(UserError, match="is empty"):
         read(tmp_path / "file")
     with pytest.raises(UserError, match="there is no"):
         read(tmp_path / "nowhere")

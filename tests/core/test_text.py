@@ -65,6 +65,7 @@ def test_an_interval_may_be_open_or_of_shares() -> None:
         ("1 rows are left out", "1 row is left out"),
         ("restarted 1 times, first in line 3", "restarted 1 time, first in line 3"),
         ("1 held-out evaluations have no step", "1 held-out evaluation has no step"),
+        ("x: 1 lines are not JSON and were left out: 4", "x: 1 line is not JSON and was left out: 4"),
         ("1 entries were cut, 11 rows were", "1 entry was cut, 11 rows were"),
         ("from step 1 rollouts are drawn", "from step 1 rollouts are drawn"),
         ("interval 0.1 steps, 2,001 rows", "interval 0.1 steps, 2,001 rows"),

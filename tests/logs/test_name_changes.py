@@ -36,7 +36,7 @@ def test_both_names_are_one_metric(tmp_path: Path, one: str, other: str) -> None
 def test_another_quantity_is_not_put_together(tmp_path: Path) -> None:
     run = renamed(tmp_path, "critic/score/mean", "critic/rewards/mean")
     assert sum(map(math.isfinite, run.table["reward"])) == 60
-    note = "critic/score/mean ends mid-run, where critic/rewards/mean begins; the verdict on the reward ends there"
+    note = "critic/score/mean ends mid-run, where critic/rewards/mean begins; the reward is judged up to there only"
     assert any(one.startswith(note) for one in run.meta.notes)
 
 

@@ -345,7 +345,8 @@ def test_probes_pooled_are_their_prompts_with_pairs_of_one_probe_only() -> None:
     pairs = prompts * (prompts - 1)
     assert together.mean2.value == exact(np.average([m.mean2.value for m in single], weights=pairs))
     assert together.prompt_variance.value == exact(together.g2.value - together.mean2.value)
-    assert together.classes is not None and together.classes.directions is not None
+    assert together.classes is not None
+    assert together.classes.directions is not None
     assert np.isnan(together.classes.directions[:3, 3:]).all()
     assert moments.from_grams(parts[:1]).mean2 == moments.from_gram(*parts[0]).mean2
     with pytest.raises(UserError, match="groups of different sizes"):

@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_written_keeps_nothing_and_goes_on(tmp_path: Pat
     ("text", "words"),
     [
         ("runs/a", "is not a destination; give one of wandb:"),
-        ("slack:x/y", "is nowhere to write to"),
+        ("slack:x/y", "is not a destination"),
         ("wandb:run", "a path of a run has two or three parts"),
         ("wandb:", "names no run of wandb"),
         ("mlflow:../x", "a run has an id of letters and digits"),
@@ -151,7 +151,7 @@ def test_the_watch_writes_each_change_once(tmp_path: Path, monkeypatch: pytest.M
     ]  # fmt: skip
     assert "since step" in sent[0].title
     assert sent[1].text.startswith("do: ")
-    with pytest.raises(UserError, match=r"^--write-to 'x' is nowhere to write to"):
+    with pytest.raises(UserError, match=r"^--write-to 'x' is not a destination"):
         asked("watch", path, "--once", "--write-to", "x")
 
 
@@ -196,7 +196,7 @@ def test_tensorboard(tmp_path: Path) -> None:
     assert [(event.step, event.value) for event in shown.Scalars("grposcope/alarm/kl_blow-up")] == [(40, 3.0)]
     with pytest.raises(RefusedError, match="there is no folder"):
         destinations.deliver(Destination("tensorboard", str(tmp_path / "no")), [VERDICT])
-    with pytest.raises(UserError, match=r"no scalars|no run"):
+    with pytest.raises(UserError, match=r"no scalars|no log"):
         read(tmp_path)
 
 

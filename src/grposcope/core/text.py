@@ -53,12 +53,20 @@ def plain(text: str) -> str:
     return _POWER.sub(_written_out, text) if "e" in text else text
 
 
-_VERBS = {"are": "is", "were": "was", "have": "has", "repeat": "repeats", "lie": "lies", "differ": "differs"}
+_VERBS = {
+    "are": "is",
+    "were": "was",
+    "have": "has",
+    "repeat": "repeats",
+    "lie": "lies",
+    "differ": "differs",
+    "count": "counts",
+}
 
 _ONE = re.compile(
     r"(?<![\w.,=–−-])(?<!step )(?<!steps )(?<!epoch )1 (?P<kind>[a-z-]+ )??(?P<noun>alert|change|checkpoint|claim|"
     r"completion|entrie|evaluation|file|group|key|line|log|model|point|problem|probe|prompt|record|reward|rollout|row|"
-    rf"run|spike|step|table|time|token|update|value)s\b(?P<verb> (?:{'|'.join(_VERBS)})\b)?"
+    rf"run|spike|step|table|time|token|update|value)s\b(?:(?P<verb> (?:{'|'.join(_VERBS)})\b)(?P<rest>[^.:;,]*))?"
 )
 
 _POWER = re.compile(r"(?<![\w./-])(?P<digits>[−-]?\d(?:\.\d+)?)e(?P<sign>[+-])0?(?P<power>\d\d?)(?![\w/])(?!\.\d)")
@@ -71,7 +79,8 @@ WRITTEN_OUT = 6
 def _singular(match: re.Match[str]) -> str:
     noun = "entry" if match["noun"] == "entrie" else match["noun"]
     verb = f" {_VERBS[match['verb'].strip()]}" if match["verb"] else ""
-    return f"1 {match['kind'] or ''}{noun}{verb}"
+    rest = re.sub(r"\band (were|are|have|count)\b", lambda m: f"and {_VERBS[m[1]]}", match["rest"] or "")
+    return f"1 {match['kind'] or ''}{noun}{verb}{rest}"
 
 
 def _written_out(match: re.Match[str]) -> str:

@@ -129,7 +129,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "effective samples", "slime", ("train/ess_ratio",), (0, 0), None,
-        "is above 1, so it is no share of the samples", "miles #3230", True, _above_one("train/ess_ratio"),
+        "exceeds 1, so it cannot be a share of the samples", "miles #3230", True, _above_one("train/ess_ratio"),
     ),
     Defect(
         "share at the limit", "areal", ("ppo_actor/no_eos_ratios/avg",), (0, 0), None,

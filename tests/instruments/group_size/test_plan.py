@@ -134,7 +134,7 @@ def test_a_run_answers_what_rewards_can_say(tmp_path: Path, capsys: pytest.Captu
         assert point["dead"]["value"] == dead_groups.expected(logged[18:], point["group"]).value
     assert document["plan"] is None
     assert "best group" in document["cannot_tell"]
-    assert "Cannot tell" in text
+    assert "cannot tell" in text
     assert "extrapolated" in text
 
 
@@ -327,9 +327,9 @@ def test_bad_probes_are_refused(
 @pytest.mark.parametrize(
     ("prompts", "group", "flags", "message"),
     [
-        (1, 6, (), "one prompt does not tell V_p"),
-        (6, 3, (), "the probe has 3; what remains"),
-        (40, 6, ("--budget", "1"), "does not buy one group"),
+        (1, 6, (), "one prompt does not show how"),
+        (6, 3, (), "the probe has 3; it does give"),
+        (40, 6, ("--budget", "1"), "too small for one group"),
         (40, 6, ("--multiple", "7", "--budget", "6"), "multiples of 7"),
         (40, 6, ("--recipe", "grop"), "recipe grop: there is no such recipe; the recipes are rloo, "),
         (6, 4, ("--rollout-cost", "0"), "cost per rollout"),
@@ -347,14 +347,14 @@ def test_what_cannot_be_planned_is_refused(
 def test_other_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match="there is no"):
         call(capsys, tmp_path / "nowhere")
-    with pytest.raises(UserError, match="is no run"):
+    with pytest.raises(UserError, match="has no config.json and no log"):
         call(capsys, tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="grposcope probe"):
         call(capsys, tmp_path)
     make_probe(tmp_path)
     (tmp_path / "probe.json").write_text('{"format": 9}')
-    with pytest.raises(UserError, match="of format 9, and this grposcope reads formats up to 1"):
+    with pytest.raises(UserError, match="has format 9, and this grposcope reads formats up to 1"):
         call(capsys, tmp_path)
     (tmp_path / "probe.json").write_text("{")
     with pytest.raises(UserError, match="not valid JSON"):

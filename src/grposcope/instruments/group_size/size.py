@@ -288,7 +288,7 @@ class RecipeSize:
         low, high = plan.interval
         if plan.decided:
             return f"{start} best G = {plan.best} (95% interval {span(low, high)}), by noise over signal."
-        told = f"the best G is at least {plan.at_least} (95%)" if plan.at_least else "the best G cannot be told"
+        told = f"the best G is at least {plan.at_least} (95%)" if plan.at_least else "cannot tell the best G"
         return (
             f"{start} {told}: the probe does not show whether groups of its own {plan.largest} rollouts or "
             "more would be better; probe larger groups or more prompts."

@@ -245,7 +245,7 @@ class TrainConfig:
     )
     dual_rate: float = option(
         0.05,
-        "step of a multiplier: what a violation of 100 % of the limit adds in one batch",
+        "step of a multiplier: what a violation as large as the limit adds in one batch",
         group="objective",
         least=0,
         trl=FOLLOWED,

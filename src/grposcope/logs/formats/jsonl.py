@@ -119,9 +119,7 @@ def _report(file: LogFile, bad: list[int], good: int) -> None:
             f"{file.path}, line {bad[0]}: most lines are not JSON objects, this one included; give a file of JSON lines"
         )
     if bad:
-        file.notes.append(
-            f"{file.path.name}: {len(bad)} lines are not JSON objects and were left out: {first_few(bad)}"
-        )
+        file.notes.append(f"{file.path.name}: {len(bad)} lines are not JSON and were left out: {first_few(bad)}")
 
 
 def read_document(file: LogFile, hints: Hints) -> RawLog:
