@@ -26,7 +26,7 @@ def test_the_sentence_is_the_conclusion_and_its_clauses() -> None:
     said = verdict(run, findings)
     assert (said.word, said.mode) == ("failing", "length")
     assert said.line == str(said) == "failing: reward 0.32 → 0.66 in 120 steps; length since step 1,234"
-    assert said.clauses[:2] == ("do: do it (1 more problem found)", "because it fell")
+    assert said.clauses[:2] == ("do: do it. 1 more problem found", "because it fell")
     assert said.clauses[2].startswith("training reward rose from ")
     assert flagged_modes(findings) == ["length", "kl blow-up"]
     assert verdict(run, [finding("no learning", "warning")]).line.endswith("in 120 steps, no gain")

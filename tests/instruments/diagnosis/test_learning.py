@@ -93,7 +93,7 @@ def test_two_evaluations_decide_and_the_reward_does_not() -> None:
     assert (said.outcome.heldout, said.verdict, said.changed) == (True, "up", "rose")
     assert said.sentence == "Held-out accuracy rose from 30% to 80% over 100 steps, more than chance explains."
     assert said.details == (
-        "95% intervals: 26.1% to 33.9% at first, 76.1% to 83.9% at last, over 200 problems. "
+        "95% intervals: 26.1% to 33.9% at the first evaluation, 76.1% to 83.9% at the last, over 200 problems. "
         "The change is +50.0 points, with a standard error of 2.8.",
     )
 
