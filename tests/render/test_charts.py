@@ -86,7 +86,7 @@ def test_not_finite_is_marked_and_counted(run: Run) -> None:
     found = curve("grad_norm", [_with(run, broken)])
     assert found is not None
     assert found.data["gaps"] == {"step": [11.0, 51.0], "value": ["NaN", "infinite"], "run": ["one", "one"]}
-    assert "Not finite at 2 steps (marked in red)" in found.caption
+    assert "Not finite at 2 steps, marked in red" in found.caption
     assert None in found.data["thin"]["value"]
 
 

@@ -27,7 +27,7 @@ def test_the_sentences_have_the_numbers_of_the_probe(tmp_path: Path) -> None:
         ("rank", "participation ratio 2, entropy of σ² 3; 3.5 directions hold 90%"),
         ("rank", "with the same weight on every rollout, whatever its reward, the stable rank is 1.9 (1.7 to 2.1)"),
         ("class_means", "holds 99% (98.8% to 99.2%) of the squared norm of a live group's gradient, over 8 groups"),
-        ("class_means", "over 8 groups, and 99.5% once"),
+        ("class_means", "over 8 groups, and 99.5% with the rollout weights"),
         ("tokens", "the top 5% hold 78% of the squared score norms and the top 20% 99%"),
         ("tokens", "the 60% on text that two completions share, 30% on text common to all)"),
         ("tokens", "20% of the credit undoes itself so"),

@@ -60,7 +60,7 @@ def _counted(summaries: Mapping[str, ForecastSummary], unknown: int) -> str:
     counts = Counter(summary.ahead.verdict for summary in summaries.values())
     unknown += counts.pop("cannot tell", 0)
     parts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items()]
-    parts += [f"cannot tell for {unknown}"] if unknown else []
+    parts += [f"{unknown} unknown"] if unknown else []
     return f"Of {counts.total() + unknown} rewards {listed(parts)}."
 
 

@@ -78,7 +78,7 @@ def _counted(checks: Mapping[str, Stability]) -> str:
     counts = Counter(one.verdict.partition(",")[0] for one in checks.values())
     unknown = counts.pop("cannot tell", 0)
     parts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items()]
-    parts += [f"cannot tell for {unknown}"] if unknown else []
+    parts += [f"{unknown} unknown"] if unknown else []
     return f"Of {len(checks)} refresh intervals {listed(parts)}."
 
 
