@@ -347,7 +347,7 @@ def test_what_cannot_be_planned_is_refused(
 def test_other_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match="there is no"):
         call(capsys, tmp_path / "nowhere")
-    with pytest.raises(UserError, match="has no config.json and no log"):
+    with pytest.raises(UserError, match=r"has no config\.json and no log"):
         call(capsys, tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="grposcope probe"):

@@ -62,7 +62,9 @@ def answers(runs: Sequence[Run], settings: PlanSettings) -> list[Answer]:
         (label,) = known
         by_block = group_size.by_block(found[label][1])
         if isinstance(by_block, Unknown):
-            left_out = f"By layer: left out, because {by_block.reason}; grposcope plan --layers computes it."
+            left_out = (
+                f"By layer: left out, because {by_block.reason}; grposcope plan computes it when asked for layers."
+            )
             answer = replace(answer, text=[*answer.text, left_out])
         elif by_block:
             blocks = by_block

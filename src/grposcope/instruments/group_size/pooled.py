@@ -29,7 +29,7 @@ SURE = 3.0
 
 
 @dataclass(frozen=True)
-class PooledProbes:
+class ProbePool:
     """Probes of a run that are read together, in the order of steps.
 
     files: their Gram matrices. steps: where they were taken. left_out: further probes that kept a Gram matrix. drift:
@@ -56,18 +56,18 @@ class PooledProbes:
         )
 
 
-def of_run(run: Run, last: ProbeRecord, layers: bool = False) -> PooledProbes:
+def of_run(run: Run, last: ProbeRecord, layers: bool = False) -> ProbePool:
     """The probes of a run that are like most of them, with `last` among them; `last` alone where the others differ.
 
     layers: also the Gram matrices of the layers, which are read of `last` alone. UserError for a broken file.
     """
     alone = last.read_gram(layers=layers)
     if layers or run.folder is None or probe_record.recognises(run.folder):
-        return PooledProbes((alone,), (last.step or 0,))
+        return ProbePool((alone,), (last.step or 0,))
     kept = [record for record in probe_record.of_run(run) if record.gram_bytes() and record.step is not None]
     alike = [record for record in kept if _kind(record) == _kind(last)]
     if len(alike) < 2:
-        return PooledProbes((alone,), (last.step or 0,), max(len(kept) - 1, 0))
+        return ProbePool((alone,), (last.step or 0,), max(len(kept) - 1, 0))
     files, steps = [], []
     for record in alike:
         files.append(record.read_gram())
@@ -76,7 +76,7 @@ def of_run(run: Run, last: ProbeRecord, layers: bool = False) -> PooledProbes:
     if drift is not None:
         half = len(files) // 2
         files, steps = files[half:], steps[half:]
-    return PooledProbes(tuple(files), tuple(steps), left_out, drift)
+    return ProbePool(tuple(files), tuple(steps), left_out, drift)
 
 
 def _kind(record: ProbeRecord) -> tuple[object, ...]:

@@ -380,7 +380,7 @@ def by_layer(
 ) -> dict[str, LayerSize]:
     """Moments and G* of each layer alone; raises UserError where the probe kept no Grams of layers."""
     if file.layers is None:
-        raise UserError("the probe kept no Gram matrices of layers; probe again, or plan without --layers")
+        raise UserError("the probe kept no Gram matrices of layers; probe again, or plan without layers")
     layers = {}
     for name, moments in gradient_moments.per_layer(
         file.layers, file.layer_names, file.rewards, replicates, seed
