@@ -219,7 +219,7 @@ def _parts(
             runs[text] = normalize(scopes.part(log, own, rows, lines, name), replace(hints, run=None, average=False))
     log.notes.append(
         f"{len(runs)} rows per step, distinguished by {visible(key, 40)}: the run is their mean, and "
-        "--scope gives each by itself"
+        "each is a scope of its own"
     )
     return runs
 

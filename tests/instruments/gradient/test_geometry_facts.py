@@ -30,7 +30,7 @@ def test_the_sentences_have_the_numbers_of_the_probe(tmp_path: Path) -> None:
         ("class_means", "over 8 groups, and 99.5% with the rollout weights"),
         ("tokens", "the top 5% hold 78% of the squared score norms and the top 20% 99%"),
         ("tokens", "60% of it lies on text that two completions share, 30% on text common to all."),
-        ("tokens", "20% of the credit undoes itself so"),
+        ("tokens", "20% of the credit cancels this way"),
         ("parameters", "would change 97.7% of the weights by Adam (its first step) and 0.04% by plain descent"),
         ("baseline", "the best constant baseline lies below the group mean. Best constant 0.11 (-0.086 to 0.306)"),
     ):

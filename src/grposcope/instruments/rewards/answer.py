@@ -296,11 +296,10 @@ def _missing(what: RewardsFound, verified: set[str], moved: GradientParts | None
     if not what.rollouts.known:
         missing.append("The share asked for needs the weights of the rewards.")
     if what.trades and not verified:
-        missing.append("To tell gaming from a trade-off, give the verified reward (--verified).")
+        missing.append("To tell gaming from a trade-off, name the verified reward.")
     if moved is None:
         missing.append(
-            "To see which reward moves the weights, give the inner products of the rollouts' scores from a "
-            "probe (--gram)."
+            "To see which reward moves the weights, give the inner products of the rollouts' scores from a probe."
         )
     return missing
 

@@ -100,7 +100,7 @@ class LogFile:
         if (head[:1] == b"\x80" and head[1:2] <= b"\x05") or head.startswith(b"PK\x03\x04"):
             return (
                 " is a pickle or an archive, and opening it could run code; give the trainer's log, and settings "
-                "with --set"
+                "separately"
             )
         if head.startswith((b"\xff\xfe", b"\xfe\xff")):
             return ": text in UTF-16; save it as UTF-8"
