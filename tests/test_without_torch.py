@@ -118,7 +118,7 @@ def test_a_command_that_needs_an_extra_names_it_in_one_line() -> None:
     for status, _, err in attempt(["train"], ["probe"], ["credit"], absent=LAB):
         assert status == 2
         (line,) = err.splitlines()
-        assert "which the extra `lab` of GRPOscope installs: pip install '" in line
+        assert "which the extra lab of GRPOscope installs: pip install '" in line
         assert "'grposcope[" not in line, "no index has it"
 
 
@@ -136,7 +136,7 @@ def test_flags_are_told_and_checked_without_the_packages_of_the_lab() -> None:
         ("credit", "--prompts", "1"): "--prompts 1 must be at least 3",
         ("evaluate", "tiny", "--samples", "0"): "--samples 0 should be 1 or more",
         ("offpolicy", "tiny", "--top-k", "0"): "--top-k 0 must be at least 1",
-        ("sweep", "nowhere.yaml", "--jobs", "0"): "--jobs 0 is no number of runs",
+        ("sweep", "nowhere.yaml", "--jobs", "0"): "--jobs 0 is not a number of runs",
     }
     done = attempt(*wrong, *([name, "--help-all"] for name in LAB_COMMANDS), absent=LAB)
     for words, (status, _, err), said in zip(wrong, done, wrong.values(), strict=False):

@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         extra = EXTRAS[package]
         print(
-            f"grposcope: error: this needs the package {package}, which the extra `{extra}` of GRPOscope installs: "
+            f"grposcope: error: this needs the package {package}, which the extra {extra} of GRPOscope installs: "
             f"{install(extra)}",
             file=sys.stderr,
         )

@@ -33,7 +33,7 @@ def test_a_dry_run_shows_what_is_understood(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
     path = str(own_log(tmp_path / "out.log"))
-    question = "which number is the reward cannot be told; it may be other_reward (0.5 → 0.5, 40 rows), my_score ("
+    question = "which number is the reward; candidates: other_reward (0.5 → 0.5, 40 rows), my_score ("
     assert cli.main(["diagnose", path]) == 2
     said = capsys.readouterr().err
     assert question in said
@@ -106,7 +106,7 @@ def test_what_is_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     path = str(own_log(tmp_path / "out.log"))
     for flag, words in (
         ("reward", "is not METRIC=KEY"),
-        ("rewrd=x", "'rewrd' is no metric"),
+        ("rewrd=x", "'rewrd' is not a metric"),
         ("reward=x", "number 'x'"),
     ):
         assert cli.main(["diagnose", path, "--map", flag, "--map", "step=2"]) == 2
@@ -116,8 +116,8 @@ def test_what_is_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("grop=8", "no setting has the name 'grop'; did you mean group?"),
-        ("foo=1", "no setting has the name 'foo'; it may be advantage, aggregation, allocate, "),
+        ("grop=8", "there is no setting 'grop'; did you mean group?"),
+        ("foo=1", "there is no setting 'foo'; choose one of advantage, aggregation, allocate, "),
         ("group=abc", "group is a whole number of 1 or more; write for example --set group=8"),
         ("group=-5", "group is a whole number of 1 or more"),
         ("interval=0", "interval is a whole number of 1 or more"),

@@ -56,7 +56,7 @@ def test_a_run_in_progress_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixt
     steps.write_text(steps.read_text()[:-40])
     assert call(run, "--out", tmp_path / "page.html") == 0
     out = capsys.readouterr().out
-    assert "was still going" in out
+    assert "was still in progress" in out
     assert "steps.jsonl: the last line is unfinished" in (tmp_path / "page.html").read_text()
 
 
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for arguments, words in (
         ([tmp_path / "empty"], "no run|empty"),
-        ([newer], "record of format 99"),
+        ([newer], "record format 99"),
         ([folder, "--out", tmp_path / "file" / "page.html"], "cannot write .*choose another --out"),
         ([folder, "--out", "/proc/page.html"], "cannot write /proc/page.html"),
         ([folder, "--figures", "/proc/pictures"], "cannot write to /proc/pictures.*; choose another --figures"),

@@ -41,7 +41,7 @@ def test_a_need_that_nobody_meets_is_the_engines_lack() -> None:
     sewing = Part("credit sewing", "use another credit", needs=frozenset({NEEDLE}))
     hay = Part("engine hay", "use engine shop")
     assert refusal(hay, sewing) == (
-        "credit sewing needs a needle, and engine hay does not provide that; use another credit, or use engine shop"
+        "credit sewing needs a needle, and engine hay does not provide it; use another credit, or use engine shop"
     )
     assert refusal(Part("engine shop", provides=frozenset({NEEDLE})), sewing) == ""
     assert refusal(hay, sewing, Part("tailor", provides=frozenset({NEEDLE}))) == "", "any part may provide"
@@ -86,9 +86,7 @@ def test_a_toy_credit_with_a_need_of_its_own_is_one_entry(monkeypatch: pytest.Mo
     monkeypatch.setitem(credit.SOURCES, "toy", toy)
     for engine in (ENGINE, guard.engine()):
         said = refusal(engine, *parts(TrainConfig(credit="toy")))
-        assert said.startswith(
-            f"credit toy needs a needle, and {engine.name} does not provide that; use another credit"
-        )
+        assert said.startswith(f"credit toy needs a needle, and {engine.name} does not provide it; use another credit")
     monkeypatch.setitem(credit.SOURCES, "toy", CreditSource(credit.outcome, "a toy", needs=frozenset({PAIRS})))
     assert refusal(ENGINE, *parts(TrainConfig(credit="toy"))) == ""
     assert "credit toy needs groups of 2" in refusal(ENGINE, *parts(TrainConfig(credit="toy", group=1)))

@@ -220,11 +220,19 @@ def test_zeros_after_a_crash_are_no_line(tmp_path: Path) -> None:
         ("steps", '{"step": 1}\n[2]\n', "line 2: a JSON list, not an object"),
         ("steps", '{"step": 1}\n{"reward": 2}\n', "line 2: no step number"),
         ("steps", '{"step": 1, "reward": 1}\n{"step": 2, "reward": "many"}\n', "line 2: reward is not a number"),
-        ("steps", '{"step": 2}\n\n{"step": 1}\n', "line 3: step 1 comes after step 2"),
-        ("steps", '{"step": 1}\n{"step": 1}\n', "line 2: step 1 comes after step 1"),
+        ("steps", '{"step": 2}\n\n{"step": 1}\n', "line 3: step 1 follows step 2"),
+        ("steps", '{"step": 1}\n{"step": 1}\n', "line 2: step 1 follows step 1"),
         ("groups", '{"step": 1, "problem": "a", "rewards": [0.0}\n' * 2, r"groups\.jsonl, line 1: not valid JSON"),
-        ("groups", '{"step": 1, "problem": "a", "rewards": 1}\n', "line 1: rewards or truncated"),
-        ("groups", '{"step": 1, "problem": "a", "rewards": [1], "truncated": []}\n', "line 1: rewards or truncated"),
+        (
+            "groups",
+            '{"step": 1, "problem": "a", "rewards": 1}\n',
+            "line 1: rewards, truncated and the columns beside them",
+        ),
+        (
+            "groups",
+            '{"step": 1, "problem": "a", "rewards": [1], "truncated": []}\n',
+            "line 1: rewards, truncated and the columns beside them",
+        ),
         ("groups", '{"step": 1, "problem": 3, "rewards": [1]}\n', "line 1: no step number or no problem id"),
         ("evals", '{"step": 1, "pass@1": {"value": 1}}\n', "line 1: pass@1 lacks value, se or n"),
         ("evals", '{"pass@1": {"value": 1}}\n', "line 1: no step number"),
@@ -239,10 +247,10 @@ def test_broken_lines_are_named(tmp_path: Path, name: str, text: str, words: str
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ('{"format": 3}', "record of format 3, and this grposcope reads up to 2; upgrade"),
+        ('{"format": 3}', "has record format 3, and this grposcope reads formats up to 2; upgrade"),
         ('{"form', "not valid JSON"),
-        ('{"model_type": "llama"}', "is no run: its config.json was not written by grposcope"),
-        ("[]", "is no run"),
+        ('{"model_type": "llama"}', "grposcope train did not write its config.json"),
+        ("[]", "did not write its config.json"),
     ],
 )
 def test_other_configurations_are_refused(tmp_path: Path, config: str, words: str) -> None:
@@ -253,9 +261,9 @@ def test_other_configurations_are_refused(tmp_path: Path, config: str, words: st
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"is no run: it is a folder without config\.json"):
+    with pytest.raises(UserError, match=r"has no config\.json and no log that can be read"):
         read(tmp_path)
-    with pytest.raises(UserError, match="is no run: it is a file"):
+    with pytest.raises(UserError, match="is empty"):
         read(tmp_path / "file")
     with pytest.raises(UserError, match="there is no"):
         read(tmp_path / "nowhere")

@@ -7,8 +7,9 @@ import math
 
 import pytest
 
+from grposcope.core.errors import UserError
 from grposcope.core.files import dumps
-from grposcope.core.text import duration, listed, number, percent, span, table, visible
+from grposcope.core.text import duration, listed, number, percent, plain, span, table, visible
 
 
 def test_names_on_one_line() -> None:
@@ -42,7 +43,7 @@ def test_durations() -> None:
 
 def test_numbers() -> None:
     assert [number(v) for v in (0.0, 0.12345, 1234.5, 45_678.0, 2e-5, math.inf, math.nan)] == [
-        "0", "0.123", "1,234", "45,678", "2.00e-05", "∞", "NaN"]  # fmt: skip
+        "0", "0.123", "1,234", "45,678", "2.00e-5", "∞", "NaN"]  # fmt: skip
     assert [percent(v) for v in (0.123, -0.001, math.nan)] == ["12%", "0%", "NaN"]
     assert [listed(items) for items in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
 
@@ -56,3 +57,23 @@ def test_a_table_has_aligned_columns() -> None:
 def test_an_interval_may_be_open_or_of_shares() -> None:
     assert span(2.8, math.inf) == "2.8 to ∞"
     assert span(0.01, 0.3, percent) == "1% to 30%"
+
+
+@pytest.mark.parametrize(
+    ("made", "read"),
+    [
+        ("1 rows are left out", "1 row is left out"),
+        ("restarted 1 times, first in line 3", "restarted 1 time, first in line 3"),
+        ("1 held-out evaluations have no step", "1 held-out evaluation has no step"),
+        ("x: 1 lines are not JSON and were left out: 4", "x: 1 line is not JSON and was left out: 4"),
+        ("1 entries were cut, 11 rows were", "1 entry was cut, 11 rows were"),
+        ("from step 1 rollouts are drawn", "from step 1 rollouts are drawn"),
+        ("interval 0.1 steps, 2,001 rows", "interval 0.1 steps, 2,001 rows"),
+        ("norm 2.68e+03, rate 1e-05, 3.1e+12 weights", "norm 2,680, rate 1e-5, 3.1e12 weights"),
+        ("-1.5e+03 to 2e+04.", "-1,500 to 20,000."),
+        ("runs/lr1e-05/a 1e-05/b", "runs/lr1e-05/a 1e-05/b"),
+    ],
+)
+def test_sentences_agree_in_number_and_write_numbers_in_one_style(made: str, read: str) -> None:
+    assert plain(made) == read
+    assert str(UserError(made)) == read

@@ -80,7 +80,7 @@ def test_what_cannot_be_guarded_is_refused() -> None:
     for function in (later, "model/name"):
         with pytest.raises(UserError, match="only plain functions can be guarded"):
             guarded(function)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="errors 'skip' is no policy; use one of fail, zero, drop"):
+    with pytest.raises(UserError, match="errors 'skip' is unknown; use one of fail, zero, drop"):
         guarded(lengths, errors="skip")  # type: ignore[arg-type]
 
 

@@ -201,13 +201,13 @@ def test_either_folder_is_the_whole_run(tmp_path: Path) -> None:
         assert [rollout.reward for rollout in run.rollouts[1]] == [0.0, 1.0, 1.0, 0.0]
         assert (run.setting("group"), run.meta.source, run.meta.status) == (4, place, "interrupted")
         assert trl_output.models(place) == {n: tmp_path / f"checkpoint-{n}" for n in (15, 30)}
-        assert "steps up to 15 are of checkpoint-30, as the record began later" in run.meta.notes
+        assert "steps up to 15 come from checkpoint-30, because the record began later" in run.meta.notes
 
 
 def test_records_and_checkpoints_of_different_runs_are_not_joined(tmp_path: Path) -> None:
     Play(GRPOscopeCallback(), tmp_path).run(30)
     states(tmp_path, 30, shift=0.1)
-    with pytest.raises(UserError, match=r"of different runs, as their rewards at step 1 show; give .*grposcope or "):
+    with pytest.raises(UserError, match=r"of different runs: their rewards at step 1 show; give .*grposcope or "):
         read(tmp_path)
     run = read(tmp_path / "grposcope")
     assert run.table["reward"][0] == logged(1)["reward"]
@@ -256,7 +256,7 @@ def test_it_warns_once_per_onset(
     assert (alarm["mode"], alarm["step"], alarm["onset"]) == ("non-finite", 10, 10)
     summary = json.loads((tmp_path / "grposcope" / "summary.json").read_text())
     assert "non-finite" in summary["flagged"]
-    assert summary["verdict"].startswith("failing: grad_norm not finite in 3 of 60 steps; reward ")
+    assert summary["verdict"].startswith("failing: grad_norm is not finite in 3 of 60 steps; reward ")
 
 
 def test_a_line_is_on_the_terminal_once(capsys: pytest.CaptureFixture) -> None:
@@ -283,14 +283,15 @@ def test_it_stops_only_if_asked_to(tmp_path: Path, stop_on: Any, last: int) -> N
 
 def test_what_is_no_mode_is_refused() -> None:
     with pytest.raises(
-        UserError, match="stop_on 'nan' is no grade and no mode of failure; give failing, warning, note, or one of:"
+        UserError,
+        match="stop_on 'nan' is neither a grade nor a mode of failure; give failing, warning, note, or one of:",
     ):
         GRPOscopeCallback(stop_on=("nan",))
     with pytest.raises(UserError, match="alert_on 'nan' is no grade"):
         GRPOscopeCallback(alert_on="nan")
     with pytest.raises(UserError, match="no URL"):
         GRPOscopeCallback(alert_to="ftp://x")
-    with pytest.raises(UserError, match="alert_to 'mlflow' is no receiver; give wandb, tensorboard, or a URL"):
+    with pytest.raises(UserError, match="alert_to 'mlflow' is unknown; give wandb, tensorboard, or a URL"):
         GRPOscopeCallback(alert_to=("wandb", "mlflow"))
 
 
@@ -349,7 +350,7 @@ def test_its_failures_do_not_end_the_training(
         monkeypatch.setattr("grposcope.logs.RunWriter.step", lambda *_: 1 / 0)
     play.run(5, since=play.state.global_step)
     assert not play.control.should_training_stop
-    assert capsys.readouterr().err.count("the training goes on without a record") == 1
+    assert capsys.readouterr().err.count("the training continues without a record") == 1
 
 
 def completions(path: Path, prompts: Sequence[Any], **rewards: Sequence[float | None]) -> None:

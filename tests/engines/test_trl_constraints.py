@@ -179,7 +179,7 @@ def test_lengths_are_those_before_trl_masks_and_rewards_of_none_count_nowhere() 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"constraints": ["form>=1"]}, "no reward 'form'; it may be of reward_letters, reward_length, length, reward"),
+        ({"constraints": ["form>=1"]}, "no reward 'form'; choose among reward_letters, reward_length, length, reward"),
         ({"constraints": "length<=5; length>=9"}, "cannot both hold"),
         ({"constraints": ["length<5"]}, "cannot be read"),
         ({"constraints": ["length<=5"], "dual_rate": float("nan")}, "must be 0 or more"),
@@ -277,7 +277,7 @@ def test_a_run_of_trl_keeps_its_rewards_apart(tmp_path: Path, words: list[str]) 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--constraint", "fork<=1"], "there is no reward 'fork'; it may be of right, form, length, reward"),
+        (["--constraint", "fork<=1"], "there is no reward 'fork'; choose among right, form, length, reward"),
         (["--recipe", "dapo", "--constraint", "reward>=0.5"], "name one of the rewards, or use engine grposcope"),
         (["--trl", "multi_objective_aggregation=normalize_then_sum"], "the setting aggregation decides it"),
         (["--trl", "reward_weights=[1,2]"], "the rewards of the task have theirs"),

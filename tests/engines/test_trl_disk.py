@@ -59,7 +59,7 @@ def test_a_second_run_does_not_touch_the_record_of_one_that_goes_on(
     said = [line for line in capsys.readouterr().err.splitlines() if "being written" in line]
     assert len(said) == 1
     assert f"{tmp_path / 'grposcope'} is being written by another process (pid {os.getpid()})" in said[0]
-    assert said[0].endswith("the training goes on without a record")
+    assert said[0].endswith("the training continues without a record")
     assert [path.name for path in tmp_path.iterdir()] == ["grposcope"]
     first.event("train_end")
     rows: list[dict[str, Any]] = [json.loads(line) for line in (tmp_path / "grposcope/steps.jsonl").open()]

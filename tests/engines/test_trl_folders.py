@@ -63,4 +63,4 @@ def test_the_advice_of_plan_can_be_followed(output: Path, tmp_path: Path, capsys
     for model in (output, output / "grposcope", advised[3]):
         status, _, err = called(capsys, "probe", "--model", model)
         assert status == 2
-        assert "does not say on which task it was trained; give --task" in err
+        assert "does not name its task; give --task" in err

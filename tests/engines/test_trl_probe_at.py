@@ -73,5 +73,5 @@ def test_a_probe_that_cannot_be_made_is_said_and_nothing_ends(
 
 
 def test_moments_are_known_by_name() -> None:
-    with pytest.raises(UserError, match="probe_at 'start' is no moment; use one or both of save, end"):
+    with pytest.raises(UserError, match="probe_at 'start' is unknown; use one or both of save, end"):
         GRPOscopeCallback(probe_at="start")

@@ -91,9 +91,9 @@ def test_a_batch_is_cut_into_equal_parts(prompts: int, group: int, parts: int, m
 
 
 ABSENT = {
-    "rec_one_side": "needs the surrogate OneSided, and engine trl does not provide that",
-    "opmd": "needs the term to the old policy k2, and engine trl does not provide that",
-    "asymre": "needs the term to the old policy forward, and engine trl does not provide that",
+    "rec_one_side": "needs the surrogate OneSided, and engine trl does not provide it",
+    "opmd": "needs the term to the old policy k2, and engine trl does not provide it",
+    "asymre": "needs the term to the old policy forward, and engine trl does not provide it",
 }
 """Recipe -> why TRL's loss cannot express it."""
 
@@ -122,7 +122,7 @@ def test_a_recipe_survives_the_way_there_and_back(recipe: Objective) -> None:
     [
         (
             replace(recipes.GRPO, kl=0.1, divergence=divergences.k1),
-            "needs the divergence k1, and engine trl does not provide that; .*use engine grposcope",
+            "needs the divergence k1, and engine trl does not provide it; .*use engine grposcope",
         ),
         (
             replace(recipes.CISPO, surrogate=Cispo(low=0.5)),
@@ -189,7 +189,7 @@ def test_processes_that_cannot_share_a_batch_are_refused(
     assert cli.main(["train", "--engine", "trl", *SMALL]) == 2
     assert "several processes need one folder" in capsys.readouterr().err
     assert cli.main(["train", *SMALL]) == 2
-    assert "our own loop runs in one process" in capsys.readouterr().err
+    assert "engine grposcope runs in one process" in capsys.readouterr().err
 
 
 def test_options_of_trl_need_its_engine(capsys: pytest.CaptureFixture[str]) -> None:

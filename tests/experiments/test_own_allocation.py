@@ -147,7 +147,7 @@ def test_it_is_not_resumed_without_the_allocation_it_was_given(
 ) -> None:
     asked = config(policy, tmp_path, steps=1, schedule="constant", checkpoint_every=1, eval_problems=0, recipe="rloo")
     train(asked, WAYS[way](drawing))
-    with pytest.raises(UserError, match="given from Python; resume it from there"):
+    with pytest.raises(UserError, match="given from Python; resume the run from Python"):
         resume(tmp_path / "run", {"steps": 2})
 
 

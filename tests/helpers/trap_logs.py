@@ -187,7 +187,9 @@ def evaluation_only_tail(folder: Path) -> Trap:
     found = rewards()
     rows: list[dict[str, Any]] = [_row(k + 1, r) for k, r in enumerate(found.tolist())]
     rows += [{"step": step, "eval/reward": 0.5} for step in range(N + 8, N + 48, 8)]
-    return Trap(lines(folder / "log.jsonl", rows), np.arange(1, N + 1), found, [N + 8], said="no further training")
+    return Trap(
+        lines(folder / "log.jsonl", rows), np.arange(1, N + 1), found, [N + 8], said="no training happened between"
+    )
 
 
 def two_tables_in_a_notebook(folder: Path) -> Trap:

@@ -69,9 +69,9 @@ def test_files_of_two_runs_are_one_line(tmp_path: Path) -> None:
     """Also while they are watched: nothing is guessed, and what to do is said."""
     for name in ("a", "b"):
         write(tmp_path / f"{name}.jsonl", prime_trainer)
-    with pytest.raises(UserError, match=r"more than one log .* give one of the files") as error:
+    with pytest.raises(UserError, match=r"logs of different runs .* give one of the files") as error:
         read(tmp_path)
     assert "\n" not in str(error.value)
     watcher = Watcher(tmp_path)
     watcher.look(0.0)
-    assert "more than one log" in watcher.state(0.0).problem
+    assert "logs of different runs" in watcher.state(0.0).problem

@@ -107,27 +107,27 @@ def test_evaluations_are_no_rows_of_training(tmp_path: Path) -> None:
     run = read(tmp_path / "out.log")
     assert run.table["reward"].tolist() == [s / 100 for s in range(1, 21)]
     assert run.evaluations.of("reward").step.tolist() == [5, 10, 15, 20]
-    assert "taken to be of the row before" in " ".join(run.meta.notes)
+    assert "placed at the row before" in " ".join(run.meta.notes)
 
 
 ASKED: dict[str, tuple[str, str, dict[str, str]]] = {
     "two rewards": (
         "step {s} format_reward={r} answer_reward=0.5 kl=0.1",
-        "which number is the reward cannot be told; it may be format_reward .* answer_reward",
+        "which number is the reward; candidates: format_reward .* answer_reward",
         {"reward": "format_reward"},
     ),
     "a reward of the batch and an average": (
-        "step {s} avg_reward={r} batch_rewards=0.5 kl=0.1", "it may be avg_reward .* batch_rewards",
+        "step {s} avg_reward={r} batch_rewards=0.5 kl=0.1", "candidates: avg_reward .* batch_rewards",
         {"reward": "avg_reward"},
     ),
-    "other words": ("step {s} my_score={r} gain=0.1 return=2", "it may be my_score", {"reward": "my_score"}),
+    "other words": ("step {s} my_score={r} gain=0.1 return=2", "candidates: my_score", {"reward": "my_score"}),
     "a step within epochs": (
         "epoch {e} step {i} tokens={s} reward={r} kl=0.1",
-        r"which number is the step cannot be told: none counts up by itself, not step \(0 to 9\)",
+        r"cannot tell which number is the step: none counts up by itself, not even step \(0 to 9\)",
         {"step": "tokens"},
     ),
     "by its place": (
-        "epoch {e} step {i} {s} reward={r} kl=0.1", "which number is the step cannot be told", {"step": "3"},
+        "epoch {e} step {i} {s} reward={r} kl=0.1", "cannot tell which number is the step", {"step": "3"},
     ),
 }  # fmt: skip
 
@@ -153,13 +153,13 @@ def test_commas_are_read_only_where_they_are_plain(tmp_path: Path) -> None:
     run = read(tmp_path / "out.log", Hints(columns={"reward": "kl"}))
     assert run.table["step"].tolist() == list(range(996, 1004))
     assert "reward" not in run.keys.values()
-    assert "may be decimal or of thousands; write a point" in " ".join(run.meta.notes)
+    assert "may separate decimals or thousands; write a decimal point" in " ".join(run.meta.notes)
 
 
 def test_what_is_no_log_of_a_run_is_refused(tmp_path: Path) -> None:
     for text, words in (
-        ("step 1: loss=0.5, lr=1e-4\nstep 2: loss=0.4, lr=1e-4\n", "no metrics in it|of no kind that can be read"),
-        ("reward is high today\n" * 9, "of no kind that can be read"),
+        ("step 1: loss=0.5, lr=1e-4\nstep 2: loss=0.4, lr=1e-4\n", "holds no metrics|not a log in a known format"),
+        ("reward is high today\n" * 9, "not a log in a known format"),
         ("[eval] step=1 reward=0.5\n[eval] step=2 reward=0.5\n", "cannot be told|no reward in it"),
     ):
         (tmp_path / "out.log").write_text(text)
@@ -218,9 +218,9 @@ def test_rows_of_one_step(tmp_path: Path) -> None:
     run = read(path)
     np.testing.assert_allclose(run.table["reward"], draws.mean(1))
     np.testing.assert_allclose(run.table["kl"], 0.15)
-    assert "120 rows to 30 steps: they are plainly micro-batches, 4 to a step" in " ".join(run.meta.notes)
+    assert "120 rows to 30 steps: they are micro-batches, 4 per step" in " ".join(run.meta.notes)
     write(draws + np.array([0.0, 0.2, 0.0, 0.0]))
-    with pytest.raises(UndecidedError, match="120 rows of 30 steps, which may be micro-batches"):
+    with pytest.raises(UndecidedError, match="120 rows for 30 steps: micro-batches"):
         read(path)
     asked = read(path, Hints(average=True))
     np.testing.assert_allclose(asked.table["reward"], draws.mean(1) + 0.05)

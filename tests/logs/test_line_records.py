@@ -35,7 +35,7 @@ def check(path: Path) -> None:
     assert run.table["step"].tolist() == list(range(1, STEPS + 1))
     np.testing.assert_array_equal(run.table["reward"], REWARD)
     np.testing.assert_allclose(run.table["kl"], KL)
-    assert any("a step is several lines" in note for note in run.meta.notes)
+    assert any("a step takes several lines" in note for note in run.meta.notes)
 
 
 @pytest.mark.parametrize("style", STYLES)

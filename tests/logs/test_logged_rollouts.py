@@ -64,12 +64,12 @@ def test_shuffled_rows_are_brought_together() -> None:
 
 @pytest.mark.parametrize(("keys", "size"), [("aaabb", None), ("aabb", 3), ("aaabbb", 2)])
 def test_groups_of_several_sizes_are_refused(keys: str, size: int | None) -> None:
-    with pytest.raises(UserError, match=r"which are no whole groups of \d; give the group size"):
+    with pytest.raises(UserError, match=r"which do not divide into groups of \d; give the group size"):
         grouped(rows(keys, {"r": list(range(len(keys)))}), size, None)
 
 
 def test_a_rollout_per_prompt_is_no_group() -> None:
-    with pytest.raises(UserError, match="each prompt has one rollout at step 7"):
+    with pytest.raises(UserError, match="each prompt has only one rollout at step 7"):
         grouped(rows("abc", {"r": [0, 1, 2]}), None, None)
 
 

@@ -30,13 +30,13 @@ def renamed(folder: Path, one: str, other: str, at: int = 60, last: int = 120) -
 def test_both_names_are_one_metric(tmp_path: Path, one: str, other: str) -> None:
     run = renamed(tmp_path, one, other)
     assert run.table["reward"].tolist() == pytest.approx([0.003 * step for step in range(1, 121)])
-    assert f"{one} goes on as {other} in mid-run; both are taken for one metric" in run.meta.notes
+    assert f"{one} is called {other} from mid-run on; both are read as one metric" in run.meta.notes
 
 
 def test_another_quantity_is_not_put_together(tmp_path: Path) -> None:
     run = renamed(tmp_path, "critic/score/mean", "critic/rewards/mean")
     assert sum(map(math.isfinite, run.table["reward"])) == 60
-    note = "critic/score/mean ends in mid-run, where critic/rewards/mean begins; the verdict on the reward ends there"
+    note = "critic/score/mean ends mid-run, where critic/rewards/mean begins; the reward is judged up to there only"
     assert any(one.startswith(note) for one in run.meta.notes)
 
 

@@ -248,7 +248,7 @@ def test_printed_dicts_without_bars_are_numbered(tmp_path: Path) -> None:
     run = read(tmp_path / "out.txt", {"logging_steps": 5})
     assert run.table["step"].tolist() == [5, 10, 15]
     assert run.table["grad_norm"].tolist() == [0.5] * 3
-    note(run, "numbered from 1")
+    note(run, "row k counts as step k × 5")
 
 
 # verl
@@ -360,7 +360,7 @@ def test_openrlhf_console(tmp_path: Path) -> None:
     assert run.table["kl_old_k1"][0] == -1e-5
     assert run.table["grad_norm"][0] == math.inf
     assert run.evaluations.of("math_pass1").value.tolist() == [0.5]
-    assert "1 lines are cut off: 5" in note(run, "cut off")
+    assert "1 line is cut off: 5" in note(run, "cut off")
 
 
 # loggers
@@ -454,7 +454,7 @@ def test_notebook_with_two_stages(tmp_path: Path) -> None:
     np.testing.assert_allclose(run.table["reward"], [0.1, 0.2, 0.3])
     assert math.isnan(run.table["component/right & so"][1])
     assert "Step" not in run.table
-    with pytest.raises(UserError, match="none of its outputs is a table with steps and rewards"):
+    with pytest.raises(UserError, match="no output shows steps and rewards"):
         read(logs.notebook(tmp_path / "b.ipynb", sft))
 
 
@@ -524,7 +524,7 @@ def test_decimal_commas(tmp_path: Path) -> None:
     assert table["reward"].tolist() == [0.5, 0.75]
     assert table["kl"][0] == 0.01
     for rows in ([{"step": 1, "reward": "0,5"}] * 2, ["step,reward", '1,"0,5"', '2,"0,6"']):
-        with pytest.raises(UserError, match="reward is '0,5', a number with a decimal comma; write a point"):
+        with pytest.raises(UserError, match="reward is '0,5', a number with a decimal comma; write a decimal point"):
             read(lines(tmp_path / "b", rows))
 
 
@@ -534,7 +534,7 @@ def test_damage_is_counted_and_named(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text("\n".join(rows) + "\n" + '{"step": 10, "rew')
     run = read(tmp_path / "log.jsonl")
     assert run.steps == 8
-    assert note(run, "no JSON objects") == "log.jsonl: 1 lines are no JSON objects and were left out: 4"
+    assert note(run, "not JSON") == "log.jsonl: 1 line is not JSON and was left out: 4"
     assert "line 10: the last line is unfinished" in note(run, "unfinished")
     (tmp_path / "log.jsonl").write_text("\n".join(rows))
     assert read(tmp_path / "log.jsonl").steps == 8, "a whole last line needs no newline"
@@ -551,7 +551,7 @@ def test_a_new_key_in_every_line_does_not_fill_the_memory(tmp_path: Path, monkey
     run = read(lines(tmp_path / "log.jsonl", rows))
     assert run.steps == 400
     assert sum(map(len, run.table.values())) <= 4000 + 400
-    note(run, "occur too seldom")
+    note(run, "occur too rarely")
     kept = run.unknown.get("id 390")
     assert isinstance(kept, Sparse)
     assert kept.value.tolist() == [390]
@@ -560,23 +560,23 @@ def test_a_new_key_in_every_line_does_not_fill_the_memory(tmp_path: Path, monkey
 # what is refused
 
 BAD: list[tuple[str, bytes, str]] = [
-    ("empty", b"", "nothing in it"),
-    ("training_args.bin", pickle.dumps({"a": 1}, protocol=2), "a pickle or an archive, which is not opened"),
+    ("empty", b"", "is empty"),
+    ("training_args.bin", pickle.dumps({"a": 1}, protocol=2), "a pickle or an archive, and opening it"),
     ("model.pt", b"PK\x03\x04" + bytes(100), "a pickle or an archive"),
-    ("junk", bytes(range(256)) * 40, "binary data"),
-    ("words.txt", b"hello\nworld\n", "of no kind that can be read"),
+    ("junk", bytes(range(256)) * 40, "a binary file"),
+    ("words.txt", b"hello\nworld\n", "not a log in a known format"),
     ("utf16.csv", "step,reward\n1,2\n".encode("utf-16"), "save it as UTF-8"),
-    ("deep.json", b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
+    ("deep.json", b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "too deeply nested"),
     ("deep.jsonl", b'{"step":1,"reward":1}\n' + b'{"a":' * 30_000 + b"1" + b"}" * 30_000 + b"\n", ""),
     ("cut.json", b'{"log_history": [{"step": 1,', "not valid JSON"),
     ("state.json", b'{"log_history": []}', "log_history is empty"),
-    ("settings.json", b'{"lr": 1, "a": "b"}', "no reward in it"),
-    ("sft.jsonl", b'{"step": 1, "loss": 2.5, "learning_rate": 1e-4}\n' * 3, "perhaps of supervised training"),
+    ("settings.json", b'{"lr": 1, "a": "b"}', "no key is named as a reward"),
+    ("sft.jsonl", b'{"step": 1, "loss": 2.5, "learning_rate": 1e-4}\n' * 3, "log of supervised training"),
     ("two.csv", b"run,step,reward\na,1,1\nb,1,2\n", "2 runs in it: 1"),
-    ("per_rollout.csv", b"step,reward\n" + b"1,0\n1,1\n2,0\n2,1\n" * 50, "micro-batches, a row per rollout"),
+    ("per_rollout.csv", b"step,reward\n" + b"1,0\n1,1\n2,0\n2,1\n" * 50, "micro-batches, rows of single rollouts"),
     ("gz", b"\x1f\x8b junk", "damaged from the start"),
-    ("cut.wandb", b":W&B\xe1\xbe\x00\x12", "no history in it"),
-    ("page.html", b"<html>\n<body>reward</body>\n</html>\n", "of no kind that can be read"),
+    ("cut.wandb", b":W&B\xe1\xbe\x00\x12", "holds no history"),
+    ("page.html", b"<html>\n<body>reward</body>\n</html>\n", "not a log in a known format"),
 ]  # fmt: skip
 
 
@@ -620,7 +620,7 @@ def test_folders_of_several_logs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing of interest\n")
     assert read(tmp_path).steps == 2
     lines(tmp_path / "b.jsonl", rows)
-    with pytest.raises(UserError, match=r"more than one log \(a\.jsonl, b\.jsonl"):
+    with pytest.raises(UserError, match=r"logs of different runs \(a\.jsonl, b\.jsonl"):
         read(tmp_path)
     for name in ("one", "two"):
         logs.trainer_state(tmp_path / "all" / name / "trainer_state.json", [logs.trl_row(1)])

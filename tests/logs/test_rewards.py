@@ -47,7 +47,7 @@ def test_the_one_key_that_may_be_the_reward_is_taken(tmp_path: Path, keys: tuple
 
 def test_a_note_says_what_was_taken(tmp_path: Path) -> None:
     (note,) = [note for note in logged(tmp_path, "final_reward").meta.notes if "final_reward" in note]
-    assert note == "final_reward (0.1 → 0.6) is taken for the reward, as no key is called so"
+    assert note == "final_reward (0.1 → 0.6) is read as the reward, because no key has that name"
     assert not any("taken for the reward" in note for note in logged(tmp_path, "reward").meta.notes)
 
 
@@ -66,7 +66,7 @@ def test_what_cannot_be_told_is_asked_with_values(tmp_path: Path, keys: tuple[st
 
 def test_a_log_without_any_names_its_numbers(tmp_path: Path) -> None:
     with pytest.raises(
-        UndecidedError, match=r"no reward in it.*perhaps of supervised.*gain \(0\.1 → 0\.6, 30 rows\)"
+        UndecidedError, match=r"no key is named as a reward.*supervised.*gain \(0\.1 → 0\.6, 30 rows\)"
     ) as error:
         logged(tmp_path, "gain")
     assert error.value.example == "reward=gain", "what has no known meaning"
@@ -267,4 +267,4 @@ def test_a_log_of_a_policy_without_a_reward_is_read(tmp_path: Path) -> None:
     run = read(tmp_path / "log.jsonl")
     assert "reward" not in run.table
     assert {"entropy", "clip_fraction", "loss"} <= set(run.table)
-    assert any(note.startswith("no reward is logged") for note in run.meta.notes)
+    assert any(note.startswith("no key is named as a reward") for note in run.meta.notes)

@@ -56,7 +56,7 @@ def test_each_environment_of_rows(tmp_path: Path) -> None:
     alone = read(tmp_path / "log.jsonl", Hints(scope="code"))
     np.testing.assert_allclose(alone.table["reward"], run.scopes["code"].table["reward"])
     assert alone.table["reward"][0] > alone.table["reward"][-1]
-    with pytest.raises(UserError, match="nothing in it is called 'cod'; it has math and code"):
+    with pytest.raises(UserError, match="has no environment 'cod'; it has math and code"):
         read(tmp_path / "log.jsonl", Hints(scope="cod"))
 
 

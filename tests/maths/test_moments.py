@@ -329,3 +329,25 @@ def test_with_and_without_the_assumption_of_mean_zero_the_same_is_estimated() ->
         with_it = with_it + p * np.array([square, sigma1])
         without_it = without_it + p * np.array([found.none[0], found.sigma1[0]])
     assert with_it == exact(without_it)
+
+
+def test_probes_pooled_are_their_prompts_with_pairs_of_one_probe_only() -> None:
+    """Moments within prompts are means over all prompts; ‖E g‖² is the mean over the pairs of each probe."""
+    parts = [
+        (gram_of(scores), rewards) for scores, rewards in (probe(1, 3, 5, binary=True), probe(2, 4, 5, binary=True))
+    ]
+    single, together = [moments.from_gram(*part) for part in parts], moments.from_grams(parts)
+    prompts = np.array([3, 4])
+    for name in ("g2", "sigma1", "delta"):
+        assert getattr(together, name).value == exact(
+            np.average([getattr(m, name).value for m in single], weights=prompts)
+        )
+    pairs = prompts * (prompts - 1)
+    assert together.mean2.value == exact(np.average([m.mean2.value for m in single], weights=pairs))
+    assert together.prompt_variance.value == exact(together.g2.value - together.mean2.value)
+    assert together.classes is not None
+    assert together.classes.directions is not None
+    assert np.isnan(together.classes.directions[:3, 3:]).all()
+    assert moments.from_grams(parts[:1]).mean2 == moments.from_gram(*parts[0]).mean2
+    with pytest.raises(UserError, match="groups of different sizes"):
+        moments.from_grams([parts[0], (gram_of(probe(3, 2, 4)[0]), probe(3, 2, 4)[1])])

@@ -127,7 +127,7 @@ def test_modes_and_grades_by_name() -> None:
     assert wanted(["no learning"]) == Wanted(frozenset({"no learning"}))
     assert wanted(["failing", "note", "length"]) == Wanted(frozenset({"length"}), "note")
     with pytest.raises(
-        UserError, match=r"^'lenght' is no grade and no mode of failure; give failing, warning, note, or"
+        UserError, match=r"^'lenght' is neither a grade nor a mode of failure; give failing, warning, note, or"
     ):
         wanted(["lenght"])
 

@@ -30,9 +30,9 @@ def test_a_receiver_that_hangs_holds_nothing_up() -> None:
     for _ in range(alerts.WAITING + 2):
         for sender in hanging:
             sender.send(HOSTILE)
-    assert "one: 100 alerts wait already; one was dropped" in alerts.failures(hanging)
+    assert "one: 100 alerts are waiting already; one was dropped" in alerts.failures(hanging)
     said = alerts.wait(hanging, 0.05)
-    assert said == [f"{name}: no answer yet; not waited for any longer" for name in ("one", "two")]
+    assert said == [f"{name}: no answer in time; the alert may be lost" for name in ("one", "two")]
     assert alerts.failures(hanging) == []  # each line once
     assert time.monotonic() - began < 5
     answered.set()
@@ -85,7 +85,7 @@ def test_nobody_is_mentioned_by_what_a_run_is_called() -> None:
 
 @pytest.mark.parametrize("place", ["slack:", "slack:ftp://a/b", "discord:x", "file:///etc/passwd", "teams:https://a/b"])
 def test_what_is_no_url_is_refused(place: str) -> None:
-    with pytest.raises(UserError, match="is no URL of http or https"):
+    with pytest.raises(UserError, match="is not an http or https URL"):
         webhook.webhook(place)
 
 
@@ -104,11 +104,11 @@ def test_tensorboard_shows_when_and_how_bad() -> None:
     [
         ("https://hooks.slack.com/services/T0/B0/x", ""),
         ("slack:https://chat.example.org/hooks/x", ""),
-        ("https://example.org/hook", "cannot tell our posts from anybody's"),
+        ("https://example.org/hook", "cannot verify who posts"),
         ("https://example.org/hook/0123456789abcdefXYZ", ""),
         ("https://example.org/hook?key=0123456789abcdefXYZ", ""),
         ("https://me:secret@example.org/hook", ""),
-        ("http://example.org/hook/0123456789abcdefXYZ", "over http can be read and changed on its way; use https"),
+        ("http://example.org/hook/0123456789abcdefXYZ", "over http can be read and changed on the way; use https"),
         ("http://127.0.0.1:9000/hook", ""),
         ("http://localhost/hook", ""),
     ],

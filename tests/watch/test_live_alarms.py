@@ -56,7 +56,7 @@ def test_a_failure_is_said_once(tmp_path: Path) -> None:
         alarms.step({})
     alarms.end()
     assert len(said) == 1
-    assert said[0].startswith("no alarms from here on: ")
+    assert said[0].startswith("no further alarms: ")
     alarms = LiveAlarms(broken_from(tmp_path / "run", 10), [SimpleNamespace(name="wandb", alert=fails)], 0, said.append)  # type: ignore[list-item]
     alarms.step({})
     alarms.end()

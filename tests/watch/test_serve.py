@@ -84,7 +84,7 @@ def test_addresses() -> None:
     assert address("0.0.0.0:80") == ("0.0.0.0", 80)
     assert address("[::1]:80") == ("::1", 80)
     for text in ("", "localhost", "a:b", "1:99999"):
-        with pytest.raises(UserError, match="is no address"):
+        with pytest.raises(UserError, match="is not an address"):
             address(text)
     assert is_loopback("127.3.2.1")
     assert is_loopback("::1")

@@ -134,7 +134,7 @@ def test_a_run_that_has_not_begun_is_awaited(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("host", "pid", "words"),
     [
-        (None, 4_100_000, "no process 4100000 runs here: it is gone, or runs elsewhere"),
+        (None, 4_100_000, "process 4100000 does not run here: it has ended"),
         ("elsewhere", 4_100_000, "a step takes"),
         ("here", None, "a step takes"),
     ],
@@ -162,7 +162,7 @@ def test_a_killed_run_is_noticed_at_once(going: Path, monkeypatch: pytest.Monkey
     (going / "config.json").write_text(json.dumps(config))
     phase(going, "update", pid=4_100_000)
     _, screen = seen(going, synthetic.STARTED + 40)
-    assert "! its process, 4100000, is gone" in screen
+    assert "! its process 4100000 was killed" in screen
 
 
 def test_a_torn_phase_leaves_the_last_one(going: Path) -> None:
@@ -193,8 +193,8 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / "config.json").write_text('{"format": 99}')
     for path, words in (
-        (tmp_path, "a folder of 1 runs"),
-        (tmp_path / "file", "a file with nothing in it"),
+        (tmp_path, "a folder of 1 run"),
+        (tmp_path / "file", "file is empty"),
         (tmp_path / "newer", "record of format 99"),
         (tmp_path / "no" / "where", "there is no folder"),
     ):
@@ -316,8 +316,8 @@ def test_another_run_in_the_same_file_is_judged_anew(tmp_path: Path) -> None:
     assert seen.look(0.0) == []
     path.write_text("")
     assert seen.look(0.0) == []
-    assert "nothing in it" in seen.problem
-    assert "nothing in it" in seen.screen(0.0, 100)
+    assert "is empty" in seen.problem
+    assert "is empty" in seen.screen(0.0, 100)
     path.write_text(jsonl(rows(60)))
     assert seen.look(0.0) == []
     assert seen.alarms.raised == []
@@ -498,7 +498,7 @@ def test_a_webhook_that_fails_is_said_and_no_more(
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://a/b", "http://", "a b", "http://a:x/", "data:,x"])
 def test_a_webhook_is_http(tmp_path: Path, url: str) -> None:
-    with pytest.raises(UserError, match="is no URL of http or https"):
+    with pytest.raises(UserError, match="is not an http or https URL"):
         call(tmp_path, "--webhook", url)
 
 

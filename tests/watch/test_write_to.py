@@ -64,7 +64,7 @@ def test_without_a_network_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.M
         assert network.tried.wait(5)
     monkeypatch.setattr(write_to, "AGAIN", 30.0)
     said = alerts.wait([writer], 5)
-    assert said[0] == "tensorboard:somewhere: no route to host; kept, and tried again later"
+    assert said[0] == "tensorboard:somewhere: no route to host; the change is kept and tried again later"
     assert len(said) == 2
     assert said[1].startswith(f"tensorboard:somewhere: 2 changes are not written yet; they are kept in {tmp_path}")
     (path,) = tmp_path.iterdir()
@@ -82,7 +82,7 @@ def test_the_network_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     writer.send(VERDICT)
     assert network.tried.wait(5)
     network.problem = None
-    assert alerts.wait([writer]) == ["tensorboard:somewhere: down; kept, and tried again later"]
+    assert alerts.wait([writer]) == ["tensorboard:somewhere: down; the change is kept and tried again later"]
     assert network.got == [VERDICT]
 
 
@@ -92,7 +92,7 @@ def test_a_destination_that_refuses_is_said_once_and_left_alone(tmp_path: Path) 
     writer.send(VERDICT)
     said = alerts.wait([writer])
     writer.send(ALARM)
-    assert said == ["tensorboard:somewhere: Run 'x' does not exist; nothing is written to it"]
+    assert said == ["tensorboard:somewhere: Run 'x' does not exist; nothing is written there"]
     assert alerts.wait([writer]) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -109,8 +109,8 @@ def test_a_folder_that_cannot_be_written_keeps_nothing_and_goes_on(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("runs/a", "is nowhere to write to; give one of wandb:"),
-        ("slack:x/y", "is nowhere to write to"),
+        ("runs/a", "is not a destination; give one of wandb:"),
+        ("slack:x/y", "is not a destination"),
         ("wandb:run", "a path of a run has two or three parts"),
         ("wandb:", "names no run of wandb"),
         ("mlflow:../x", "a run has an id of letters and digits"),
@@ -151,7 +151,7 @@ def test_the_watch_writes_each_change_once(tmp_path: Path, monkeypatch: pytest.M
     ]  # fmt: skip
     assert "since step" in sent[0].title
     assert sent[1].text.startswith("do: ")
-    with pytest.raises(UserError, match=r"^--write-to 'x' is nowhere to write to"):
+    with pytest.raises(UserError, match=r"^--write-to 'x' is not a destination"):
         asked("watch", path, "--once", "--write-to", "x")
 
 
@@ -196,7 +196,7 @@ def test_tensorboard(tmp_path: Path) -> None:
     assert [(event.step, event.value) for event in shown.Scalars("grposcope/alarm/kl_blow-up")] == [(40, 3.0)]
     with pytest.raises(RefusedError, match="there is no folder"):
         destinations.deliver(Destination("tensorboard", str(tmp_path / "no")), [VERDICT])
-    with pytest.raises(UserError, match=r"no scalars|no run"):
+    with pytest.raises(UserError, match=r"no scalars|no log"):
         read(tmp_path)
 
 

@@ -46,7 +46,7 @@ class FlagParser(argparse.ArgumentParser):
         choice = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", said, re.DOTALL)
         if choice:
             known = [name.strip("' ") for name in choice[2].split(",")]
-            said = f"{said[: choice.start()]}there is no {choice[1]!r}{likely(choice[1], known)}; it may be " + (
+            said = f"{said[: choice.start()]}there is no {choice[1]!r}{likely(choice[1], known)}; choose " + (
                 ", ".join(known)
             )
         self.exit(2, f"grposcope: error: {visible(said, 2000)}; {self.prog} --help shows the flags\n")

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace, instrument: Instrument) -> int:
     runs = [log_flags.read(path, arguments) for path in arguments.runs]
     answers = ask(instrument, runs, settings(instrument, arguments))
     if not answers:
-        raise UserError(f"{arguments.runs[0]}: nothing in it answers “{instrument.question}”")
+        raise UserError(f"{arguments.runs[0]} has nothing that answers “{instrument.question}”")
     for answer in answers:
         say(arguments, terminal.text(answer))
     finish(arguments, {answer.name: document.of_answer(answer) for answer in answers})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REMEDY = {
     "columns": "say which with --map, such as --map {example}; --dry-run shows all that is in it",
-    "average": "--average takes the mean of the rows of a step; of several runs, give one by itself",
+    "average": "--average takes the mean of the rows of a step; if they are several runs, give one alone",
     "run": "give one of them, such as {place}#2",
 }
 """What to do about a log that leaves a question, by the field of `Hints` that answers it."""
@@ -32,18 +32,18 @@ def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
     """Declare the flags that say how a log is read. paths: attribute of the arguments with the path or paths."""
     log = command.add_argument_group("log", "of another trainer; LOG#2 is the second run in it")
     many = "may be given more than once"
-    setting = f"a setting that the log does not say, such as group=8; {many}"
+    setting = f"a setting that the log does not state, such as group=8; {many}"
     key = (
-        "the key of a metric as it stands in the log, such as reward=score,step=2; a number is a place in a line of "
-        f"console output; {many}"
+        "which key of the log is which metric, such as reward=score; in console output without names, a "
+        f"number is a position in the line, such as step=2; {many}"
     )
     log.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=setting)
     log.add_argument("--map", action="append", default=[], metavar="METRIC=KEY", help=key)
-    log.add_argument("--average", action="store_true", help="take the mean of rows that have the same step")
+    log.add_argument("--average", action="store_true", help="average rows that have the same step")
     log.add_argument(
-        "--scope", default="", metavar="NAME", help="one environment, domain or agent of the run by itself"
+        "--scope", default="", metavar="NAME", help="judge one environment, domain or agent of the run alone"
     )
-    log.add_argument("--dry-run", action="store_true", help="say what is understood of the log, and judge nothing")
+    log.add_argument("--dry-run", action="store_true", help="print what is read from the log, and judge nothing")
     command.set_defaults(log_paths=paths)
 
 
@@ -120,7 +120,7 @@ def named_values(given: Sequence[str]) -> dict[str, Any]:
             except ValueError:
                 pairs[name] = value
         if isinstance(pairs[name], float) and not math.isfinite(pairs[name]):
-            raise UserError(f"--set {text}: {value} is no finite number; write for example --set group=8")
+            raise UserError(f"--set {text}: {value} is not a finite number; write for example --set group=8")
     return pairs
 
 
@@ -147,8 +147,10 @@ def _check_setting(name: str, value: Any, text: str) -> None:
     known = known_settings()
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
-        remedy = f"did you mean {close[0]}?" if close else f"it may be {', '.join(sorted(known - _versions(known)))}"
-        raise UserError(f"--set {text}: no setting has the name {name!r}; {remedy}")
+        remedy = (
+            f"did you mean {close[0]}?" if close else f"choose one of {', '.join(sorted(known - _versions(known)))}"
+        )
+        raise UserError(f"--set {text}: there is no setting {name!r}; {remedy}")
     if name in COUNTS and not (isinstance(value, int) and value >= 1):
         raise UserError(f"--set {text}: {name} is a whole number of 1 or more; write for example --set {name}=8")
 
@@ -188,7 +190,7 @@ def dry_run(arguments: argparse.Namespace) -> int:
     documents = []
     for path in paths if isinstance(paths, list) else [paths]:
         if path is None:
-            raise UserError("--dry-run needs a log to look at")
+            raise UserError("--dry-run needs a log")
         found: Understood | Refused
         try:
             found = understood(_read(path, arguments))

@@ -54,9 +54,9 @@ class ModelSource:
         """Set the flags that were not given: to the run's settings, else to DEFAULTS; UserError without a task."""
         if self.task_unknown and arguments.task is None and arguments.rollouts is None:
             raise UserError(
-                f"{self.model} is a checkpoint of TRL, which does not say on which task it was trained; give --task, "
-                "such as gsm8k, or jsonl:PATH with --reward MODULE:FUNCTION for one of your own; or --rollouts with "
-                "the completions folder of the run, to look into what it wrote"
+                f"{self.model} is a checkpoint of TRL, which does not name its task; give --task, such as gsm8k, "
+                "or jsonl:PATH with --reward MODULE:FUNCTION for your own; or --rollouts with the completions "
+                "folder of the run"
             )
         others = (OF_TASK if arguments.task is not None else ()) + (OF_RECIPE if arguments.recipe is not None else ())
         for name, default in DEFAULTS.items():
@@ -71,7 +71,7 @@ def find(model: str, checkpoint: int | None = None) -> ModelSource:
     whole = folder.resolve()
     if whole.parent.name == "checkpoints" and (settings := _settings(whole.parent.parent)) is not None:
         if checkpoint is not None:
-            raise UserError(f"--checkpoint {checkpoint}: {model} is one already; leave the flag out")
+            raise UserError(f"--checkpoint {checkpoint}: {model} is already a checkpoint; leave the flag out")
         return _of_checkpoint(whole.parent.parent, folder, settings)
     settings = _settings(folder)
     ended = settings is not None and (folder / "model" / "config.json").is_file()
@@ -79,13 +79,13 @@ def find(model: str, checkpoint: int | None = None) -> ModelSource:
         return _of_trl(folder, models, checkpoint)
     if settings is None:
         if checkpoint is not None:
-            raise UserError(f"--checkpoint {checkpoint} needs --model with the folder of a run, and {model} is none")
+            raise UserError(f"--checkpoint {checkpoint} needs --model with the folder of a run, and {model} is not one")
         return ModelSource(model)
     if checkpoint is not None:
         return _of_checkpoint(folder, checkpoints.folder_of(folder, checkpoint), settings)
     summary = schema.read_summary(folder)
     if summary is None or summary.steps is None:
-        raise UserError(f"{folder} has not ended, so it has no last model; {_remedy(folder)}")
+        raise UserError(f"{folder} has not ended, so it has no final model; {_remedy(folder)}")
     return ModelSource(str(folder / "model"), folder, summary.steps, settings)
 
 
@@ -93,7 +93,9 @@ def _of_trl(folder: Path, models: Mapping[int, Path], checkpoint: int | None) ->
     """The model of a checkpoint of TRL, by default the last; only a run that we started knows its task."""
     step = max(models) if checkpoint is None else checkpoint
     if step not in models:
-        raise UserError(f"--checkpoint {step}: {folder} has none; use one of {', '.join(map(str, models))}")
+        raise UserError(
+            f"--checkpoint {step}: {folder} has no such checkpoint; use one of {', '.join(map(str, models))}"
+        )
     output = models[step].resolve().parent
     place = trl_output.find(folder) or trl_output.find(output)
     record = None if place is None else place.record
@@ -111,7 +113,7 @@ def _of_checkpoint(run: Path, folder: Path, settings: Mapping[str, Any]) -> Mode
     try:
         state = checkpoints.read_state(folder)
     except UserError:
-        raise UserError(f"{folder} is no checkpoint that is complete; {_remedy(run)}") from None
+        raise UserError(f"{folder} is not a complete checkpoint; {_remedy(run)}") from None
     return ModelSource(str(folder / "model"), run, state.step, settings)
 
 

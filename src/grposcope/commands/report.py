@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from grposcope.core.answer import Figure
     from grposcope.render.page import Document
 
-DESCRIPTION = "Write a self-contained HTML page about runs, finished or in progress."
+DESCRIPTION = "Write a self-contained HTML page about one or several runs, finished or in progress."
 EXAMPLES = """\
 examples:
   grposcope report runs/demo                              writes runs/demo/page.html
@@ -31,19 +31,22 @@ examples:
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     what = command.add_argument_group("what")
-    what.add_argument("runs", nargs="+", metavar="RUN",
-                      help="folder or log of a run, of any supported trainer; one folder of runs; or one of an "
-                           "evaluation")  # fmt: skip
+    what.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="folder or log of a run of any supported trainer; a folder of runs; or an evaluation",
+    )
     out = command.add_argument_group("output")
     out.add_argument(
         "--out",
         metavar="FILE",
-        help="the page (default: page.html in the folder of the first run, or LOG.html beside a log)",
+        help=("where to write the page (default: page.html in the folder of the first run, or LOG.html beside a log)"),
     )
     add_json(out, "print only the numbers of every section, as JSON, and write no page")
     out.add_argument("--figures", metavar="FOLDER", help="also write every figure as a file into this folder")
     logs.add_flags(command, "runs")
-    out.add_argument("--format", choices=("png", "svg"), default="png", help="kind of those files (default: png)")
+    out.add_argument("--format", choices=("png", "svg"), default="png", help="format of those files (default: png)")
 
 
 def run(arguments: argparse.Namespace) -> int:

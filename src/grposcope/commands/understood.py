@@ -66,11 +66,11 @@ class Understood:
         if len(self.others) > OWN_NAMES:
             out.append(f"  and {len(self.others) - OWN_NAMES} more that are not used")
         if not any(column.metric == "reward" for column in self.metrics):
-            out.append("No key is taken as the reward.")
+            out.append("No key is read as the reward.")
         if self.held_out:
             out.append("evaluations: " + ", ".join(f"{name} ({n})" for name, n in self.held_out.items()))
         if self.scopes:
-            out.append("each by itself with --scope: " + ", ".join(self.scopes))
+            out.append("give one alone with --scope: " + ", ".join(self.scopes))
         if self.texts:
             out.append("no numbers: " + ", ".join(f"{key} ({example!r})" for key, example in self.texts.items()))
         if self.left_out:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Literal, overload
 
 from grposcope.core.estimate import Estimate
+from grposcope.core.text import plain
 
 Word = Literal["failing", "warning", "healthy", "cannot tell", "told"]
 """The first word of an answer: how bad it is; "cannot tell"; or "told", where nothing is judged good or bad."""
@@ -119,6 +120,13 @@ class Answer:
     document: Mapping[str, Any] = field(default_factory=dict)
     widget: str = ""
     data: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("sentence", "because", "do"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
+        for name in ("text", "missing"):
+            parts = getattr(self, name)
+            object.__setattr__(self, name, (tuple if isinstance(parts, tuple) else list)(map(plain, parts)))
 
     @property
     def paragraphs(self) -> tuple[str, ...]:

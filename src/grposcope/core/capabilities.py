@@ -104,7 +104,7 @@ def refusal(*parts: Part) -> str:
                     return _sentence(part, found, f"{other.name} {lack.why}", lack.remedy or other.remedy)
             if _among(wanted, provided) is None:
                 ground = parts[0]
-                return _sentence(part, wanted, f"{ground.name} does not provide that", ground.remedy)
+                return _sentence(part, wanted, f"{ground.name} does not provide it", ground.remedy)
     return ""
 
 

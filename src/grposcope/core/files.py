@@ -37,7 +37,7 @@ _WORDS = {**NAMED, "nan": WRITTEN_NAN, "inf": math.inf, "-inf": -math.inf}
 
 _DECODER = json.JSONDecoder(parse_constant=NAMED.__getitem__)
 
-MEND = "mend or delete that line, or restore the file from a copy"
+MEND = "correct or delete that line, or restore the file from a copy"
 """What to do about a line of a record that cannot be read."""
 
 
@@ -182,9 +182,11 @@ def versioned_json(path: Path, newest: int, writer: str, remedy: str) -> dict[st
         raise UserError(f"{path}: not valid JSON ({error}); {remedy}") from None
     version = content.get("format") if isinstance(content, dict) else None
     if not isinstance(version, int):
-        raise UserError(f"{path}: not written by {writer}; give another folder")
+        raise UserError(f"{path} was not written by {writer}; give another folder")
     if version > newest:
-        raise UserError(f"{path} is of format {version}, and this grposcope reads up to {newest}; upgrade grposcope")
+        raise UserError(
+            f"{path} has format {version}, and this grposcope reads formats up to {newest}; upgrade grposcope"
+        )
     return content
 
 
@@ -225,8 +227,8 @@ def unreadable(path: Path, error: OSError) -> UserError:
     if isinstance(error, PermissionError):
         return UserError(f"cannot read {place}: {error.strerror}; change its permissions")
     if isinstance(error, FileNotFoundError):
-        return UserError(f"{place} went away while it was read; give the same command again")
-    return UserError(f"cannot read {place}: {error.strerror or error}; replace it by a copy of the file")
+        return UserError(f"{place} disappeared while it was read; run the command again")
+    return UserError(f"cannot read {place}: {error.strerror or error}; replace the file with a copy")
 
 
 def _plain_or_gzip(path: Path) -> IO[bytes]:

@@ -34,17 +34,17 @@ _TABLE = (
     Metric("reward_std", "Reward spread within a group", "",
            "standard deviation of the rewards within a group (ddof 1), mean over groups; not defined for G = 1"),
     Metric("dead_fraction", "Dead groups", "share",
-           "share of all groups drawn whose rewards were all equal, so that they teach nothing", "down"),
+           "share of groups drawn whose rewards are all equal, so that they teach nothing", "down"),
     Metric("reward_errors", "Rewards that failed", "rollouts",
-           "of all rollouts drawn for the batch, those whose reward raised, hung or was no number", "down"),
+           "rollouts of the batch whose reward function raised an error, hung or returned no number", "down"),
     Metric("entropy", "Entropy", "nats",
            "mean over tokens of the entropy of the sampling distribution, before top-k and top-p"),
     Metric("kl", "KL to the starting policy", "nats",
            "mean over trained tokens of the k3 estimate of the KL divergence to the starting policy; "
            "not defined without one"),
     Metric("kl_old", "KL to the sampling policy", "nats",
-           "mean over trained tokens of the k3 estimate of the KL divergence to the policy that sampled the batch; "
-           "with a correction to the trainer's when the batch came to it"),
+           "mean over trained tokens of the k3 estimate of the KL divergence to the policy that sampled the "
+           "batch; with a correction, to the trainer's policy when the batch arrived"),
     Metric("length", "Completion length", "tokens", "mean number of tokens of a completion"),
     Metric("truncated", "Truncated", "share",
            "share of completions that reached the token limit without an end token", "down"),
@@ -59,8 +59,8 @@ _TABLE = (
            "rollouts that took part in the update; those with no weight on any token are left out"),
     Metric("tokens", "Tokens", "tokens", "completion tokens of the batch"),
     Metric("tokens_generated", "Tokens generated", "tokens",
-           "on the first step of a batch, else 0: all tokens generated for it, those of replaced groups and of "
-           "continuations for credit too, what leaves of a tree share counted once"),
+           "all tokens generated for the batch, with replaced groups and continuations for credit; tokens "
+           "that leaves of a tree share count once; 0 except on the first step of a batch"),
     Metric("seconds_sample", "Sampling", "s", "time to sample the batch; on the first step of a batch, else 0", "down"),
     Metric("seconds_grade", "Grading", "s", "time to grade the batch; on the first step of a batch, else 0", "down"),
     Metric("seconds_update", "Update", "s", "time of the optimiser step: forward, backward and update", "down"),
@@ -70,21 +70,36 @@ _TABLE = (
 )  # fmt: skip
 
 _ALLOCATION = (
-    Metric("allocation/groups", "Groups drawn", "groups",
-           "groups of a batch, where their number follows from success rates"),
+    Metric(
+        "allocation/groups",
+        "Groups drawn",
+        "groups",
+        "groups of a batch, where their number follows from success rates",
+    ),
     Metric("allocation/live", "Live groups", "share", "groups of the batch with two different rewards"),
-    Metric("allocation/live_promised", "Live groups promised", "share", "the same as forecast before the batch"),
-    Metric("allocation/effective_prompts", "Effective prompts", "prompts",
-           "(Σw)²/Σw² over live groups of weight w: as many equal weights are as noisy"),
+    Metric(
+        "allocation/live_promised", "Live groups promised", "share", "the same number, as forecast before the batch"
+    ),
+    Metric(
+        "allocation/effective_prompts",
+        "Effective prompts",
+        "prompts",
+        "(Σw)²/Σw² over live groups of weight w: so many groups of equal weight would be as noisy",
+    ),
     Metric("allocation/reward", "Reward weighted back", "", "mean reward over all problems, from those drawn"),
-    Metric("allocation/tokens", "Tokens generated", "tokens", "those of the batch and those that were not trained on"),
+    Metric(
+        "allocation/tokens",
+        "Tokens generated",
+        "tokens",
+        "those of the batch and those that were drawn but not trained on",
+    ),
     Metric("allocation/seconds", "Allocating", "s", "time to forecast, choose and put batches together", "down"),
-)  # fmt: skip
+)
 
 _GEOMETRY = (
     Metric("geometry/prompts", "Prompts probed", "prompts",
-           "prompts of the batch, with all their rollouts, that the geometry of this step is measured on; 0: none had "
-           "a gradient"),
+           "prompts of the batch on whose rollouts the geometry of this step is measured; 0: none had a "
+           "gradient"),
     Metric("geometry/dead", "Dead groups of the batch", "share",
            "share of the groups trained on whose rewards, after shaping, were all equal"),
     Metric("geometry/dead_predicted", "Dead groups if all prompts were alike", "share",
@@ -134,8 +149,8 @@ _GEOMETRY = (
            "share of Σ|w|·‖e_y − π‖ that successes and failures undo in each other on text they share"),
     Metric("geometry/score_norm", "Score norm", "", "root mean square over rollouts of ‖∇ log π(y)‖, all parameters"),
     Metric("geometry/self_check", "Self-check", "",
-           "relative difference between the gradient put together from layers and autograd's, on a few tokens; at one "
-           "probe in ten", "down"),
+           "relative difference between the gradient assembled from layers and autograd's, on a few tokens; "
+           "at one probe in ten", "down"),
     Metric("seconds_probe", "Probe", "s", "time to measure the geometry; only on steps where it was", "down"),
 )  # fmt: skip
 """Metrics of steps whose geometry was probed: the policy gradient of the recipe, without KL and entropy terms, on a few
@@ -143,10 +158,10 @@ prompts that have one. Absent on other steps; NaN where the gradient is zero or 
 
 _CRITIC = (
     Metric("critic/explained_variance", "Variance of the reward that the critic explains", "share",
-           "1 − Var(r − V̂)/Var(r) over the tokens of a fresh batch, before the critic learns from it; 0 knows nothing, "
-           "below 0 adds noise", "up"),
+           "1 − Var(r − V̂)/Var(r) over the tokens of a fresh batch, before the critic learns from it; at 0 "
+           "the critic predicts nothing, below 0 it adds noise", "up"),
     Metric("critic/explained_by_group", "Variance that the others of the group explain", "share",
-           "the same with the mean reward of the other rollouts in place of V̂: what a critic has to beat", "up"),
+           "the same with the mean reward of the other rollouts in place of V̂, which a critic has to beat", "up"),
     Metric("critic/loss", "Critic's loss", "",
            "mean over tokens of (V̂ − target)², V̂ as it was when the batch was drawn", "down"),
     Metric("critic/grad_norm", "Critic's gradient norm", "",
@@ -172,8 +187,8 @@ _LOGGED = (
     Metric("score", "Score", "", "the score that a reward model or function returned beside the reward; used to "
            "filter prompts", "up"),
     Metric("dead_batches", "Dead batches", "share",
-           "share of batches whose rewards were all equal, over all groups together: TRL's frac_reward_zero_std with "
-           "scale_rewards=batch or normalize_then_sum; says nothing of single groups", "down"),
+           "share of batches whose rewards are all equal over all groups (TRL's frac_reward_zero_std with "
+           "scale_rewards=batch or normalize_then_sum); it says nothing about single groups", "down"),
     Metric("entropy_loss", "Entropy in the update", "nats",
            "mean entropy of the policy during the update, as its bonus sees it, by the trainer's own averaging"),
     Metric("kl_sequence", "KL to the starting policy, mean of completions", "nats",

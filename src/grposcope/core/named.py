@@ -114,7 +114,7 @@ def read_settings(kind: str, text: str, name: str, given: str, known: Mapping[st
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if key not in known or not equals:
             has = f"its settings are {', '.join(known)}" if known else "it has no settings"
-            raise UserError(f"{kind} {text}: {part!r} is no setting of {name}{nearest(key, known)}; {has}")
+            raise UserError(f"{kind} {text}: {name} has no setting {part!r}{nearest(key, known)}; {has}")
         try:
             read[key] = known[key].read(value)
         except ValueError as error:

@@ -45,4 +45,4 @@ def _mean(values: Floats) -> Estimate:
     mean = Estimate.mean(values[np.isfinite(values)].tolist())
     if mean.n < 2:
         return mean
-    return Estimate(mean.value, mean.se, mean.n, "steps are not independent: the error is a lower bound")
+    return Estimate(mean.value, mean.se, mean.n, "steps are not independent, so the error is a lower bound")

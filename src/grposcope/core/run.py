@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.core.not_finite import not_finite
-from grposcope.core.text import visible
+from grposcope.core.text import plain, visible
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -36,6 +36,9 @@ class Meta:
     name: str
     status: str
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notes", tuple(map(plain, self.notes)))
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,50 @@ def _mark(match: re.Match[str]) -> str:
     return f"[{CONTROLS[code]}]" if code < len(CONTROLS) else f"[U+{code:04X}]"
 
 
+def plain(text: str) -> str:
+    """A sentence made by code, as a person would write it: "1 rows are" → "1 row is", "2.68e+03" → "2,680"."""
+    if "1 " in text:
+        text = _ONE.sub(_singular, text)
+    return _POWER.sub(_written_out, text) if "e" in text else text
+
+
+_VERBS = {
+    "are": "is",
+    "were": "was",
+    "have": "has",
+    "repeat": "repeats",
+    "lie": "lies",
+    "differ": "differs",
+    "count": "counts",
+}
+
+_ONE = re.compile(
+    r"(?<![\w.,=–−-])(?<!step )(?<!steps )(?<!epoch )1 (?P<kind>[a-z-]+ )??(?P<noun>alert|change|checkpoint|claim|"
+    r"completion|entrie|evaluation|file|group|key|line|log|model|point|problem|probe|prompt|record|reward|rollout|row|"
+    rf"run|spike|step|table|time|token|update|value)s\b(?:(?P<verb> (?:{'|'.join(_VERBS)})\b)(?P<rest>[^.:;,]*))?"
+)
+
+_POWER = re.compile(r"(?<![\w./-])(?P<digits>[−-]?\d(?:\.\d+)?)e(?P<sign>[+-])0?(?P<power>\d\d?)(?![\w/])(?!\.\d)")
+"""A number as Python writes it; not one inside a name or a path."""
+
+WRITTEN_OUT = 6
+"""Largest power of ten that is written out."""
+
+
+def _singular(match: re.Match[str]) -> str:
+    noun = "entry" if match["noun"] == "entrie" else match["noun"]
+    verb = f" {_VERBS[match['verb'].strip()]}" if match["verb"] else ""
+    rest = re.sub(r"\band (were|are|have|count)\b", lambda m: f"and {_VERBS[m[1]]}", match["rest"] or "")
+    return f"1 {match['kind'] or ''}{noun}{verb}{rest}"
+
+
+def _written_out(match: re.Match[str]) -> str:
+    power = int(match["power"])
+    if match["sign"] == "+" and power <= WRITTEN_OUT:
+        return f"{round(float(match['digits'].replace('−', '-')) * 10**power):,}"
+    return f"{match['digits']}e{'-' if match['sign'] == '-' else ''}{power}"
+
+
 def percent(value: float, digits: int = 0) -> str:
     """Share as a percentage, without a minus before 0; "NaN" where it is not finite."""
     if not math.isfinite(value):
@@ -73,7 +117,7 @@ def number(value: float) -> str:
         return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
     if value == 0 or 1e-3 <= abs(value) < 1e4:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.2e}"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else plain(f"{value:.2e}")
 
 
 def apart(first: float, last: float) -> tuple[str, str]:
@@ -94,7 +138,7 @@ def apart_shares(first: float, last: float) -> str:
 def brief(value: float, digits: int = 2) -> str:
     """A number in few characters: this many significant digits, whole thousands with commas."""
     if not math.isfinite(value) or not 1e-3 <= abs(value) < 1e6:
-        return "0" if value == 0 else number(value) if not math.isfinite(value) else f"{value:.{digits - 1}e}"
+        return "0" if value == 0 else number(value) if not math.isfinite(value) else plain(f"{value:.{digits - 1}e}")
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{float(f'{value:.{digits}g}'):g}"

@@ -75,10 +75,12 @@ def parse(text: str, path: Path) -> YamlFile:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}" if mark is not None else ""
-        raise UserError(f"{path}{place}: not valid YAML ({error.problem or error.context}); mend that line") from None
+        raise UserError(
+            f"{path}{place}: not valid YAML ({error.problem or error.context}); correct that line"
+        ) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not valid YAML ({reason}); mend the file") from None
+        raise UserError(f"{path}: not valid YAML ({reason}); correct the file") from None
     finally:
         loader.dispose()
 
@@ -100,7 +102,7 @@ def _check_keys(node: Any, prefix: str, lines: dict[str, int], path: Path, seen:
         if name is not None and name != "<<":
             if name in before:
                 raise UserError(
-                    f"{path}, line {line}: {name} stands twice, first in line {before[name]}; delete one of the two"
+                    f"{path}, line {line}: {name} is given twice, first in line {before[name]}; delete one of the two"
                 )
             before[name] = line
             lines[f"{prefix}{name}"] = line

@@ -276,7 +276,7 @@ def log_of_groups(
     UserError where there is no group.
     """
     if not len(groups):
-        raise UserError(f"{source}: no groups of rollouts in it; give the folder that the trainer writes them to")
+        raise UserError(f"{source} holds no groups of rollouts; give the folder that the trainer writes them to")
     rows, sizes = ColumnBuilder(), groups.sizes
     starts = groups.offsets[:-1]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -301,7 +301,7 @@ def log_of_groups(
         rows,
         engine,
         canonical=True,
-        notes=[*notes, "the metrics are made of the rollouts, since no others are here"],
+        notes=[*notes, "the metrics are computed from the rollouts, because the log has no others"],
         measured={"group": int(sizes[0])} if (sizes == sizes[0]).all() else {},
         groups=groups,
         rollouts=rollouts,

@@ -49,7 +49,11 @@ class Defect:
         first = ".".join(map(str, self.since))
         if self.since == (0, 0) and self.fixed is None:
             return "in every version so far"
-        return f"from {first}" if self.fixed is None else f"{first} up to before {'.'.join(map(str, self.fixed))}"
+        return (
+            f"from {first}"
+            if self.fixed is None
+            else f"{first} up to, but not including, {'.'.join(map(str, self.fixed))}"
+        )
 
     def in_version(self, text: object) -> bool:
         """Whether this version of the engine has it; False for a version that cannot be read."""
@@ -60,7 +64,7 @@ class Defect:
         return self.since <= version and (self.fixed is None or version < self.fixed)
 
     def __str__(self) -> str:
-        done = "left out" if self.left_out else "read with that in mind"
+        done = "left out" if self.left_out else "keep that in mind"
         return f"{self.keys[0]} {self.what} ({self.thread}, {self.engine} {self.versions}): {done}"
 
 
@@ -125,7 +129,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "effective samples", "slime", ("train/ess_ratio",), (0, 0), None,
-        "is above 1, so it is no share of the samples", "miles #3230", True, _above_one("train/ess_ratio"),
+        "exceeds 1, so it cannot be a share of the samples", "miles #3230", True, _above_one("train/ess_ratio"),
     ),
     Defect(
         "share at the limit", "areal", ("ppo_actor/no_eos_ratios/avg",), (0, 0), None,

@@ -80,7 +80,7 @@ def _in_file(path: Path, hints: Hints, left_out: list[UnlistedFile]) -> Iterator
         if found.run is not None and variant("reward", found.run.table) is not None:
             yield found
         elif found.run is not None:
-            left_out.append(UnlistedFile(found.path, f"{found.path}: it holds no reward", undecided=True))
+            left_out.append(UnlistedFile(found.path, f"{found.path} holds no reward", undecided=True))
         else:
             left_out.append(UnlistedFile(found.path, found.problem, found.undecided))
 

@@ -35,7 +35,7 @@ class Hints:
         for name in self.columns:
             if not is_metric(name):
                 some = ", ".join(metric for metric in METRICS if "/" not in metric)
-                raise UserError(f"{visible(name, 60)!r} is no metric; it may be {some} or component/NAME")
+                raise UserError(f"{visible(name, 60)!r} is not a metric; use {some} or component/NAME")
 
 
 def is_metric(name: str) -> bool:

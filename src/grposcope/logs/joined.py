@@ -145,7 +145,7 @@ def _part(log: RawLog) -> LogFilePart:
     lines, columns, _ = log.rows.finish()
     key = next((key for key in STEPS if key in columns), None)
     if key is None:
-        raise UserError(f"{log.source}: nothing in it counts steps, so it cannot be joined with others")
+        raise UserError(f"{log.source} has no step counter, so it cannot be joined with other files")
     engine = log.engine or trainer_of(columns).name
     step = columns[key]
     rows = np.flatnonzero(np.isfinite(step))

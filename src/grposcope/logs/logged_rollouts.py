@@ -134,13 +134,13 @@ def _order(rows: LoggedRows, size: int | None) -> tuple[list[int], int]:
     each = size or min(counts)
     if any(count % each for count in counts):
         raise UserError(
-            f"{rows.path}: prompts have {min(counts)} to {max(counts)} rollouts at step {rows.step}, which are no "
-            f"whole groups of {each}; give the group size"
+            f"{rows.path}: prompts have {min(counts)} to {max(counts)} rollouts at step {rows.step}, which do "
+            f"not divide into groups of {each}; give the group size"
         )
     if each < 2:
         raise UserError(
-            f"{rows.path}: each prompt has one rollout at step {rows.step}, and a probe compares the rollouts of a "
-            "prompt; choose another step"
+            f"{rows.path}: each prompt has only one rollout at step {rows.step}, and a probe compares "
+            "several; choose another step"
         )
     return order, each
 
@@ -156,7 +156,7 @@ def _weights(
         return tuple(float(given.get(name, 1.0)) for name in names)
     if len(given) != len(names):
         raise UserError(
-            f"{len(given)} weights were given for {len(names)} reward functions ({', '.join(names)}); give one each"
+            f"{len(given)} weights were given for {len(names)} reward functions ({', '.join(names)}); give one for each"
         )
     return tuple(map(float, given))
 

@@ -54,10 +54,10 @@ def put_together(
             kept = same[0] if same[0] == reward else old
             other = same[0] if kept == old else old
             columns[kept] = np.where(np.isfinite(columns[kept]), columns[kept], columns.pop(other))
-            yield f"{visible(old, 60)} goes on as {visible(same[0], 60)} in mid-run; both are taken for one metric"
+            yield f"{visible(old, 60)} is called {visible(same[0], 60)} from mid-run on; both are read as one metric"
         elif old == reward and after and last < len(columns[old]) - BETWEEN * max(each, 1):
             some = ", ".join(visible(key, 60) for key in after[:3])
-            yield f"{visible(old, 60)} ends in mid-run, where {some} begins; the verdict on the reward ends there too"
+            yield f"{visible(old, 60)} ends mid-run, where {some} begins; the reward is judged up to there only"
 
 
 def _same(one: str, other: str, meaning: Callable[[str], str | None]) -> bool:

@@ -80,7 +80,7 @@ def normalize(log: RawLog, hints: Hints) -> Run:
     """
     lines, columns, sparse = log.rows.finish()
     if not columns:
-        raise UserError(f"{log.source}: no metrics in it; give the file that the trainer logs to")
+        raise UserError(f"{log.source} holds no metrics; give the file that the trainer logs to")
     columns, raw = _unprefixed(columns)
     as_logged = {raw.get(key, key): column for key, column in columns.items()}
     try:
@@ -114,7 +114,7 @@ def _run(
         if (match := _FACTOR.fullmatch(key)) and match["key"] not in columns:  # such as lr(1e-4)
             columns[match["key"]] = column * float(match["factor"])
             notes.append(
-                f"{visible(key, 60)} is kept, and {visible(match['key'], 60)} is it times {float(match['factor']):g}"
+                f"{visible(key, 60)} is used; {visible(match['key'], 60)} is the same times {float(match['factor']):g}"
             )
     step = _step(columns, notes, given.get("step"), trainer.counters)
     columns.pop("step", None)
@@ -158,7 +158,7 @@ def _run(
     notes += assumptions
     evaluations = _evaluation_rows(trainer, columns, evaluated, training, step, held_out, chosen, notes)
     if sparse:
-        notes.append(f"{len(sparse)} keys occur too seldom for a column each; they are in `unknown`")
+        notes.append(f'{len(sparse)} keys occur too rarely for a column of their own; they are under "unknown"')
     run = Run(
         meta=Meta(log.source, engine, log.name or log.source.resolve().name, log.status, tuple(dict.fromkeys(notes))),
         config={"engine": engine, "settings": settings, "logged": log.logged},
@@ -218,7 +218,8 @@ def _parts(
             name = f"{log.name or log.source.resolve().name}, {text}"
             runs[text] = normalize(scopes.part(log, own, rows, lines, name), replace(hints, run=None, average=False))
     log.notes.append(
-        f"{len(runs)} rows to a step, told apart by {visible(key, 40)}: the run is their mean, each is one by itself"
+        f"{len(runs)} rows per step, distinguished by {visible(key, 40)}: the run is their mean, and "
+        "each is a scope of its own"
     )
     return runs
 
@@ -247,7 +248,7 @@ def _reward(trainer: Trainer, columns: Mapping[str, Floats], raw: Mapping[str, s
     own = trainer.usual_keys is not None
     may_be = rewards.candidates(trained)
     if not may_be and {trainer.metric_or_usual(key) for key in trained} >= OF_A_POLICY:
-        log.notes.append("no reward is logged, by name; the other metrics are of a policy that is trained with one")
+        log.notes.append("no key is named as a reward, but the other metrics are those of training with one")
         return {}
     if (own and may_be) or not any(rewards.SIGNAL.search(key) for key in columns):
         raise _text_reward(log) or rewards.undecided(log.source, "key", _listed(trainer, columns, raw, may_be))
@@ -314,8 +315,8 @@ def _given(columns: Mapping[str, Floats], raw: Mapping[str, str], hints: Hints, 
             raise UserError(f"{log.source}: no key {visible(key, 60)!r}; its keys are {some}")
         if same[0] == "step" and metric != "step":
             raise UserError(
-                f"{log.source}: the key step counts steps and is no {metric}; give another key for {metric}, or "
-                "rename it in the log"
+                f'{log.source}: the key "step" counts steps and cannot be {metric}; give another key for '
+                f"{metric}, or rename it in the log"
             )
         given[metric] = same[0]
     return given
@@ -357,7 +358,9 @@ def _text_reward(log: RawLog) -> UserError | None:
     for key, texts in log.rows.texts.items():
         if rewards.SIGNAL.search(key) and (example := next(filter(_COMMA.fullmatch, texts.examples), None)):
             where = f"{log.source}, {log.place} {texts.line}"
-            said = f"{visible(key, 60)} is {visible(example, 40)!r}, a number with a decimal comma; write a point"
+            said = (
+                f"{visible(key, 60)} is {visible(example, 40)!r}, a number with a decimal comma; write a decimal point"
+            )
             return UserError(f"{where}: {said}")
     return None
 
@@ -381,7 +384,7 @@ def _step(columns: Mapping[str, Floats], notes: list[str], given: str | None, co
     step = columns[best].copy()
     step[~(np.abs(step) < 2.0**53)] = math.nan
     if best == "_step":
-        notes.append("steps are those of wandb.log calls (_step), which need not be optimiser steps")
+        notes.append("steps count calls of wandb.log (_step), which may differ from optimiser steps")
     return step
 
 
@@ -393,7 +396,7 @@ def _by_counters(counters: Sequence[Floats], notes: list[str]) -> Floats:
     for counter in others:
         step = np.where(np.isnan(step), counter * times, step)
     if times > 1:
-        notes.append(f"{times} updates to a rollout: steps are those of the updates")
+        notes.append(f"each rollout has {times} updates: steps count updates")
     return step
 
 
@@ -411,7 +414,7 @@ def _of_the_row_before(step: Floats, busy: Bools, evaluated: Bools, notes: list[
         return step
     before = np.maximum.accumulate(np.where(busy & np.isfinite(step), np.arange(len(step)), -1))
     found = without & (before >= 0)
-    notes.append(f"{int(found.sum())} evaluations have no step; they are taken to be of the row before them")
+    notes.append(f"{int(found.sum())} evaluations have no step; each is placed at the row before it")
     return np.where(found, step[before], step)
 
 
@@ -451,11 +454,11 @@ def _joined(
         table = {key: column[rows] for key, column in table.items()}
     places = lines[rows]
     if not len(places):
-        raise UserError(f"{log.source}: no row with a step and a training metric in it; give the trainer's own log")
+        raise UserError(f"{log.source}: no row has a step and a training metric; give the trainer's own log")
     clocks = frozenset(key for key in table if key in CLOCKS or key.startswith(TIMES))
     if (order := interleaved.order(table, clocks)) is not None:
         table, places = {key: column[order] for key, column in table.items()}, places[order]
-        log.notes.append("rows of several programs, of which one is ahead, were put together by their steps")
+        log.notes.append("rows of several programs, one ahead of the others, were joined by step")
     merged = same_step.merge(table, clocks, [table[key] for key in rewards if key in table], average, str(log.source))
     log.notes += merged.notes
     return _without_copies(merged.table, log), places[merged.starts]
@@ -485,8 +488,8 @@ def _segments(
         return [], table
     if len(cuts) > 20 and len(cuts) > 0.2 * len(step):
         raise UserError(
-            f"{log.source}: the step falls {len(cuts)} times in {len(step)} rows, so it does not count the steps of "
-            "one run; give the metrics of one run, a row per step"
+            f"{log.source}: the step goes back {len(cuts)} times in {len(step)} rows, so this is not one run; "
+            "give the metrics of one run, one row per step"
         )
     edges = [0, *cuts.tolist(), len(step)]
     keep = np.zeros(len(step), bool)
@@ -495,9 +498,9 @@ def _segments(
         keep[begin:end] = step[begin:end] < limit
         limit = min(limit, step[begin])
     log.notes.append(
-        f"restarted {_times(len(cuts))}, first in {log.place} {places[cuts[0]]} (step {step[cuts[0]]:g} after "
-        f"{step[cuts[0] - 1]:g}): the table has the last attempt of every step, {int(keep.sum())} of {len(step)} rows; "
-        "all are in the segments"
+        f"restarted {_times(len(cuts))}, first in {log.place} {places[cuts[0]]} (step {step[cuts[0]]:g} "
+        f"after {step[cuts[0] - 1]:g}): the last attempt of every step is used, {int(keep.sum())} of "
+        f"{len(step)} rows"
     )
     parts = [
         ({key: column[begin:end] for key, column in table.items()}, f"{log.place} {places[begin]}")
@@ -513,7 +516,9 @@ def _window(step: Floats, notes: list[str]) -> int:
     gaps = np.diff(step)
     window = int(np.median(gaps))
     if window > 1:
-        notes.append(f"each row is the mean over {window} steps (logging_steps), so spikes and variances are damped")
+        notes.append(
+            f"each row is the mean over {window} steps (logging_steps), which hides spikes and lowers variances"
+        )
     return max(window, 1)
 
 
@@ -560,7 +565,7 @@ def _evaluation_rows(
             values[float(step[row]), one.metric] = float(columns[one.key][row])
     count = sum(int(one.rows.sum()) for one in sources)
     if count > len(values):
-        notes.append(f"{count - len(values)} evaluations were repeated at the same step; the last of each is kept")
+        notes.append(f"{count - len(values)} evaluations repeat a step; the last of each step is kept")
     flag = "no standard error in the log"
     return Evaluations.of_rows([
         (int(at), name, value, math.nan, 0, flag) for (at, name), value in sorted(values.items())
@@ -593,8 +598,8 @@ def _of_training(
     if len(after) < 2 or not np.isfinite(last):
         return list(sources)
     notes.append(
-        f"evaluations at {len(after) - 1} steps after the last row of training ({last:g}) are of no further training, "
-        "and were left out"
+        f"evaluations at {len(after) - 1} steps after the last row of training ({last:g}) were left out, "
+        "because no training happened between them"
     )
     return [replace(one, rows=one.rows & (step <= after[0])) for one in sources]
 

@@ -90,7 +90,7 @@ def taken(key: str, column: Floats) -> str:
     """The note that a key is taken for the reward."""
     there = column[~np.isnan(column)]
     levels = f" ({number(float(there[0]))} → {number(float(there[-1]))})" if len(there) else ""
-    return f"{visible(key, 60)}{levels} is taken for the reward, as no key is called so"
+    return f"{visible(key, 60)}{levels} is read as the reward, because no key has that name"
 
 
 def undecided(source: object, kind: str, keys: list[Seen]) -> UndecidedError:
@@ -98,11 +98,8 @@ def undecided(source: object, kind: str, keys: list[Seen]) -> UndecidedError:
     may_be = [one for one in keys if one.candidate]
     if may_be:
         some = ", ".join(map(str, may_be[:8]))
-        said = f"{source}: which {kind} is the reward cannot be told; it may be {some}"
+        said = f"{source}: cannot tell which {kind} is the reward; candidates: {some}"
         return UndecidedError(said, "columns", keys, f"reward={may_be[0].key}")
     some = ", ".join(map(str, keys[:8])) or "only steps and times"
-    said = (
-        f"{source}: no reward in it by name, so it may be no log of reinforcement learning (perhaps of supervised "
-        f"training); it has {some}"
-    )
+    said = f"{source}: no key is named as a reward; is this a log of supervised training? Its keys: {some}"
     return UndecidedError(said, "columns", keys, f"reward={keys[0].key}" if keys else "")

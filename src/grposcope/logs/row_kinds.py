@@ -132,8 +132,8 @@ def _main(key: str, training: Sequence[str], rest: Mapping[str, Bools], table: C
     if len(once) != 1:
         some = listed([_shown(text, rest[text], table) for text in apart[:6]])
         raise UserError(
-            f"rows of one step are of several kinds by {visible(key, 40)}, each with its own reward: {some}; give the "
-            "rows of one kind by themselves"
+            f"rows of one step have several values of {visible(key, 40)}, each with its own reward: {some}; "
+            "give the rows of one value alone"
         )
     return [text for text in rewarded if text not in apart] + once
 
@@ -146,11 +146,13 @@ def _beside(told: str, rows: Bools, text: str, main: Bools, table: Cells, kinds:
         new = rows & ~kinds.left_out & ~kinds.held_out
         kinds.left_out |= rows
         if new.any():
-            kinds.notes.append(f"{int(new.sum())} rows with {told} are left out: they are no rows of the training")
+            kinds.notes.append(f"{int(new.sum())} rows with {told} are left out: they are not training rows")
         return
     for key in contradicted:
         kinds.blanked.append((key, rows))
-        kinds.notes.append(f"{visible(key, 60)} of the rows with {told} is left out: others of the step have another")
+        kinds.notes.append(
+            f"{visible(key, 60)} of the rows with {told} is left out: other rows of the step have another value"
+        )
 
 
 def _rewards_differ(table: Cells, rows: Bools, others: Bools) -> bool:

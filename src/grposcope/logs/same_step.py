@@ -56,14 +56,14 @@ def merge(
     sizes = np.diff(np.append(starts, len(first)))
     plain = _micro_batches(rewards, sizes)
     if average or plain:
-        why = "as asked" if average else f"they are plainly micro-batches, {sizes[0]} to a step"
+        why = "as asked" if average else f"they are micro-batches, {sizes[0]} per step"
         note = f"the rows of a step were averaged, {len(first)} rows to {len(starts)} steps: {why}"
         return Merged(_averaged(table, clocks, starts, sizes), starts, (note,))
     repeated = int((sizes[clash] - 1).sum())
     if repeated > RARE * len(first):
         raise UndecidedError(
-            f"{source}: {len(first)} rows of {len(starts)} steps, which may be micro-batches, a row per rollout, or "
-            "several runs",
+            f"{source} has {len(first)} rows for {len(starts)} steps: micro-batches, rows of single rollouts, "
+            "or several runs?",
             "average",
         )
     first |= clash[np.cumsum(first) - 1]

@@ -97,6 +97,6 @@ def chosen(run: Run, name: str) -> Run:
     if name in run.scopes:
         return run.scopes[name]
     if not run.scopes:
-        raise UserError(f"{run.meta.source}: no environments are logged apart, so there is no {visible(name, 60)!r}")
+        raise UserError(f"{run.meta.source} does not log environments separately, so there is no {visible(name, 60)!r}")
     some = listed([visible(one, 40) for one in list(run.scopes)[:12]])
-    raise UserError(f"{run.meta.source}: nothing in it is called {visible(name, 60)!r}; it has {some}")
+    raise UserError(f"{run.meta.source} has no environment {visible(name, 60)!r}; it has {some}")

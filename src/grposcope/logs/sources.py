@@ -58,11 +58,11 @@ def _with_overflows(run: Run) -> Run:
         beyond = np.isfinite(column) & (np.abs(column) > OVERFLOW)
         table[name] = np.where(beyond, np.copysign(np.inf, column), column) if beyond.any() else column
         if beyond.any():
-            notes.append(f"{name}: {beyond.sum():,} values beyond {OVERFLOW:g} are taken for infinite")
+            notes.append(f"{name}: {beyond.sum():,} values beyond {OVERFLOW:g} count as infinite")
     rewards = run.groups.rewards
     beyond = np.isfinite(rewards) & (np.abs(rewards) > OVERFLOW)
     if beyond.any():
-        notes.append(f"rewards of rollouts: {beyond.sum():,} beyond {OVERFLOW:g} are taken for infinite")
+        notes.append(f"rewards of rollouts: {beyond.sum():,} beyond {OVERFLOW:g} count as infinite")
     if not notes:
         return run
     groups = replace(run.groups, rewards=np.where(beyond, np.copysign(np.inf, rewards), rewards))
@@ -133,8 +133,8 @@ def _only_log(folder: Path, hints: Hints) -> Run:
         if len(logs) > 1:
             names = ", ".join(path.name for path, _ in logs)
             raise UserError(
-                f"{folder}: more than one log ({names}, …), and they are not parts of one run; give one of the files, "
-                f"or several to compare; grposcope runs {folder} lists them all"
+                f"{folder} holds logs of different runs ({names}, …); give one of the files, or several to "
+                f"compare; grposcope runs {folder} lists them"
             )
     if logs:
         return logs[0][1]
@@ -149,8 +149,7 @@ def _only_log(folder: Path, hints: Hints) -> Run:
         return reader.read(folder)  # says that its config.json is another program's
     hint = f" ({reasons[0]})" if reasons else ""
     raise UserError(
-        f"{folder} is no run: it is a folder without config.json, and without a log that can be read{hint}; give the "
-        "folder of a run, or a trainer's log"
+        f"{folder} has no config.json and no log that can be read{hint}; give the folder of a run, or a trainer's log"
     )
 
 
@@ -181,9 +180,7 @@ def _file(path: Path, hints: Hints) -> Run:
 def _raw(path: Path, hints: Hints) -> RawLog:
     """The rows of a file, by the first format and trainer that recognise it."""
     if path.stat().st_size == 0:
-        raise UserError(
-            f"{path} is no run: it is a file with nothing in it; the run has not logged yet, or it was not copied"
-        )
+        raise UserError(f"{path} is empty: the run has not logged yet, or the file was not copied")
     file = LogFile(path)
     if not file.head:
         raise UserError(f"{path}: the compressed data is damaged from the start; copy the file again")
@@ -232,10 +229,10 @@ def _refusal(file: LogFile) -> UserError:
         return UserError(f"{file.path}{file.not_text}")
     if names := csv.header_alone(file):
         return UserError(
-            f"{file.path} is no run: it has a header ({', '.join(names[:5])}) and no row below it; the run has not "
-            "logged yet, or the rows were cut off"
+            f"{file.path} has a header ({', '.join(names[:5])}) and no row below it: the run has not logged "
+            "yet, or the rows were cut off"
         )
     return UserError(
-        f"{file.path} is no run: it is a file of no kind that can be read; docs/readers.md lists what can: logs of "
-        "TRL, verl, OpenRLHF, slime, prime-rl and others, TensorBoard, W&B, notebooks, JSON lines, CSV"
+        f"{file.path} is not a log in a known format; docs/readers.md lists the formats: logs of TRL, "
+        "verl, OpenRLHF, slime, prime-rl and others, TensorBoard, W&B, notebooks, JSON lines, CSV"
     )

@@ -119,7 +119,7 @@ class GrowingLog:
             return False
         self._seen = state
         if not state:
-            self.problem = f"there is no {self.path} yet; give the path of a run or a log"
+            self.problem = f"{self.path} does not exist yet; give the path of a run or a log"
             return False
         self.changed = max(changed for _, _, changed in state) / 1e9
         self.question = ""

@@ -42,4 +42,4 @@ def note(keys: list[str], metrics: Mapping[str, str]) -> str:
     """That the keys are taken as not measured, in a sentence. metrics: key -> metric."""
     some = ", ".join(f"{visible(key, 60)} ({NOTHING[metrics[key]]:g})" for key in keys[:6])
     more = f" and {len(keys) - 6} more" if len(keys) > 6 else ""
-    return f"the same in every row to the last digit, so taken as not measured: {some}{more}"
+    return f"equal in every row to the last digit, so treated as not measured: {some}{more}"

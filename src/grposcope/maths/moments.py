@@ -29,10 +29,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.maths import resampling
 from grposcope.maths.gram_checks import blocks_of, checked
-from grposcope.maths.standardized import ClassMeans, across_prompts, class_means
+from grposcope.maths.standardized import ClassMeans, across_prompts, class_means, diagonal, joined
 
 LEAST = 4
 """Rollouts of a prompt from which ‖g‖² can be estimated without bias."""
@@ -147,15 +148,38 @@ def from_gram(gram: NDArray, rewards: NDArray, replicates: int = 1000, seed: int
     of the bootstrap over prompts. Raises UserError for shapes that do not fit, values that are not finite, a Gram
     that is not symmetric or not positive semi-definite beyond rounding, and for no group of two.
     """
-    gram, rewards, present = checked(gram, rewards)
-    used, least, flag = _used(present)
-    blocks = blocks_of(gram, used, rewards.shape[1])
-    group = rewards.shape[1]
-    square = gram.reshape(len(used), group, len(used), group)[used][:, :, used] if gram.ndim == 2 else None
-    rewards, present = rewards[used], present[used]
-    cross = None if square is None else across_prompts(square, _leave_one_out(rewards, present))
-    classes = class_means(blocks, square, rewards, present)
-    return _moments(blocks, cross, classes, rewards, present, least, flag, replicates, seed)
+    return from_grams([(gram, rewards)], replicates, seed)
+
+
+def from_grams(probes: Sequence[tuple[NDArray, NDArray]], replicates: int = 1000, seed: int = 0) -> Moments:
+    """Moments of several probes with groups of one size, pooled: each a Gram and rewards as `from_gram` takes them.
+
+    Every prompt counts once, whichever probe it is of. Products of gradients are known within a probe only, so ‖E g‖²
+    is the mean over pairs of prompts of one probe, and V_p is how prompts differ under the same weights. UserError as
+    in `from_gram`, and for groups of several sizes.
+    """
+    if len({rewards.shape[-1] for _, rewards in probes}) > 1:
+        raise UserError("probes with groups of different sizes cannot be pooled; give those of one size")
+    parts = [checked(gram, rewards) for gram, rewards in probes]
+    used, least, flag = _used(np.concatenate([present for _, _, present in parts]))
+    ends = np.cumsum([len(rewards) for _, rewards, _ in parts])
+    blocks, crosses, directions, every = [], [], [], []
+    values = np.unique(np.concatenate([rewards[present] for _, rewards, present in parts]))
+    for (gram, rewards, present), kept in zip(parts, np.split(used, ends[:-1]), strict=True):
+        group = rewards.shape[1]
+        block = blocks_of(gram, kept, group)
+        square = gram.reshape(len(kept), group, len(kept), group)[kept][:, :, kept] if gram.ndim == 2 else None
+        rewards, present = rewards[kept], present[kept]
+        cross = None if square is None else across_prompts(square, _leave_one_out(rewards, present))
+        classes = class_means(block, square, rewards, present, values)
+        blocks.append(block)
+        crosses.append(cross)
+        directions.append(classes)
+        every.append((rewards, present))
+    rewards, present = (np.concatenate(part) for part in zip(*every, strict=True))
+    return _moments(
+        np.concatenate(blocks), diagonal(crosses), joined(directions), rewards, present, least, flag, replicates, seed
+    )
 
 
 def from_scores(scores: NDArray, rewards: NDArray, replicates: int = 1000, seed: int = 0) -> Moments:

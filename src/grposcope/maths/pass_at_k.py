@@ -28,7 +28,7 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
     UserError unless 1 ≤ k ≤ n and 0 ≤ correct ≤ n.
     """
     if not 1 <= k <= n:
-        raise UserError(f"pass@{k} cannot be told from {n} completions; take a k from 1 to {n}, or draw more")
+        raise UserError(f"pass@{k} cannot be computed from {n} completions; take a k from 1 to {n}, or draw more")
     if not 0 <= correct <= n:
         raise UserError(f"{correct} of {n} completions cannot be right; give a number from 0 to {n}")
     return 1.0 - comb(n - correct, k) / comb(n, k)

@@ -50,9 +50,9 @@ def means_left_out(values: NDArray) -> NDArray:
 def pair_mean(products: NDArray, weights: NDArray, known: NDArray | None = None) -> NDArray:
     """Weighted means over ordered pairs p ≠ q of products (P, P), for weights (k, P): (k,). NaN without a pair.
 
-    known (P, P): the pairs that are averaged; all by default.
+    known (P, P): the pairs that are averaged; by default all whose product is not NaN.
     """
-    pairs = ~np.eye(len(products), dtype=bool)
+    pairs = ~np.eye(len(products), dtype=bool) & ~np.isnan(products)
     if known is not None:
         pairs &= known
     total = ((weights @ pairs) * weights).sum(-1)

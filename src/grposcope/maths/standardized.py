@@ -13,6 +13,7 @@ rates. Method of this project; the identity for one group is that of arXiv:2606.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +30,8 @@ class ClassMeans:
     successes, sizes (P,): number of rollouts with the higher reward, and of all. gap: γ, the higher reward less the
     lower. diagonal (P, 2), off_diagonal (P, 2): mean entry of the Gram on and off its diagonal within each class,
     the higher reward first; 0 where a class has no such entry. between (P,): mean entry between the classes.
-    directions (P, P): ⟨d_p, d_q⟩ with d = s̄₊ − s̄₋, 0 where a class is empty; None without a Gram across prompts.
+    directions (P, P): ⟨d_p, d_q⟩ with d = s̄₊ − s̄₋, 0 where a class is empty, NaN for prompts of different
+    probes; None without a Gram across prompts.
     """
 
     successes: NDArray
@@ -80,12 +82,16 @@ class ClassMeans:
         return resampling.mean(self.second(group, ddof, eps), weights), squares[0], squares[1]
 
 
-def class_means(blocks: NDArray, gram: NDArray | None, rewards: NDArray, present: NDArray) -> ClassMeans | None:
+def class_means(
+    blocks: NDArray, gram: NDArray | None, rewards: NDArray, present: NDArray, values: NDArray | None = None
+) -> ClassMeans | None:
     """Class means of Gram blocks (P, G, G) and, where given, of the whole gram (P, G, P, G).
 
-    rewards (P, G), present (P, G): which rollouts exist. None unless the rewards take exactly two values.
+    rewards (P, G), present (P, G): which rollouts exist. values: those that rewards take, by default in this probe.
+    None unless they are exactly two.
     """
-    values = np.unique(rewards[present])
+    if values is None:
+        values = np.unique(rewards[present])
     if len(values) != 2:
         return None
     member = np.stack([present & (rewards == values[1]), present & (rewards == values[0])])
@@ -104,6 +110,31 @@ def class_means(blocks: NDArray, gram: NDArray | None, rewards: NDArray, present
         between=between / np.maximum(count[0] * count[1], 1),
         directions=None if gram is None else across_prompts(gram, contrast),
     )
+
+
+def joined(parts: Sequence[ClassMeans | None]) -> ClassMeans | None:
+    """The class means of several probes as of one; None where one has none."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    names = ("successes", "sizes", "diagonal", "off_diagonal", "between")
+    return ClassMeans(
+        gap=known[0].gap,
+        directions=diagonal([part.directions for part in known]),
+        **{name: np.concatenate([getattr(part, name) for part in known]) for name in names},
+    )
+
+
+def diagonal(parts: Sequence[NDArray | None]) -> NDArray | None:
+    """Square matrices (p, p) as blocks on the diagonal of one, NaN outside of them; None where one is None."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    ends = np.cumsum([len(part) for part in known])
+    whole = np.full((ends[-1], ends[-1]), np.nan)
+    for part, end in zip(known, ends, strict=True):
+        whole[end - len(part) : end, end - len(part) : end] = part
+    return whole
 
 
 def across_prompts(gram: NDArray, weights: NDArray) -> NDArray:

@@ -17,7 +17,7 @@ from grposcope.core.metrics import metric
 from grposcope.core.not_finite import not_finite
 from grposcope.core.outline import outline
 from grposcope.core.run import Floats, Run, labels
-from grposcope.core.text import listed, number
+from grposcope.core.text import capitalised, listed, number
 from grposcope.render import charts as base
 from grposcope.render import thinning
 from grposcope.render.thinning import BINS, joined, rounded
@@ -168,7 +168,10 @@ def of_metrics(name: str, title: str, metrics: Sequence[str], groups: Mapping[st
             return None
         flat = {m: statement for m in recorded if (statement := _flat(runs, m))}
         moving = [m for m in recorded if m not in flat]
-        still = [f"{', '.join(titles)}: {statement}." for statement, titles in _by_statement(flat).items()]
+        still = [
+            f"{capitalised(listed(list(map(_inside, titles))))}: {statement}."
+            for statement, titles in _by_statement(flat).items()
+        ]
         sentence, *text = [*_ends(runs, moving), *still] or [""]
         drawn = _drawn(runs, moving, groups or {})
         return Answer(name, title, sentence=sentence, text=text, figures=drawn, document=_outlines(runs, recorded))
@@ -185,8 +188,13 @@ def _ends(runs: Sequence[Run], metrics: Sequence[str]) -> list[str]:
             if found is not None and math.isfinite(found.first_tenth.value) and math.isfinite(found.last_tenth.value):
                 where = f" in {label}" if len(runs) > 1 else ""
                 ends = f"from {number(found.first_tenth.value)} to {number(found.last_tenth.value)}"
-                said.append(f"{metric(name).title}{where} went {ends}")
-    return [f"{listed(said)} (means of the first and the last tenth of the steps)."] if said else []
+                said.append(f"{_inside(metric(name).title)}{where} went {ends}")
+    return [f"{capitalised(listed(said))} (means of the first and the last tenth of the steps)."] if said else []
+
+
+def _inside(title: str) -> str:
+    """A title inside a sentence: without its capital, unless it begins with an abbreviation such as KL."""
+    return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 
 def _drawn(runs: Sequence[Run], metrics: Sequence[str], groups: Mapping[str, str]) -> list[Figure]:
@@ -206,7 +214,14 @@ def _flat(runs: Sequence[Run], name: str) -> str:
         return "not finite at any step" if name in ("grad_norm", "loss") else "not defined in this run"
     there = values[~np.isnan(values)]
     if len(values) > 1 and (there == there[0]).all():
-        where = "at every step" if len(there) == len(values) else f"at each of {len(there):,} steps that have a value"
+        if len(there) < len(values):
+            where = (
+                f"at each of {len(there):,} steps that have a value"
+                if len(there) > 1
+                else "at the only step with a value"
+            )
+        else:
+            where = "at every step"
         return f"{number(float(there[0]))} {where}"
     return ""
 

@@ -28,7 +28,7 @@ from grposcope.core.files import atomic, dumps
 from grposcope.core.text import listed
 from grposcope.render.charts import colour
 
-FOLDED = ("dynamics", "stability", "bandit", "other", "time")
+FOLDED = ("dynamics", "stability", "bandit", "other", "time", "geometry_curves")
 """Sections that are folded after the panels of a run: theory, and what no check asks for."""
 
 CHARTS = ("adapted", "charts", "bar")

@@ -142,6 +142,6 @@ def wanted(names: Iterable[str]) -> Wanted:
     unknown = sorted(given - {*RULES, *GRADES})
     if unknown:
         known = f"{', '.join(GRADES)}, or one of: {', '.join(RULES)}"
-        raise UserError(f"{unknown[0]!r} is no grade and no mode of failure; give {known}")
+        raise UserError(f"{unknown[0]!r} is neither a grade nor a mode of failure; give {known}")
     mildest = [grade for grade in GRADES if grade in given][-1:]
     return Wanted(frozenset(given - {*GRADES}), mildest[0] if mildest else None)

@@ -79,7 +79,7 @@ class Sender:
         try:
             self._queue.put_nowait(alert)
         except queue.Full:
-            self._failed.append(f"{self.name}: {WAITING} alerts wait already; one was dropped")
+            self._failed.append(f"{self.name}: {WAITING} alerts are waiting already; one was dropped")
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._deliver, name=f"grposcope-{self.name}", daemon=True)
@@ -93,7 +93,7 @@ class Sender:
         """Wait until the queued alerts are delivered, at the latest until this value of `time.monotonic`."""
         while self._queue.unfinished_tasks:
             if time.monotonic() >= until:
-                self._failed.append(f"{self.name}: no answer yet; not waited for any longer")
+                self._failed.append(f"{self.name}: no answer in time; the alert may be lost")
                 return
             time.sleep(0.02)
 

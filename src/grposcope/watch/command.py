@@ -66,7 +66,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         default=[],
         metavar="GRADE|MODE",
         help="leave with exit status 1 when a mode of this grade or worse (failing, warning, note) is first flagged, "
-        "except `no learning` and `zero loss`, which any run shows at first, or when this mode is; may be given more "
+        "except no learning and zero loss, which any run shows at first, or when this mode is; may be given more "
         "than once. Modes: " + ", ".join(RULES),
     )
     add_webhook(alarm, "each new flag")

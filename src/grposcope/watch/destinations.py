@@ -47,7 +47,7 @@ def destination(text: str) -> Destination:
     kind, _, place = text.partition(":")
     if kind not in DESTINATIONS:
         forms = ", ".join(f"{name}:{one.form}" for name, one in DESTINATIONS.items())
-        raise UserError(f"{text!r} is nowhere to write to; give one of {forms}")
+        raise UserError(f"{text!r} is not a destination; give one of {forms}")
     known = DESTINATIONS[kind]
     if not place or (problem := known.problem(place)):
         more = f" ({problem})" if place else ""

@@ -143,7 +143,7 @@ class Watcher:
             self.problem = ""
             return self._diagnose(self.record.rows, self.record.ended) if self.record.rows else []
         if not self.path.parent.is_dir():
-            raise UserError(f"there is no folder {self.path.parent}; give the path of a run, even one that is to begin")
+            raise UserError(f"there is no folder {self.path.parent}; give the path of a run, which may begin later")
         return self._diagnose()
 
     def _diagnose(self, rows: int | None = None, ended: bool = False) -> list[Alarm]:
@@ -191,7 +191,7 @@ class Watcher:
         if not run.title:
             name = visible(str(run.place))
             if not run.changed:
-                return f"{name}: not begun; waiting for it"
+                return f"{name} has not begun; waiting for it"
             return "\n".join(textwrap.wrap(f"{name}: waiting; {visible(run.problem, 500)}", width))
         rows = [visible(run.title), _progress(run, width), "", *self._metric_lines(run, width)]
         if self.learned:
@@ -345,11 +345,13 @@ class GrowingRecord:
         pid, host = self._phase.pid, self._config.environment.get("host")
         gone = isinstance(pid, int) and host in (None, platform.node()) and not _is_alive(pid)
         if gone and host:
-            return f"its process, {pid}, is gone without an end of the run: it was killed; it can be resumed"
+            return f"its process {pid} was killed before the run ended; the run can be resumed"
         stalled = _silence(silent, usual, SILENT)
         if not stalled:
             return ""
-        return f"{stalled}; no process {pid} runs here: it is gone, or runs elsewhere" if gone else stalled
+        return (
+            f"{stalled}; process {pid} does not run here: it has ended, or runs on another machine" if gone else stalled
+        )
 
     def _written(self) -> float:
         """When the last row was written, in seconds since 1970; 0 if there is none."""

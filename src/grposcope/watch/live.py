@@ -68,6 +68,6 @@ class LiveAlarms:
                         sender.send(alert)
         except Exception as error:  # whatever goes wrong here, the run goes on
             self._broken = True
-            self._say(f"no alarms from here on: {visible(str(error) or type(error).__name__, 500)}")
+            self._say(f"no further alarms: {visible(str(error) or type(error).__name__, 500)}")
         for line in alerts.failures(self._senders):
             self._say(visible(line))

@@ -137,14 +137,14 @@ def _families(run: RunLevels, now: float) -> Iterator[Any]:
         yield gauge("heldout_step", "step of the latest held-out evaluation", run.heldout_step)
     yield gauge("step", "last optimiser step that was read", state.step)
     if math.isfinite(run.planned):
-        yield gauge("steps_planned", "steps that the run is to take", run.planned)
+        yield gauge("steps_planned", "steps that the run will take", run.planned)
     yield gauge("rows_read", "rows of the run that were read", run.rows)
     if run.changed:
         silent = max(now - run.changed, 0.0)
         yield gauge("seconds_since_last_row", "seconds since the run was last written", silent)
-    yield gauge("stalled", "1 where nothing was written for long", float(bool(state.stalled)))
-    yield gauge("readable", "0 where the log cannot be read", float(not state.problem))
-    yield gauge("ended", "1 where the run says that it is over", float(run.ended))
+    yield gauge("stalled", "1 if the run wrote nothing for long", float(bool(state.stalled)))
+    yield gauge("readable", "0 if the log cannot be read", float(not state.problem))
+    yield gauge("ended", "1 if the run has ended", float(run.ended))
     yield CounterMetricFamily("grposcope_alarms", "alarms that were raised", value=run.alarms)
 
 

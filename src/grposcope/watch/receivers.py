@@ -17,7 +17,7 @@ def checked(names: str | Iterable[str]) -> tuple[str, ...]:
     given = tuple(dict.fromkeys([names] if isinstance(names, str) else names))
     for name in given:
         if name not in RECEIVERS and ":" not in name:
-            raise UserError(f"alert_to {name!r} is no receiver; give {', '.join(RECEIVERS)}, or a URL")
+            raise UserError(f"alert_to {name!r} is unknown; give {', '.join(RECEIVERS)}, or a URL")
         if name not in RECEIVERS:
             read_place(name)
     return given
@@ -38,7 +38,7 @@ def missing(names: Iterable[str]) -> list[str]:
             told.append(f"No alerts to {name}, which cannot be imported: {error}.")
             continue
         if name == "wandb" and library is not None and library.run is None:
-            told.append("No alerts to wandb until a run of wandb is active in this process: set report_to='wandb'.")
+            told.append("No alerts to wandb until this process has an active wandb run: set report_to='wandb'.")
     return told
 
 

@@ -153,7 +153,7 @@ def address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise UserError(
-            f"{text!r} is no address; give a port such as 8800, or a host and a port such as 127.0.0.1:8800"
+            f"{text!r} is not an address; give a port such as 8800, or a host and a port such as 127.0.0.1:8800"
         )
     return host.strip("[]") or "127.0.0.1", int(port)
 

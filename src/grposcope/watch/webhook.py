@@ -70,9 +70,9 @@ def open_to_all(place: str) -> str:
     if _is_local(host):
         return ""
     if parts.scheme == "http":
-        return f"what is posted to {host} over http can be read and changed on its way; use https"
+        return f"posts to {host} over http can be read and changed on the way; use https"
     known = message is not _document or _authorization(url) or _SECRET.search(f"{parts.path}?{parts.query}")
-    return "" if known else f"{host} cannot tell our posts from anybody's, since the URL holds no secret; set {TOKEN}"
+    return "" if known else f"{host} cannot verify who posts, because the URL holds no secret; set {TOKEN}"
 
 
 def _authorization(url: str) -> str:
@@ -151,7 +151,7 @@ def _checked(url: str) -> str:
     if valid and parts.scheme == "http" and parts.password and not _is_local(parts.hostname or ""):
         raise UserError(f"a password for {parts.hostname} would go over http, where others can read it; use https")
     if not valid or any(letter.isspace() or not letter.isprintable() for letter in url):
-        raise UserError(f"webhook {url!r} is no URL of http or https; write it like https://example.org/hook")
+        raise UserError(f"webhook {url!r} is not an http or https URL; write it like https://example.org/hook")
     return url
 
 

@@ -62,7 +62,7 @@ class Writer:
             if self._closed:
                 return
             if len(self._waiting) == KEPT:
-                self._failed.append(f"{self.name}: {KEPT} changes wait already; the oldest was dropped")
+                self._failed.append(f"{self.name}: {KEPT} changes are waiting already; the oldest was dropped")
             self._waiting.append(alert)
             self._keep()
             self._lock.notify()
@@ -108,11 +108,11 @@ class Writer:
                     self._closed = True
                     self._waiting.clear()
                     self._keep()
-                self._failed.append(f"{self.name}: {error}; nothing is written to it")
+                self._failed.append(f"{self.name}: {error}; nothing is written there")
             except Exception as error:  # whatever goes wrong here, the watch goes on
                 reason = str(error) or type(error).__name__
                 if reason != self._last_failure:
-                    self._failed.append(f"{self.name}: {reason}; kept, and tried again later")
+                    self._failed.append(f"{self.name}: {reason}; the change is kept and tried again later")
                 with self._lock:
                     self._last_failure, self._hurry = reason, False
                     self._lock.wait_for(lambda: self._hurry, pause)

@@ -51,7 +51,7 @@ def test_a_constant_offset_has_a_size_and_no_date(
     assert (found["step"], found["low"], found["high"]) == (None, None, None)
     assert "step" not in out.splitlines()[0]
     assert "(+0.1" in out.splitlines()[0] or "(+0.09" in out.splitlines()[0]
-    assert "at no one step" in out
+    assert "at no single step" in out
 
 
 def test_a_date_is_given_only_where_its_interval_is_short() -> None:
@@ -111,7 +111,7 @@ def test_side_by_side_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert document["not_compared"] == ["kl: kl and kl_loss are different quantities"]
     assert "kl" not in [p["metric"] for p in document["partings"][0]["metrics"]]
     page = (tmp_path / "both.html").read_text()
-    assert "Where do these runs part?" in page
+    assert "Where do these runs differ?" in page
     assert "trainer_state.json" in page
 
 

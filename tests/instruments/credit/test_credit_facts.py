@@ -52,7 +52,7 @@ def test_the_whole_sentence() -> None:
     [
         (source(EXACT, 1.2, 0.2), "Cannot tell whether exact credit would save here (1.2 ×, 0.804 to 1.79), which "
                                   "would take about 380 prompts"),
-        (source(EXACT, 1.0, 0.02), "Exact credit would save at most 1.04 × here (1 ×, 0.961 to 1.04): credit is not"),
+        (source(EXACT, 1.0, 0.02), "Exact credit would save at most 1.04 × here (1 ×, 0.961 to 1.04): credit does not"),
         (replace(source(EXACT, 1.0), saving=Ranged(flag="too few")), "Cannot tell what exact credit would save (too"),
     ],
 )  # fmt: skip
@@ -63,8 +63,8 @@ def test_what_is_said_of_exact_credit(exact: SourceRecord, said: str) -> None:
 def test_without_continuations_and_without_anything_that_pays() -> None:
     one = replace(record(source("prefix", 0.8)), skipped={EXACT: "no continuations were drawn"})
     assert findings.verdict(one) == (
-        "What exact credit would save is not known (no continuations were drawn); nothing that can be bought is known "
-        "to pay, and the best is prefix (0.8 ×, 0.724 to 0.884)."
+        "What exact credit would save is unknown (no continuations were drawn); no source of credit is known "
+        "to pay; the best is prefix (0.8 ×, 0.724 to 0.884)."
     )
 
 
@@ -80,9 +80,9 @@ def test_other_sentences_and_the_table() -> None:
     unknown = replace(source("unknown", 1.0), mse=Ranged(flag="no scale"), saving=Ranged(flag="no scale"))
     one = replace(record(flat, unknown), skipped={"steps": "no labels"})
     said = findings.details(one)
-    assert "30% (20% to 40%) of the error of outcome credit is how gradients differ between prompts" in said[0]
-    assert "80% of the ends of steps" in said[1]
-    assert said[2:] == ["Outcome credit in disguise, constant on every rollout: flat."]
+    assert "30% (20% to 40%) of the error of outcome credit comes from differences between prompts" in said[0]
+    assert "At 80% of the step ends" in said[1]
+    assert said[2:] == ["Constant on every rollout, and so the same as outcome credit: flat."]
     assert findings.missing(one) == ["Cannot tell, no scale: unknown.", "Skipped steps: no labels."]
     table = findings.rows(one)
     assert [row[0] for row in table] == [BASE, "flat", "unknown"]
@@ -117,5 +117,5 @@ def test_the_section_draws_what_is_known() -> None:
     both = section.section([run, other])
     assert both is not None
     told = "2.3 (2.08 to 2.54)"
-    assert both.sentence == f"What exact credit would save, as a multiple: {told} in x and {told} in y."
+    assert both.sentence == f"Exact credit would save this many times its cost: {told} in x and {told} in y."
     assert [text.partition(":")[0] for text in both.text] == ["x", "y"]

@@ -114,8 +114,8 @@ def test_all_sources_are_measured_on_one_batch(found: Frontier) -> None:
     assert names[0] == BASE
     assert {"token_baseline", "feedback"} <= set(names)
     assert {name: why for name, why in record.skipped.items() if "tree" not in name} == {
-        "value": "needs a critic that has learned beside the policy, and there is none here",
-        "teacher": "needs a teacher beside the policy, and there is none here",
+        "value": "needs a critic that has learned in addition to the policy, and none was given",
+        "teacher": "needs a teacher in addition to the policy, and none was given",
     }
     assert {"outcome:standardized", "steps", "process", "prefix", "state", "position", "entropy", "exact",
             "continuations:k=2", "placebo:of=prefix", "placebo:of=exact"} <= set(names)  # fmt: skip
@@ -178,7 +178,7 @@ def test_the_measured_group_is_apart_from_the_reference(policy: Policy) -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"group": 1}, "nothing to compare"), ({"prompts": 2}, "too few"), ({"reference": 2}, "4 or more"),
+    [({"group": 1}, "nothing to compare with"), ({"prompts": 2}, "too few"), ({"reference": 2}, "4 or more"),
      ({"drawn": 1}, "2 or more"), ({"counts": (0,)}, "1 or more")],
 )  # fmt: skip
 def test_too_small_a_budget_is_refused(policy: Policy, change: dict[str, int], said: str) -> None:

@@ -59,7 +59,7 @@ def test_failing_and_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert status == 1
     first, _, second, *_ = out.splitlines()
     assert first.startswith("Failing: reward 0.48 → 0.35 in the last ")
-    assert "; entropy 0.8 → 8.0e-04 since step 42" in first
+    assert "; entropy 0.8 → 8.0e-4 since step 42" in first
     assert second.startswith("What to do: raise the upper clip")
     assert document["verdict"] == "failing" + first[7:]
     assert document["because"].startswith("the entropy went from 0.8")
@@ -103,7 +103,11 @@ def test_json_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "said"),
-    [(["--fail-on", "nonsense"], "no mode"), (["--level", "2"], "no probability"), (["--set", "group"], "NAME=VALUE")],
+    [
+        (["--fail-on", "nonsense"], "neither a grade nor a mode"),
+        (["--level", "2"], "not a probability"),
+        (["--set", "group"], "NAME=VALUE"),
+    ],
 )
 def test_what_the_user_can_mend(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
@@ -142,7 +146,7 @@ def test_a_webhook_hears_of_flags_only(
     assert said["flagged"] == ["entropy collapse", "reward decline"]
     assert said["grade"] == "failing"
     assert said["text"].startswith(f"{tmp_path / 'b.jsonl'}: {document['verdict']}; do: raise the upper clip")
-    with pytest.raises(UserError, match="no URL"):
+    with pytest.raises(UserError, match="not an http or https URL"):
         call(capsys, tmp_path / "a.jsonl", "--webhook", "ftp://example.org")
 
 
@@ -162,7 +166,7 @@ def test_one_screen_whatever_is_found(tmp_path: Path, capsys: pytest.CaptureFixt
     said = " ".join(" ".join(lines).split())
     assert "failing: entropy collapse, since step 42" in said
     assert "reward decline" in said or "more finding" in said
-    assert said.index("What to do: ") < said.index("✗ failing") < said.index("Not logged: ") < said.index(" rules ")
+    assert said.index("What to do: ") < said.index("✗ failing") < said.index("Not logged: ") < said.index(" rules, ")
     if columns == 120:
         assert "entropy, last 20%: " in said
         assert len(call(capsys, path, "-v")[1].splitlines()) > 40
@@ -204,8 +208,8 @@ class Trap:
 def bad(folder: Path) -> dict[str, tuple[Path, str]]:
     """Name -> a path that cannot be diagnosed, and words of the message."""
     files = {
-        "empty": (b"", "a file with nothing in it"),
-        "sft.jsonl": (b'{"step": 1, "loss": 2.0, "learning_rate": 1e-5}\n' * 3, "no log of reinforcement learning"),
+        "empty": (b"", "is empty"),
+        "sft.jsonl": (b'{"step": 1, "loss": 2.0, "learning_rate": 1e-5}\n' * 3, "log of supervised training"),
         "junk.log": (bytes(range(256)) * 64, "binary data"),
         "text.log": (b"hello\nworld\n" * 20, "text.log"),
         "training_args.bin": (pickle.dumps(Trap(folder / "sprung")), "pickle"),
@@ -253,7 +257,7 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path: Path, capsys: pytest.Cap
     path.write_text("".join([*lines[:40], "{broken\n", *lines[40:]]))
     _, out, document = call(capsys, path)
     assert document["rows"] == 80
-    assert "1 lines are no JSON objects and were left out: 41" in out
+    assert "1 line is not JSON and was left out: 41" in out
 
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J</script><script>alert(1)</script>"
@@ -295,4 +299,4 @@ def test_the_key_of_the_steps_is_no_other_metric(
     given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["diagnose", str(log(tmp_path / "a.jsonl")), "--map", given]) == 2
-    assert "the key step counts steps and is no" in capsys.readouterr().err
+    assert 'the key "step" counts steps and cannot be' in capsys.readouterr().err

@@ -26,7 +26,7 @@ def test_the_sentence_is_the_conclusion_and_its_clauses() -> None:
     said = verdict(run, findings)
     assert (said.word, said.mode) == ("failing", "length")
     assert said.line == str(said) == "failing: reward 0.32 → 0.66 in 120 steps; length since step 1,234"
-    assert said.clauses[:2] == ("do: do it (1 more problem found)", "because it fell")
+    assert said.clauses[:2] == ("do: do it. 1 more problem found", "because it fell")
     assert said.clauses[2].startswith("training reward rose from ")
     assert flagged_modes(findings) == ["length", "kl blow-up"]
     assert verdict(run, [finding("no learning", "warning")]).line.endswith("in 120 steps, no gain")
@@ -64,8 +64,8 @@ def test_without_a_flag_the_reward_decides_and_what_is_untold_is_named() -> None
     assert verdict(made.run(table), many).clauses[1:] == ("cannot tell: starved, length, saturated and 2 more",)
     table["reward"] = np.full(120, 0.4) + 0.01 * made.ar1(np.random.default_rng(0), 120, 0.0)
     flat = verdict(made.run(table), [finding("starved", "cannot tell")])
-    assert flat.line == "cannot tell: reward 0.4 → 0.4 in 120 steps, no gain shown, no reason seen"
-    assert flat.clauses[1:] == ("not enough is logged for: starved",)
+    assert flat.line == "cannot tell: reward 0.4 → 0.4 in 120 steps, no gain shown and no cause found"
+    assert flat.clauses[1:] == ("the log has too little for: starved",)
     short = made.run({name: column[:12] for name, column in table.items()})
     assert str(verdict(short, diagnose(short))) == "cannot tell: reward 0.4 → 0.39 in 12 steps, too short to judge"
 

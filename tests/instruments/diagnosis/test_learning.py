@@ -93,7 +93,7 @@ def test_two_evaluations_decide_and_the_reward_does_not() -> None:
     assert (said.outcome.heldout, said.verdict, said.changed) == (True, "up", "rose")
     assert said.sentence == "Held-out accuracy rose from 30% to 80% over 100 steps, more than chance explains."
     assert said.details == (
-        "95% intervals: 26.1% to 33.9% at first, 76.1% to 83.9% at last, over 200 problems. "
+        "95% intervals: 26.1% to 33.9% at the first evaluation, 76.1% to 83.9% at the last, over 200 problems. "
         "The change is +50.0 points, with a standard error of 2.8.",
     )
 
@@ -116,7 +116,11 @@ def test_the_highest_evaluation_is_named_unless_it_is_the_last() -> None:
     said = learned(np.full(101, 0.4), *evaluations)
     assert said.clause == "held-out accuracy rose from 30% to 90% around step 50 and fell to 50% since"
     assert (said.verdict, said.changed) == ("down", "rose and fell")
-    assert said.details[1:] == ("The highest single evaluation was 90.0%, at step 50.",)
+    assert said.details[1:] == ()  # the clause has named it
+    flat = learned(
+        np.full(101, 0.4), *((step, Estimate(value, 0.05, 200)) for step, value in ((0, 0.3), (50, 0.34), (100, 0.31)))
+    )
+    assert flat.details[1:] == ("The highest single evaluation was 34.0%, at step 50.",)
     assert learned(np.full(51, 0.4), *evaluations[:2]).details[1:] == ()
 
 
@@ -178,7 +182,7 @@ def test_what_is_plain_needs_few_rows() -> None:
 
 
 def test_without_reward_nothing_is_claimed() -> None:
-    assert learned(np.full(2, math.nan)).sentence == "Whether it learned cannot be told: no reward is logged."
+    assert learned(np.full(2, math.nan)).sentence == "Cannot tell whether it learned: no reward is logged."
     assert "no optimiser step is recorded yet" in learned(np.empty(0)).sentence
 
 

@@ -63,6 +63,6 @@ def test_at_lag_0_growth_says_that_the_lag_does_not_explain_it() -> None:
     assert series is not None
     found = mismatch.signature(run, series, 0.01)
     assert found.cause == "unexplained"
-    assert "staleness/mean says 0 versions" in found.because
+    assert "staleness/mean stays at 0 versions" in found.because
     del table["staleness/mean"]
-    assert "no staleness is logged" in mismatch.signature(Quantities(made.run(table)), series, 0.01).because
+    assert "staleness is not logged" in mismatch.signature(Quantities(made.run(table)), series, 0.01).because

@@ -77,7 +77,7 @@ BAD = [
     (["runs/not/there", "--task", "arithmetic"], "no model in runs/not/there: a model folder holds config.json"),
     (["runs/gone", "--task", "arithmetic"], "cannot load model 'runs/gone'"),
     (["./none", "--task", "arithmetic"], "no model in ./none: a model folder holds config.json"),
-    (["tiny"], "--task is needed"),
+    (["tiny"], "--task is missing"),
     (["--task", "arithmetic"], "name a model"),
     (["tiny", "tiny", "--task", "arithmetic"], "given twice"),
     (["tiny", "--task", "arithmetic", "--samples", "4", "--k", "8"], "--k 8 is more than --samples 4"),

@@ -108,7 +108,7 @@ def test_a_folder_with_other_files_and_a_file_are_refused(tmp_path: Path) -> Non
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="holds other files"):
         fill(tmp_path, [])
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         fill(tmp_path / "notes.txt", [])
 
 

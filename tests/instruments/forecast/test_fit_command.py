@@ -51,9 +51,9 @@ def test_hidden_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert found["forecast"]["step"] == 120
     assert found["truth"]["points"] == 60
     assert 0.7 < found["truth"]["covered"] <= 1
-    assert "Hidden steps: 60 rewards" in text
+    assert "of 60 rewards lie inside" in text
     assert (tmp_path / "pictures" / "forecast.svg") in map(Path, found["figures"])
-    with pytest.raises(UserError, match="5 usable points"):
+    with pytest.raises(UserError, match="10 points or more"):
         call("fit", str(path), "--until", "5")
 
 
@@ -84,19 +84,19 @@ def test_fit_of_a_constant_reward(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert call("fit", str(path)) == 0
     found, _ = last_json(capsys)
     assert found["forecast"]["verdict"] == "cannot tell"
-    assert "constant reward" in found["forecast"]["flag"]
+    assert "the reward is constant" in found["forecast"]["flag"]
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([["step", "reward"], *[[i, i % 3] for i in range(5)]], "too few"),
-        ([["step", "reward"], *[[i, "high"] for i in range(12)]], "no reward in it"),
+        ([["step", "reward"], *[[i, i % 3] for i in range(5)]], "10 points or more"),
+        ([["step", "reward"], *[[i, "high"] for i in range(12)]], "no key is named as a reward"),
         (
             [["step", "reward"], *[[i, f"0,{i + 11}"] for i in range(12)]],
             "reward is '0,11', a number with a decimal comma",
         ),
-        ([["step", "my_number"], *[[i, i] for i in range(12)]], "no reward in it by name.* --map reward=my_number"),
+        ([["step", "my_number"], *[[i, i] for i in range(12)]], "no key is named as a reward.* --map reward=my_number"),
     ],
 )
 def test_bad_curves(tmp_path: Path, rows: list[list[Any]], message: str) -> None:

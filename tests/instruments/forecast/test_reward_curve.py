@@ -17,18 +17,18 @@ def test_gaps_restarts_and_disorder_are_mended_and_said() -> None:
     assert mended.steps.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11]
     assert mended.reward.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11]
     assert "1 rows" in mended.notes[0]
-    assert "3 repeated steps" in mended.notes[1]
-    assert reward_curve.clean(range(12)[::-1], np.arange(12.0)).notes == ("steps were not in order: sorted",)
+    assert "3 steps are repeated" in mended.notes[1]
+    assert reward_curve.clean(range(12)[::-1], np.arange(12.0)).notes == ("steps were out of order and were sorted",)
     assert reward_curve.clean(range(12), np.arange(12.0)).notes == ()
 
 
 @pytest.mark.parametrize(
     ("steps", "reward", "message"),
     [
-        (range(9), range(9), "9 usable points"),
+        (range(9), range(9), "the log has 9"),
         (range(12), range(11), "equal length"),
         (["a"] * 12, range(12), "numbers"),
-        (range(12), [np.nan] * 12, "0 usable points"),
+        (range(12), [np.nan] * 12, "the log has 0"),
         (np.zeros((3, 4)), np.zeros((3, 4)), "two lists"),
     ],
 )

@@ -310,7 +310,9 @@ def test_self_check_finds_a_weight_used_once_more_outside_of_its_layer() -> None
 
     model, rollouts = build("llama"), batch()
     model.model.layers[0].mlp.down_proj = Twice(model.model.layers[0].mlp.down_proj)
-    with pytest.raises(backward.Refusal, match=r"uses .*down_proj.*in a way that is not measured; freeze that layer"):
+    with pytest.raises(
+        backward.Refusal, match=r"uses .*down_proj.*in a way that cannot be measured; freeze that layer"
+    ):
         backward.attach(model).stream(rollouts, lambda _: None)
     attached = backward.attach(model, rollouts)
     assert attached.apart == ("model.layers.0.mlp.down_proj.inner.weight",)

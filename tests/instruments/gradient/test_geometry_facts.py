@@ -25,12 +25,12 @@ def test_the_sentences_have_the_numbers_of_the_probe(tmp_path: Path) -> None:
     for name, part in (
         ("rank", "stable rank Σσ²/σ₁² of 1.5 (1.3 to 1.7), mean and spread over 7 matrices"),
         ("rank", "participation ratio 2, entropy of σ² 3; 3.5 directions hold 90%"),
-        ("rank", "with the same weight on every rollout, reward or not, the stable rank is 1.9 (1.7 to 2.1)"),
+        ("rank", "with the same weight on every rollout, whatever its reward, the stable rank is 1.9 (1.7 to 2.1)"),
         ("class_means", "holds 99% (98.8% to 99.2%) of the squared norm of a live group's gradient, over 8 groups"),
-        ("class_means", "over 8 groups, and 99.5% once"),
+        ("class_means", "over 8 groups, and 99.5% with the rollout weights"),
         ("tokens", "the top 5% hold 78% of the squared score norms and the top 20% 99%"),
-        ("tokens", "the 60% on text that two completions share (30% on text common to all)"),
-        ("tokens", "20% of the credit undoes itself so"),
+        ("tokens", "60% of it lies on text that two completions share, 30% on text common to all."),
+        ("tokens", "20% of the credit cancels this way"),
         ("parameters", "would change 97.7% of the weights by Adam (its first step) and 0.04% by plain descent"),
         ("baseline", "the best constant baseline lies below the group mean. Best constant 0.11 (-0.086 to 0.306)"),
     ):

@@ -149,9 +149,9 @@ def test_models_that_a_run_does_not_have(run: Path, tmp_path: Path) -> None:
     (copy / "summary.json").unlink()
     with pytest.raises(UserError, match=r"has not ended.*--checkpoint with one of 1"):
         probe_model.find(str(copy))
-    with pytest.raises(UserError, match=r"step-000007 is no checkpoint.*one of 1"):
+    with pytest.raises(UserError, match=r"step-000007 is not a complete checkpoint.*one of 1"):
         probe_model.find(str(run), 7)
-    with pytest.raises(UserError, match="is one already"):
+    with pytest.raises(UserError, match="is already a checkpoint"):
         probe_model.find(str(run / "checkpoints" / "step-000001"), 1)
     with pytest.raises(UserError, match="--checkpoint 3 needs --model with the folder of a run"):
         probe_model.find("tiny", 3)

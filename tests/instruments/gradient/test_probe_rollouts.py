@@ -107,7 +107,7 @@ def test_the_probe_is_that_of_the_rollouts_that_were_drawn(
     assert (record.recipe, record.task, record.step) == ("dr_grpo", "rollouts of trl, step 6", 5)
     flat = " ".join(out.split())
     assert "drawn from the weights after step 5 where every batch is used once" in flat
-    assert "The rollouts are the model's own as far as can be told" in flat
+    assert "The rollouts agree with the model's own" in flat
 
 
 def test_the_rollouts_of_another_model_or_of_other_prompts_are_refused(
@@ -171,14 +171,14 @@ def test_what_verl_wrote(version: str, batch: Batch, tmp_path: Path, capsys: pyt
         (["--rollouts", "none"], "--rollouts none: there is no such file or folder"),
         (["--rollouts", "OUT/checkpoint-5"], "holds neither completions_N.parquet of TRL nor N.jsonl of verl"),
         (["--rollouts", "OUT/completions", "--step", 4], "has no rollouts of step 4; it has those of 3, 6, 9"),
-        (["--rollouts", "OUT/completions"], "--max-tokens is needed with --rollouts"),
+        (["--rollouts", "OUT/completions"], "--rollouts needs --max-tokens"),
         (["--rollouts", "OUT/completions", "--reward-weights", "1"], "1 weights were given for 2 reward functions"),
         (["--rollouts", "OUT/completions", "--reward-weights", "x"], "--reward-weights x: write numbers such as 1,0.5"),
-        (["--rollouts", "OUT/completions", "--group", 3], "no whole groups of 3"),
+        (["--rollouts", "OUT/completions", "--group", 3], "do not divide into groups of 3"),
         (["--rollouts", "OUT/completions", "--prompts", 0], "--prompts 0 must be at least 1"),
         (["--rollouts", "OUT/completions", "--credit", "steps", "--max-tokens", 9], "have no labels of steps"),
         (["--step", 4], "--step chooses among the rollouts of a trainer; give --rollouts too"),
-        (["--model", "tiny"], "both name a model; leave one out"),
+        (["--model", "tiny"], "both name a model; give only one"),
     ],
 )
 def test_what_cannot_work_is_one_line(

@@ -173,14 +173,14 @@ def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
         "Two classes: cannot tell (weights vary along the rollouts).",
         "the entries of the gradient were not measured",
         "Baseline: cannot tell: 1 of 10 groups have unequal rewards.",
-        "since rewards are not 0 and 1",
+        "because rewards are not 0 and 1",
         "mean reward",
         "The probe was interrupted",
         "Skipped shuffled: all weights are zero.",
     ):
         assert part in text(section), part
     assert [f.name for f in section.figures] == ["geometry_tokens"]
-    assert "the rank of its gradient cannot be told" in headline([run]).sentence
+    assert "cannot tell the rank of its gradient" in headline([run]).sentence
 
 
 def test_the_share_of_the_largest_tokens_is_exact() -> None:
@@ -318,15 +318,15 @@ def test_a_blocks_optimum_is_that_of_the_sum_of_its_layers(folder: Path) -> None
 def test_layers_too_large_to_read_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_size_facts, "LARGEST_LAYERS", 1000)
     section = sized(read(folder))
-    assert "`grposcope plan` reads it when asked for layers" in text(section)
+    assert "grposcope plan computes it when asked for layers" in text(section)
     assert "group_size_blocks" not in [f.name for f in section.figures]
 
 
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        ({"prompts": 1}, "one prompt does not tell V_p"),
-        ({"group": 3}, "the probe has 3; what remains is the error per prompt"),
+        ({"prompts": 1}, "one prompt does not show"),
+        ({"group": 3}, "the probe has 3; it does give the error per prompt"),
         ({"rewards": np.ones((64, 6))}, "all rewards are equal within every group"),
     ],
 )
@@ -421,8 +421,11 @@ def test_long_probes_are_cut_and_say_so(tmp_path: Path) -> None:
     ("change", "says"),
     [
         (lambda rows: rows[:-1], "do not make whole groups of 6"),
-        (lambda rows: [{**row, "net": row["net"][:1]} for row in rows], "not as grposcope probe writes it"),
-        (lambda rows: [{"a": 1} for _ in rows], "not as grposcope probe writes it"),
+        (
+            lambda rows: [{**row, "net": row["net"][:1]} for row in rows],
+            "was not written by grposcope probe, or was changed",
+        ),
+        (lambda rows: [{"a": 1} for _ in rows], "was not written by grposcope probe, or was changed"),
         (lambda rows: [{**row, "weight": "x", "norm": ["x"]} for row in rows], "must be a list of numbers"),
     ],
 )

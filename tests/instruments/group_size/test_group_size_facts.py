@@ -35,8 +35,8 @@ def with_plan(
 
 def test_an_interval_without_end_gives_a_least_size(facts: GroupSize) -> None:
     told = with_plan(facts, (2.8, math.inf), 0).sentence()
-    assert told.startswith("Best G is at least 3 (95%), and no upper limit can be told: the gradients of prompts")
-    assert "may be best, too. About 30 more prompts like these would probably decide" in told
+    assert told.startswith("Best G is at least 3 (95%), without an upper limit: the probe shows no difference between")
+    assert "may be best too. About 30 more prompts like these would probably decide" in told
     assert not with_plan(facts, (2.8, math.inf), 0).decided
 
 
@@ -84,7 +84,7 @@ def test_rewards_alone_tell_dead_groups_and_no_best_size() -> None:
     assert (found.groups, found.steps) == (3, (3, 4))
     assert found.reward == pytest.approx(8 / 11)
     assert found.curve[0].dead.value == pytest.approx((1 / 3 + 1 / 3 + 1) / 3)
-    assert "Cannot tell" in found.sentence()
+    assert "cannot tell" in found.sentence()
 
 
 def test_a_prompt_that_carries_most_of_the_gradients_is_told(facts: GroupSize) -> None:
@@ -103,4 +103,4 @@ def test_a_prompt_that_carries_most_of_the_gradients_is_told(facts: GroupSize) -
     ]  # fmt: skip
     uneven = replace(facts, moments=moments.from_scores(scores, rewards))
     assert uneven.moments.largest_share == pytest.approx(both[3] / sum(both))
-    assert f"One of 10 prompts carries {both[3] / sum(both):.0%} of the squared gradients" in uneven.uneven_sentence()
+    assert f"one of 10 carries {both[3] / sum(both):.0%} of the squared gradients" in uneven.uneven_sentence()

@@ -162,8 +162,8 @@ def test_the_bound_holds_over_every_outcome() -> None:
     ("call", "message"),
     [
         (lambda m: mse.leave_one_out(m, 0, 4), "0 prompts"),
-        (lambda m: mse.leave_one_out(m, 1, 1), "nothing to compare"),
-        (lambda m: mse.oracle(m, 1, 0), "group of 0"),
+        (lambda m: mse.leave_one_out(m, 1, 1), "nothing to compare with"),
+        (lambda m: mse.oracle(m, 1, 0), "group cannot have 0"),
         (lambda m: mse.critic(m, 1, 2, error=0.1, bias=0.2), "cannot be below its bias"),
         (lambda m: mse.bound(m, 1, 2, chance=0), "between 0 and 1"),
         (lambda m: mse.bound(m, 1, 2, chance=1), "between 0 and 1"),

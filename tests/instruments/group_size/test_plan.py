@@ -134,7 +134,7 @@ def test_a_run_answers_what_rewards_can_say(tmp_path: Path, capsys: pytest.Captu
         assert point["dead"]["value"] == dead_groups.expected(logged[18:], point["group"]).value
     assert document["plan"] is None
     assert "best group" in document["cannot_tell"]
-    assert "Cannot tell" in text
+    assert "cannot tell" in text
     assert "extrapolated" in text
 
 
@@ -167,8 +167,8 @@ def test_a_run_in_progress_is_read_up_to_its_last_whole_line(
     assert call(capsys, run)[1]["groups"] == 2
 
 
-def test_a_runs_last_probe_is_planned_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The one of the highest step that has its Gram; without any, rewards alone."""
+def test_a_runs_probes_are_planned_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that have their Gram, pooled; without any, rewards alone."""
     run = make_run(tmp_path, [{"step": 1, "rewards": [0, 1, 1, 0]}])
     assert call(capsys, run)[1]["kind"] == "run"
     for step in (9, 10, 200):
@@ -179,9 +179,51 @@ def test_a_runs_last_probe_is_planned_with(tmp_path: Path, capsys: pytest.Captur
     assert document["kind"] == "probe"
     assert document["folder"] == str(run)
     assert document["probe"]["folder"] == str(run / "probes" / "step-10")
-    assert document["plan"] == call(capsys, run / "probes" / "step-10")[1]["plan"]
-    assert document["plan"] != call(capsys, run / "probes" / "step-9")[1]["plan"]
-    assert "tiny on arithmetic after step 10, 40 prompts" in text
+    assert document["pooled"] == {"steps": [9, 10], "left_out": 0, "drift": None}
+    assert "The 2 probes of steps 9 to 10 are pooled" in text
+    assert "80 prompts × 6 rollouts in 2 probes, the last of tiny on arithmetic after step 10, 40 prompts" in text
+    (run / "probes" / "step-9" / "gram.npz").unlink()
+    alone = call(capsys, run)[1]
+    assert alone["plan"] == call(capsys, run / "probes" / "step-10")[1]["plan"] != document["plan"]
+
+
+def test_small_probes_pooled_say_what_a_big_one_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """32 probes of 8 prompts decide like one of 256; one of 8 does not."""
+    run = make_run(tmp_path / "run", [{"step": 1, "rewards": [0, 1, 1, 0]}])
+    for step in range(1, 33):
+        (run / "probes" / f"step-{step}").mkdir(parents=True)
+        part(tmp_path, run / "probes" / f"step-{step}", step - 1)
+    small = call(capsys, run)[1]["plan"]
+    assert not call(capsys, run / "probes" / "step-32")[1]["plan"]["decided"]
+    big = call(capsys, tmp_path / "whole")[1]["plan"]
+    assert small["decided"]
+    assert big["interval"][0] <= small["continuous"]["value"] <= big["interval"][1]
+
+
+def part(folder: Path, to: Path, number: int) -> None:
+    """Prompts 8 × `number` and the 7 after them of a probe of 256 in `folder`/whole, as a probe of its own."""
+    if not (folder / "whole").is_dir():
+        (folder / "whole").mkdir()
+        make_probe(folder / "whole", prompts=256, layers=None, layer_names=())
+    whole = read_gram(folder / "whole")
+    of, rows = slice(8 * number, 8 * number + 8), slice(48 * number, 48 * number + 48)
+    write_gram(to, ProbeGram(whole.gram[rows, rows], whole.rewards[of], whole.truncated[of]))
+    (to / "probe.json").write_text(json.dumps({"format": 1, "model": "tiny", "prompts": 8, "group": 6}))
+
+
+def test_a_drift_over_the_probes_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Gradients ten times as large in the later half: that half is pooled alone."""
+    run = make_run(tmp_path, [{"step": 1, "rewards": [0, 1, 1, 0]}])
+    for step in range(1, 7):
+        (run / "probes" / f"step-{step}").mkdir(parents=True)
+        made = make_probe(run / "probes" / f"step-{step}", seed=step, layers=None, layer_names=())
+        write_gram(
+            run / "probes" / f"step-{step}",
+            ProbeGram(made.gram * (100 if step > 3 else 1), made.rewards, made.truncated),
+        )
+    text, document = call(capsys, run)
+    assert document["pooled"]["steps"] == [4, 5, 6]
+    assert "The 3 probes of steps 4 to 6 are pooled, the later half of the run's: over all probes the squared" in text
 
 
 def test_the_page_the_terminal_and_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,7 +292,7 @@ GOOD = {"step": 1, "rewards": [0, 1]}
     [
         ([], "holds no groups"),
         ([GOOD, '{"step": 2, "rew'], "line 2: "),
-        ([GOOD, {"step": 2}], "line 2: rewards or truncated"),
+        ([GOOD, {"step": 2}], "line 2: rewards, truncated and the columns beside them"),
         ([GOOD, {"step": 2, "rewards": ["NaN", 1]}], "a reward of step 2 is not finite"),
         ([{"step": 3, "rewards": [1, 1]}], "all rewards are equal within every group of steps 3 to 3"),
     ],
@@ -285,9 +327,9 @@ def test_bad_probes_are_refused(
 @pytest.mark.parametrize(
     ("prompts", "group", "flags", "message"),
     [
-        (1, 6, (), "one prompt does not tell V_p"),
-        (6, 3, (), "the probe has 3; what remains"),
-        (40, 6, ("--budget", "1"), "does not buy one group"),
+        (1, 6, (), "one prompt does not show how"),
+        (6, 3, (), "the probe has 3; it does give"),
+        (40, 6, ("--budget", "1"), "too small for one group"),
         (40, 6, ("--multiple", "7", "--budget", "6"), "multiples of 7"),
         (40, 6, ("--recipe", "grop"), "recipe grop: there is no such recipe; the recipes are rloo, "),
         (6, 4, ("--rollout-cost", "0"), "cost per rollout"),
@@ -305,14 +347,14 @@ def test_what_cannot_be_planned_is_refused(
 def test_other_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match="there is no"):
         call(capsys, tmp_path / "nowhere")
-    with pytest.raises(UserError, match="is no run"):
+    with pytest.raises(UserError, match=r"has no config\.json and no log"):
         call(capsys, tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="grposcope probe"):
         call(capsys, tmp_path)
     make_probe(tmp_path)
     (tmp_path / "probe.json").write_text('{"format": 9}')
-    with pytest.raises(UserError, match="of format 9, and this grposcope reads up to 1"):
+    with pytest.raises(UserError, match="has format 9, and this grposcope reads formats up to 1"):
         call(capsys, tmp_path)
     (tmp_path / "probe.json").write_text("{")
     with pytest.raises(UserError, match="not valid JSON"):

@@ -197,13 +197,13 @@ def test_refusals_name_what_remains() -> None:
         scores = rng.normal(size=(prompts * group, 5))
         return moments.from_gram(scores @ scores.T, rng.normal(size=(prompts, group)) if rewards is None else rewards)
 
-    with pytest.raises(UserError, match=r"one prompt does not tell V_p.*what remains is Σ₁"):
+    with pytest.raises(UserError, match=r"one prompt does not show.*it does give Σ₁"):
         planning.optimal_group(probe(1, 6))
     with pytest.raises(UserError, match=r"need 4 rollouts.*the probe has 3.*at G = 2 and .* at G = 3.*of 4 or more"):
         planning.optimal_group(probe(5, 3))
     with pytest.raises(UserError, match="all rewards are equal"):
         planning.optimal_group(probe(5, 4, np.ones((5, 4))))
-    with pytest.raises(UserError, match="does not buy one group"):
+    with pytest.raises(UserError, match="too small for one group"):
         planning.allocate(sampled(0), 1.5)
     with pytest.raises(UserError, match="cannot be a multiple of 0"):
         planning.allocate(sampled(0), 60, multiple=0)

@@ -233,7 +233,7 @@ def test_references_of_trl() -> None:
 
 def test_kl_penalties_of_verl() -> None:
     grades = {f.what: f.grade for f in found("KL penalty", {**GOOD_VERL, ACTOR + "kl_loss_coef": 0.01}, VERL)}
-    assert grades == {"no KL penalty in spite of its coefficient": "warning"}
+    assert grades == {"no KL penalty despite its coefficient": "warning"}
     assert not found("KL penalty", {**GOOD_VERL, ACTOR + "use_kl_loss": True, ACTOR + "kl_loss_coef": 0.01}, VERL)
     none = {ACTOR + "use_kl_loss": False, ACTOR + "kl_loss_coef": 0.0, "algorithm.use_kl_in_reward": False}
     assert not found("KL penalty", {**GOOD_VERL, **none}, VERL)
@@ -322,11 +322,14 @@ def test_mini_batches_of_verl_are_shared_by_rollouts_not_prompts() -> None:
         ({"data.train_batch_size": 128}, "128 prompts have no part of 256"),
         ({"data.train_batch_size": 1000}, "1000 prompts leave 232 after 3 parts of 256"),
         ({"trainer.n_gpus_per_node": 7}, "8192 rollouts on 7 GPUs"),
-        ({ACTOR + "ppo_micro_batch_size_per_gpu": 3}, "a GPU has 256 rollouts of a mini-batch, no multiple of 3"),
+        (
+            {ACTOR + "ppo_micro_batch_size_per_gpu": 3},
+            "a GPU has 256 rollouts of a mini-batch, which is not a multiple of 3",
+        ),
         ({ACTOR + "ppo_micro_batch_size_per_gpu": None}, "until one is set"),
         ({ACTOR + "ppo_micro_batch_size": 8}, "refuses both"),
-        ({ACTOR + "ulysses_sequence_parallel_size": 3}, "8 GPUs are no multiple of one replica"),
-        ({ROLLOUT + "tensor_model_parallel_size": 3}, "8 GPUs are no multiple of the 3"),
+        ({ACTOR + "ulysses_sequence_parallel_size": 3}, "8 GPUs are not a multiple of the size of one replica"),
+        ({ROLLOUT + "tensor_model_parallel_size": 3}, "not a multiple of the 3"),
     ],
 )
 def test_batches_of_verl(changes: Mapping[str, Any], words: str) -> None:

@@ -71,7 +71,7 @@ def test_a_pipe_without_an_end_is_refused(
         sent.join()
         os.close(writer)
     assert status == 2
-    assert ("has no end" if written else "nothing was written") in said
+    assert ("does not end" if written else "nothing was written") in said
     assert call(capsys, "/dev/zero")[0] == 2
 
 
@@ -113,11 +113,11 @@ def test_what_is_known_beside_the_settings(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--success-rate", "2"], "--success-rate 2 is no share"),
-        (["--world", "0"], "--world 0 is no number of processes"),
-        (["--fail-on", "bad"], "--fail-on 'bad' is no grade and no check"),
+        (["--success-rate", "2"], "--success-rate 2 is not a share"),
+        (["--world", "0"], "--world 0 is not a number of processes"),
+        (["--fail-on", "bad"], "--fail-on 'bad' is neither a grade nor a check"),
         pytest.param(
-            ["--probe", "nowhere"], "--probe nowhere is no folder of a probe", marks=pytest.mark.needs("gradient")
+            ["--probe", "nowhere"], "--probe nowhere is not the folder of a probe", marks=pytest.mark.needs("gradient")
         ),
         (["--run", "nowhere"], "there is no nowhere"),
     ],
@@ -135,4 +135,4 @@ def test_settings_that_cannot_be_read_are_not_called_healthy(
     path = tmp_path / "train.py"
     path.write_text("from trl import GRPOConfig\nkw = load()\nconfig = GRPOConfig(learning_rate=LR, **kw)\n")
     assert main(["lint", str(path)]) == 0
-    assert capsys.readouterr().out.startswith("cannot tell: nothing wrong is seen in what can be read (no findings; ")
+    assert capsys.readouterr().out.startswith("cannot tell: no problem in the settings that can be read (no findings; ")

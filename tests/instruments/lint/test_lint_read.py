@@ -58,7 +58,7 @@ def test_several_calls_ask_which(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"2 sets of settings, in line 1 and line 2; give one of them, such as .*#1"):
         read(path)
     assert read(path, 2).group == 2
-    with pytest.raises(UserError, match="no number 3"):
+    with pytest.raises(UserError, match="no #3"):
         read(path, 3)
 
 
@@ -224,17 +224,17 @@ def test_a_trainer_state_says_how_little_it_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("a.yaml", "num_generations: 4\nnum_generations: 8\n", "line 2: num_generations stands twice, first in line 1"),
+        ("a.yaml", "num_generations: 4\nnum_generations: 8\n", "line 2: num_generations is given twice, first in line"),
         ("a.yaml", "num_generations: [4\n", "line 2: not valid YAML"),
-        ("a.yaml", "- 1\n- 2\n", "no mapping of settings"),
-        ("a.yaml", "model: x\n", "no settings of a trainer that is known"),
+        ("a.yaml", "- 1\n- 2\n", "not a mapping of settings"),
+        ("a.yaml", "model: x\n", "no settings of a known trainer"),
         ("a.json", "{", "not valid JSON"),
-        ("a.json", "[]", "no object of settings"),
+        ("a.json", "[]", "not an object of settings"),
         ("a.py", "def f(:\n", "line 1: not valid Python"),
         ("a.py", "x = 1\n", "no call of GRPOConfig"),
         ("a.ipynb", "{}", "not a notebook"),
-        ("a.sh", "echo 'x\n", "line 1: a quote that begins there does not end"),
-        ("a.sh", "echo x\n", "no settings of a trainer"),
+        ("a.sh", "echo 'x\n", "line 1: a quote begins there and does not end"),
+        ("a.sh", "echo x\n", "no settings of a known trainer"),
         ("a.yaml", "!!python/object/apply:os.system ['touch RAN']\n", "not valid YAML"),
     ],
 )  # fmt: skip

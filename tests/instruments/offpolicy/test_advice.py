@@ -27,7 +27,7 @@ def test_every_correction_has_its_advice_with_its_bounds() -> None:
         assert "{" not in said
         for bound in one.name.partition(":")[2].split(","):
             assert bound in said.partition("(")[0]
-        assert "you need 0.40 × the rollouts" in said
+        assert "this needs 0.40 × the rollouts" in said
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_every_correction_has_its_advice_with_its_bounds() -> None:
 def test_a_band_says_what_it_drops(thirds: tuple[float, float, float] | None, said: str) -> None:
     weights = {"sequence_cap:2": kept(0.9, None), "geometric_band:0.999,1.001": kept(0.39, thirds)}
     text = answer._worth(OffPolicyFound(FAR, weights, choice=CorrectionChoice("sequence_cap:2", 0.4)))
-    assert text.startswith("Cap the sequence ratio at 2 (sequence_cap:2): you need 0.40 ×")
+    assert text.startswith("Cap the sequence ratio at 2 (sequence_cap:2): this needs 0.40 ×")
     assert "geometric_band:0.999,1.001 drops 61% of the weight" in text
     assert "sequence_cap:2 drops" not in text
     assert ("mostly" in text) == bool(said)

@@ -141,7 +141,7 @@ def test_a_drift_is_said_with_the_choice_of_the_later_half() -> None:
     assert found.pooled.drifts
     _, alone = over_steps.measure(drifting[6:])
     assert found.pooled.later == alone.choice
-    assert "By the later half alone:" in answer.of_drawn(drawn, found).text[1]
+    assert "The later half alone says:" in answer.of_drawn(drawn, found).text[1]
     drawn, found = over_steps.measure([probe(i, apart=0.4, step=i + 1) for i in range(12)])
     assert "no drift beyond chance" in answer.of_drawn(drawn, found).text[1]
 
@@ -152,7 +152,7 @@ def test_probes_of_another_kind_are_left_out_and_few_say_no_drift() -> None:
     assert len(drawn.log_ratios) == 2 * 4 * GROUP
     text = answer.of_drawn(drawn, found).text
     assert "2 probes of another size" in text[1]
-    assert "fewer than 4 probes" in text[2]
+    assert "Fewer than 4 probes" in text[2]
 
 
 def test_probes_without_a_gradient_are_refused() -> None:

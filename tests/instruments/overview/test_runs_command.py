@@ -90,7 +90,7 @@ def test_a_folder_of_one_run_gets_its_page_alone(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize(
     ("make", "words"),
-    [(Path.mkdir, "holds no run"), (Path.touch, "is no folder"), (str, "is no folder")],
+    [(Path.mkdir, "holds no run"), (Path.touch, "is not a folder"), (str, "is not a folder")],
 )
 def test_where_there_is_nothing(make, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(tmp_path / "place")
@@ -116,11 +116,11 @@ def test_files_that_are_not_listed_are_counted_with_the_reason(
     _, document = call(capsys, "runs", folder)
     assert len(document["runs"]) == 3
     first, second = document["left_out"]
-    assert first.startswith(f"{folder / 'header.csv'} is no run: it has a header (step, reward) and no row below it")
+    assert first.startswith(f"{folder / 'header.csv'} has a header (step, reward) and no row below it")
     assert first in said
-    assert second.startswith(f"{folder / 'loss.jsonl'}: no reward in it by name")
-    assert said.startswith("2 files not listed: 1 without a reward by name, or with another open question (")
-    assert f"`grposcope diagnose {folder / 'loss.jsonl'}` says more" in said
+    assert second.startswith(f"{folder / 'loss.jsonl'}: no key is named as a reward")
+    assert said.startswith("2 files not listed: 1 with an open question, such as which column is the reward (")
+    assert f"grposcope diagnose {folder / 'loss.jsonl'} says more" in said
     main(["report", str(folder)])
     assert "2 files not listed: " in capsys.readouterr().err
 

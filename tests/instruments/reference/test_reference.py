@@ -83,7 +83,7 @@ def test_gate_of_a_run_that_leaves_late(tmp_path: Path, capsys: pytest.CaptureFi
     assert f"{found['first']['metric']} left first" in out
     status, document = asked("diagnose", fine, "--reference", *goods(tmp_path), "--fail-on", "divergence")
     assert (status, document["reference"]["diverged"]) == (0, False)
-    assert "No divergence: this run goes like the 4 good runs" in capsys.readouterr().out
+    assert "No divergence: this run behaves like the 4 good runs" in capsys.readouterr().out
 
 
 def test_a_slow_departure_has_a_long_interval(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_fewer_than_four_cannot_tell(tmp_path: Path, count: int, capsys: pytest.
     status, document = asked("diagnose", gone, "--reference", *goods(tmp_path, count), "--fail-on", "divergence")
     out = capsys.readouterr().out
     assert (status, document["reference"]["word"], document["reference"]["diverged"]) == (0, "cannot tell", None)
-    assert f"{4 - count} further good run" in out
+    assert f"{4 - count} more good run" in out
     assert ("Seen, not judged: dead_fraction" in out) == (count > 1)
 
 
@@ -163,7 +163,7 @@ def test_by_tokens_and_by_time(tmp_path: Path) -> None:
     references = [of(one) for one in goods(tmp_path)]
     found = judge(of(run(tmp_path, "fine", good(51))), references, "tokens")
     assert (found.range, found.diverged) == ((1000.0, 60000.0), False)
-    with pytest.raises(UserError, match="no clock of seconds is logged in every row; compare by step"):
+    with pytest.raises(UserError, match="does not log seconds in every row; compare by step"):
         judge(references[0], references[1:], "time")
 
 

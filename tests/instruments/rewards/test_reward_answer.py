@@ -78,7 +78,7 @@ def named(kind: str, seed: int, tmp_path: Path) -> list[str]:
     run = rows.read(reward_rows.jsonl(tmp_path / f"{kind}{seed}.jsonl", faulty(kind, seed), ONES), {})
     told = answer.of_run(run, RewardSettings(verified="right"))
     assert told is not None
-    said_of = {"muted": "form was meant to have", "dead": "form is 0.2 on every rollout", "gamed": "form is gamed"}
+    said_of = {"muted": "form should have", "dead": "form is 0.2 on every rollout", "gamed": "form is gamed"}
     found_of = [fault for fault, words in said_of.items() if words in told.because]
     return found_of if told.word == "warning" else []
 
@@ -121,7 +121,7 @@ def test_diagnosis_names_the_muted_one(tmp_path: Path) -> None:
         run = read(place, Hints(settings={"reward_weights": weights} if weights else {}))
         (finding,) = [one for one in diagnose(run) if one.mode == "muted component"]
         assert finding.status == status
-        assert ("form was meant to have 33%" in finding.because) == (status == "flagged")
+        assert ("form should have 33%" in finding.because) == (status == "flagged")
 
 
 def log_of(spreads: dict[str, np.ndarray]) -> Run:
@@ -132,7 +132,7 @@ def test_a_log_of_deviations_says_what_it_cannot_know() -> None:
     told = answer.of_run(log_of({"a": np.full(120, 0.5), "b": np.full(120, 0.1)}), RewardSettings(weights="1,1"))
     assert told is not None
     assert told.word == "cannot tell"
-    assert "can only be guessed" in told.sentence
+    assert "only an estimate" in told.sentence
     assert told.tables[0].rows[1][3].startswith("17%")
     dead = answer.of_run(log_of({"a": np.full(120, 0.5), "b": np.zeros(120)}), RewardSettings())
     assert dead is not None
@@ -150,10 +150,10 @@ def test_one_reward_is_nothing_to_weigh(tmp_path: Path) -> None:
     [
         (["--weights", "0,0,0"], "all weights of the rewards are 0"),
         (["--weights", "1,2"], "2 weights for 3 rewards"),
-        (["--weights", "1,x,3"], "'x' is no finite number"),
+        (["--weights", "1,x,3"], "'x' is not a finite number"),
         (["--weights", "rihgt=1"], "no reward is named rihgt; they are right, form and short"),
-        (["--aggregation", "sum"], "no way of combining rewards 'sum'"),
-        (["--gram", "no.npy"], "no array of NumPy"),
+        (["--aggregation", "sum"], "'sum' is not a way of combining rewards"),
+        (["--gram", "no.npy"], "is not a NumPy array"),
     ],
 )
 def test_bad_flags(flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,8 +166,8 @@ def test_bad_flags(flags: list[str], words: str, tmp_path: Path, capsys: pytest.
     ("line", "words"),
     [
         ('{"rewards": {"a": "x"}, "group": 1}', "line 2: the reward a is x"),
-        ('{"rewards": {"a": 1}}', "line 2: no group"),
-        ('{"rewards": [1], "group": 1}', "line 2: rewards is no object"),
+        ('{"rewards": {"a": 1}}', "line 2 has no group"),
+        ('{"rewards": [1], "group": 1}', "line 2: rewards is not an object"),
         ('{"rewards": {"a": 1}, "group": 1, "step": "x"}', "line 2: step is x"),
     ],
 )
@@ -187,9 +187,9 @@ def test_rewards_that_nobody_judged_and_infinite_ones(tmp_path: Path) -> None:
     told = answer.of_run(run, RewardSettings())
     assert told is not None
     text = " ".join(told.text)
-    assert "judge judged no rollout and is left out" in text
-    assert "1 rewards are infinite" in text
-    assert "short did not judge 0.8% of the rollouts; in the sum these count as a reward of 0" in text
+    assert "judge has no value for any rollout and is left out" in text
+    assert "1 reward is infinite" in text
+    assert "short has no value for 0.8% of the rollouts; in the sum these count as 0" in text
 
 
 def test_gram_says_what_moves_the_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,5 +222,5 @@ def test_our_record_and_the_callbacks_have_components(tmp_path: Path) -> None:
     assert answer.of_run(run, RewardSettings()) is not None
     lines[9]["components"]["right"] = [1.0]
     (folder / "groups.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    with pytest.raises(UserError, match="line 10: rewards or truncated"):
+    with pytest.raises(UserError, match="line 10: rewards, truncated and the columns beside them"):
         read(folder)

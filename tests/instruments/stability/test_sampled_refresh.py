@@ -76,7 +76,7 @@ def test_the_command_says_what_sampled_rollouts_allow(capsys: pytest.CaptureFixt
     assert main([*given, "--curvature-variation", "0.6"]) == 0
     said = capsys.readouterr().out
     last = sampled_refresh.threshold(0.1, 0.9, 0.0959, 0.6)
-    assert "differs by 60% from batch to batch" in said
+    assert "varying by 60% from batch to batch" in said
     assert f"in root mean square up to an interval of {last:g}." in said
     assert main([*given, "--curvature-variation", "0.6", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["threshold_sampled"] == last < 38

@@ -35,7 +35,7 @@ def test_steps_follow_from_what_training_does(name: str) -> None:
 
 
 def test_an_unknown_optimizer_is_no_sgd() -> None:
-    with pytest.raises(UserError, match="cannot tell: the effective step of optimizer lion is not known"):
+    with pytest.raises(UserError, match="cannot tell: the effective step of optimizer lion is unknown"):
         stability.effective_step("lion", 0.1, 0.9)
     with pytest.raises(UserError, match="optimizer is not recorded"):
         stability.effective_step("", 0.1, 0.9)

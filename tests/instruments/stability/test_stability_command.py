@@ -121,7 +121,7 @@ def test_stability_measured_on_the_model_of_a_run(
     if seen[0].value > 2 * seen[0].se:
         assert (told["curvature"], told["curvature_se"]) == (seen[0].value, seen[0].se)
     else:
-        assert f"waits for a refresh, {seen[0]}, does not stand out" in told["reason"]
+        assert f"changes only with new rollouts, {seen[0]}, does not differ from 0" in told["reason"]
     assert len(seen) == 1
 
 
@@ -185,10 +185,10 @@ def test_numbers_come_from_a_file_and_flags_go_before_it(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("lr: 0.1\nbeta: 0.9\n", "line 2: there is no setting beta; it may be lr, momentum"),
+        ("lr: 0.1\nbeta: 0.9\n", "line 2: there is no setting beta; choose one of lr, momentum"),
         ("lr: much\n", "line 1: lr is 'much'; write a number"),
         ("optimizer: adagrad\n", "line 1: optimizer is 'adagrad'; use one of sgd"),
-        ("- 1\n", "no settings by name; write for example lr: 0.1"),
+        ("- 1\n", "holds no named settings; write for example lr: 0.1"),
     ],
 )
 def test_a_file_that_cannot_be_is_refused_by_line(

@@ -72,7 +72,7 @@ def test_sound_advantages_hold(recipe: str) -> None:
             words = {"grpo": "of the group with ddof 1 + 0.0001", "batch": "of the batch with ddof 1 + 0.0001",
                      "dr_grpo": "are r − group mean", "rloo": "mean of the others"}[recipe]  # fmt: skip
             assert words in result.told[0].held
-            assert "do not say" in result.told[0].held
+            assert "do not state" in result.told[0].held
 
 
 FAULTS = {

@@ -70,7 +70,7 @@ def test_text_is_encoded_again_and_said_so() -> None:
     assert made.prompt_ids is not None
     assert made.completion_ids.tolist() == row.completion_ids.tolist()
     assert made.prompt_ids.tolist() == row.prompt_ids.tolist()
-    assert "encoded from their text" in notes[0]
+    assert "encoded again from their text" in notes[0]
     (_, absent), notes = scoring.with_ids([row, EvidenceRow("x")], policy)
     assert absent.completion_ids is None
     assert "were not scored" in notes[0]

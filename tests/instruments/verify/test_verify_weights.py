@@ -43,7 +43,7 @@ def test_other_weights_are_broken_and_the_checkpoint_that_explains_them_is_named
     assert "step 0" in found.evidence
     alone = of_weights(replace(evidence, scored=evidence.scored[2:]))
     assert alone.broken
-    assert "nor a checkpoint" in alone.evidence
+    assert "or given checkpoint" in alone.evidence
 
 
 def test_log_probabilities_of_another_temperature_are_named() -> None:
@@ -63,7 +63,7 @@ def test_processed_log_probabilities_are_named() -> None:
 def test_without_recorded_log_probabilities_it_cannot_be_told() -> None:
     (found,) = weights.tests(toy_tokens.evidence(16, recorded=False))
     assert isinstance(found, NotTestable)
-    assert "No log-probabilities" in found.reason
+    assert "log-probabilities were not recorded" in found.reason
     (none,) = weights.tests(replace(toy_tokens.evidence(16), scored=()))
     assert isinstance(none, NotTestable)
 
@@ -103,7 +103,7 @@ def test_the_true_checkpoints_hold_and_what_is_too_near_is_not_told() -> None:
     near = toy_tokens.evidence(96, writers=(0, 0, 0), checkpoints=3, moved=0.01)
     tokens, recorded = checkpoints.tests(near)
     assert isinstance(tokens, NotTestable)
-    assert "too near" in tokens.reason
+    assert "cannot tell the checkpoints apart" in tokens.reason
     assert isinstance(recorded, ClaimTest)
     assert recorded.p < 1e-6
     assert recorded.fault != "numbering of steps"

@@ -88,10 +88,10 @@ def test_padding_is_taken_off_and_lists_without_it_give_the_same() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("advantages", [1.0], "advantages has 1 rows for 12 completions"),
-        ("version", [1.0], "version has 1 entries for 12 completions"),
-        ("sampler", [[-1.0]] * 12, "sampler has 1 entries for 5 tokens"),
-        ("group", ["a"], "group has 1 entries for 12 completions"),
+        ("advantages", [1.0], "advantages has 1 row for 12 completions"),
+        ("version", [1.0], "version has 1 entry for 12 completions"),
+        ("sampler", [[-1.0]] * 12, "sampler has 1 entry for 5 tokens"),
+        ("group", ["a"], "group has 1 entry for 12 completions"),
     ],
 )
 def test_arrays_of_another_size_are_named(name: str, value: object, told: str) -> None:

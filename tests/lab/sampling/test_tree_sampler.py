@@ -105,5 +105,5 @@ def test_one_level_is_a_group_of_independent_rollouts(policy: Policy) -> None:
 
 
 def test_a_tree_wider_than_the_group_is_refused(policy: Policy) -> None:
-    with pytest.raises(UserError, match="16 leaves, and a group of 8"):
+    with pytest.raises(UserError, match="16 leaves, and the group of 8"):
         grow(policy, Tree((4, 4), 2), 8)

@@ -204,7 +204,7 @@ def test_ctrl_c_leaves_checkpoints(tmp_path: Path) -> None:
     os.kill(driver.pid, signal.SIGINT)
     _, err = driver.communicate(timeout=90)
     assert driver.returncode == 130
-    assert "every run leaves with a checkpoint" in err
+    assert "every run writes a checkpoint" in err
     assert list((first / "checkpoints").glob("step-*"))
     assert json.loads((tmp_path / "out" / "sweep.json").read_text())["runs"][0]["status"] == "waiting"
 

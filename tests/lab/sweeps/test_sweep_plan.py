@@ -103,7 +103,7 @@ def test_the_first_cell_is_the_baseline_and_a_plan_without_a_grid_has_one(tmp_pa
         ("seeds: 20000\n", "more than 10,000 runs"),
         ("- 1\n", "no mapping; write seeds, base and grid"),
         ("grid: {group: [2\n", "not valid YAML"),
-        ("grid: {a: 1}\ngrid: {b: 1}\n", "line 2: grid stands twice, first in line 1"),
+        ("grid: {a: 1}\ngrid: {b: 1}\n", "line 2: grid is given twice, first in line 1"),
     ],
 )  # fmt: skip
 def test_a_bad_plan_is_refused_in_one_line(text: str, words: str, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_jsonl(rows: Path) -> None:
         ("", "no task ''"),
         ("arithmetic:step=3", "no option 'step'; its options are steps, largest, ops, limit, size"),
         ("arithmetic:steps=three", "steps=three should be a whole number"),
-        ("arithmetic:steps", "'steps' is no option; write key=value"),
+        ("arithmetic:steps", "'steps' is not an option; write key=value"),
         ("arithmetic:steps=", "'steps=' is no option"),
         ("benchmarks", "needs an argument: benchmarks:PATH"),
         ("jsonl:", "needs an argument: jsonl:PATH"),

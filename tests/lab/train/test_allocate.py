@@ -142,7 +142,7 @@ def test_a_history_that_tells_no_success_rates_is_refused(policy: Policy, tmp_pa
     train(first)
     groups = Path(str(first.out)) / "groups.jsonl"
     groups.write_text(re.sub(r'"rewards": ?\[[01.]+', '"rewards": [-1.0', groups.read_text()))
-    with pytest.raises(UserError, match=r"allocate: history=.* has rewards outside of 0 … 1"):
+    with pytest.raises(UserError, match=r"allocate: history=.* has rewards outside 0 … 1"):
         allocation._learn_from(Path(str(first.out)), known)
 
 

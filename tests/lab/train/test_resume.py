@@ -204,7 +204,7 @@ def test_a_finished_run_is_extended_where_its_schedule_allows_it(settings: Train
     constant = replace(settings, schedule="constant", eval_every=4, steps=12)
     start(replace(constant, out=str(tmp_path / "whole")))
     start(replace(constant, steps=8))
-    with pytest.raises(UserError, match="is finished; only a run with schedule constant can go on with more steps"):
+    with pytest.raises(UserError, match="is finished, and only runs with schedule constant can go on with more steps"):
         resume(tmp_path / "run")
     with pytest.raises(UserError, match=r"these differ: steps 6 \(the run: 8\)"):
         resume(tmp_path / "run", {"steps": 6})
@@ -260,7 +260,7 @@ def test_checkpoints_of_the_first_formats_are_resumed(
     resume(tmp_path / "run")
     assert content(tmp_path / "run") == content(tmp_path / "whole")
     path.write_text(json.dumps({**state, "format": 4}))
-    with pytest.raises(UserError, match="has format 4, and this grposcope reads up to 3; upgrade"):
+    with pytest.raises(UserError, match="has format 4, and this grposcope reads formats up to 3; upgrade"):
         checkpoint.read_state(path.parent)
 
 
@@ -273,7 +273,9 @@ def test_what_cannot_be_resumed(settings: TrainConfig, monkeypatch: pytest.Monke
         resume(run, {"lr": 0.5, "seed": 3, "group": 4})
     text = (run / "config.json").read_text()
     (run / "config.json").write_text(text.replace('"format": 2', '"format": 3'))
-    with pytest.raises(UserError, match="record of format 3, and this grposcope reads up to 2; upgrade grposcope"):
+    with pytest.raises(
+        UserError, match="record of format 3, and this grposcope reads formats up to 2; upgrade grposcope"
+    ):
         resume(run)
     (run / "config.json").write_text(text[: len(text) // 2])
     with pytest.raises(UserError, match="cannot be read"):

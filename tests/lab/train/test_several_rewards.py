@@ -122,7 +122,7 @@ def test_a_run_records_its_rewards_and_constraints_and_resumes_bit_for_bit(files
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"constraint": "fork<=1"}, "there is no reward 'fork'; it may be of right, form, length, reward"),
+        ({"constraint": "fork<=1"}, "there is no reward 'fork'; choose among right, form, length, reward"),
         ({"constraint": "length>=90"}, "cannot hold: completions have 1 to 24 tokens"),
         ({"constraint": "length<=0"}, "cannot hold"),
         ({"constraint": "length<=5; length>=9"}, "cannot both hold"),

@@ -134,7 +134,7 @@ def parse(pairs: Iterable[str], known: Mapping[str, Any]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         key = key.strip()
         if not equals or not key:
-            raise UserError(f"trl {pair!r} is no option; write key=value")
+            raise UserError(f"trl {pair!r} is not an option; write key=value")
         if key in SETTING_OF:
             raise UserError(f"trl {key}: the setting {SETTING_OF[key]} decides it; give that instead")
         if key in FIXED:

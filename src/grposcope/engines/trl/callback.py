@@ -61,7 +61,7 @@ def _harmless(event: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             self._broken = True
             what = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-            say(f"grposcope: {what}; the training goes on without a record")
+            say(f"grposcope: {what}; the training continues without a record")
             logger.debug("the callback failed", exc_info=True)
         finally:
             self.seconds += time.perf_counter() - began
@@ -97,7 +97,7 @@ class GRPOscopeCallback(TrainerCallback):
         self.alert_to = receivers.checked(alert_to)
         self.probe_at = (probe_at,) if isinstance(probe_at, str) else tuple(probe_at)
         if odd := [name for name in self.probe_at if name not in PROBED]:
-            raise UserError(f"probe_at {odd[0]!r} is no moment; use one or both of {', '.join(PROBED)}")
+            raise UserError(f"probe_at {odd[0]!r} is unknown; use one or both of {', '.join(PROBED)}")
         self.seconds = 0.0
         self.more: dict[str, Any] = {}
         self._senders: list[Sender] = []
@@ -200,7 +200,13 @@ class GRPOscopeCallback(TrainerCallback):
         self._record.phase("finished" if done else "interrupted", state.global_step, state.max_steps)
         self._record.close()
         if self._lines.waiting:
-            say(f"grposcope: {len(self._lines.waiting)} lines of the record found no room on the disk", logging.WARNING)
+            say(
+                (
+                    f"grposcope: {len(self._lines.waiting)} lines of the record were not written, because the disk is "
+                    "full"
+                ),
+                logging.WARNING,
+            )
         if said:
             say(f"grposcope: {visible(said, LINE)}")
         for line in trl_record.probed(self._record.folder, self._settings.get("group")):
@@ -267,7 +273,7 @@ class GRPOscopeCallback(TrainerCallback):
                     sender.send(alarm_alert(alarm, str(run.meta.source)))
             if ends:
                 self._stop = True
-                say(f"grposcope: {alarm.mode} ends the run after the next step, as stop_on asks for", logging.WARNING)
+                say(f"grposcope: the run ends after the next step because of {alarm.mode} (stop_on)", logging.WARNING)
         for line in alerts.failures(self._senders):
             say(f"grposcope: {visible(line, LINE)}")
         return run

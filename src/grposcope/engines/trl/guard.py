@@ -56,8 +56,9 @@ def methods(kind: type, wanted: Mapping[str, tuple[str, ...]] = METHODS) -> None
         if has != expected:
             what = "is not there" if has is None else f"takes ({', '.join(has)}) instead of ({', '.join(expected)})"
             raise UserError(
-                f"TRL {_version()}: {kind.__name__}.{name} {what}, so that GRPOscope cannot attach to it; use a "
-                "version of TRL that docs/howto/trl.md names, or GRPOscopeCallback, which needs none of its methods"
+                f"TRL {_version()}: {kind.__name__}.{name} {what}, so GRPOscope cannot attach to it; use a "
+                "version of TRL that docs/howto/trl.md names, or GRPOscopeCallback, which needs none of its "
+                "methods"
             )
 
 

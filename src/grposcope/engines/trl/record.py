@@ -43,7 +43,7 @@ def unseen(args: Any, state: Any) -> list[str]:
     """What a run with these settings will not show, and the setting of TRL that changes it, a sentence each."""
     told = []
     if not args.log_completions:
-        told.append("Single rewards, and so groups and completions, are not seen: set log_completions=True.")
+        told.append("Without log_completions=True the record has no single rewards, groups or completions: set it.")
     every = args.logging_steps if isinstance(args.logging_steps, int) and args.logging_steps > 1 else 1
     if every > 1:
         rows = max(state.max_steps or 0, 0) // every

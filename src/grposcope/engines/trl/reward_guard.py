@@ -36,10 +36,10 @@ def guarded(function: Callable[..., Any], seconds: float = 300.0, errors: faults
     the metric SHARE (TRL 1.0 or newer) and said on stderr. UserError for an unknown policy and for an async function.
     """
     if errors not in faults.POLICIES:
-        raise UserError(f"errors {errors!r} is no policy; use one of {', '.join(faults.POLICIES)}")
+        raise UserError(f"errors {errors!r} is unknown; use one of {', '.join(faults.POLICIES)}")
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise UserError(
-            "only plain functions can be guarded, not async ones and no reward models; pass it to TRL itself"
+            "only plain functions can be guarded, neither async functions nor reward models; pass it to TRL directly"
         )
 
     @functools.wraps(function)
@@ -83,7 +83,9 @@ def _or_fail(function: Callable[..., Any], rows: dict[str, Any], seconds: float)
         which = said[0] if said else "no single rollout fails when graded alone"
     except UserError as error:
         which = str(error)
-    raise UserError(f"the reward function {name} {reason} ({which}); mend it, or guard it with errors='zero' or 'drop'")
+    raise UserError(
+        f"the reward function {name} {reason} ({which}); correct it, or guard it with errors='zero' or 'drop'"
+    )
 
 
 def _singly(

@@ -119,9 +119,7 @@ def resume(folder: Path, asked: Mapping[str, Any] | None = None) -> TrainResult:
     last += [constraining.CHECKPOINT] if given.get("constraint") else []
     whole = [path for path in found if all((path / name).exists() for name in last)]
     if not whole:
-        raise UserError(
-            f"{folder / OUTPUT} holds no checkpoint yet, so there is nothing to go on from; start a new run"
-        )
+        raise UserError(f"{folder / OUTPUT} holds no checkpoint yet, so the run cannot be resumed; start a new run")
     setup, launch = _prepared(TrainConfig(**given), saved["options"], int(os.environ.get("WORLD_SIZE", "1")))
     return _run(setup, launch, folder, whole[-1])
 

@@ -29,7 +29,7 @@ def of(found: Found) -> Answer:
         name="claims",
         question="Which statements of the papers hold?",
         sentence=f"{counts['holds']} of {len(found)} statements hold, {counts['does not hold']} do not, and "
-        f"{between} hold in part or cannot be told.",
+        f"{between} hold in part or are undecided.",
         text=tuple(_told(claim, one) for claim, one in found),
         tables=tuple(_table(paper, found) for paper in PAPERS if any(claim.paper == paper for claim, _ in found)),
         figures=DrawnLater(lambda: _figures(found)),

@@ -11,8 +11,9 @@ from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
 
 DESCRIPTION = (
-    "Derive the headline statements of the three papers anew: exact ones by enumeration, measured ones on the shipped "
-    "model and on softmax bandits, a scale that each line names. Takes some four minutes on two cores."
+    "Derive the headline statements of the three papers anew: exact ones by enumeration, measured "
+    "ones on the shipped model and on softmax bandits, a scale that each line names. Takes about "
+    "four minutes on two cores."
 )
 EXAMPLES = """\
 examples:

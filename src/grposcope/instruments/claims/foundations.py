@@ -23,7 +23,7 @@ from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.maths import dead_groups
 
-PROMPTS, GROUP, ON = 48, 8, "the shipped model `tiny` on sums"
+PROMPTS, GROUP, ON = 48, 8, "the shipped model tiny on sums"
 
 
 @cache
@@ -144,7 +144,7 @@ def baseline(tell: Tell) -> Derived:
     return Derived(
         "does not hold" if high < 0 or low > 0 else "cannot tell",
         f"Cov(r, ‖s‖²) is {best.covariance.value:.3g} ± {best.covariance.se:.2g}; the group mean costs "
-        f"{best.excess_mean.value:.2g} of the variance that is left",
+        f"{best.excess_mean.value:.2g} of the remaining variance",
         f"{len(_drawn()[1].rewards)} mixed groups of {GROUP}, {ON}",
     )
 

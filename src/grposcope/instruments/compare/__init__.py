@@ -4,12 +4,12 @@ from grposcope.core.instrument import Command, Instrument
 
 INSTRUMENT = Instrument(
     "compare",
-    "Where do these runs part?",
+    "Where do these runs differ?",
     commands=(
         Command(
             "compare",
             "look at a run",
-            "put runs side by side: by how much they differ, and where they part",
+            "compare runs: by how much they differ, and since when",
             "grposcope.instruments.compare.command",
         ),
     ),

@@ -76,7 +76,7 @@ def since(difference: MetricDifference) -> str:
     """The step from which two runs differ in a metric, with its 95 % interval; "within noise" if noise explains it."""
     if difference.adjusted >= LEVEL:
         return "within noise"
-    return f"from {_step(difference)}" if difference.step is not None else "at no one step"
+    return f"from {_step(difference)}" if difference.step is not None else "at no single step"
 
 
 def _step(difference: MetricDifference) -> str:

@@ -14,7 +14,7 @@ spread = of_metrics("spread", "How much do rewards differ within a group?", SPRE
 policy = of_metrics("policy", "How does the policy move?", POLICY)
 completions = of_metrics("completions", "How long are the completions?", COMPLETIONS)
 update = of_metrics("update", "How large are the updates?", UPDATE)
-critic = of_metrics("critic", "How well does the critic foresee rewards?", CRITIC)
+critic = of_metrics("critic", "How well does the critic predict rewards?", CRITIC)
 
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:

@@ -51,7 +51,7 @@ def _compared(found: Sequence[tuple[str, CreditRecord]]) -> Answer:
     savings = [f"{credit.shown(NOT_MEASURED if one is None else one.saving)} in {label}" for label, one in exact]
     return Answer(
         "credit", INSTRUMENT.question,
-        sentence=f"What exact credit would save, as a multiple: {listed(savings)}.",
+        sentence=f"Exact credit would save this many times its cost: {listed(savings)}.",
         text=[f"{label}: {credit.verdict(record)}" for label, record in found],
     )  # fmt: skip
 

@@ -111,8 +111,9 @@ def collected(
     if bool(advantages.dead(rollouts.rewards).all()):
         value = float(rollouts.rewards.flatten()[0])
         raise UserError(
-            f"all {budget.prompts} groups of {budget.group} rollouts have equal rewards (the first {value:g}), so no "
-            "credit has a gradient; use more prompts, larger groups, or a task that the model solves sometimes"
+            f"all {budget.prompts} groups of {budget.group} rollouts have equal rewards (the first "
+            f"{value:g}), so there is no gradient with any credit; use more prompts, larger groups, or a task "
+            "that the model solves sometimes"
         )
     found = assigned(
         rollouts,
@@ -164,15 +165,19 @@ def products(kept: Tensor) -> np.ndarray:
 
 def _check(budget: CreditBudget) -> None:
     if budget.group < 2:
-        raise UserError(f"a group of {budget.group} leaves nothing to compare with; use 2 rollouts per prompt or more")
+        raise UserError(
+            f"a group of {budget.group} rollout has nothing to compare with; use 2 rollouts per prompt or more"
+        )
     if budget.prompts < 3:
         raise UserError(f"{budget.prompts} prompts are too few to compare sources of credit; use 3 or more")
     if budget.reference < 4:
-        raise UserError(f"{budget.reference} further rollouts of a prompt do not measure its gradient; use 4 or more")
+        raise UserError(
+            f"{budget.reference} further rollouts of a prompt are too few to measure its gradient; use 4 or more"
+        )
     if budget.drawn == 1:
-        raise UserError("one continuation per boundary cannot be told from its noise; use 2 or more")
+        raise UserError("one continuation per boundary does not show its noise; use 2 or more")
     if any(k < 1 for k in budget.counts):
-        raise UserError(f"{min(budget.counts)} continuations per boundary are none; use 1 or more")
+        raise UserError(f"{min(budget.counts)} continuations per boundary are too few; use 1 or more")
 
 
 def _supplied(
@@ -188,7 +193,7 @@ def _supplied(
     source = credit.SOURCES[name.partition(":")[0]]
     absent = {TEACHER: "a teacher", **({CRITIC: "a critic that has learned"} if critic is None else {})}
     for what in (what for need, what in absent.items() if source.requires(need)):
-        raise UserError(f"needs {what} beside the policy, and there is none here")
+        raise UserError(f"needs {what} in addition to the policy, and none was given")
     learned = critic.folder if critic is not None else None
     context = AnnotationContext(policy, temperature, rollouts.groups[1], task.instruction, learned=learned)
     given = annotator(credit.chosen(name), context)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from grposcope.lab.policies import Policy
 
 DESCRIPTION = (
-    "Compare every source of credit on the same rollouts of a frozen policy: what exact credit would save, what each "
-    "source does to the gradient, and the tokens that it charges."
+    "Compare every source of credit on the same rollouts of a frozen policy: what exact credit would "
+    "save, what each source does to the gradient, and how many tokens it costs."
 )
 EXAMPLES = """\
 examples:
@@ -44,28 +44,39 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     what.add_argument("model", nargs="?", default="tiny", metavar="MODEL",
                       help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name "
                            "(default: tiny)")  # fmt: skip
-    what.add_argument("--checkpoint", type=int, metavar="N", help="of a run: the checkpoint of step N, not the end")
+    what.add_argument(
+        "--checkpoint", type=int, metavar="N", help="of a run: take the checkpoint of step N instead of the final model"
+    )
     what.add_argument("--task", metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
     what.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
     what.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: the run's or task's)")
-    what.add_argument("--temperature", type=float, metavar="X", help="of sampling (default: that of the run, else 1)")
+    what.add_argument(
+        "--temperature", type=float, metavar="X", help="temperature of sampling (default: that of the run, else 1)"
+    )
     what.add_argument("--seed", type=int, default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
     draw = command.add_argument_group("how much")
-    draw.add_argument("--prompts", type=int, metavar="N", help="prompts (default: 40 of a small model, 16 of others)")
+    draw.add_argument("--prompts", type=int, metavar="N", help="prompts (default: 40 for a small model, 16 for others)")
     draw.add_argument("--group", type=int, metavar="N", help="rollouts per prompt that are credited (default: 8)")
-    draw.add_argument("--reference", type=int, metavar="N",
-                      help="further rollouts of each prompt, for the gradient itself (default: 64 of a small model, "
-                           "8 of others)")  # fmt: skip
+    draw.add_argument(
+        "--reference",
+        type=int,
+        metavar="N",
+        help="further rollouts of each prompt, to measure the true gradient (default: 64 for a small model, 8 "
+        "for others)",
+    )
     draw.add_argument("--oracle", type=int, metavar="N",
-                      help="continuations from each end of a step, taken for the truth (default: 128 of a small model, "
-                           "none of others)")  # fmt: skip
+                      help="continuations from each end of a step, which define exact credit (default: 128 for a small "
+                           "model, none for others)")  # fmt: skip
     draw.add_argument("--no-oracle", action="store_true",
                       help="draw no more continuations than --continuations asks for")  # fmt: skip
     draw.add_argument("--continuations", default="2,4,8", metavar="TEXT",
-                      help="numbers of continuations whose price is told, such as 2,4,8 (default: 2,4,8)")  # fmt: skip
-    draw.add_argument("--trees", default="2x2x2,4x2", metavar="TEXT",
-                      help="widths of trees that are drawn in place of the group, which their leaves make up, such as "
-                           "2x2x2,4x2; empty for none (default: 2x2x2,4x2)")  # fmt: skip
+                      help="numbers of continuations to evaluate, such as 2,4,8 (default: 2,4,8)")  # fmt: skip
+    draw.add_argument(
+        "--trees",
+        default="2x2x2,4x2",
+        metavar="TEXT",
+        help="widths of trees whose leaves replace the group, such as 2x2x2,4x2; empty for none (default: 2x2x2,4x2)",
+    )
     machine = command.add_argument_group("machine")
     machine.add_argument("--out", metavar="TEXT", help="folder for credit.json and credit-tokens.jsonl, which may hold "
                          "a probe (default: credit/step-N of the run, else none)")  # fmt: skip
@@ -129,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
         shown = source.run if folder == place else folder
         say(arguments, f"written to {folder}; grposcope report {shown} draws it")
     else:
-        say(arguments, "nothing was kept: with --out FOLDER, grposcope report draws it")
+        say(arguments, "nothing was written; give --out FOLDER to draw it with grposcope report")
     finish(arguments, document.of_answer(answer) | {"paths": paths})
     return 0
 
@@ -138,8 +149,8 @@ def _complete(arguments: argparse.Namespace, source: ModelSource) -> None:
     """Set the task and how it is sampled where they were not given: as in the run, else the defaults."""
     if source.task_unknown and arguments.task is None:
         raise UserError(
-            f"{source.model} is a checkpoint of TRL, which does not say on which task it was trained; give --task, "
-            "such as gsm8k, or jsonl:PATH with --reward MODULE:FUNCTION for one of your own"
+            f"{source.model} is a checkpoint of TRL, which does not name its task; give --task, such as "
+            "gsm8k, or jsonl:PATH with --reward MODULE:FUNCTION for your own"
         )
     own = arguments.task is None or arguments.task == source.settings.get("task")
     for name, default in (("task", "arithmetic"), ("reward", None), ("max_tokens", None), ("temperature", 1.0)):
@@ -152,7 +163,7 @@ def _complete(arguments: argparse.Namespace, source: ModelSource) -> None:
 def _check_sampling(arguments: argparse.Namespace) -> None:
     """UserError for a temperature or a length with which nothing can be compared."""
     if arguments.temperature is not None and not arguments.temperature > 0:
-        raise UserError(f"--temperature {arguments.temperature:g} must be above 0: greedy rollouts are all alike")
+        raise UserError(f"--temperature {arguments.temperature:g} must be above 0: greedy rollouts are all equal")
     if arguments.max_tokens is not None and arguments.max_tokens < 2:
         raise UserError(f"--max-tokens {arguments.max_tokens} leaves no room for a step; use 2 or more")
 
@@ -178,11 +189,9 @@ def _counts(arguments: argparse.Namespace) -> tuple[int, ...]:
     if not counts or min(counts) < 1:
         raise UserError(f"--continuations {arguments.continuations}: K must be 1 or more, K = 0 estimates nothing")
     if arguments.no_oracle and arguments.oracle is not None:
-        raise UserError("--oracle and --no-oracle exclude each other; leave one out")
+        raise UserError("--oracle and --no-oracle exclude each other; give only one")
     if arguments.oracle is not None and arguments.oracle < 2:
-        raise UserError(
-            f"--oracle {arguments.oracle}: two halves need 2 continuations or more, 128 are usual; or --no-oracle"
-        )
+        raise UserError(f"--oracle {arguments.oracle} must be 2 or more (128 is usual); or give --no-oracle")
     return counts
 
 

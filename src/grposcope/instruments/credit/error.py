@@ -179,7 +179,7 @@ def continued(
 ) -> GradientSource:
     """Credit from `count` continuations per boundary, from two base vectors with the values of `each` of them."""
     if min(each, count) < 1:
-        raise UserError(f"{min(each, count)} continuations per boundary are none; use 1 or more")
+        raise UserError(f"{min(each, count)} continuations per boundary are too few; use 1 or more")
     mean, both, own = _halves(halves, vectors)
     return GradientSource(name, mean, both + each / count * (own - both), tokens, True)
 
@@ -279,7 +279,7 @@ def _beside(source: GradientSource, found: _Found, base: _Found, prompts: int, e
     scale = _percentile(found.scale[:drawn])
     flag = ""
     if not source.unbiased and not scale.low > 0:
-        flag = "its gradient is not told from 0, so its scale is not known"
+        flag = "its gradient does not differ from 0 beyond noise, so its scale is unknown"
     elif not float((~(mse[:drawn] > 0) | ~np.isfinite(mse[:drawn])).mean()) < DAMAGED:
         flag = "too few prompts with unequal rewards"
     lost, unknown = bool(flag), Ranged(flag=flag)

@@ -45,9 +45,10 @@ def frontier(record: CreditRecord) -> Figure | None:
         points.mark_text(align="left", dx=8, fontSize=11).encode(text="source:N"),
     ]
     text = (
-        "Squared error of the gradient of all prompts against the tokens that it takes, both ÷ those of outcome credit "
-        "with the same rollouts. On the dashed line, along which more prompts move outcome credit, a source costs as "
-        "much as it saves; below it, it pays. Lines: 95% intervals. Sources that cost nothing lie at 1; few are drawn."
+        "Squared error of the gradient over all prompts against the tokens it takes, both relative to "
+        "outcome credit with the same rollouts. Outcome credit with more prompts moves along the dashed "
+        "line: below it a source saves more than it costs. Lines: 95% intervals. Sources without extra "
+        "tokens lie at 1; only some are drawn."
     )
     return base.figure("credit_frontier", "Tokens against error", layers, data, unit="÷ outcome credit", caption=text,
                        height=320, wide=True)  # fmt: skip
@@ -79,8 +80,8 @@ def savings(record: CreditRecord) -> Figure | None:
         ),
     ]
     text = (
-        "Error × tokens of outcome credit ÷ the same of each source, with 95% intervals over prompts: to the right of "
-        "the dashed line it pays. Exact credit is free here, which it is not in training."
+        "Error × tokens of outcome credit ÷ error × tokens of each source, with 95% intervals over "
+        "prompts: to the right of the dashed line it pays. The cost of exact credit is not counted here."
     )
     return base.figure("credit_savings", "What each credit saves", layers, data, unit="×", caption=text,
                        height=max(200, 20 * len(rows) + 20))  # fmt: skip

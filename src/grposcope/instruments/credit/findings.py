@@ -21,13 +21,14 @@ HEADER = ("credit", "class", "tokens", "error", "saving", "bias", "wrong signs",
 """Columns of the table of sources."""
 
 MEANING = (
-    "Error: squared error of the gradient of all prompts, ÷ that of outcome credit (leave-one-out), once the learning "
-    "rate has taken back the scale. Tokens: generated, ÷ those of outcome credit. Saving: error × tokens of outcome "
-    "credit ÷ the same of the source; above 1 it pays. Bias: its size ÷ the root error of outcome credit. Wrong signs: "
-    "share of the steps whose exact credit is surely not 0 that get the other sign. Inside rollouts: share of the "
-    "credit's sum of squares that differs between the tokens of a rollout; common: that is the same all over a group, "
-    "which group centring would remove. 95% intervals over prompts. Class: i rollouts alone, ii continuations, iii "
-    "trees, iv value head, v verifier of steps, vi log-probabilities."
+    "Error: squared error of the gradient over all prompts, at the best learning rate, relative to "
+    "outcome credit (leave-one-out). Tokens: tokens generated, relative to outcome credit. Saving: "
+    "error × tokens of outcome credit ÷ error × tokens of the source; above 1 it pays. Bias: its "
+    "size ÷ the root error of outcome credit. Wrong signs: share of steps with clearly nonzero exact "
+    "credit that get the opposite sign. Inside rollouts: share of the squared credit that differs "
+    "between the tokens of a rollout; common: share that is equal over a group, which group centring "
+    "would remove. 95% intervals over prompts. Class: i rollouts alone, ii continuations, iii trees, "
+    "iv value head, v verifier of steps, vi log-probabilities."
 )
 """How to read the table."""
 
@@ -65,22 +66,23 @@ def details(record: CreditRecord) -> list[str]:
     said = []
     if math.isfinite(record.floor.high):
         said.append(
-            f"{percent(max(record.floor.value, 0.0))} ({span(record.floor.low, record.floor.high, percent)}) of the "
-            "error of outcome credit is how gradients differ between prompts, which no credit removes."
+            f"{percent(max(record.floor.value, 0.0))} ({span(record.floor.low, record.floor.high, percent)}) "
+            "of the error of outcome credit comes from differences between prompts, which no credit removes."
         )
     if record.effective < record.prompts / 2:
         said.append(
-            f"A few prompts with large gradients make most of the error: {record.prompts} count as "
-            f"{number(record.effective)} equal ones, which the intervals take into account."
+            f"A few prompts with large gradients make most of the error: {record.prompts} prompts count as "
+            f"{number(record.effective)} equal ones. The intervals take this into account."
         )
     if record.recurrence:
         text, step = (percent(record.recurrence.get(name, math.nan)) for name in ("text", "step"))
         said.append(
-            f"{text} of the ends of steps inside rollouts have a text that another rollout of the group has as well, "
-            f"and {step} have a step that another has: where these are large, credit from merged rollouts is flattered."
+            f"At {text} of the step ends inside rollouts another rollout of the group has the same text so "
+            f"far, at {step} the same step. If these shares are large, credit from merged rollouts looks "
+            "better here than in general."
         )
     if disguised := [one.name for one in record.sources if _same_as_outcome(one)]:
-        said.append(f"Outcome credit in disguise, constant on every rollout: {listed(disguised)}.")
+        said.append(f"Constant on every rollout, and so the same as outcome credit: {listed(disguised)}.")
     return said
 
 
@@ -146,7 +148,7 @@ def latest(runs: Sequence[Run]) -> list[tuple[str, Run, CreditRecord]]:
 def _exact(record: CreditRecord) -> str:
     exact = record.source(EXACT)
     if exact is None:
-        return f"what exact credit would save is not known ({visible(record.skipped.get(EXACT, 'not measured'))})"
+        return f"what exact credit would save is unknown ({visible(record.skipped.get(EXACT, 'not measured'))})"
     saving = exact.saving
     if not math.isfinite(saving.value):
         return f"cannot tell what exact credit would save ({saving.flag or 'too few prompts'})"
@@ -156,7 +158,7 @@ def _exact(record: CreditRecord) -> str:
     if saving.high < LITTLE:
         return (
             f"exact credit would save at most {number(saving.high)} × here ({number(saving.value)} ×, "
-            f"{span(saving.low, saving.high)}): credit is not what holds this policy back"
+            f"{span(saving.low, saving.high)}): credit does not limit this policy"
         )
     doubt = f"({number(saving.value)} ×, {span(saving.low, saving.high)})"
     return f"cannot tell whether exact credit would save here {doubt}, which {_more(exact, record)}"
@@ -172,10 +174,10 @@ def _paying(record: CreditRecord) -> str:
         return f"the cheapest that pays is {visible(best.name)} ({number(best.saving.value)} ×, {span(low, high)})"
     known = [one for one in bought if math.isfinite(one.saving.value)]
     if not known:
-        return "nothing that can be bought was measured"
+        return "no source of credit that costs tokens was measured"
     best = max(known, key=lambda one: one.saving.value)
     told = f"{number(best.saving.value)} ×, {span(best.saving.low, best.saving.high)}"
-    return f"nothing that can be bought is known to pay, and the best is {visible(best.name)} ({told})"
+    return f"no source of credit is known to pay; the best is {visible(best.name)} ({told})"
 
 
 def _continued(record: CreditRecord) -> str:
@@ -197,7 +199,7 @@ def _more(one: SourceRecord, record: CreditRecord) -> str:
     """How many prompts would tell a saving of this size from 1."""
     needed = credit_error.prompts_to_tell(one.saving.value, one.log_error, record.prompts)
     if not math.isfinite(needed) or needed > 100_000:
-        return "is too near 1 for any number of prompts"
+        return "is too close to 1 for any number of prompts"
     return f"would take about {max(float(f'{needed:.2g}'), record.prompts + 1):,.0f} prompts"
 
 

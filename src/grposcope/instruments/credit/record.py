@@ -25,7 +25,7 @@ FOLDER = "credit"
 """Subfolder of a run with what was measured of its models."""
 
 RECORD, TOKENS = "credit.json", "credit-tokens.jsonl"
-REMEDY = "make it again with `grposcope credit`"
+REMEDY = "make it again with grposcope credit"
 
 NOT_MEASURED = Ranged(flag="not measured")
 
@@ -178,7 +178,7 @@ def read_rollouts(folder: Path) -> tuple[CreditRollout, ...]:
     try:
         return tuple(_rollout(row) for _, row in json_lines(path))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is not as grposcope credit writes it ({error}); {REMEDY}") from None
+        raise UserError(f"{path} was not written by grposcope credit, or was changed ({error}); {REMEDY}") from None
 
 
 def _rollout(row: Mapping[str, Any]) -> CreditRollout:

@@ -150,7 +150,8 @@ def successes(windows: Windows) -> Figure:
     cells = base.dataset("cells").mark_rect(color="var(--run-1)")
     cells = cells.encode(base.steps("from"), y, darkness, alt.X2("to"), alt.Y2("high"), tooltip=tips)
     text = (
-        f"Darker: more groups with that many of {group} rollouts right. The top and bottom rows are the dead groups; "
+        f"The stronger the colour, the more groups with that many of {group} rollouts right. The top and bottom rows "
+        "are the dead groups; "
         "what lies between them is what the update can learn from."
     )
     return base.figure("successes", "Right answers per group", [cells], data, unit=f"of {group}", caption=text)

@@ -96,14 +96,14 @@ class DeadGroups:
         text = f"{percent(seen.value)} of {seen.n:,} groups were dead: all their rewards were equal, so they "
         text += "taught nothing. "
         if expected.flag:
-            return text + f"How many to expect cannot be told: {expected.flag}."
+            return text + f"Cannot tell how many to expect: {expected.flag}."
         margin = percent(Z * expected.se, 1)
         text += f"Expected, with difficulty spread smoothly over prompts: {percent(expected.value)} ± {margin}"
         if abs(seen.value - expected.value) <= Z * math.hypot(seen.se, expected.se):
             return text + ", which agrees with what was seen."
         if seen.value < expected.value:
-            return text + ". There were fewer: hardly any prompt is always or never solved."
-        return text + ". There were more: look for prompts that are always or never solved, or answers that repeat."
+            return text + ". Fewer were dead: hardly any prompt is always or never solved."
+        return text + ". More were dead: look for prompts that are always or never solved, or answers that repeat."
 
 
 def of_run(run: Run) -> DeadGroups:
@@ -111,20 +111,20 @@ def of_run(run: Run) -> DeadGroups:
     groups = run.groups
     if run.resamples_dead:
         reason = (
-            "Dead groups were replaced by further prompts, so the groups on record are a selection, and what chance "
-            "alone makes cannot be told from them; the curve counts all groups drawn."
+            "Dead groups were replaced by further prompts, so the recorded groups are a selection that does "
+            "not show what chance alone would give; the curve counts all groups drawn."
         )
     elif str(run.setting("allocate") or "uniform").partition(":")[0] != "uniform":
         reason = (
-            "Problems were drawn by their success rates, so the groups on record are a selection, and what chance "
-            "alone makes of other draws cannot be told from them."
+            "Problems were drawn by their success rates, so the recorded groups are a selection that does "
+            "not show what chance alone would give."
         )
     elif not len(groups):
-        reason = "No groups are recorded, so the share to be expected cannot be told."
+        reason = "No groups are recorded, so the expected share is unknown."
     elif (groups.sizes != groups.sizes[0]).any():
-        reason = "Groups differ in size, so the share to be expected is not computed."
+        reason = "Groups differ in size, so the expected share is not computed."
     elif groups.sizes[0] < 2:
-        reason = "Groups of one rollout are always dead: there is nothing to compare."
+        reason = "Groups of one rollout are always dead: there is nothing to compare with."
     elif (windows := _windows(groups)) is not None:
         return DeadGroups(windows)
     else:

@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from grposcope.instruments.diagnosis import Finding
 
 DESCRIPTION = (
-    "Judge the log of a run by rules for the ways in which GRPO fails. The first line is the verdict: failing, "
-    "warning, healthy or cannot tell. Exit status: 0, 1 for what --fail-on names, 2 where no run can be read."
+    "Check the log of a run for the known ways in which GRPO fails. The first line is the verdict: "
+    "failing, warning, healthy or cannot tell. Exit status: 0, 1 for what --fail-on names, 2 where "
+    "no run can be read."
 )
 EXAMPLES = """\
 examples:
   grposcope diagnose runs/20260101-120000-tiny-grpo          a record of grposcope train
   grposcope diagnose out/checkpoint-500/trainer_state.json   TRL; likewise verl, OpenRLHF, W&B, TensorBoard logs
   grposcope diagnose runs/demo -v                            every rule, number and note
-  grposcope diagnose train.log --set group=8                 what the log does not say
-  grposcope diagnose mine.log --dry-run                      what is understood of the log of your own trainer
+  grposcope diagnose train.log --set group=8                 a setting that the log does not state
+  grposcope diagnose mine.log --dry-run                      what is read from the log of your own trainer
   grposcope diagnose mine.log --map reward=Reward,step=2     which of its numbers is the reward, and which the step
   grposcope diagnose RUN --html verdict.html                 one page: the rules, and charts of what is flagged
   grposcope diagnose RUN --fail-on failing                   exit status 1 if learning stops or reverses, for CI
@@ -73,14 +74,14 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="GOOD",
-        help="runs of the same settings and other seeds that went well, four or more: say whether this one goes like "
-        "them, and where it left first",
+        help="four or more good runs with the same settings and other seeds: say whether this run behaves "
+        "like them, and which metric left their range first",
     )
     command.add_argument(
         "--clock",
         choices=("step", "tokens", "time"),
         default="step",
-        help="what runs are held against each other by: steps, tokens, or seconds since the first row (default: step)",
+        help="what to align the runs by: steps, tokens, or seconds since the first row (default: step)",
     )
     add_webhook(command, "the verdict")
     command.add_argument(
@@ -105,7 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     hooks = senders(arguments.webhook)
     if not 0 < arguments.level < 1:
-        raise UserError(f"--level {arguments.level:g} is no probability; give one between 0 and 1, such as 0.05")
+        raise UserError(
+            f"--level {arguments.level:g} is not a probability; give a number between 0 and 1, such as 0.05"
+        )
     grades = [name for name in arguments.fail_on if name != DIVERGENCE]
     fatal, told = wanted_by("--fail-on", grades), wanted_by("--alert-on", arguments.alert_on or ["warning"])
     if len(grades) < len(arguments.fail_on) and not arguments.reference:

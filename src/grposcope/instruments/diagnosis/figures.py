@@ -91,15 +91,15 @@ def accuracy(runs: Sequence[Run], metric: str, place: int = 0) -> Figure | None:
         points.mark_point(filled=True, size=36, opacity=1),
         base.on_hover(points.encode(tooltip=tips)),
     ]
-    text = "With 95% intervals that are estimated from neighbouring evaluations, since the log has no standard errors."
+    text = "The log has no standard errors; the 95% intervals are estimated from neighbouring evaluations."
     if any(data["n"]):
-        text = "Share of completions of held-out problems that were right, with 95% intervals over problems."
+        text = "Share of right answers to held-out problems, with 95% intervals over problems."
     elif not any(math.isfinite(low) for low in data["low"] if low is not None):
         text = "The log has no standard errors, and too few evaluations to estimate one."
     most = max(len(run.evaluations.of(metric)) for _, run in evaluated)
     if most > KEPT:
         every = math.ceil(most / (KEPT // 2))
-        text += f" Drawn: the lowest and the highest of every {every} evaluations."
+        text += f" The chart shows the lowest and the highest of every {every} evaluations."
     identity = "heldout" if not place else f"heldout-{place + 1}"
     return base.figure(identity, f"Held-out {name}", layers, {"points": data}, caption=text)
 
@@ -129,8 +129,8 @@ def pass_at_k(runs: Sequence[Run]) -> Figure | None:
         points.mark_point(filled=True, size=40, color="var(--run-1)").encode(tooltip=tips),
     ]
     text = (
-        "Share of held-out problems with at least one right answer among k. Where pass@1 rises and the "
-        "largest k does not, the policy answers more surely but solves no new problems."
+        "Share of held-out problems with at least one right answer among k. If pass@1 rises and pass@k "
+        "at the largest k does not, the policy became more reliable but solves no new problems."
     )
     return base.figure("pass_at_k", "Held-out pass@k", layers, {"points": data}, caption=text)
 

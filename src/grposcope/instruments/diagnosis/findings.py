@@ -20,7 +20,7 @@ it stands beside learning that goes well, where it may cost something else."""
 GRADES: tuple[Grade, ...] = ("failing", "warning", "note")
 """Grades, the worst first."""
 
-OWN_METHOD = "method of this project; no publication"
+OWN_METHOD = "method of this project, unpublished"
 """Source of the rules that no paper describes."""
 
 

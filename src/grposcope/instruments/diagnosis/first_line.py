@@ -58,12 +58,14 @@ def of_outcome(word: str, outcome: Outcome, steps: int, judged: int, rules: int)
     """The line where nothing is failing or a warning. judged: the number of rules that could judge, of so many."""
     became = levels(outcome, steps)
     if not became:
-        return fitted(f"{word}: {outcome.missing or 'nothing is logged to judge by'}")
+        return fitted(f"{word}: {outcome.missing or 'the log has nothing to judge the run by'}")
     if word == "healthy":
         return fitted(f"{word}: {became}" if outcome.heldout else f"{word}: {became}; held-out not logged")
     if outcome.well or outcome.direction == "up":
-        few = f"no failure seen, but only {judged} of {rules} rules could judge"
-        return fitted(f"{word}: {became}; {few}", f"{word}: {became}; only {judged} of {rules} rules could judge")
+        few = f"no failure seen, but the log suffices for only {judged} of {rules} rules"
+        return fitted(
+            f"{word}: {became}; {few}", f"{word}: {became}; the log suffices for only {judged} of {rules} rules"
+        )
     return fitted(f"{word}: {became}{doubts(outcome)}", f"{word}: {became}")
 
 
@@ -74,8 +76,8 @@ def doubts(outcome: Outcome) -> str:
     if outcome.missing:
         return ", too short to judge"
     if outcome.doubt == "lost":
-        return ", may have lost what it had"
-    return ", no gain shown, no reason seen" if outcome.no_gain or outcome.fate == "flat" else ", gain not certain"
+        return ", may have lost its gain"
+    return ", no gain shown and no cause found" if outcome.no_gain or outcome.fate == "flat" else ", gain not certain"
 
 
 def levels(outcome: Outcome, steps: int) -> str:

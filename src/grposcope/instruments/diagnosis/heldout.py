@@ -31,7 +31,7 @@ from grposcope.maths.timeseries.shares import sampling_variance
 Evaluated = tuple[tuple[int, Estimate], ...]
 """(step, score) of every evaluation, in order."""
 
-ESTIMATED = "no standard error in the log; this one is from neighbouring evaluations"
+ESTIMATED = "the log has no standard error; this one is estimated from neighbouring evaluations"
 """Flag of a score whose standard error is estimated."""
 
 TOP = 0.9
@@ -265,7 +265,7 @@ def difference(first: Estimate, last: Estimate) -> Difference:
         error = math.hypot(first.se, last.se)
         verdict: Direction = "none" if abs(value) <= Z * error else "up" if value > 0 else "down"
         return Difference(Estimate(value, error, n), verdict)
-    reason = f"{n} problems are too few" if n < ENOUGH else "all problems came out alike"
+    reason = f"{n} problems are too few" if n < ENOUGH else "all problems have the same score"
     found = Estimate(value, math.nan, n, reason)
     (low, high), (low_last, high_last) = interval(first), interval(last)
     if low_last > high:

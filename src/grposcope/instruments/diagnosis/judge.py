@@ -126,7 +126,7 @@ def _finding(
         status=status,
         because=result.because,
         evidence=result.evidence,
-        advice=(result.advice or rule.advice) if flagged else "",
+        advice=_advice(result.advice or rule.advice, result.onset) if flagged else "",
         source=rule.source,
         p=result.p,
         adjusted=adjusted,
@@ -138,3 +138,8 @@ def _finding(
         costs=rule.costs if flagged else "",
         brief=result.brief if flagged else "",
     )
+
+
+def _advice(advice: str, onset: int | None) -> str:
+    """The advice with the step for "the onset", where the step is known."""
+    return advice if onset is None else advice.replace("the onset", f"step {onset:,}")

@@ -74,17 +74,17 @@ def of_run(run: Run) -> Learning:
     """What became of a recorded run, in words."""
     found = run_outcome.of_run(run)
     evaluated, said = evaluations(run), clause(found, steps(run))
-    sentence = f"{capitalised(said)}." if found.known else f"Whether it learned cannot be told: {said}."
+    sentence = f"{capitalised(said)}." if found.known else f"Cannot tell whether it learned: {said}."
     if found.direction == "up" and not found.heldout:
         held = "its held-out evaluations cannot" if len(evaluated) > 1 else "only held-out evaluations would"
         sentence = f"{capitalised(said)}; {held} show whether this holds on other problems."
-    return Learning(found, evaluated, said, sentence, _details(found, evaluated))
+    return Learning(found, evaluated, said, sentence, _details(found, evaluated, said))
 
 
 def clause(outcome: Outcome, steps: int) -> str:
     """What became of a run of `steps` steps, as a clause without a capital and a full stop."""
     if not outcome.known:
-        return outcome.missing or "nothing is logged that it could be judged by"
+        return outcome.missing or "the log has no reward and no held-out score"
     what = f"held-out {heldout.name(outcome.name)}" if outcome.heldout else "training reward"
     what = heldout.name(outcome.name) if outcome.by_answers else what
     levels = [level.value for level in (outcome.start, outcome.best, outcome.end)]
@@ -93,16 +93,16 @@ def clause(outcome: Outcome, steps: int) -> str:
     over = f"over {steps:,} step{'s' * (steps != 1)}"
     around = f"around step {outcome.best_step:,}"
     explains = f"than {NOISE[outcome.heldout]} explains"
-    since = " and stands still in its second half" if outcome.still else ""
+    since = " and is flat in the second half" if outcome.still else ""
     if outcome.fate == "cannot tell":
         return f"{what} {_untold(outcome, start, best, end, over, around)}"
-    fell = f"{what} fell from {best} to {end}, its highest was {around}"
+    fell = f"{what} fell from {best} ({around}) to {end}"
     if outcome.before == outcome.start:
         fell = f"{what} fell from {start} to {end} {over}, more {explains}"
     return {
         "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}",
         "stalled": f"{what} rose from {start} to {end}{since}",
-        "solved": f"{what} was near the top of its range from the start, at {end} in the end",
+        "solved": f"{what} was near the top of its range from the start and ended at {end}",
         "lost": f"{what} rose from {start} to {best} {around} and fell to {end} since",
         "fell": fell,
         "flat": f"{what} stayed at {end} {over}",
@@ -111,14 +111,14 @@ def clause(outcome: Outcome, steps: int) -> str:
 
 def _untold(outcome: Outcome, start: str, best: str, end: str, over: str, around: str) -> str:
     """What an outcome that cannot be told did, and why it cannot be told, without its subject."""
-    higher = f"went from {start} to {best} {around} and to {end} in the end"
+    higher = f"went from {start} to {best} {around} and ended at {end}"
     if outcome.heldout and outcome.best_step < outcome.last and outcome.gain > 0:
         return higher
     if not outcome.heldout and outcome.doubt == "lost":
-        return f"{higher}; whether it lost what it had cannot be told from slow wandering"
+        return f"{higher}; this may be a loss or slow random drift"
     if outcome.doubt == "wandering":
         more = "a longer run" if outcome.sampled else "a longer run, or the number of rollouts per step,"
-        wanders = f"but it cannot be told from slow wandering ({more} would decide)"
+        wanders = f"which may be slow random drift ({more} would decide)"
         return f"went from {start} to {end} {over}, {wanders}"
     if not outcome.heldout and start == best == end and not outcome.change.se:
         return f"was {end} in every row {over}, no more than noise explains"
@@ -160,8 +160,8 @@ def steps(run: Run) -> int:
     return int(step[-1] - step[0]) + run.window if len(step) else run.steps
 
 
-def _details(outcome: Outcome, evaluated: Evaluated) -> tuple[str, ...]:
-    """Sentences about single evaluations, and the change that the outcome rests on; none without two evaluations."""
+def _details(outcome: Outcome, evaluated: Evaluated, clause: str) -> tuple[str, ...]:
+    """Sentences about single evaluations beside `clause`, and the change behind the outcome; none without two."""
     if len(evaluated) < 2:
         return ()
     first, last = evaluated[0][1], evaluated[-1][1]
@@ -169,15 +169,15 @@ def _details(outcome: Outcome, evaluated: Evaluated) -> tuple[str, ...]:
     said = []
     if math.isfinite(first.se + last.se):
         basis = f"over {last.n:,} problems" if last.n else "estimated from neighbouring evaluations"
-        ends = f"{shown_interval(first, shares)} at first, {shown_interval(last, shares)} at last"
+        ends = f"{shown_interval(first, shares)} at the first evaluation, {shown_interval(last, shares)} at the last"
         wilson = (
             ""
             if trusted(first) and trusted(last)
-            else (" Wilson intervals, since there are few problems or all came out alike.")
+            else (" These are Wilson intervals, because there are few problems or all have the same score.")
         )
         said = [f"95% intervals: {ends}, {basis}.{wilson}{_change(outcome, shares)}"]
     step, best = max(evaluated, key=lambda evaluation: evaluation[1].value)
-    if best.value > last.value:
+    if best.value > last.value and f"around step {outcome.best_step:,}" not in clause:
         said.append(f"The highest single evaluation was {heldout.shown(best.value, shares, 1)}, at step {step:,}.")
     return tuple(said)
 

@@ -76,8 +76,8 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Sign
         first, last = staleness.level(EARLY).value, staleness.level(LATE).value
         return Signature(
             "staleness",
-            f"it grows with the staleness, {quantities.went(staleness.name, first, last)} versions",
-            "lower the lag that the sampler is allowed, or correct for it; find what slows the trainer",
+            (f"it grows with the staleness of the weights ({quantities.went(staleness.name, first, last)} versions)"),
+            ("let the sampler lag fewer versions behind, or correct for the lag; find out what slows the trainer"),
         )
     logs = np.log(np.maximum(sizes.values, SMALLEST * limit))
     distance = np.log(_travelled(quantities, sizes.steps))
@@ -153,52 +153,60 @@ def _floor(quantities: Quantities) -> Signature:
     """There from the first step: a truncated sampler where mean ρ shows it, else numerics."""
     known = mean_ratio(quantities)
     agree = (
-        "sample without top-k and top-p and at the trainer's temperature, or have the sampler return the "
-        "log-probabilities before them"
+        "sample without top-k and top-p at the trainer's temperature, or have the sampler return "
+        "log-probabilities from before truncation"
     )
     numerics = "compare the log-probabilities of one batch: precision (FP8), kernels, routing, temperature"
     if known is None:
-        because = "it is there from the first step; this log cannot say whether numerics, FP8 or a truncated sampler"
+        because = (
+            "it is there from the first step; this log cannot tell whether numerics, FP8 or top-k/top-p "
+            "sampling causes it"
+        )
         return Signature("floor", because, f"{numerics}; {agree}")
     ratio, size = known
     if ratio < 1 - CUT and -math.log(max(ratio, 1e-9)) > ONE_SIDED * size:
         because = (
-            f"it is there from the first step and one-sided, mean ρ {ratio:.2g} with mean |log ρ| {size:.2g}: the "
-            f"sampler cannot draw all the trainer can (top-k, top-p), or its log-probabilities are those after them"
+            f"it is there from the first step and has one sign (mean ρ {ratio:.2g}, mean |log ρ| {size:.2g}): "
+            "the sampler truncates with top-k or top-p, or returns log-probabilities from after truncation"
         )
         return Signature("truncated", because, agree)
-    because = f"it is there from the first step with mean ρ {ratio:.3g}: numerics such as FP8, other kernels or routing"
+    because = (
+        f"it is there from the first step with mean ρ {ratio:.3g}: numerics differ (FP8, other kernels, other routing)"
+    )
     return Signature("floor", because, numerics)
 
 
 def _jump(step: int) -> Signature:
-    because = f"it jumped at step {step:,}, as where a resumed or restarted sampler loads other weights"
+    because = f"it jumped at step {step:,}, as when a resumed or restarted sampler loads the wrong weights"
     return Signature(
-        "jump", because, "check which weights the sampler had from that step on, above all at a resume", step
+        "jump", because, "check which weights the sampler used from that step on, especially after a resume", step
     )
 
 
 def _lag(quantities: Quantities, staleness: MetricSeries | None) -> str:
     """That the lag does not explain it, or that it is not logged."""
     if staleness is None:
-        return "no staleness is logged, so lag is not ruled out"
+        return "staleness is not logged, so lag is possible"
     level = staleness.level(LATE).value
-    return f"{quantities.key(staleness.name)} says {level:.2g} versions and does not move with it"
+    return f"{quantities.key(staleness.name)} stays at {level:.2g} versions"
 
 
 def _frozen(quantities: Quantities, staleness: MetricSeries | None, exponent: float) -> Signature:
     because = (
-        f"it grows from the first step on with (learning rate × steps)^{exponent:.1g}, as where the sampler's weights "
-        f"are never renewed; {_lag(quantities, staleness)}"
+        f"it grows from the first step as (learning rate × steps)^{exponent:.1g}, as when the sampler "
+        f"never receives new weights; {_lag(quantities, staleness)}"
     )
     return Signature(
-        "frozen", because, "check that new weights reach the sampler: compare a digest, or sample greedily"
+        "frozen",
+        because,
+        ("check that new weights reach the sampler: compare checksums of the weights, or compare greedy samples"),
     )
 
 
 def _unexplained(quantities: Quantities, staleness: MetricSeries | None) -> Signature:
-    because = f"it grows and nothing logged explains it; {_lag(quantities, staleness)}"
+    because = f"it grows, and nothing in the log explains it; {_lag(quantities, staleness)}"
     advice = (
-        "sample one batch in the trainer's own precision: if it goes away, it is numerics that training makes worse"
+        "sample one batch in the trainer's own precision: if the mismatch disappears, numerics cause it "
+        "and training makes them worse"
     )
     return Signature("unexplained", because, advice)

@@ -45,12 +45,12 @@ def _against_unweighted(
         behind = fit(series.values[np.isin(series.steps, reward.steps)] - FOLLOWS * reward.values[both]).change()
         evidence = (
             _evidence(reward.name, trained, column=reward.name),
-            _evidence(f"{name}, which has no weight in it", scored, "should follow", series.name),
+            _evidence(f"{name}, which the reward does not contain", scored, "should follow", series.name),
         )
         only = "only " if 0 < scored.value < FOLLOWS * trained.value else ""
         score = moved(scored.value).replace("rose by ", f"rose by {only}")
-        because = f"the reward {moved(trained.value)} while {name}, which is logged but has no weight in it, {score}"
-        brief = f"{quantities.key(series.name)} {_brief(series)} has no weight in it"
+        because = f"the reward {moved(trained.value)} while {name}, which is logged but has weight 0 in it, {score}"
+        brief = f"{quantities.key(series.name)} {_brief(series)} has weight 0 in it"
         tests.append(RuleResult(max(trained.p_up, behind.p_down), because, evidence, reward.onset(), brief=brief))
     return tests
 

@@ -66,4 +66,4 @@ def counted(findings: Sequence[Finding]) -> str:
     """How many rules found nothing, and how many could not tell."""
     of = {status: sum(one.status == status for one in findings) for status in ("ok", "near the limit", "cannot tell")}
     near = f", {of['near the limit']} near the limit" if of["near the limit"] else ""
-    return f"Of {len(findings)} rules {of['ok']} found nothing{near}, {of['cannot tell']} cannot tell."
+    return f"Of {len(findings)} rules, {of['ok']} found nothing{near}, {of['cannot tell']} cannot tell."

@@ -51,13 +51,13 @@ class Verdict:
     @property
     def do(self) -> str:
         """The advice, and how many more modes are failing or a warning; empty without advice."""
-        more = f" ({self.others} more problem{'s' * (self.others > 1)} found)" if self.others else ""
+        more = f". {self.others} more problem{'s' * (self.others > 1)} found" if self.others else ""
         return self.advice + more
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Clauses beside the line, its reason and the advice: notes, what is near a limit, what is untold."""
-        untold = "not enough is logged for" if self.word == "cannot tell" else "cannot tell"
+        untold = "the log has too little for" if self.word == "cannot tell" else "cannot tell"
         return (
             *(f"note: {note}" for note in self.notes),
             *(f"near the limit: {finding}" for finding in self.near),
@@ -103,7 +103,7 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     return Verdict(word, line, advice=advice, outcome=said, notes=notes, untold=untold, near=near)
 
 
-BACK = "go back to the checkpoint of the best level, and look at what changed after it"
+BACK = "go back to the checkpoint with the highest score, and find out what changed after it"
 """What to do where the outcome fell and no rule says why."""
 
 

@@ -119,7 +119,8 @@ def _apart(found: EvaluationScores) -> list[str]:
     if here and not said:
         least = number(min(one.adjusted for one in here))
         said.append(
-            f"No two models differ in pass@{k} beyond noise (least adjusted p = {least}, {len(here)} compared)."
+            f"No two models differ in pass@{k} beyond noise (smallest adjusted p = {least}, pairs compared: "
+            f"{len(here)})."
         )
     return said
 
@@ -134,9 +135,9 @@ def _too_small(found: EvaluationScores) -> list[str]:
         least = max((value for value in (seen or guessed) if math.isfinite(value)), default=math.nan)
         problems = min(score.problems for score in scores if score.task == task)
         if problems < 2:
-            said.append(f"{task}: {problems} problem{'' if problems == 1 else 's'} cannot tell models apart.")
+            said.append(f"{task}: {problems} problem{('' if problems == 1 else 's')} cannot tell models apart.")
         elif least > LITTLE:
-            about = "" if seen else ", if what they get right were unrelated"
+            about = "" if seen else ", if their right answers were unrelated"
             seeds = [one.mean for one in differences if one.task == task and one.k == k and one.mean.trainings > 1]
             few = f"{problems} problems"
             if any(mean.se_trainings > mean.se_problems for mean in seeds):
@@ -152,13 +153,13 @@ def _notes(record: EvaluationRecord, scores: Sequence[ArmScore]) -> list[str]:
     """What was left out, could not be read, or is not known."""
     said = []
     if record.missing:
-        said.append(f"{record.missing:,} problems are not evaluated yet; give the same command again to go on.")
+        said.append(f"{record.missing:,} problems are not evaluated yet; run the same command again to continue.")
     for name, task in record.tasks.items():
         if task.left_out:
             reasons = listed([f"{count} {reason}" for reason, count in task.left_out.items()])
             said.append(f"{name}: rows of the file that cannot be graded are left out: {reasons}.")
         if record.plan.split == "heldout" and record.plan.limit is None and name.startswith("jsonl:"):
-            said.append(f"{name}: the {task.of} problems held out by a hash; the split `all` takes the whole file.")
+            said.append(f"{name}: the {task.of} problems held out by a hash; the split all takes the whole file.")
     for score in scores:
         if score.failed:
             said.append(f"{score.task}, {score.arm}: grading failed on {percent(score.failed, 1)} of the completions, "

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from grposcope.lab.policies import Policy
 
 DESCRIPTION = (
-    "Evaluate models on held-out problems: pass@1 and pass@k with 95 % intervals, completions cut off, answers that "
-    "cannot be read, and differences on the same problems. The same command goes on where it was stopped."
+    "Evaluate models on held-out problems: pass@1 and pass@k with 95 % intervals, completions cut "
+    "off, answers that cannot be read, and differences on the same problems. The same command "
+    "continues where it was stopped."
 )
 EXAMPLES = """\
 examples:
@@ -51,7 +52,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                       help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name; "
                            "several are compared in pairs")  # fmt: skip
     what.add_argument("--arm", action="append", default=[], metavar="NAME=MODEL,…",
-                      help="models that are one training with several seeds; may be repeated")  # fmt: skip
+                      help="models of one training with several seeds; may be repeated")  # fmt: skip
     what.add_argument("--task", nargs="+", action="extend", default=[], metavar="TASK",
                       help="what to evaluate on: gsm8k[:PATH], benchmarks:PATH or OWNER/NAME of the hub, "
                            "reasoning_gym:NAME, arithmetic, jsonl:PATH; several, and repeated")  # fmt: skip
@@ -62,8 +63,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     drawing.add_argument("--samples", type=int, default=4, metavar="N", help="completions per problem (default: 4)")
     drawing.add_argument("--k", default="", metavar="TEXT",
                          help="of pass@k, such as 1,4 (default: 1 and the number of samples)")  # fmt: skip
-    drawing.add_argument("--temperature", type=float, default=1.0, metavar="X",
-                         help="of sampling; 0 takes the likeliest token, with --samples 1 (default: 1)")  # fmt: skip
+    drawing.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="temperature of sampling; 0 takes the likeliest token, with --samples 1 (default: 1)",
+    )
     drawing.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: each task's)")
     drawing.add_argument("--seed", type=int, default=0, metavar="N", help="seed of sampling (default: 0)")
     drawing.add_argument("--batch", type=int, default=BATCH, metavar="N",
@@ -71,9 +77,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     drawing.add_argument("--reward-timeout", type=float, default=300.0, metavar="X",
                          help="seconds that grading a batch may take, 0 for no limit (default: 300)")  # fmt: skip
     machine = command.add_argument_group("machine")
-    machine.add_argument("--out", type=Path, metavar="FOLDER",
-                         help="folder of the evaluation, to go on with if it was stopped (default: evaluations/… named "
-                              "by what is evaluated)")  # fmt: skip
+    machine.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of the evaluation, new or to continue (default: evaluations/… named by what is evaluated)",
+    )
     machine.add_argument("--inspect", type=Path, metavar="FILE",
                          help="also write a log that inspect-ai opens; with several models or tasks, a file of each, "
                               "numbered")  # fmt: skip
@@ -148,7 +157,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.temperature == 0 and arguments.samples > 1:
         raise UserError("--temperature 0 writes the same completion each time; use --samples 1, or a temperature")
     if not arguments.task:
-        raise UserError("--task is needed: what to evaluate on, such as arithmetic or gsm8k:FOLDER")
+        raise UserError("--task is missing: name what to evaluate on, such as arithmetic or gsm8k:FOLDER")
 
 
 def _models(arguments: argparse.Namespace) -> tuple[list[NamedModel], dict[str, tuple[str, ...]]]:
@@ -158,7 +167,7 @@ def _models(arguments: argparse.Namespace) -> tuple[list[NamedModel], dict[str, 
 
     arms: dict[str, tuple[str, ...]] = {name: (name,) for name in arguments.models}
     if len(arms) < len(arguments.models):
-        raise UserError("a model is given twice; a comparison with itself tells nothing")
+        raise UserError("a model is given twice; give different models")
     for text in arguments.arm:
         name, equals, listed = text.partition("=")
         members = tuple(part.strip() for part in listed.split(",") if part.strip())

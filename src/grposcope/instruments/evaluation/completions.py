@@ -11,7 +11,7 @@ from grposcope.instruments.evaluation.record import Completion, EvaluatedProblem
 from grposcope.instruments.evaluation.scores import labels
 from grposcope.render.rollout_viewer import BUDGET, NAME, PROBLEMS, PROMPT, TEXT, cut
 
-VERDICTS = {"right": "right", "wrong": "wrong", "unread": "no answer that can be read", "failed": "grading failed"}
+VERDICTS = {"right": "right", "wrong": "wrong", "unread": "no readable answer", "failed": "grading failed"}
 
 
 def viewer(record: EvaluationRecord) -> Answer | None:

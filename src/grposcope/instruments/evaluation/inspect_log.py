@@ -33,7 +33,7 @@ def write(record: EvaluationRecord, path: Path) -> list[Path]:
         (model, task) for model in record.plan.models for task in record.plan.tasks if record.rows.get((model, task))
     ]
     if not made:
-        raise UserError(f"{record.folder} has no rows yet, so there is no log to write; go on with the evaluation")
+        raise UserError(f"{record.folder} has no rows yet, so there is no log to write; continue the evaluation")
     written = []
     for number, (model, task) in enumerate(made, 1):
         place = path if len(made) == 1 else path.with_name(f"{path.stem}-{number}{path.suffix or '.json'}")

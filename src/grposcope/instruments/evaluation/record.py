@@ -156,7 +156,7 @@ def read(folder: Path) -> EvaluationRecord:
             try:
                 problem = typed(EvaluatedProblem, row)
             except TypeError:
-                raise UserError(f"{path}, line {number} is no evaluated problem; delete that line") from None
+                raise UserError(f"{path}, line {number} is not an evaluated problem; delete that line") from None
             rows.setdefault((problem.model, problem.task), {})[problem.index] = problem
     ordered = {key: tuple(found[index] for index in sorted(found)) for key, found in rows.items()}
     about = content.environment if isinstance(content.environment, Mapping) else {}
@@ -190,7 +190,9 @@ class EvaluationWriter:
             append(self._file, data)
             os.fsync(self._file)
         except OSError as error:
-            raise UserError(f"cannot write {self.folder / ROWS}: {error.strerror}; make room, and go on") from None
+            raise UserError(
+                f"cannot write {self.folder / ROWS}: {error.strerror}; make room, and run the command again"
+            ) from None
 
 
 @contextmanager
@@ -207,9 +209,9 @@ def opened(
     UserError where it holds another evaluation, other files, or is being filled by another process.
     """
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is no folder; choose another for the evaluation")
+        raise UserError(f"{folder} is not a folder; choose another for the evaluation")
     if folder.is_dir() and not recognises(folder) and any(not entry.name.startswith(".") for entry in folder.iterdir()):
-        raise UserError(f"{folder} holds other files; choose a new folder, or that of an evaluation to go on with")
+        raise UserError(f"{folder} holds other files; choose a new folder, or that of an evaluation to continue")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder, "evaluation"):

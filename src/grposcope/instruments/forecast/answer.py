@@ -60,7 +60,7 @@ def _counted(summaries: Mapping[str, ForecastSummary], unknown: int) -> str:
     counts = Counter(summary.ahead.verdict for summary in summaries.values())
     unknown += counts.pop("cannot tell", 0)
     parts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items()]
-    parts += [f"of {unknown} it cannot be told"] if unknown else []
+    parts += [f"{unknown} unknown"] if unknown else []
     return f"Of {counts.total() + unknown} rewards {listed(parts)}."
 
 
@@ -97,16 +97,18 @@ def _further(summary: ForecastSummary) -> float:
 def sentence(summary: ForecastSummary) -> str:
     """The verdict, and the change of the level that it rests on."""
     if summary.series.constant:
-        return "Constant reward: there is nothing to fit, and no gradient to learn from."
+        return "The reward is constant: there is nothing to fit, and no gradient to learn from."
     ahead = summary.ahead
     steps, now = f"over {number(_further(summary))} more steps", number(ahead.level.value)
     between = " to ".join(map(signed, ahead.change_between))
     if ahead.verdict == "cannot tell":
-        return f"Cannot tell whether it rises or falls: {steps} the level, now {now}, may change by {between}."
+        return (
+            f"Cannot tell whether the reward will rise or fall: {steps} its level, now {now}, may change by {between}."
+        )
     if ahead.verdict == "flat":
         return (
-            f"Flat: {steps} the level, now {now}, is expected to change by {between}, less than a step's noise, "
-            f"{number(ahead.margin)}."
+            f"Flat: {steps} the level, now {now}, is expected to change by {between}, which is less than the "
+            f"noise of a step ({number(ahead.margin)})."
         )
     change = f"{signed(ahead.change.value)} ({between})"
     return f"{capitalised(ahead.verdict)}: {steps} the level, now {now}, is expected to change by {change}."
@@ -126,8 +128,9 @@ def hindsight_sentence(summary: ForecastSummary) -> str:
     fared = summary.hindsight
     assert fared is not None
     return (
-        f"Hidden steps: {fared.points} rewards, {percent(fared.covered)} of them inside the "
-        f"{summary.ahead.coverage:.0%} interval; error ÷ that of the last level {number(fared.error)}."
+        f"Hidden steps: {percent(fared.covered)} of {fared.points} rewards lie inside the "
+        f"{summary.ahead.coverage:.0%} interval; the error is {number(fared.error)} × that of repeating "
+        "the last level."
     )
 
 
@@ -148,9 +151,10 @@ def _models(summary: ForecastSummary) -> Table:
             "; ".join(dict.fromkeys(filter(None, (plateau.flag, tau.flag)))),
         ))  # fmt: skip
     caption = (
-        "Both curves describe what was seen. Extrapolated, they predict later rewards worse than the last level does, "
-        "so the forecast does not use them. Noise hides the rest: even the true curve would explain about "
-        f"{percent(summary.ceiling)} of the variance, and what a model explains is given as a share of that."
+        "Both curves describe the logged rewards. Extrapolated, they predict later rewards worse than "
+        "the last level does, so the forecast does not use them. Because of noise, even the true curve "
+        f"would explain only about {percent(summary.ceiling)} of the variance; what a model explains is "
+        "given as a share of that."
     )
     header = ("model", "share of the remaining variance", "plateau", "time constant", "note")
     return Table("Fitted models", header, rows, caption, folded=True)
@@ -169,7 +173,7 @@ def _compared(summaries: Mapping[str, ForecastSummary]) -> Table:
             ahead.verdict,
         ))  # fmt: skip
     header = ("run", "level now", "expected", "at step", "change of the level", "verdict")
-    caption = "Expected reward with the interval of single rewards; each change goes beyond either end with 10%."
+    caption = "Expected reward with the interval of single rewards; the change exceeds either end with a chance of 10%."
     return Table("Forecasts", header, rows, caption)
 
 

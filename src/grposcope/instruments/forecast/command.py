@@ -14,7 +14,7 @@ from grposcope.core.text import visible
 if TYPE_CHECKING:
     from grposcope.instruments.forecast.summary import ForecastSummary
 
-DESCRIPTION = "Fit closed forms to the reward curve of a run, and forecast its level with an honest band."
+DESCRIPTION = "Fit closed-form curves to the reward of a run, and forecast its level with an interval."
 EXAMPLES = """\
 examples:
   grposcope fit runs/20260101-120000-tiny-grpo               a run, or any log that docs/readers.md lists
@@ -31,12 +31,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument("--horizon", type=float, metavar="N",
                          help="steps to forecast (default: half as many as the run has)")  # fmt: skip
     command.add_argument("--until", type=float, metavar="STEP",
-                         help="hide what came after this step, and say how the forecast fared on it")  # fmt: skip
+                         help="hide the steps after this one, and compare the forecast with them")  # fmt: skip
     command.add_argument("--coverage", type=float, default=0.9, metavar="X",
                          help="probability of the predictive interval (default: 0.9)")  # fmt: skip
     logs.add_flags(command, "run_path")
     command.add_argument("--figures", metavar="FOLDER", help="also write the charts as files into this folder")
-    command.add_argument("--format", choices=("png", "svg"), default="png", help="kind of those files (default: png)")
+    command.add_argument("--format", choices=("png", "svg"), default="png", help="format of those files (default: png)")
     add_json(command)
 
 
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     run = logs.read(arguments.run_path, arguments)
     if reward_column(run) is None:
         some = ", ".join([visible(name, 60) for name in run.table if name != "step"][:12]) or "none"
-        raise UserError(f"{run.meta.source} has no reward; its metrics are {some}; say which is the reward with --map")
+        raise UserError(f"{run.meta.source} has no reward; name one of its metrics with --map: {some}")
     summary = of_run(run, arguments.horizon, arguments.coverage, arguments.until)
     (label,) = labels([run])
     said = answer({label: summary}, {})

@@ -155,7 +155,7 @@ def _starts(model: Model, s: Array, y: Array, scale: float) -> Array:
 def _constant(series: RewardCurve) -> Fit:
     """Fit of a level; for rewards that do not vary it stands for every model."""
     y = series.reward
-    flag = "constant reward: nothing to fit" if series.constant else ""
+    flag = "the reward is constant: nothing to fit" if series.constant else ""
     residual, n, spread = y - y.mean(), len(y), float(y.std())
     error = math.sqrt(residual_covariance(np.ones((n, 1)), residual)[0, 0]) if spread else 0.0
     level = Estimate(float(y.mean()), error, n, flag)
@@ -178,7 +178,7 @@ def _describe(series: RewardCurve, model: Model, start: float, rise: float, psi:
     farthest = int(np.abs(f).argmax())
     away = columns[farthest] - columns[0]
     noisy = abs(rise * f[farthest]) < CLEAR * math.sqrt(away @ covariance @ away)
-    flag = "no rise above the noise" if noisy else _unidentified(rise, float(f[-1]), float(errors[1]))
+    flag = "the reward does not rise above its noise" if noisy else _unidentified(rise, float(f[-1]), float(errors[1]))
     parameters = {
         "start": Estimate(float(start), float(errors[0]), n),
         "plateau": Estimate(float(start + rise), float(errors[1]), n, flag),
@@ -187,7 +187,7 @@ def _describe(series: RewardCurve, model: Model, start: float, rise: float, psi:
         value = math.exp(psi[i]) * (span if name in model.timed else 1.0)
         edge = psi[i] <= math.log(model.low[i]) + EDGE or psi[i] >= math.log(model.high[i]) - EDGE
         error = value * float(errors[2 + i])
-        reason = "at the edge of the search" if edge else "not identified" if error > 2 * value else flag
+        reason = "at the edge of the search range" if edge else "not identified" if error > 2 * value else flag
         parameters[name] = Estimate(value, error, n, reason)
     return Fit(model, parameters, 1 - left / total,
                noise_ceiling(series.steps, y).value, float(np.sqrt(np.mean(residual**2))), autocorrelation(residual), n,

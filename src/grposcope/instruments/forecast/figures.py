@@ -100,10 +100,10 @@ def portrait(summary: ForecastSummary) -> Figure | None:
         path.mark_point(color="var(--run-1)", filled=True, size=18).encode(tooltip=tips),
     ]
     text = (
-        "Solid: the reward, smoothed over about a tenth of the run, against its change per step, from start to end. "
-        "Dashed: the fitted oscillator; grey lines, which end in dots, show where it would go from elsewhere. Within "
-        "the grey band a change is no more than noise (95%). A curve that slows down straight towards rate 0 "
-        "saturates; one that turns around a point oscillates."
+        "Solid: the reward, smoothed over about a tenth of the run, against its change per step, from "
+        "start to end. Dashed: the fitted oscillator; grey lines, which end in dots, show where it would "
+        "go from elsewhere. Within the grey band a change is no more than noise (95%). A curve that goes "
+        "straight to rate 0 saturates; one that circles a point oscillates."
     )
     if inertial.parameters["plateau"].flag:
         text += f" The fitted plateau is unreliable: {inertial.parameters['plateau'].flag}."
@@ -142,7 +142,7 @@ def _explained(summaries: Sequence[ForecastSummary]) -> str:
     if len(summaries) == 1 and summaries[0].fits:
         text += " Dashed: closed forms fitted to what was seen; the forecast does not use them."
     if any(len(o.truth[0]) for o in summaries):
-        text += " Grey: the rewards that came later, hidden from the fits."
+        text += " Grey: later rewards, which the fits did not see."
     notes = dict.fromkeys(note for o in summaries for note in o.series.notes)
     return " ".join([text, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
 

@@ -184,7 +184,7 @@ def _limits(series: RewardCurve, limits: RewardRange | None) -> tuple[RewardRang
         return reward_range.inferred(series.reward), series.notes
     if limits.low <= series.reward.min() and series.reward.max() <= limits.high:
         return limits, series.notes
-    note = f"rewards leave the range {limits.low:g} to {limits.high:g}: the forecast does not keep to it"
+    note = f"rewards leave the range {limits.low:g} to {limits.high:g}, so the forecast ignores it"
     return RewardRange(), (*series.notes, note)
 
 
@@ -192,7 +192,7 @@ def _repeated(series: RewardCurve, later: Array, coverage: float, limits: Reward
     """Forecast of a reward that never varied: it repeats the reward."""
     n, reason = len(series.reward), "constant reward"
     same = np.full(len(later), series.reward[0])
-    flag = "; ".join(filter(None, ("constant reward: the forecast only repeats it", notes)))
+    flag = "; ".join(filter(None, ("the reward is constant: the forecast repeats it", notes)))
     return Forecast(
         later, same, same, same, same, same, coverage, limits, Estimate(float(same[0]), math.nan, n, reason),
         Estimate(0.0, math.nan, n, reason), (0.0, 0.0), 0.0, "cannot tell", flag,

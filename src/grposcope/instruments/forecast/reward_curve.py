@@ -55,19 +55,19 @@ def clean(steps: ArrayLike, reward: ArrayLike) -> RewardCurve:
     notes = []
     good = np.isfinite(t) & np.isfinite(y)
     if not good.all():
-        notes.append(f"{int((~good).sum())} rows without a finite step and reward left out")
+        notes.append(f"{int((~good).sum())} rows without a finite step and reward were left out")
     t, y = t[good], y[good]
     if len(t) > 1 and not (np.diff(t) > 0).all():
         order = np.argsort(t, kind="stable")
         t, y = t[order], y[order]
         last = np.append(np.diff(t) > 0, True)
         if not last.all():
-            notes.append(f"{int((~last).sum())} repeated steps (a restart?): the last value of each counts")
+            notes.append(f"{int((~last).sum())} steps are repeated (a restart?); the last value of each counts")
         else:
-            notes.append("steps were not in order: sorted")
+            notes.append("steps were out of order and were sorted")
         t, y = t[last], y[last]
     if len(t) < LEAST:
-        raise UserError(f"{len(t)} usable points are too few for a curve, at least {LEAST} are needed; log more steps")
+        raise UserError(f"a curve needs {LEAST} points or more, and the log has {len(t)}; log more steps")
     return RewardCurve(t, y, tuple(notes))
 
 
@@ -98,7 +98,7 @@ def each_batch(series: RewardCurve, interval: int) -> RewardCurve:
         return series
     batch = (series.steps - series.steps[0]) // interval
     first = np.append(True, np.diff(batch) > 0)
-    note = f"{interval} steps share a batch of rollouts: one point for each batch"
+    note = f"{interval} steps share a batch of rollouts, so each batch is one point"
     return RewardCurve(series.steps[first], series.reward[first], (*series.notes, note))
 
 

@@ -157,12 +157,12 @@ def _plateau(fitted: Mapping[str, Fit], ahead: Forecast) -> tuple[Estimate, floa
     fits = [f for f in fitted.values() if not any(p.flag for p in f.parameters.values())]
     n = ahead.level.n
     if not fits:
-        return Estimate(math.nan, math.nan, n, "cannot tell: no curve that ends is identified"), math.nan
+        return Estimate(math.nan, math.nan, n, "cannot tell: no fitted curve has an end"), math.nan
     best = min(fits, key=lambda f: f.rmse)
     value = best.parameters["plateau"].value
     error = math.hypot(best.parameters["plateau"].se, float(np.std([f.parameters["plateau"].value for f in fits])))
     if error > 0.5 * abs(value - best.parameters["start"].value):
-        return Estimate(math.nan, math.nan, n, "cannot tell: it is not known to half of the rise"), math.nan
+        return Estimate(math.nan, math.nan, n, "cannot tell: its error exceeds half of the rise"), math.nan
     lowest, highest = (ahead.level.value + change for change in ahead.change_between)
     agrees = lowest - 2 * error <= value <= highest + 2 * error
     if not agrees or not ahead.limits.low <= value <= ahead.limits.high:

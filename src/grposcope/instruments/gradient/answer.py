@@ -99,7 +99,7 @@ def _of_several(probes: Sequence[tuple[str, Run, ProbeRecord]], order: Sequence[
     ]
 
 
-_WEIGHED = ", and of what they weigh in the gradient"
+_WEIGHED = ", and of their weight in the gradient"
 _TOKENS = (
     f"Share held by the largest tokens: of the squared score norms ‖e_y − π‖² at the logits{_WEIGHED}. The axis of "
     "tokens is logarithmic."
@@ -137,7 +137,8 @@ def _layers(record: ProbeRecord) -> Table | None:
     header = ("matrix", "shape", *SHOWN.values(), "not enclosed", "score norm")
     left = f" {len(layers) - ROWS} further matrices are in probe.json." if len(layers) > ROWS else ""
     text = (
-        f"Not enclosed: share of the squared norm outside the singular values computed, whose ranks are bounds.{left}"
+        "Not enclosed: share of the squared norm outside the computed singular values; the ranks of such "
+        f"matrices are bounds.{left}"
     )
     return Table("Ranks of every matrix", header, rows, text, folded=True) if rows else None
 
@@ -199,8 +200,8 @@ def while_training(runs: Sequence[Run]) -> Answer | None:
     named = zip(labels(probed), probed, strict=True)
     steps = ", ".join(f"{run.steps} steps of {label}" for label, run in named if run.steps)
     lead = (
-        f"Measured before the update on {steps}, each time on a few prompts of the batch at hand: single points are "
-        "noisy. The policy gradient alone, without KL term and entropy bonus."
+        f"Measured before the update on {steps}, each time on a few prompts of the batch, so single "
+        "points are noisy. Policy gradient only, without KL term and entropy bonus."
     )
     return replace(section, sentence=_course(probed), text=[lead, *section.text])
 

@@ -216,8 +216,8 @@ class AttachedModel:
         if both:
             module, _ = self._owners[both][0]
             raise SeenTwice(
-                f"{type(module).__name__} uses {both} in a way that is not measured; freeze that layer to measure the "
-                "rest",
+                f"{type(module).__name__} uses {both} in a way that cannot be measured; freeze that layer to "
+                "measure the rest",
                 tuple(name for name in outside if name in seen),
             )
 
@@ -346,8 +346,9 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
     allowed = 0.1 if attached.half else 1e-3
     if not attached.error <= allowed:  # NaN too
         raise Refusal(
-            f"the gradient put together from the layers differs from autograd's by {attached.error:.1e} (relative), "
-            f"most at {attached.worst[0]}: this model uses its weights in a way that is not measured; freeze that layer"
+            f"the gradient put together from the layers differs from autograd's by {attached.error:.1e} "
+            f"(relative), most at {attached.worst[0]}: this model uses its weights in a way that cannot be "
+            "measured; freeze that layer"
         )
     _check_padding(attached, rollouts)
 

@@ -54,7 +54,7 @@ def verdict(gap: Estimate) -> str:
     if not (math.isfinite(gap.value) and gap.se > 0):
         return f"cannot tell: {gap.flag or 'no standard error'}"
     if abs(gap.value) <= 1.96 * gap.se:
-        return "the group mean cannot be told from the best constant baseline"
+        return "the group mean does not differ measurably from the best constant baseline"
     side = "above" if gap.value > 0 else "below"
     return f"the best constant baseline lies {side} the group mean"
 
@@ -75,7 +75,7 @@ def of_prompt(rewards: Array, gram: Array) -> BestBaseline:
     gap = jackknife(lambda r, k: covariance(r, k) / float(k.mean()))
     optimal = jackknife(lambda r, k: float(r @ k) / float(k.sum()))
     rest = variance_at_best(rewards, gram, gap)
-    flag = "" if rest > 0 else "the variance estimated is not positive: too few rollouts"
+    flag = "" if rest > 0 else "the estimated variance is not positive: too few rollouts"
     scale = float(np.diag(gram).mean()) / rest if rest > 0 else math.nan
 
     def excess(distance: Estimate) -> Estimate:

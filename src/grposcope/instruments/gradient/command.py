@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from grposcope.lab.workers import Workers
 
 DESCRIPTION = (
-    "Draw rollouts, or take those that a trainer wrote, and measure the gradients they give: spectra, credit, "
-    "sparsity, baseline."
+    "Draw rollouts, or take those that a trainer wrote, and measure their gradients: spectra, "
+    "credit, sparsity, baseline."
 )
 EXAMPLES = """\
 examples:
@@ -51,7 +51,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     what.add_argument("--model", metavar="TEXT",
                       help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name "
                            "(default: tiny)")  # fmt: skip
-    what.add_argument("--checkpoint", type=int, metavar="N", help="of a run: the checkpoint of step N, not the end")
+    what.add_argument(
+        "--checkpoint", type=int, metavar="N", help="of a run: take the checkpoint of step N instead of the final model"
+    )
     what.add_argument("--task", metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
     what.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
     probe_rollouts.add_flags(what)
@@ -60,7 +62,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                       help="rollouts per prompt (default: 8; of --rollouts, the run's, or those that stand "
                            "together)")  # fmt: skip
     what.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: the run's or task's)")
-    what.add_argument("--temperature", type=float, metavar="X", help="of sampling (default: that of the run, else 1)")
+    what.add_argument(
+        "--temperature", type=float, metavar="X", help="temperature of sampling (default: that of the run, else 1)"
+    )
     what.add_argument("--seed", type=int, default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
     gradient = command.add_argument_group("gradient")
     gradient.add_argument(
@@ -73,17 +77,23 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     gradient.add_argument("--credit", metavar="TEXT",
                           help=f"{described()} (default: that of the run, else outcome)")  # fmt: skip
     gradient.add_argument("--sweep-group", default="", metavar="TEXT",
-                          help="smaller group sizes to look at too, such as 2,4,8")  # fmt: skip
+                          help="also measure smaller groups, such as 2,4,8")  # fmt: skip
     gradient.add_argument("--controls", action="store_true",
-                          help="also shuffled, random and absent advantages, and per-step rewards")  # fmt: skip
-    gradient.add_argument("--tier", default="fast", choices=("fast", "exact"),
-                          help="leading singular values with bounds, or all of them (default: fast)")  # fmt: skip
+                          help="also measure shuffled, random and absent advantages, and rewards per step")  # fmt: skip
+    gradient.add_argument(
+        "--tier",
+        default="fast",
+        choices=("fast", "exact"),
+        help="fast: leading singular values with bounds; exact: all of them (default: fast)",
+    )
     gradient.add_argument("--lr", type=float, metavar="X",
                           help="for the share of bfloat16 weights a step changes (default: the model's)")  # fmt: skip
     machine = command.add_argument_group("machine")
     machine.add_argument("--out", metavar="TEXT", help="folder for gram.npz, probe.json and tokens.jsonl, made new "
                          "(default: probes/step-N of the run, else none)")  # fmt: skip
-    machine.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of the weights")
+    machine.add_argument(
+        "--dtype", default="float32", choices=("float32", "bfloat16"), help="number format of the weights"
+    )
     machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
     machine.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads, 0 for all cores")
     machine.add_argument("--checkpointing", action="store_true", help="recompute activations to save memory")
@@ -97,7 +107,7 @@ def check_flags(arguments: argparse.Namespace) -> None:
     from grposcope.lab.credit import chosen
 
     if arguments.place is not None and arguments.model is not None:
-        raise UserError(f"{arguments.place} and --model {arguments.model} both name a model; leave one out")
+        raise UserError(f"{arguments.place} and --model {arguments.model} both name a model; give only one")
     if arguments.credit is not None:
         chosen(arguments.credit)
     _checked(arguments)
@@ -175,7 +185,7 @@ def _run(arguments: argparse.Namespace, workers: Workers) -> int:
         again = "" if record.complete else "; the same command continues with these rollouts"
         say(arguments, f"written to {folder}{shown}{again}")
     else:
-        say(arguments, "nothing was kept: with --out FOLDER, plan and report can use the probe")
+        say(arguments, "nothing was written; give --out FOLDER to use the probe in plan and report")
     finish(arguments, document.of_answer(found) | {"paths": paths})
     return 0 if record.complete else 130
 
@@ -220,7 +230,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
 
     probe_rollouts.check_numbers(arguments)
     if arguments.temperature is not None and not arguments.temperature > 0:
-        raise UserError(f"--temperature {arguments.temperature:g} must be above 0: greedy rollouts are all alike")
+        raise UserError(f"--temperature {arguments.temperature:g} must be above 0: greedy rollouts are all equal")
     if arguments.group is not None and arguments.group < 2:
         raise UserError(
             f"--group {arguments.group}: a probe compares the rollouts of a prompt; use --group 2 or more, 8 is usual"

@@ -39,7 +39,7 @@ The tokens are then on average 1.6 times less likely than its own would be. On `
 def add_flags(group: Any) -> None:
     """Declare the flags that choose the rollouts."""
     group.add_argument("--rollouts", metavar="PATH",
-                       help="take the prompts and completions that a trainer wrote instead of sampling: TRL's "
+                       help="use prompts and completions that a trainer wrote instead of sampling: TRL's "
                             "OUTPUT_DIR/completions, verl's rollout_data_dir")  # fmt: skip
     group.add_argument("--step", type=int, metavar="N",
                        help="of --rollouts: the step to take (default: the one that the checkpoint drew, else the last "
@@ -233,8 +233,9 @@ def _take(
 
     if arguments.max_tokens is None:
         raise UserError(
-            "--max-tokens is needed with --rollouts, since nothing here says how long a completion may have been: give "
-            "max_completion_length (TRL) or data.max_response_length (verl), so that truncated ones are told apart"
+            "--rollouts needs --max-tokens, because these files do not state the token limit: give "
+            "max_completion_length (TRL) or data.max_response_length (verl), so that truncated completions "
+            "are recognised"
         )
     made = retokenize(
         policy,

@@ -72,8 +72,8 @@ def spectra(probe: ProbeRecord) -> Figure | None:
         values.mark_point(filled=True, size=90, opacity=0).encode(tooltip=tips),
     ]
     text = (
-        "Singular values of the gradient of each weight matrix, as shares of its largest; a line per matrix. "
-        f"Steep lines are gradients of few directions. Shares below {LEAST:g} are not drawn"
+        "Singular values of the gradient of each weight matrix, as shares of its largest; a line per "
+        f"matrix. A steep line is a gradient with few directions. Shares below {LEAST:g} are not drawn"
     )
     if probe.tier != "exact":
         text += "; the fast tier knows the leading values, the rest of its energy is in the ranks"
@@ -239,8 +239,9 @@ def baseline(probe: ProbeRecord) -> Figure | None:
         prompts.mark_point(filled=True, size=45, color="var(--run-1)", opacity=1).encode(tooltip=tips),
     ]
     text = (
-        "b* − V: how far the best constant baseline lies above (below) the group mean, for each prompt whose rewards "
-        "differ, and over all (orange, band), with 95% intervals. 0 (dashed): the group mean is the best there is."
+        "b* − V: how far the best constant baseline lies above (below) the group mean, for each prompt "
+        "whose rewards differ, and over all prompts (orange, band), with 95% intervals. At 0 (dashed) "
+        "the group mean is the best constant baseline."
     )
     return base.figure("geometry_baseline", "Is the group mean the best baseline?", drawn, data, caption=text)
 

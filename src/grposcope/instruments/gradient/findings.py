@@ -54,7 +54,7 @@ def conclusion(record: ProbeRecord) -> str:
     model, task = (visible(name or "?", 80) for name in (record.model, record.task))
     stable = record.rank("stable").value
     if not math.isfinite(stable):
-        return f"{model} on {task} was probed; the rank of its gradient cannot be told."
+        return f"{model} on {task} was probed; cannot tell the rank of its gradient."
     return (
         f"The gradients of {model} on {task} have a mean stable rank of {number(stable)}; 5% of the tokens hold "
         f"{percent(record.token_sparsity['top_5'])} of the squared score norms, and "
@@ -139,8 +139,8 @@ def rank(record: ProbeRecord) -> Fact:
     control = record.rank("stable", "nll")
     if math.isfinite(control.value):
         text += (
-            f" Control: with the same weight on every rollout, reward or not, the stable rank is {ranged(control)}, so "
-            "compare before reading a low rank as the reward's doing."
+            " Control: with the same weight on every rollout, whatever its reward, the stable rank is "
+            f"{ranged(control)}; compare the two before you attribute a low rank to the reward."
         )
     return Fact("rank", stable, text)
 
@@ -152,10 +152,10 @@ def class_means(record: ProbeRecord) -> Fact:
         return Fact("class_means", shares.plain, f"Two classes: cannot tell ({shares.plain.flag}).")
     inside = shares.plain.value + 2 * shares.plain.se <= 1  # an interval that leaves [0, 1] is not shown
     text = (
-        "Two classes: a step pushes a group along one direction, from the mean of its failures to that of its "
-        f"successes, which holds {ranged(shares.plain, _fine) if inside else _fine(shares.plain.value)} of the squared "
-        f"norm of a live group's gradient, over {shares.plain.n} groups, and {_fine(shares.reduced.value)} once "
-        "rollouts are weighed as the objective does"
+        "Two classes: the direction from the mean of a group's failures to the mean of its successes "
+        f"holds {(ranged(shares.plain, _fine) if inside else _fine(shares.plain.value))} of the squared "
+        f"norm of a live group's gradient, over {shares.plain.n} groups, and "
+        f"{_fine(shares.reduced.value)} with the rollout weights of the objective"
     )
     if shares.distinct.value > shares.plain.value + 1e-6:
         text += f". A class per distinct reward holds {_fine(shares.distinct.value)}."
@@ -173,9 +173,9 @@ def dead_groups(record: ProbeRecord) -> Fact:
         "and taught nothing"
     )
     if not math.isfinite(alike):
-        text += "; what to expect cannot be told, since rewards are not 0 and 1."
+        text += "; the expected share is unknown, because rewards are not 0 and 1."
     else:
-        text += f"; were all prompts equally hard, it would be {percent(alike)}"
+        text += f"; if all prompts were equally hard, it would be {percent(alike)}"
         if low <= alike <= high:
             text += ", which is within the interval."
         else:
@@ -189,11 +189,11 @@ def tokens(record: ProbeRecord) -> Fact:
     count = math.nan if record.tokens is None else record.tokens
     text = (
         f"Tokens: of {count:,.0f} tokens the top 5% hold {percent(sparsity['top_5'])} of the squared "
-        f"score norms and the top 20% {percent(sparsity['top_20'])} (Gini {number(sparsity['gini'])}; 0 all alike, 1 "
-        f"one holds all). Where completions of a group begin alike, successes and failures push "
-        f"the same tokens in opposite directions: {percent(credit.cancelled)} of the credit undoes itself so, of the "
-        f"{percent(credit.shared)} on text that two completions share ({percent(credit.common)} on text common to "
-        "all)."
+        f"score norms and the top 20% {percent(sparsity['top_20'])} (Gini {number(sparsity['gini'])}; 0 "
+        "if all are equal, 1 if one holds all). Completions of a group that begin alike push the same "
+        f"tokens in opposite directions when one succeeds and another fails: {percent(credit.cancelled)} "
+        f"of the credit cancels this way. {percent(credit.shared)} of it lies on text that two "
+        f"completions share, {percent(credit.common)} on text common to all."
     )
     return Fact("tokens", Estimate(sparsity["top_5"], math.nan, record.tokens or 0), text)
 
@@ -205,8 +205,8 @@ def parameters(record: ProbeRecord) -> Fact:
         text = "Parameters: cannot tell, the entries of the gradient were not measured."
         return Fact("parameters", measured["gini"], text)
     text = (
-        f"Parameters: unevenness of the gradient's entries by Gini {number(measured['gini'].value)}, by Hoyer "
-        f"{number(measured['hoyer'].value)} (0: all alike, 1: one holds all). "
+        f"Parameters: the gradient's entries have Gini index {number(measured['gini'].value)} and Hoyer "
+        f"sparsity {number(measured['hoyer'].value)} (0 if all are equal, 1 if one holds all). "
     )
     adam, sgd = measured["visible_adam"].value, measured["visible_sgd"].value
     if math.isfinite(adam):
@@ -215,7 +215,7 @@ def parameters(record: ProbeRecord) -> Fact:
             f"Adam (its first step) and {percent(sgd, 2)} by plain descent."
         )
     else:
-        text += "How many weights kept in bfloat16 a step would change cannot be told without a learning rate."
+        text += "Without a learning rate, cannot tell how many bfloat16 weights a step would change."
     return Fact("parameters", measured["gini"], text)
 
 
@@ -283,14 +283,14 @@ def _encoded(source: RolloutSource) -> str:
         ((source.changed_prompts, "prompts"), (source.changed_completions, "completions")) if count
     ]  # fmt: skip
     text += (
-        f"; {' and '.join(changed)} do not come back when decoded"
+        f"; {' and '.join(changed)} change when decoded again"
         if changed
-        else "; every text comes back when decoded"
+        else "; every text is the same when decoded again"
     )
     if math.isfinite(source.length_logged):
         text += f"; {source.length:.2f} tokens per completion, and the trainer logged {source.length_logged:.2f}"
         if abs(source.length - source.length_logged) > 0.01 * source.length_logged:
-            text = f"CAUTION: not the tokens that were trained on. {text}"
+            text = f"CAUTION: these are not the tokens that were trained on. {text}"
     return f"{text}; {source.truncated} completions fill the limit and are taken as truncated."
 
 
@@ -300,13 +300,14 @@ def _fit(source: RolloutSource) -> str:
         return f"Whether the rollouts are the model's own: cannot tell ({excess.flag or 'not finite'})."
     measured = f"log π(y) + H is {number(excess.value)} ± {number(excess.se)} nats per token, z = {source.z:.1f}"
     if not source.foreign:
-        return f"The rollouts are the model's own as far as can be told: {measured}."
+        return f"The rollouts agree with the model's own: {measured}."
     if source.z < 0:
         return (
-            f"CAUTION: the model would not have drawn these rollouts ({measured}): other weights, prompts, template or "
-            "a higher temperature. What follows is of these texts under this model, not of a step of the training."
+            f"CAUTION: this model did not draw these rollouts ({measured}): the weights, prompts or template "
+            "differ, or the temperature was higher. The numbers describe these texts under this model, not a "
+            "training step."
         )
     return (
-        f"CAUTION: these rollouts are likelier than the model's own ({measured}): they were drawn at a lower "
-        "temperature or with the tail cut off (top-k, top-p). Give the temperature of the run."
+        f"CAUTION: these rollouts are likelier than the model's own ({measured}): they were drawn at a "
+        "lower temperature or with top-k or top-p. Give the temperature of the run."
     )

@@ -45,7 +45,7 @@ FOLDER = "probes"
 """Subfolder of a run with its probes."""
 
 GRAM, RECORD, TOKENS = "gram.npz", "probe.json", "tokens.jsonl"
-REMEDY = "make it again with `grposcope probe`"
+REMEDY = "make it again with grposcope probe"
 LARGEST = 1e60
 """Size of a number in gram.npz beyond which it is damaged; moments take fourth powers."""
 
@@ -300,7 +300,7 @@ def read_rollouts(folder: Path) -> tuple[ProbeRollout, ...]:
     except (KeyError, TypeError, ValueError) as error:
         said = "" if isinstance(error, KeyError | TypeError) else f": {error}"
         raise UserError(
-            f"{path} is not as grposcope probe writes it{said}; make it again with grposcope probe"
+            f"{path} was not written by grposcope probe, or was changed{said}; make it again with grposcope probe"
         ) from None
 
 

@@ -23,7 +23,7 @@ CONTROLS = {
     "shuffled": "the same advantages, permuted among the rollouts of each group",
     "random_tokens": "a random advantage for every token",
     "no_baseline": "the rewards themselves as advantages, which do not sum to zero",
-    "nll": "advantage 1 for every rollout: the gradient of the likelihood of what was written",
+    "nll": "advantage 1 for every rollout: the gradient of the log-likelihood",
     "steps": "rewards of the steps still to come, less those of the other rollouts",
 }
 """What each control changes; `steps` exists only where the task labels steps."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
+
 from grposcope.core.answer import Answer, Figure, KeyNumber, Table
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
@@ -18,7 +20,7 @@ from grposcope.core.text import number, span
 from grposcope.instruments.gradient import findings as geometry
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
-from grposcope.instruments.group_size import INSTRUMENT, PlanSettings, planning, rewards_alone
+from grposcope.instruments.group_size import INSTRUMENT, PlanSettings, planning, pooled, rewards_alone
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.group_size.planning import Allocation, Plan
 from grposcope.instruments.group_size.size import GroupSize, LayerSize, RecipeSize, Unknown
@@ -26,15 +28,15 @@ from grposcope.instruments.group_size.size import GroupSize, LayerSize, RecipeSi
 MEANING = {
     "sigma1": "Σ₁   variance per rollout if V were known",
     "delta": "Δ    price of not knowing V",
-    "prompt_variance": "V_p  how gradients differ between prompts",
-    "g2": "E‖g‖²  mean square of a prompt's gradient",
-    "mean2": "‖E g‖²  square of the gradient itself",
+    "prompt_variance": "V_p  how much gradients differ between prompts",
+    "g2": "E‖g‖²  mean squared gradient of a prompt",
+    "mean2": "‖E g‖²  squared mean gradient",
 }
 """What the table of moments calls them."""
 
 SCOPE = (
-    "This is for leave-one-out advantages (rloo) and the error of one gradient at equal cost; what else a group size "
-    "does (exploration, memory, batching) is not in it."
+    "This holds for leave-one-out advantages (rloo) and the error of one gradient at equal cost; it "
+    "leaves out what else a group size changes (exploration, memory, batching)."
 )
 """What the best group size is the best for."""
 
@@ -60,7 +62,9 @@ def answers(runs: Sequence[Run], settings: PlanSettings) -> list[Answer]:
         (label,) = known
         by_block = group_size.by_block(found[label][1])
         if isinstance(by_block, Unknown):
-            left_out = f"By layer: left out, as {by_block.reason}; `grposcope plan` reads it when asked for layers."
+            left_out = (
+                f"By layer: left out, because {by_block.reason}; grposcope plan computes it when asked for layers."
+            )
             answer = replace(answer, text=[*answer.text, left_out])
         elif by_block:
             blocks = by_block
@@ -70,7 +74,7 @@ def answers(runs: Sequence[Run], settings: PlanSettings) -> list[Answer]:
 
 
 def of_run(run: Run, settings: PlanSettings) -> Answer:
-    """What one run says, by its last probe that kept its Gram matrix, else by its rewards, without figures.
+    """What one run says, by its probes that kept a Gram matrix, else by its rewards, without figures.
 
     UserError where neither says anything.
     """
@@ -127,15 +131,15 @@ def _unknown(probe: ProbeRecord, reason: str) -> Answer:
 
 def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Answer, GroupSize]:
     """What one probe says, and the group size behind it; UserError where it says nothing."""
-    file = probe.read_gram(layers=settings.layers)
-    if settings.truncated == "drop":
-        file = file.without_truncated()
+    pool = pooled.of_run(run, probe, settings.layers)
+    files = [file.without_truncated() for file in pool.files] if settings.truncated == "drop" else list(pool.files)
     costs = (settings.prompt_cost, settings.rollout_cost)
     resampled = (settings.replicates, settings.seed)
-    facts = group_size.of_gram(file.gram, file.rewards, settings.groups, *costs, *resampled)
+    facts = group_size.of_grams([(file.gram, file.rewards) for file in files], settings.groups, *costs, *resampled)
     recipe, comparison = _recipe(run, probe, settings)
     trained = group_size.of_recipe(facts, recipe, comparison)
-    prompts, group = file.rewards.shape
+    prompts, group = facts.rewards.shape
+    prompts //= len(files)
     budget = settings.budget if settings.budget is not None else prompts * (costs[0] + costs[1] * group)
     own = trained.plan if trained.plan and trained.plan.decided else None
     batch, errors, source, do = None, None, [], ""
@@ -144,14 +148,15 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
         errors, group = facts.gradient_errors(batch.prompts, batch.group), batch.group
         source = [facts.error_sentence(group)]
         do = (
-            f"draw {batch.prompts} prompts × {group} rollouts (cost {batch.cost:g}), which a budget of {budget:g} buys "
-            f"with recipe {recipe if own else 'rloo'}"
+            f"draw {batch.prompts} prompts × {group} rollouts (cost {batch.cost:g} of a budget of {budget:g}, "
+            f"recipe {(recipe if own else 'rloo')})"
         )
-    layers = group_size.by_layer(file, *costs, *resampled) if settings.layers else {}
+    layers = group_size.by_layer(files[-1], *costs, *resampled) if settings.layers else {}
     document = {
         "kind": "probe",
         "probe": _about(probe),
         "step": probe.step,
+        "pooled": {"steps": pool.steps, "left_out": pool.left_out, "drift": pool.drift},
         "verdict": facts.sentence(),
         "moments": {name: _moment(facts, name) for name in group_size.MOMENTS},
         "plan": {**asdict(facts.plan), "decided": facts.decided, "at_least": facts.plan.at_least},
@@ -178,7 +183,8 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
             *filter(None, [trained.sentence(), facts.uneven_sentence() if batch else ""]),
             *source,
             facts.dead_sentence(group),
-            f"{_subject(probe, file)}. {SCOPE}",
+            *filter(None, [pool.sentence]),
+            f"{_subject(probe, files)}. {SCOPE}",
         ],
         numbers=_best(facts.plan),
         tables=[table for table in tables if table is not None],
@@ -212,11 +218,14 @@ def _about(probe: ProbeRecord) -> dict[str, Any]:
     return {"folder": str(probe.folder), **({**probe.scalars(), "step": probe.step} if recorded else {})}
 
 
-def _subject(probe: ProbeRecord, file: ProbeGram) -> str:
+def _subject(probe: ProbeRecord, files: Sequence[ProbeGram]) -> str:
     """What was probed, in words."""
-    prompts, group = file.rewards.shape
+    prompts, group = sum(len(file.rewards) for file in files), files[-1].rewards.shape[1]
     subject = geometry.subject(probe) if probe.prompts else f"{prompts} prompts × {group} rollouts"
-    cut = f"; {file.truncated.mean():.1%} of rollouts truncated" if file.truncated.any() else ""
+    if len(files) > 1:
+        subject = f"{prompts} prompts × {group} rollouts in {len(files)} probes, the last of {subject}"
+    truncated = np.concatenate([file.truncated.reshape(-1) for file in files])
+    cut = f"; {truncated.mean():.1%} of rollouts truncated" if truncated.any() else ""
     return f"From {subject}{cut}"
 
 
@@ -250,8 +259,8 @@ def _losses(facts: GroupSize) -> Table:
         ))  # fmt: skip
     header = ("G", f"more {facts.unit} needed", "95%", "budget × MSE", "error ÷ oracle's", "dead groups", "")
     text = (
-        "With leave-one-out advantages, against the best group size, for the same error. Error ÷ oracle's: over that "
-        "of a baseline that knows each prompt's value; 1 is no price."
+        "Rollouts needed for the same error as the best group size, with leave-one-out advantages. Error "
+        "÷ oracle's: relative to a baseline that knows each prompt's value; 1 means no loss."
     )
     star = f" {group_size.EXTRAPOLATION}" if any(row[-2].endswith("*") for row in rows) else ""
     return Table("What you lose at each group size", header, rows, text + star)
@@ -284,7 +293,7 @@ def _layers(layers: Mapping[str, LayerSize]) -> Table:
         parts = map(_plus_minus, (layer.norm, layer.sigma1, layer.delta, layer.prompt_variance))
         rows.append((name, *parts, number(layer.best), span(*layer.interval)))
     header = ("layer", "E‖s‖²", "Σ₁", "Δ", "V_p", "G*", "95%")
-    return Table("By layer", header, rows, "Σ₁, Δ and V_p add up to the whole where the layers do.", folded=True)
+    return Table("By layer", header, rows, "Σ₁, Δ and V_p of the layers add up to those of the whole.", folded=True)
 
 
 def _moments(facts: GroupSize) -> Table:

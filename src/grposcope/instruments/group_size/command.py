@@ -15,7 +15,7 @@ from grposcope.instruments.group_size import PlanSettings
 if TYPE_CHECKING:
     from grposcope.core.run import Run
 
-DESCRIPTION = "How noisy the gradient is, and how many rollouts per prompt a budget should buy."
+DESCRIPTION = "Say how noisy the gradient is and how many rollouts per prompt to draw for a given budget."
 EXAMPLES = """\
 examples:
   grposcope plan probe/                                   the best group size, its interval, what others lose
@@ -23,7 +23,7 @@ examples:
   grposcope plan probe/ --prompt-cost 0.2                 reading a prompt costs a fifth of writing an answer
   grposcope plan probe/ --recipe dapo                     for the recipe that is trained
   grposcope plan probe/ --layers                          the same for each layer
-  grposcope plan runs/demo                                from the run's last probe (runs/demo/probes/), if it has one
+  grposcope plan runs/demo                                from the run's probes, pooled, if it has any
   grposcope plan runs/other --last 20                     from rewards alone: dead groups at each group size
 """
 
@@ -42,15 +42,20 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     money.add_argument("--multiple", type=int, default=PlanSettings.multiple, metavar="N",
                        help="rollouts of a batch are a multiple of N, devices × micro-batch (default: 1)")  # fmt: skip
     view = command.add_argument_group("view")
-    view.add_argument("--recipe", metavar="NAME",
-                      help="recipe that is trained, as grpo or dapo (default: the probe's, else rloo)")  # fmt: skip
+    view.add_argument(
+        "--recipe",
+        metavar="NAME",
+        help="recipe that the run trains with, such as grpo or dapo (default: the probe's, else rloo)",
+    )
     view.add_argument("--groups", type=_groups, default=PlanSettings.groups, metavar="N,N,…",
                       help="group sizes to show (default: 2,4,8,16,32,64)")  # fmt: skip
-    view.add_argument("--layers", action="store_true", help="the moments and the best group size of each layer too")
+    view.add_argument(
+        "--layers", action="store_true", help="also print the moments and the best group size of each layer"
+    )
     view.add_argument("--truncated", choices=("keep", "drop"), default=PlanSettings.truncated,
-                      help="rollouts cut at the token limit: kept as draws, or left out (default: keep)")  # fmt: skip
+                      help="rollouts cut at the token limit: keep them or leave them out (default: keep)")  # fmt: skip
     view.add_argument("--last", type=int, default=PlanSettings.last, metavar="N",
-                      help="of a run without probes, its last N steps (default: 50)")  # fmt: skip
+                      help="for a run without probes: use its last N steps (default: 50)")  # fmt: skip
     view.add_argument("--replicates", type=int, default=PlanSettings.replicates, metavar="N",
                       help="bootstrap draws behind the intervals (default: 1000)")  # fmt: skip
     view.add_argument(
@@ -90,8 +95,8 @@ def _read(folder: Path, arguments: argparse.Namespace) -> Run:
         return measured.unnamed(folder)
     if (folder / "config.json").exists() and not trl_output.models(folder):
         raise UserError(
-            f"{folder} is a model: its gradients have to be measured first; run `grposcope probe --model {folder} "
-            f"--out probe`, then `grposcope plan probe`"
+            f"{folder} is a model, and plan needs a probe of its gradients; run grposcope probe --model "
+            f"{folder} --out probe, then grposcope plan probe"
         )
     return logs.read(arguments.path, arguments)
 
@@ -100,7 +105,7 @@ def _groups(text: str) -> tuple[int, ...]:
     try:
         sizes = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers such as 2,4,8") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 2,4,8") from None
     if min(sizes) < 2:
         raise argparse.ArgumentTypeError("a group size must be at least 2")
     return sizes

@@ -62,7 +62,7 @@ def curve(plans: Mapping[str, Plan], order: Sequence[str]) -> Figure | None:
         "size, with a 95% band over prompts. Dashed: the optimum G*, shaded its 95% interval"
     )
     infinite = [label for label in plans if label not in finite]
-    text += f"; of {', '.join(infinite)} it cannot be told." if infinite else "."
+    text += f"; cannot tell it for {', '.join(infinite)}." if infinite else "."
     return base.figure("group_size", "Rollouts needed against the group size", layers, data, unit="× the best",
                        caption=text, height=240, wide=len(plans) > 1)  # fmt: skip
 
@@ -122,8 +122,8 @@ def efficiency(ratios: Mapping[str, Mapping[int, tuple[float, float, float]]], o
         base.on_hover(points.encode(tooltip=tips)),
     ]
     text = (
-        "Squared error of a group's gradient over that of an oracle which knows the prompt's value, "
-        "1 + Δ/((G−1) Σ₁): the price of a baseline made from the group. 1 is no price. 95% bands."
+        "Squared error of a group's gradient over that of an oracle which knows the prompt's value, 1 + "
+        "Δ/((G−1) Σ₁): what a baseline made from the group costs. 1 means it costs nothing. 95% bands."
     )
     return base.figure("oracle_ratio", "Efficiency against the oracle", layers, data, unit="÷ oracle", caption=text)
 
@@ -145,8 +145,8 @@ def blocks(whole: Plan, by_block: Mapping[str, Plan]) -> Figure | None:
         optima.mark_point(filled=True, size=60, opacity=1).encode(tooltip=tips),
     ]
     text = (
-        "G* of each part of the network as if it alone were trained, from the sum of its layers' Gram matrices, with "
-        f"95% intervals; {BEYOND}"
+        "G* of each part of the network if only that part were trained, from the sum of its layers' Gram "
+        f"matrices, with 95% intervals; {BEYOND}"
     )
     height = max(200, 20 * len(known) + 20)
     return base.figure("group_size_blocks", "The optimum by block", layers, data, unit="G*", caption=text,

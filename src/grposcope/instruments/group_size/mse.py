@@ -121,9 +121,9 @@ def standardized(
     elif classes.directions is None:
         reason = "needs the Gram across prompts, (B, B)"
     elif group > classes.sizes.min():
-        reason = f"the probe has {classes.sizes.min()} rollouts of a prompt: a group of {group} cannot be told from it"
+        reason = f"the probe has {classes.sizes.min()} rollouts per prompt, too few for groups of {group}"
     elif moments.prompts < 2:
-        reason = "one prompt: nothing is known of how prompts differ"
+        reason = "one prompt does not show how prompts differ"
     if reason or classes is None:
         return Estimate(float("nan"), float("nan"), moments.prompts, reason)
 
@@ -167,7 +167,7 @@ def _with_baseline(moments: Moments, prompts: int, group: int, per_rollout: Curv
     """MSE (V_p + σ²/G)/P for a baseline with the variance σ² = `per_rollout` of one rollout."""
     _check(prompts, max(group, 2))
     if group < 1:
-        raise UserError(f"a group of {group} rollouts is none; use 1 or more")
+        raise UserError(f"a group cannot have {group} rollouts; use 1 or more")
     return moments.estimate(lambda s: (s.prompt_variance + per_rollout(s) / group) / prompts)
 
 
@@ -181,6 +181,6 @@ def _why(moments: Moments, group: int) -> str:
 
 def _check(prompts: int, group: int) -> None:
     if prompts < 1:
-        raise UserError(f"{prompts} prompts are none; use 1 or more")
+        raise UserError(f"a batch cannot have {prompts} prompts; use 1 or more")
     if group < 2:
-        raise UserError(f"a group of {group} leaves nothing to compare with; use 2 rollouts per prompt or more")
+        raise UserError(f"a group of {group} rollout has nothing to compare with; use 2 rollouts per prompt or more")

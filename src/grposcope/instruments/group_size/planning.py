@@ -104,7 +104,11 @@ def optimal_group(
     root, left_out = (optimum(s, *costs) for s in (moments.pooled, moments.jackknife))
     informative = int(moments.informative.sum())
     if math.isnan(interval[0]) or not math.isfinite(root[0]):
-        flag = "too few informative groups" if math.isnan(interval[0]) else "V_p is not above 0 in this probe"
+        flag = (
+            "too few informative groups"
+            if math.isnan(interval[0])
+            else "this probe finds no difference between the gradients of prompts (V_p is not above 0)"
+        )
         continuous = Estimate(math.nan, math.nan, moments.prompts, flag)
     else:
         continuous = resampling.estimate(float(root[0]), left_out, _flag(moments, float(root[0])))
@@ -200,7 +204,7 @@ def allocate(
     if multiple < 1:
         raise UserError(f"a batch cannot be a multiple of {multiple}; use devices × micro-batch, 1 or more")
     if noise is None and not optimal_group(moments, prompt_cost, rollout_cost, ()).decided:
-        raise UserError("this probe cannot tell the best group size, so no budget can be cut by it; probe more prompts")
+        raise UserError("this probe cannot tell the best group size, so it cannot divide a budget; probe more prompts")
     most = int((budget - prompt_cost) / rollout_cost) if budget > prompt_cost else 0
     best: tuple[float, int, int] | None = None
     for group in noise or range(2, most + 1):
@@ -216,7 +220,7 @@ def allocate(
             best = min(best or (math.inf, 0, 0), (error, prompts, group))
     if best is None:
         batch = f"batches in multiples of {multiple} rollouts" if multiple > 1 else "one group of two rollouts"
-        raise UserError(f"a budget of {budget:g} does not buy {batch}; raise it or lower the multiple")
+        raise UserError(f"a budget of {budget:g} is too small for {batch}; raise the budget or lower the multiple")
     _, prompts, group = best
     cost = prompts * (prompt_cost + rollout_cost * group)
     return Allocation(prompts, group, cost, mse.leave_one_out(moments, prompts, group))
@@ -246,17 +250,18 @@ def require(moments: Moments) -> None:
             "probe more prompts, or problems the model solves sometimes"
         )
     if moments.prompts < 2 or math.isnan(moments.mean2.value):
-        reason = "one prompt" if moments.prompts < 2 else "a Gram without its entries across prompts"
+        reason = "one prompt" if moments.prompts < 2 else "a Gram matrix without entries across prompts"
         raise UserError(
-            f"{reason} does not tell V_p, how gradients differ between prompts, so no group size can be chosen; what "
-            f"remains is Σ₁ = {moments.sigma1.value:.4g} and Δ = {moments.delta.value:.4g}; probe 2 prompts or more"
+            f"{reason} does not show how gradients differ between prompts (V_p), so it cannot choose a group "
+            f"size; it does give Σ₁ = {moments.sigma1.value:.4g} and Δ = {moments.delta.value:.4g}; probe 2 "
+            "prompts or more"
         )
     if moments.group < LEAST:
         errors = [(g, mse.leave_one_out(moments, 1, g)) for g in range(2, moments.group + 1)]
         known = [f"{error.value:.4g} ± {error.se:.2g} at G = {g}" for g, error in errors]
         raise UserError(
-            f"unbiased ‖g‖², Σ₁ and Δ need {LEAST} rollouts of a prompt, the probe has {moments.group}; what remains "
-            f"is the error per prompt, {' and '.join(known)}; probe groups of {LEAST} or more"
+            f"unbiased ‖g‖², Σ₁ and Δ need {LEAST} rollouts per prompt, and the probe has {moments.group}; it "
+            f"does give the error per prompt, {' and '.join(known)}; probe groups of {LEAST} or more"
         )
 
 
@@ -273,7 +278,7 @@ def _point(moments: Moments, group: int, prompt_cost: float, rollout_cost: float
 
 def _flag(moments: Moments, root: float) -> str:
     """The reason for doubt about the optimum."""
-    return "Δ is not above 0 in this probe" if root == 1 else moments.flag
+    return "this probe finds no cost of an unknown baseline (Δ is not above 0)" if root == 1 else moments.flag
 
 
 def _check_costs(prompt_cost: float, rollout_cost: float) -> None:

@@ -69,7 +69,7 @@ def standardized(
     """The plan for standardized advantages; ddof and eps are those of the group's standard deviation."""
     classes = moments.classes
     if classes is None or classes.directions is None:
-        why = "rewards have more than two values" if classes is None else "the probe has no Gram across prompts"
+        why = "rewards have more than two values" if classes is None else "the probe has no Gram matrix across prompts"
         return RecipePlan(0, (math.nan, math.nan), 0, {}, {}, why)
     largest = int(classes.sizes.min())
     informative = int(moments.informative.sum())

@@ -47,8 +47,8 @@ class SizesFromRewards:
     def sentence(self) -> str:
         """Statement that the group size cannot be told, with the reason."""
         return (
-            "Cannot tell the error of the gradient, and so the best group size, from rewards: that takes the sizes and "
-            "directions of gradients, which a probe of the model measures."
+            "Rewards alone cannot tell the best group size: that needs the sizes and directions of "
+            "gradients, which a probe of the model measures."
         )
 
 
@@ -103,7 +103,7 @@ def _sizes(curve: Sequence[RewardPoint]) -> Table:
         else:
             rows.append((str(point.group), "cannot tell", "cannot tell", "cannot tell", dead.flag))
     header = ("G", "dead groups", "live groups per 1,000 rollouts", "drawn per kept with resampling", "")
-    return Table("What each group size would have given", header, rows)
+    return Table("What each group size would give", header, rows)
 
 
 def of_single_rewards(run: Run, settings: PlanSettings) -> Table | None:
@@ -126,8 +126,9 @@ def of_single_rewards(run: Run, settings: PlanSettings) -> Table | None:
         rows.append((str(group), *(_share(one) for one in found), next((one.flag for one in found if one.flag), "")))
     return Table(
         "Groups in which a reward does not vary", ("G", *columns, ""), rows,
-        "A group that is dead in one reward is not dead in all. Where one alone varies, standardizing the sum gives "
-        "it the whole advantage, whatever its weight; grposcope rewards says what each weighs.",
+        "A group that is dead in one reward may be live in another. If only one reward varies, "
+        "standardizing the sum gives it the whole advantage, whatever its weight; grposcope rewards "
+        "shows what each weighs.",
     ) if columns else None  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def last_groups(run: Run, last: int) -> tuple[list[list[float]], tuple[int, int]
     groups = run.groups
     if not len(groups):
         if not run.steps:
-            raise UserError(f"{run.meta.source} holds no groups yet; let the run take a step first")
+            raise UserError(f"{run.meta.source} holds no groups yet; wait for its first step")
         how = how_to_log("groups", run.meta.engine)
         raise UserError(f"{run.meta.source}: the rewards of single rollouts were not recorded; to have them, {how}")
     end = int(groups.step.max())

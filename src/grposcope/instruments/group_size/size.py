@@ -33,7 +33,7 @@ MOMENTS = ("sigma1", "delta", "prompt_variance", "g2", "mean2")
 UNEVEN = 0.2
 """Share of the squared gradients in one prompt from which intervals are too short."""
 
-EXTRAPOLATION = "*: more rollouts than the probe has; success rates taken as Beta-distributed."
+EXTRAPOLATION = "*: more rollouts than the probe has; success rates are assumed to follow a Beta distribution."
 """Explains the star of `GroupSize.dead_shown`."""
 
 SCORE_MEAN = 0.01
@@ -76,10 +76,11 @@ BEFORE: dict[str, Comparison] = {
 """Advantage -> the same, for probes of versions that did not record it; a new advantage needs no entry."""
 
 _WITHOUT_PLAN: dict[Comparison, str] = {
-    "leave-one-out": "the answer is the one for leave-one-out advantages, from which its gradient differs by a scale.",
+    "leave-one-out": "the answer for leave-one-out advantages holds, because its gradient differs only by a scale.",
     "no group": (
-        "its advantages do not compare rollouts of a group, so a further prompt is always worth at least as much as a "
-        "further rollout of the same prompt, and the answer for leave-one-out advantages does not apply."
+        "its advantages do not compare the rollouts of a group, so another prompt is always worth at "
+        "least as much as another rollout of the same prompt; the answer for leave-one-out advantages "
+        "does not apply."
     ),
     "unknown": "cannot tell; the answer is for leave-one-out advantages.",
 }
@@ -117,7 +118,7 @@ class GroupSize:
         """‖E s‖²/E‖s‖², which is 0 for scores of whole sampled completions, flagged where it is not."""
         share = self.moments.estimate(lambda s: s.score2 / s.norm)
         doubt = abs(share.value) > 4 * share.se and abs(share.value) > SCORE_MEAN
-        flag = "scores do not average to 0: top-p, top-k or dropped rollouts? Figures that need this are missing"
+        flag = "scores do not average to 0 (top-p, top-k or dropped rollouts?); numbers that need this are missing"
         return Estimate(share.value, share.se, share.n, flag if doubt else "")
 
     def loss(self, group: int) -> tuple[float, float, float]:
@@ -150,7 +151,7 @@ class GroupSize:
         """The best group size with its interval, or why it cannot be told; and what the size `used` costs."""
         plan = self.plan
         if plan.at_least:
-            return f"Best G is at least {plan.at_least} (95%), and no upper limit can be told: {self.why_not()}"
+            return f"Best G is at least {plan.at_least} (95%), without an upper limit: {self.why_not()}"
         if not self.decided:
             return f"Cannot tell the best group size: {self.why_not()}"
         likely = span(*plan.interval)
@@ -173,21 +174,25 @@ class GroupSize:
         """What an undecided plan lacks, what it can still say, and how many more prompts would probably decide."""
         plan, prompts = self.plan, self.moments.prompts
         two = len(np.unique(self.rewards[~np.isnan(self.rewards)])) <= 2
-        sides = "at least two successes and two failures" if two else "rewards whose spread needs no single rollout"
+        sides = (
+            "at least two successes and two failures"
+            if two
+            else "rewards whose spread does not come from a single rollout"
+        )
         if math.isnan(plan.interval[0]):
             reason = (
-                f"{plan.informative} of {prompts} groups have {sides}, and only those show how gradients differ "
-                f"between prompts; at least {confidence.LEAST_INFORMATIVE} are needed."
+                f"{plan.informative} of {prompts} groups have {sides}; only such groups show how gradients differ "
+                f"between prompts, and at least {confidence.LEAST_INFORMATIVE} are needed."
             )
         else:
             reason = (
-                "the gradients of prompts are not told apart from one another, so very large groups may be best, too."
+                "the probe shows no difference between the gradients of prompts, so very large groups may be best too."
             )
         most = prompts * (confidence.MOST - 1)
         about = f"About {plan.more_prompts:,}" if plan.more_prompts < most else f"{most:,} or"
         return (
-            f"{reason} {about} more prompts like these would probably decide; "
-            "prompts solved about half the time tell most."
+            f"{reason} {about} more prompts like these would probably decide; prompts that are solved about "
+            "half the time help most."
         )
 
     def error_sentence(self, group: int) -> str:
@@ -196,8 +201,8 @@ class GroupSize:
         total = split.total.value
         drawn, oracle, price = (percent(part.value / total) for part in (split.prompts, split.oracle, split.residual))
         return (
-            f"Of the squared error at G = {group}, {drawn} comes from the draw of prompts, {oracle} would be there "
-            f"even if the value of every prompt were known, and {price} is the price of not knowing it."
+            f"Of the squared error at G = {group}, {drawn} comes from the draw of prompts, {oracle} would "
+            f"remain if the value of every prompt were known, and {price} comes from not knowing it."
         )
 
     def dead_sentence(self, group: int) -> str:
@@ -208,9 +213,9 @@ class GroupSize:
         gain = planning.resampling_gain(self.moments, group, dead.value)
         cost = 1 / (1 - dead.value) if dead.value < 1 else math.inf
         return (
-            f"Dead groups at G = {group}: {percent(dead.value, 1)} ± {percent(dead.se, 1)}. Replacing them (DAPO) "
-            f"draws {number(cost)} × the rollouts; at equal draws the relative error is {number(1 / gain)} × that of "
-            "keeping them."
+            f"Dead groups at G = {group}: {percent(dead.value, 1)} ± {percent(dead.se, 1)}. Replacing them "
+            f"(DAPO) takes {number(cost)} × the rollouts; with equally many rollouts, the relative error is "
+            f"{number(1 / gain)} × that of keeping them."
         )
 
     def uneven_sentence(self) -> str:
@@ -222,9 +227,9 @@ class GroupSize:
         if not share > UNEVEN:
             return ""
         return (
-            f"One of {self.moments.prompts} prompts carries {percent(share, 0)} of the squared gradients: where they "
-            "are that unequal, 95% intervals missed the best size in 23% of made-up probes of 24, 12% of 64 and 4% of "
-            "128 prompts. Take more prompts."
+            f"Probe more prompts: one of {self.moments.prompts} carries {percent(share, 0)} of the squared "
+            "gradients. With gradients this unequal, 95% intervals missed the best size in 23% of simulated "
+            "probes of 24 prompts, 12% of 64 and 4% of 128."
         )
 
     def allocate(self, budget: float, multiple: int = 1, noise: Mapping[int, float] | None = None) -> Allocation:
@@ -279,14 +284,14 @@ class RecipeSize:
             return f"For recipe {self.recipe}: {_WITHOUT_PLAN[self.kind]}"
         start, plan = f"For recipe {self.recipe}, whose advantages are divided by the group's spread,", self.plan
         if plan.reason:
-            return f"{start} the best G cannot be told: {plan.reason}."
+            return f"{start} cannot tell the best G: {plan.reason}."
         low, high = plan.interval
         if plan.decided:
             return f"{start} best G = {plan.best} (95% interval {span(low, high)}), by noise over signal."
-        told = f"the best G is at least {plan.at_least} (95%)" if plan.at_least else "the best G cannot be told"
+        told = f"the best G is at least {plan.at_least} (95%)" if plan.at_least else "cannot tell the best G"
         return (
-            f"{start} {told}: the probe does not show whether groups as large as its own "
-            f"{plan.largest} rollouts or larger would be better; probe larger groups or more prompts."
+            f"{start} {told}: the probe does not show whether groups of its own {plan.largest} rollouts or "
+            "more would be better; probe larger groups or more prompts."
         )
 
 
@@ -318,9 +323,21 @@ def of_gram(
     Raises UserError where the probe cannot say: see `maths.moments.from_gram` and
     `instruments.group_size.planning.optimal_group`.
     """
-    moments = gradient_moments.from_gram(gram, rewards, replicates, seed)
+    return of_grams([(gram, rewards)], groups, prompt_cost, rollout_cost, replicates, seed)
+
+
+def of_grams(
+    probes: Sequence[tuple[Floats, Floats]],
+    groups: Sequence[int] = GROUPS,
+    prompt_cost: float = 0.0,
+    rollout_cost: float = 1.0,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> GroupSize:
+    """`of_gram` of several probes together, with groups of one size."""
+    moments = gradient_moments.from_grams(probes, replicates, seed)
     plan = planning.optimal_group(moments, prompt_cost, rollout_cost, groups)
-    return GroupSize(moments, plan, rewards, prompt_cost, rollout_cost)
+    return GroupSize(moments, plan, np.concatenate([rewards for _, rewards in probes]), prompt_cost, rollout_cost)
 
 
 def of_probe(probe: ProbeRecord, groups: Sequence[int] = GROUPS) -> GroupSize | Unknown:
@@ -363,7 +380,7 @@ def by_layer(
 ) -> dict[str, LayerSize]:
     """Moments and G* of each layer alone; raises UserError where the probe kept no Grams of layers."""
     if file.layers is None:
-        raise UserError("the probe kept no Grams of layers; probe with layers, or plan without them")
+        raise UserError("the probe kept no Gram matrices of layers; probe again, or plan without layers")
     layers = {}
     for name, moments in gradient_moments.per_layer(
         file.layers, file.layer_names, file.rewards, replicates, seed

@@ -13,8 +13,8 @@ QUESTION = "What will go wrong with these settings?"
 CONCLUSIONS: dict[Word, str] = {
     "failing": "failing: with these settings the run stops or learns nothing",
     "warning": "warning: with these settings part of the effort is lost, or the run may fail",
-    "healthy": "healthy: nothing in these settings is known to go wrong",
-    "cannot tell": "cannot tell: nothing wrong is seen in what can be read",
+    "healthy": "healthy: no known problem in these settings",
+    "cannot tell": "cannot tell: no problem in the settings that can be read",
 }
 
 

@@ -41,5 +41,5 @@ def update_rule(run: Run) -> tuple[UpdateRule | None, str]:
     except UserError as error:
         return None, str(error)
     if not math.isfinite(rule.curvature.value):
-        return rule, f"its curvature is not known, since {rule.missing}"
+        return rule, f"its curvature is unknown: {rule.missing}"
     return rule, f"from the time constant of the reward of {run.meta.name}, which stiffer directions may undercut"

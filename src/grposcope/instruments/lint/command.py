@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from grposcope.instruments.lint.findings import LintResult
 
 DESCRIPTION = (
-    "Read the settings of a run of TRL, verl, NeMo-RL or GRPOscope that has not begun, and say what will go wrong, "
-    "why, "
-    "and where that is known from. Nothing of yours is imported, run or unpickled. Exit status: 0, 1 for what "
-    "--fail-on "
-    "names, 2 where no settings can be read."
+    "Read the settings of a run of TRL, verl, NeMo-RL or GRPOscope before it begins, and say what "
+    "will go wrong, why, and by which source. Your code is never imported, run or unpickled. Exit "
+    "status: 0, 1 for what --fail-on names, 2 where no settings can be read."
 )
 EXAMPLES = """\
 examples:
@@ -41,7 +39,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     from grposcope.instruments.lint.checks import CHECKS
 
     command.add_argument("path", metavar="CONFIG", help="file with the settings: .py, .ipynb, .yaml, .json, .sh")
-    known = command.add_argument_group("known beside the settings")
+    known = command.add_argument_group("facts that the settings do not contain")
     known.add_argument("--success-rate", type=float, metavar="P", help="share of rollouts that succeed at the start")
     known.add_argument("--probe", metavar="PROBE", help="folder of a probe of the model on the task")
     known.add_argument("--run", dest="run_path", metavar="RUN", help="an earlier run on the same task, of any trainer")
@@ -78,13 +76,13 @@ def _check_flags(arguments: argparse.Namespace) -> None:
 
     rate = arguments.success_rate
     if rate is not None and not 0 <= rate <= 1:
-        raise UserError(f"--success-rate {rate:g} is no share; give a number from 0 to 1, such as 0.3")
+        raise UserError(f"--success-rate {rate:g} is not a share; give a number from 0 to 1, such as 0.3")
     if arguments.world is not None and arguments.world < 1:
-        raise UserError(f"--world {arguments.world} is no number of processes; give 1 or more")
+        raise UserError(f"--world {arguments.world} is not a number of processes; give 1 or more")
     names = (*GRADES, *(check.name for check in CHECKS))
     for name in arguments.fail_on:
         if name not in names:
-            raise UserError(f"--fail-on {name!r} is no grade and no check; use one of {', '.join(names)}")
+            raise UserError(f"--fail-on {name!r} is neither a grade nor a check; use one of {', '.join(names)}")
 
 
 def _known(arguments: argparse.Namespace) -> Known:
@@ -104,9 +102,9 @@ def _probe(folder: Path) -> ProbeRecord:
         from grposcope.instruments.gradient import probe_record
 
         if not probe_record.recognises(folder):
-            raise UserError(f"--probe {folder} is no folder of a probe; make one with `grposcope probe`")
+            raise UserError(f"--probe {folder} is not the folder of a probe; make one with grposcope probe")
         return probe_record.read(folder)
-    raise UserError("--probe: this needs the instrument gradient, which cannot be imported")
+    raise UserError("--probe needs the module instruments.gradient, which is not installed")
 
 
 def _exceeds(result: LintResult, fatal: list[str]) -> bool:

@@ -86,12 +86,12 @@ def _of_call(node: ast.Call, names: Mapping[str, Any]) -> PythonSettings:
                 settings.given.update(value(keyword.value, names))
             except (NotLiteralError, TypeError, ValueError):
                 settings.partial = True
-                settings.notes.append(f"line {node.lineno}: what ** adds is not read, so no default is assumed")
+                settings.notes.append(f"line {node.lineno}: the contents of ** are unknown, so no default is assumed")
             continue
         _take(settings, keyword.arg, keyword.value, names)
     if node.args:
         settings.partial = True
-        settings.notes.append(f"line {node.lineno}: arguments without a name are not read, so no default is assumed")
+        settings.notes.append(f"line {node.lineno}: arguments without a name are ignored, so no default is assumed")
     return settings
 
 

@@ -76,7 +76,7 @@ def _content(path: Path) -> bytes:
         else:
             if not content:
                 raise UserError(f"nothing was written to the pipe {path}; give a file with settings")
-            raise UserError(f"the pipe {path} has no end; write what comes out of it to a file, and give that")
+            raise UserError(f"the pipe {path} does not end; write its output to a file, and give that file")
     finally:
         os.close(pipe)
     return bytes(content)
@@ -96,12 +96,12 @@ def _python(path: Path, text: str, number: int | None) -> TrainerConfig:
         source = text if path.suffix == ".py" else python_source.notebook_source(path, text)
         if (quoted := _quoted_command(source)) is not None:
             return _shell(path, quoted, number)
-        raise UserError(f"{path}: no call of GRPOConfig and no dict with settings in it; give the file that has one")
+        raise UserError(f"{path} has no call of GRPOConfig and no dict of settings; give the file that has one")
     if len(found) > 1 and number is None:
         places = listed([f"line {settings.line}" for settings in found[:6]])
-        raise UserError(f"{path}: {len(found)} sets of settings, in {places}; give one of them, such as {path}#1")
+        raise UserError(f"{path} has {len(found)} sets of settings, in {places}; give one of them, such as {path}#1")
     if (number or 1) > len(found):
-        raise UserError(f"{path}: {len(found)} sets of settings, so there is no number {number}")
+        raise UserError(f"{path} has {len(found)} sets of settings, so there is no #{number}")
     one = found[(number or 1) - 1]
     dialect = RLOO if "RLOO" in one.call else TRL if one.call else recognise(one.given.keys() | one.opaque) or TRL
     given = one.given if one.call else _flat(one.given)
@@ -129,7 +129,7 @@ def _shell(path: Path, text: str, number: int | None) -> TrainerConfig:
         if dialect is not None:
             if any("megatron" in str(found.flags.get(flag, "")) for flag in ("config_name", "config_path")):
                 given = {"actor_rollout_ref.actor.strategy": "megatron"} | given
-            notes = [f"line {line}: what the variable there adds is not read, so no default is assumed"
+            notes = [f"line {line}: the value of the variable is unknown, so no default is assumed"
                      for line in found.unread[:1]]  # fmt: skip
             return TrainerConfig(path, "the overrides in a command line", dialect, given, found.lines, opaque,
                                  bool(found.unread), notes=tuple(notes))  # fmt: skip
@@ -147,7 +147,7 @@ def _yaml(path: Path, text: str, number: int | None) -> TrainerConfig:
     if isinstance(content, list) and content and all(isinstance(entry, str) for entry in content):
         return _shell(path, "\n".join(_quoted(entry) for entry in content), number)  # .hydra/overrides.yaml
     if not isinstance(content, Mapping):
-        raise UserError(f"{path}: no mapping of settings; give a file with NAME: VALUE")
+        raise UserError(f"{path} is not a mapping of settings; give a file with NAME: VALUE")
     return _of_mapping(path, content, document.lines, "a YAML file")
 
 
@@ -160,9 +160,9 @@ def _json(path: Path, text: str, number: int | None) -> TrainerConfig:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not valid JSON ({error}); mend the file") from None
+        raise UserError(f"{path}: not valid JSON ({error}); correct the file") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path}: no object of settings; give a file with {{NAME: VALUE}}")
+        raise UserError(f"{path} is not an object of settings; give a file with {{NAME: VALUE}}")
     if "log_history" in content:
         return _trainer_state(path, content)
     logged = content.get("logged")
@@ -220,16 +220,16 @@ def _inherited(path: Path, content: Mapping[str, Any], depth: int = 0) -> tuple[
     """
     base = content.get("defaults")
     if isinstance(base, list):
-        return content, ("the command line that starts it with Hydra may say more, so no default is assumed",)
+        return content, ("the command line that starts it with Hydra may add settings, so no default is assumed",)
     if not isinstance(base, str) or path.suffix not in (".yaml", ".yml"):
         return content, ()
     place = path.parent / base
     own = {key: value for key, value in content.items() if key != "defaults"}
     if not place.is_file() or depth > 10:
-        return own, (f"{base}, which it builds on, is not there, so no default is assumed",)
+        return own, (f"its base {base} is missing, so no default is assumed",)
     below = yaml_files.read(place).content
     if not isinstance(below, Mapping):
-        return own, (f"{base}, which it builds on, holds no settings",)
+        return own, (f"its base {base} holds no settings",)
     whole, missing = _inherited(place, below, depth + 1)
     return _merged(whole, own), missing
 
@@ -282,9 +282,7 @@ def _any(path: Path, text: str, number: int | None) -> TrainerConfig:
 
 
 def _unknown(path: Path) -> UserError:
-    return UserError(
-        f"{path}: no settings of a trainer that is known ({_NAMES}); give its config file or launch script"
-    )
+    return UserError(f"{path} holds no settings of a known trainer ({_NAMES}); give its config file or launch script")
 
 
 _READERS: Mapping[str, Callable[[Path, str, int | None], TrainerConfig]] = {

@@ -197,15 +197,15 @@ def _heavy(far: Distance, n: int) -> bool:
 def _equal(drawn: MismatchedRollouts) -> str:
     tokens = int(drawn.ratios.lengths.sum())
     return (
-        f"Sampler and trainer agree on all {tokens:,} tokens to the last digit: there is nothing to correct. Where "
-        "they are two programs, one column is probably a copy of the other."
+        f"Sampler and trainer agree on all {tokens:,} tokens to the last digit: there is nothing to "
+        "correct. If they are two programs, one column is probably a copy of the other."
     )
 
 
 def _far(far: Distance, n: int) -> str:
     return (
         f"The sampler is {_shown(far.k3)} nats per token from the trainer, and {n:,} rollouts are worth "
-        f"{n * far.ess.value:,.0f} of the trainer's own (ESS/n {far.ess.value:.2f})."
+        f"{n * far.ess.value:,.0f} drawn by the trainer itself (ESS/n {far.ess.value:.2f})."
     )
 
 
@@ -216,12 +216,12 @@ def _worth(found: OffPolicyFound) -> str:
 
 def _choice(choice: CorrectionChoice | None) -> str:
     if choice is None:
-        return "Which correction is worth it cannot be told from weights alone."
+        return "The weights alone cannot tell which correction is worth it."
     if not choice.name:
-        return f"Which correction is worth it cannot be told: {choice.reason}."
+        return f"Cannot tell which correction is worth it: {choice.reason}."
     if choice.name == NONE.name:
-        return f"Correct nothing: no correction is seen to need fewer than 1 ÷ {error.WORTH:g} of the rollouts."
-    return f"{_advice(choice.name)}: you need {choice.ratio:.2f} × the rollouts that you need without correction."
+        return f"Correct nothing: no correction clearly saves rollouts (by a factor of {error.WORTH:g} or more)."
+    return f"{_advice(choice.name)}: this needs {choice.ratio:.2f} × the rollouts of no correction."
 
 
 ADVICE = {
@@ -229,7 +229,7 @@ ADVICE = {
     "token_cap": "Cap the ratio of tokens at {}",
     "token_mask": "Drop tokens with a ratio above {}",
     "icepop": "Drop tokens with a ratio outside of {} to {}",
-    "one_sided": "Drop tokens that have gone {} beyond where their advantage pushes them",
+    "one_sided": "Drop tokens whose ratio is already {} past 1 in the direction of their advantage",
     "ppo_clip": "Weigh tokens with their ratio, within PPO's clip of {} and {}, and {} for negative advantages",
     "probability_band": "Drop tokens whose probability has moved {} down or {} up, where their advantage pushes them",
     "gspo": "Weigh completions with their geometric mean ratio, within GSPO's clip of {} and {}",
@@ -269,9 +269,9 @@ def _because(found: OffPolicyFound, n: int, cut: str) -> str:
     if cut:
         reach = f" ± {percent(whole.se)}" if math.isfinite(whole.se) else ""
         return (
-            f"the sampler draws from {cut}, which have {percent(far.ratio.value, 1)} of the trainer's probability at a "
-            f"token and {percent(whole.value)}{reach} of that of whole completions; the rest is never drawn, is in no "
-            "number here, and no correction brings it back"
+            f"the sampler draws from {cut}, which have {percent(far.ratio.value, 1)} of the trainer's "
+            f"probability per token and {percent(whole.value)}{reach} per completion; the rest is never "
+            "drawn, no number here includes it, and no correction restores it"
         )
     if far.processed:
         return (
@@ -279,14 +279,17 @@ def _because(found: OffPolicyFound, n: int, cut: str) -> str:
             "where the sampler's log-probabilities are those after top-k or top-p, and not of the raw logits"
         )
     if _heavy(far, n):
-        return f"k̂ of the completions' ratios is {far.tail:.2f}, above {trusted(n):.2f}: a few rollouts have the weight"
+        return (
+            f"k̂ of the completions' ratios is {far.tail:.2f}, above {trusted(n):.2f}: a few rollouts have "
+            "most of the weight"
+        )
     return ""
 
 
 def _do(far: Distance, n: int, cut: str) -> str:
     if far.processed and not cut:
         return "log the sampler's log-probabilities before processing, or sample without truncation"
-    return "take no number that rests on ratios of whole completions at its word" if _heavy(far, n) else ""
+    return "do not rely on numbers that use ratios of whole completions" if _heavy(far, n) else ""
 
 
 def _shown(value: Estimate) -> str:
@@ -334,8 +337,8 @@ def _table_of_kept(found: Mapping[str, KeptWeight]) -> Table:
     ]  # fmt: skip
     return Table(
         "What each correction keeps", header, cells,
-        "Kept weight: mean coefficient, 1 without a cut; short, middle, long: the same by thirds of the length. ESS/n "
-        "of the corrected weights; k̂ of the ratios before the cut.",
+        "Kept weight: mean coefficient, 1 if nothing is cut; short, middle, long: the same by thirds of "
+        "the length. ESS/n of the corrected weights; k̂ of the ratios before the cut.",
     )  # fmt: skip
 
 
@@ -343,8 +346,8 @@ def _table_of_classes(title: str, one: ClassWeights) -> Table:
     rows = [(name, *(number(value) for value in values)) for name, values in one.weights.items()]
     return Table(
         f"Kept weight by {title}", ("correction", *one.names), rows,
-        "Mean coefficient of the tokens of a class. Of what is cut, compare with the uncut ratio, token_ratio or full: "
-        "within a class its mean need not be 1.", folded=True,
+        "Mean coefficient of the tokens of a class. Compare a cut correction with the uncut ratio "
+        "(token_ratio or full), whose mean within a class may differ from 1.", folded=True,
     )  # fmt: skip
 
 
@@ -359,8 +362,8 @@ def _table_of_errors(errors: Mapping[str, GradientError]) -> Table:
     some = "" if "token_ratio" in errors else " Corrections of tokens need a model, not the Gram matrix alone."
     return Table(
         "Error of the gradient", header, cells,
-        "bias²: of the mean gradient, against full weights; variance: of a batch; rollouts ÷ none: what a step of the "
-        "same progress takes." + some,
+        "bias²: of the mean gradient, relative to full weights; variance: of a batch; rollouts ÷ none: "
+        "rollouts for a step of the same progress, relative to no correction." + some,
     )  # fmt: skip
 
 
@@ -400,16 +403,16 @@ def _of_probes(pooled: PooledProbes) -> list[str]:
     of = several if len(steps) > 1 else f"The probe of step {steps[0].step:,}"
     notes = [f"{of}: {prompts:,} prompts, {live:,} of them with unequal rewards; {drew} drew the rollouts."]
     if pooled.left_out:
-        notes.append(f"{pooled.left_out} probes of another size, or of rollouts of another kind, are left out.")
+        notes.append(f"{pooled.left_out} probes of another size or with other rollouts are left out.")
     if pooled.halves is None:
-        return [*notes, "Whether the distance drifts cannot be told from fewer than 4 probes."]
+        return [*notes, "Fewer than 4 probes cannot tell whether the distance drifts."]
     before, after = pooled.halves
     went = f"KL per token went from {_shown(before)} in the earlier half of the probes to {_shown(after)} in the later"
     if not pooled.drifts:
         return [*notes, f"{went}: no drift beyond chance."]
     assert pooled.later is not None
     alone = _choice(pooled.later)
-    return [*notes, f"{went}, a drift: the numbers are means over it. By the later half alone: {alone}"]
+    return [*notes, f"{went}: it drifts, and the numbers are means over the run. The later half alone says: {alone}"]
 
 
 def _notes(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
@@ -417,8 +420,7 @@ def _notes(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
     if drawn.absent:
         tokens = int(drawn.ratios.lengths.sum())
         notes.append(
-            f"{drawn.absent:,} of {tokens:,} tokens have a log-probability that is NaN; their ratio is taken as 1, as "
-            "TRL does."
+            f"{drawn.absent:,} of {tokens:,} tokens have a log-probability of NaN; their ratio counts as 1, as in TRL."
         )
     if drawn.versions is not None and np.isnan(drawn.versions).any():
         notes.append(f"{int(np.isnan(drawn.versions).sum()):,} rollouts have no version; they are not in its table.")
@@ -431,9 +433,9 @@ def _notes(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
 def _missing(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
     missing = []
     if not drawn.grouped:
-        missing.append("Standard errors take every rollout as a prompt of its own: add a column `group`.")
+        missing.append('Standard errors treat every rollout as its own prompt: add a column "group".')
     if drawn.centred is None:
-        missing.append("Corrections by sign need the sign of the advantage: add columns `reward` and `group`.")
+        missing.append('Corrections by sign need the sign of the advantage: add columns "reward" and "group".')
     if found.errors is None:
         missing.append("Bias and variance of the gradient need the Gram matrix of scores of these rollouts.")
     return missing

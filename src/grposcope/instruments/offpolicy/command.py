@@ -128,4 +128,4 @@ def _gram(path: Path) -> Floats:
     try:
         return np.asarray(np.load(path, allow_pickle=False), np.float64)
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"--gram {path}: no array of NumPy ({error}); write it with numpy.save") from None
+        raise UserError(f"--gram {path} is not a NumPy array ({error}); write it with numpy.save") from None

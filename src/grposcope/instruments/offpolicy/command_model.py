@@ -50,11 +50,11 @@ def check(arguments: argparse.Namespace) -> None:
     if arguments.sampler_precision not in PRECISIONS:
         raise UserError(f"--sampler-precision {arguments.sampler_precision}: use one of {', '.join(PRECISIONS)}")
     if arguments.gram is not None:
-        raise UserError("--gram goes with ROLLOUTS alone: a model gives the products itself; leave it out")
+        raise UserError("--gram goes with ROLLOUTS only: with a model the products are computed; leave it out")
     if arguments.temperature is not None and not arguments.temperature > 0:
-        raise UserError(f"--temperature {arguments.temperature:g} must be above 0: greedy rollouts are all alike")
+        raise UserError(f"--temperature {arguments.temperature:g} must be above 0: greedy rollouts are all equal")
     if arguments.model is not None and (arguments.top_k is not None or arguments.top_p is not None):
-        raise UserError("--top-k and --top-p are of rollouts that are drawn, and those of ROLLOUTS are; leave them out")
+        raise UserError("--top-k and --top-p apply to rollouts that are drawn here, not to ROLLOUTS; leave them out")
     if arguments.top_p is not None and not 0 < arguments.top_p <= 1:
         raise UserError(f"--top-p {arguments.top_p:g} must be above 0 and at most 1")
     for name, least in (("prompts", 2), ("group", 2), ("batches", 1), ("top_k", 1)):
@@ -85,7 +85,7 @@ def _batches(arguments: argparse.Namespace, policy: Policy) -> list[Rollouts]:
     cut = sampler_cut(arguments)
     if arguments.sampler is None and arguments.sampler_precision == "float32" and not cut:
         raise UserError(
-            "the model would draw its own rollouts; give --sampler-precision int8, --top-k 20, or --sampler MODEL"
+            "sampler and trainer would be the same; give --sampler-precision int8, --top-k 20, or --sampler MODEL"
         )
     sampler = policy
     if arguments.sampler is not None:

@@ -48,7 +48,7 @@ NEAR = 0.1
 LEAST = 10
 """Prompts from which a correction is chosen."""
 
-UNKNOWN = "the direction of the gradient is not told from 0"
+UNKNOWN = "the gradient does not differ from 0 beyond noise"
 """Why a need is not known."""
 
 
@@ -83,7 +83,7 @@ class GradientProducts:
 def pooled(products: Sequence[GradientProducts]) -> GradientProducts:
     """Products of several independent batches; UserError unless they have one size."""
     if len({one.size for one in products}) > 1:
-        raise UserError("batches of several sizes are not pooled; give each the same number of prompts")
+        raise UserError("batches of different sizes cannot be pooled; give each the same number of prompts")
     from scipy.linalg import block_diag
 
     blocks = ([getattr(one, name) for one in products] for name in ("own", "cross", "full"))
@@ -169,7 +169,7 @@ def measure(
     if not k <= NO_NUMBER or prompts < 2:
         nothing = Estimate(math.nan, math.nan, prompts, flag)
         return GradientError(nothing, (math.nan, math.nan), False, nothing, nothing)
-    unseen = "" if beyond else "no drawn ratio lies beyond the bound: its bias cannot be told"
+    unseen = "" if beyond else "no ratio lies beyond the bound, so its bias is unknown"
     bias = Estimate(math.nan, math.nan, prompts, unseen) if unseen else resampling.estimate(*bias2, flag)
     bounded = beyond and abs(mean_weight - 1) <= NEAR
     return GradientError(

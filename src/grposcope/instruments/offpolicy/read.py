@@ -111,7 +111,7 @@ def read(path: Path) -> MismatchedRollouts:
     """
     rows = list(_recorded(path) if path.is_dir() else _rows(path))
     if len(rows) < 2:
-        raise UserError(f"{path}: {len(rows)} rollout; what weights are worth takes two at least, better hundreds")
+        raise UserError(f"{path} has {len(rows)} rollout; give two or more, better hundreds")
     named = [row.prompt for row in rows]
     grouped = None not in named
     _, prompts = np.unique(np.array(named), return_inverse=True) if grouped else (None, np.arange(len(rows)))
@@ -157,7 +157,7 @@ def _rows(path: Path) -> Iterator[_Row]:
                 "both for the same tokens, those of the completion without prompt and padding"
             )
         if not len(trainer):
-            raise UserError(f"{where}: no tokens; leave empty completions out")
+            raise UserError(f"{where} has no tokens; leave empty completions out")
         difference = trainer - sampler
         old = log_probabilities(row, OLD, where) if _present(row, CURRENT) and _present(row, OLD) else None
         if old is not None and len(old) != len(sampler):
@@ -216,7 +216,7 @@ def log_probabilities(row: Mapping[str, Any], names: Sequence[str], where: str) 
     except (ValueError, TypeError):
         values = np.empty((0, 0))
     if values.ndim != 1:
-        raise UserError(f"{where}: {name} is no list of numbers; give a log-probability per token")
+        raise UserError(f"{where}: {name} is not a list of numbers; give a log-probability per token")
     _check(values, name, where)
     return values
 

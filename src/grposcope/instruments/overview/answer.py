@@ -24,7 +24,7 @@ ENDINGS = {
     "finished": "",
     "interrupted": "The run was interrupted before its end.",
     "failed": "The run failed.",
-    "running": "The run was still going when this page was made.",
+    "running": "The run was still in progress when this page was made.",
     "unknown": "",  # it stands with what the run is
 }
 """Status of a run -> what to say of its end."""
@@ -59,7 +59,7 @@ def of_run(run: Run) -> Answer:
     judged = verdict(run, findings_of(run))
     said = diagnosis.of_verdict(judged)
     bad = run.nonfinite.get("grad_norm", 0)
-    not_taken = f"At {bad:,} of {run.steps:,} steps the gradient was not finite, and the step was not taken."
+    not_taken = f"At {bad:,} of {run.steps:,} steps the gradient was not finite, and the update was skipped."
     details = [ENDINGS[run.meta.status], not_taken if bad else "", *diagnosis.missing(findings_of(run))]
     return replace(
         said, name="headline", question=HEADLINE, text=[*said.text[:FIRST], *(text for text in details if text)],
@@ -87,22 +87,23 @@ def _sentence(runs: Sequence[Run]) -> str:
     evaluated = zip(labels(runs), map(learning.evaluations, runs), strict=True)
     ends = {label: evaluations[-1][1] for label, evaluations in evaluated if evaluations}
     if len(ends) < 2:
-        return f"{len(runs)} runs; without held-out evaluations of two of them they cannot be compared."
+        return f"{len(runs)} runs; fewer than two have held-out evaluations, so they cannot be compared."
     named = {label: heldout.name(learning.score(run)) for label, run in zip(labels(runs), runs, strict=True)}
     if len({named[label] for label in ends}) > 1:
-        return f"{len(runs)} runs, whose held-out scores are not the same and cannot be compared."
+        return f"{len(runs)} runs; they log different held-out scores, which cannot be compared."
     best, second = sorted(ends, key=lambda label: -ends[label].value)[:2]
     shares = heldout.are_shares(end.value for end in ends.values())
     compared = heldout.difference(ends[second], ends[best])
-    apart = {
-        "up": "more apart than chance explains",
-        "none": "no more apart than chance explains",
-        "unknown": f"but {compared.difference.flag} to tell them apart",
-    }[compared.verdict]
-    return (
-        f"{best} ends highest in held-out {named[best]}, at {heldout.shown(ends[best].value, shares)}; {second} "
-        f"follows at {heldout.shown(ends[second].value, shares)}, {apart}."
+    top, next_one = (heldout.shown(ends[label].value, shares) for label in (best, second))
+    if compared.verdict == "none":
+        differ = f"{best} at {top} and {second} at {next_one} differ by chance"
+        return f"No run ends clearly best in held-out {named[best]}: {differ}."
+    apart = (
+        "a difference beyond chance"
+        if compared.verdict == "up"
+        else f"but {compared.difference.flag} to tell them apart"
     )
+    return f"{best} ends best in held-out {named[best]}, at {top}; {second} follows at {next_one}, {apart}."
 
 
 def _table(runs: Sequence[Run]) -> Table:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from grposcope.logs.find import UnlistedFile
 
 DESCRIPTION = (
-    "List the runs in a folder and below it, newest first: verdict, held-out accuracy, course of the reward, settings. "
-    "`grposcope report FOLDER` makes a page of the same table, with a page for each run."
+    "List the runs in a folder and below it, newest first: verdict, held-out accuracy, reward, "
+    "settings. grposcope report FOLDER makes a page of the same table, with a page for each run."
 )
 EXAMPLES = """\
 examples:
@@ -36,8 +36,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     command.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER",
                          help="folder to look in (default: runs)")  # fmt: skip
-    command.add_argument("--sort", choices=ORDERS, default="began",
-                         help="the newest or the highest first, or the order of names (default: began)")  # fmt: skip
+    command.add_argument(
+        "--sort",
+        choices=ORDERS,
+        default="began",
+        help="sort by start (newest first), by a score (highest first), or by name (default: began)",
+    )
     add_json(command)
 
 
@@ -64,8 +68,8 @@ def not_listed(left_out: Sequence[UnlistedFile]) -> str:
     others = [one for one in left_out if not one.undecided]
     parts = []
     if open_questions:
-        first = f"`grposcope diagnose {open_questions[0].path}` says more"
-        parts.append(f"{len(open_questions)} without a reward by name, or with another open question ({first})")
+        first = f"grposcope diagnose {open_questions[0].path} says more"
+        parts.append(f"{len(open_questions)} with an open question, such as which column is the reward ({first})")
     if others:
         parts.append(f"{len(others)} cannot be read as the log of a run ({others[0].why})")
     count = len(left_out)
@@ -81,7 +85,7 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list
     from grposcope.logs.find import find
 
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; name the folder that holds the runs")
+        raise UserError(f"{folder} is not a folder; name the folder that holds the runs")
     lines, problems = [], []
     left_out: list[UnlistedFile] = []
     for found in find(folder, hints, left_out):
@@ -96,7 +100,5 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list
     if not lines:
         first = [*problems, *(one.why for one in left_out)]
         reason = f"; the first problem: {first[0]}" if first else ""
-        raise UserError(
-            f"{folder} holds no run of a kind that can be read; name the folder of one, or a trainer's log{reason}"
-        )
+        raise UserError(f"{folder} holds no run that can be read; name the folder of a run, or a trainer's log{reason}")
     return run_lines.named_apart(lines, folder), problems, left_out

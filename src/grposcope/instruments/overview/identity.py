@@ -93,7 +93,7 @@ def _began(run: Run) -> str:
 
 def _end(run: Run) -> str:
     """That nobody knows whether the run has ended; how it ended, where that is known, is a sentence of its own."""
-    return "still running, or stopped: the log does not say" if run.meta.status == "unknown" and run.steps else ""
+    return "the log does not say whether the run ended" if run.meta.status == "unknown" and run.steps else ""
 
 
 def _shown(value: Any) -> str:

@@ -2,4 +2,4 @@
 
 from grposcope.core.instrument import Instrument
 
-INSTRUMENT = Instrument("reference", "Does this run go like the good ones?")
+INSTRUMENT = Instrument("reference", "Does this run behave like the good ones?")

@@ -38,9 +38,9 @@ def of_run(run: Run, references: Sequence[Run], clock: Clock = "step", level: fl
 def _sentence(found: Judgement) -> str:
     count = f"{found.references} good run{'s' * (found.references != 1)}"
     if found.diverged is None:
-        return f"Cannot tell whether this run goes like the {count}."
+        return f"Cannot tell whether this run behaves like the {count}."
     if not found.diverged:
-        return f"No divergence: this run goes like the {count} in all {len(found.courses)} metrics compared."
+        return f"No divergence: this run behaves like the {count} in all {len(found.courses)} metrics compared."
     first, *others = found.left
     more = f"; {listed([one.metric for one in others])} left too" if others else ""
     return f"Diverged from the {count} {_since(first, found.clock)}: {first.metric} left first{more}."
@@ -65,7 +65,7 @@ def _because(found: Judgement) -> str:
     first = found.left[0]
     if first.block is None:
         what = "stops being logged" if first.how == "stopped" else "is no finite number"
-        return f"{first.metric} {what} there, and goes on in all references"
+        return f"{first.metric} {what} there and continues in all references"
     return f"{first.metric} {_seen(first.block, found.clock)}, p = {found.p:.2g} for all metrics together"
 
 
@@ -114,8 +114,8 @@ def _not_compared(found: Judgement) -> list[str]:
     """Metrics that took no part, and what is never compared."""
     lines = [f"Not compared: {name}, since {why}." for name, why in found.untested.items()]
     if found.courses:
-        lines.append("Never compared: times, which are noise of the machine; learning rate and counts of tokens and "
-                     "rollouts, which restate settings; the loss.")  # fmt: skip
+        lines.append("Never compared: times (noise of the machine), the learning rate and counts of tokens and "
+                     "rollouts (they restate settings), and the loss.")  # fmt: skip
     return lines
 
 
@@ -135,8 +135,8 @@ def _tables(found: Judgement) -> list[Table]:
     header = ("metric", "left", "run", "references", "band", "deviation", "standard error", "t",
               f"farthest over {UNITS[found.clock]}s")  # fmt: skip
     caption = (
-        f"In the quarter of the run where each is farthest. Band: |t| up to {found.limit:.1f}, which a run like the "
-        f"references leaves anywhere with chance {found.level:g}."
+        f"In the quarter of the run where each is farthest. Band: |t| up to {found.limit:.1f}; a run like "
+        f"the references leaves a band anywhere with chance {found.level:g}."
     )
     return [Table("Against the good runs", header, sorted(rows, key=lambda row: -abs(float(row[7]))), caption)]
 

@@ -202,7 +202,7 @@ def _with(known: Judgement, **changes: object) -> Judgement:
 def _clock(run: Run, clock: Clock) -> Floats:
     found = of_run(run, clock)
     if found is None:
-        raise UserError(f"{run.meta.source}: no clock of {UNITS[clock]}s is logged in every row; compare by step")
+        raise UserError(f"{run.meta.source} does not log {UNITS[clock]}s in every row; compare by step")
     return found
 
 
@@ -237,8 +237,8 @@ def _notes(everyone: Sequence[Run], clocks: Sequence[Floats], clock: Clock) -> t
     beyond = sum(float(own[0]) < first or float(own[-1]) > last for own in clocks)
     if beyond and first <= last:
         unit = UNITS[clock]
-        notes.append(f"the runs are of different lengths: compared over {unit}s {first:,.0f} to {last:,.0f}, which all "
-                     f"of them have")  # fmt: skip
+        notes.append(f"the runs have different lengths: compared over {unit}s {first:,.0f} to {last:,.0f}, which all "
+                     "of them have")  # fmt: skip
     return tuple(notes)
 
 
@@ -396,8 +396,8 @@ def _lacking(count: int, metrics: Sequence[str]) -> tuple[str, ...]:
     lacking = []
     if count < ENOUGH:
         more = ENOUGH - count
-        lacking.append(f"{more} further good run{'s' * (more > 1)} of the same settings and other seeds: {count} "
-                       f"cannot show how far seeds alone carry a run")  # fmt: skip
+        lacking.append(f"{more} more good run{'s' * (more > 1)} with the same settings and other seeds: {count} cannot "
+                       "show how much seeds alone change a run")  # fmt: skip
     if not metrics:
         lacking.append("a metric that the run and all its references log throughout and that moves")
     return tuple(lacking)

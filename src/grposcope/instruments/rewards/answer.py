@@ -95,7 +95,7 @@ def _word(what: RewardsFound, faulty: bool) -> Word:
 
 def _sentence(weights: RewardWeights) -> str:
     if not weights.live:
-        return f"None of the {weights.groups:,} groups has an advantage, so no reward weighs anything."
+        return f"All advantages of the {weights.groups:,} groups are 0, so no reward has any weight."
     largest = max(weights.components, key=lambda one: one.share.value)
     others = [one for one in weights.components if one is not largest and one.intended]
     if not others:
@@ -122,14 +122,14 @@ def _faults(weights: RewardWeights) -> list[str]:
     for one in weights.components:
         name = visible(one.name, 40)
         if one.dead:
-            faults.append(f"{name} is {number(one.constant)} on every rollout, so its weight trains nothing")
+            faults.append(f"{name} is {number(one.constant)} on every rollout, so the policy learns nothing from it")
         elif one.muted:
             faults.append(
-                f"{name} was meant to have {percent(one.intended_share)} of the weight and has {_shown(one.share, 1)}"
+                f"{name} should have {percent(one.intended_share)} of the weight and has {_shown(one.share, 1)}"
             )
     share = weights.collisions.share
     if weights.collisions.pairs and share.value > COLLIDING:
-        faults.append(f"{percent(share.value)} of the pairs of rollouts with different rewards have one advantage")
+        faults.append(f"{percent(share.value)} of the pairs of rollouts with different rewards have the same advantage")
     return faults
 
 
@@ -143,9 +143,9 @@ def _of_trades(trades: Sequence[Trade], verified: set[str]) -> list[str]:
             f"{number(trade.fell[0])} to {number(trade.fell[1])}"
         )
         if trade.falling in verified and trade.rising not in verified:
-            said.append(f"{moved}: {up} is gamed, since {down} is the verified one")
+            said.append(f"{moved}: {up} is gamed, because {down} is verified")
         elif trade.rising in verified:
-            said.append(f"{moved}: a trade-off, paid for by {down}")
+            said.append(f"{moved}: a trade-off at the expense of {down}")
         else:
             said.append(moved)
     return said
@@ -153,18 +153,18 @@ def _of_trades(trades: Sequence[Trade], verified: set[str]) -> list[str]:
 
 def _do(weights: RewardWeights, how: Aggregation) -> str:
     if any(one.dead for one in weights.components):
-        return "check the reward that never varies: it may be broken, too hard, or already reached everywhere"
+        return "check the reward that never varies: it may be broken, too hard, or already at its maximum"
     if any(one.muted for one in weights.components):
         if how.method == "sum_then_normalize":
             return (
-                "standardize each reward before the sum (TRL multi_objective_aggregation=normalize_then_sum, verl "
-                "algorithm.adv_estimator=gdpo, aggregation standardized_components of grposcope train), or raise the "
-                "weight of the muted reward by what it lacks"
+                "standardize each reward before the sum (TRL multi_objective_aggregation=normalize_then_sum, "
+                "verl algorithm.adv_estimator=gdpo, aggregation standardized_components of grposcope train), or "
+                "raise the weight of the muted reward"
             )
         return "the muted reward is constant in most groups: give it partial credit, or larger groups"
     if weights.collisions.share.value > COLLIDING:
         return "choose weights that do not balance, or standardize each reward before the sum"
-    return "look at rollouts where the rising reward is high and the falling one is low"
+    return "read rollouts where the rising reward is high and the falling one is low"
 
 
 def _notes(weights: RewardWeights, how: Aggregation) -> list[str]:
@@ -175,15 +175,14 @@ def _notes(weights: RewardWeights, how: Aggregation) -> list[str]:
             notes.append(f"{name} is constant in {_shown(one.dead_in_live)} of the live groups and adds nothing there.")
         if one.absent and how.method == "sum_then_normalize":
             notes.append(
-                f"{name} did not judge {percent(one.absent, 1)} of the rollouts; in the sum these count as a "
-                "reward of 0."
+                f"{name} has no value for {percent(one.absent, 1)} of the rollouts; in the sum these count as 0."
             )
         elif one.absent:
-            notes.append(f"{name} did not judge {percent(one.absent, 1)} of the rollouts and adds 0 to them.")
+            notes.append(f"{name} has no value for {percent(one.absent, 1)} of the rollouts and adds 0 to them.")
     if how.over_batch and len(weights.rescaling):
         low, middle, high = np.quantile(weights.rescaling, [0.05, 0.5, 0.95])
         of_what = "tokens" if how.method == "gdpo_tokens" else "completions"
-        ignored = ", and scale_rewards has no say" if how.method == "normalize_then_sum" else ""
+        ignored = ", and scale_rewards has no effect" if how.method == "normalize_then_sum" else ""
         notes.append(
             f"The deviation over the {of_what} of a batch multiplies all weights by {number(float(middle))} "
             f"({number(float(low))} to {number(float(high))} over the steps){ignored}."
@@ -214,10 +213,11 @@ def _table(weights: RewardWeights) -> Table:
     ]  # fmt: skip
     return Table(
         "What each reward weighs", header, rows,
-        f"Asked for: share of Σ|λ|; has: share of the effective weights λσ/σ_S, mean over {weights.live:,} live of "
-        f"{weights.groups:,} groups; per unit: what the gradient has of that of the reward's mean, about; of the "
-        "variance: of the advantage within groups, with half of each covariance, so that shares sum to 1. ± is half a "
-        "95% interval, by the jackknife over prompts.",
+        "Asked for: share of Σ|λ|. Has: share of the effective weights λσ/σ_S, mean over "
+        f"{weights.live:,} live of {weights.groups:,} groups. Per unit: weight of the reward's own "
+        "gradient in the update, approximately. Of the variance: share of the advantage's variance "
+        "within groups, half of each covariance included, so that shares sum to 1. ± is half a 95% "
+        "interval (jackknife over prompts).",
     )  # fmt: skip
 
 
@@ -234,7 +234,10 @@ def _sizes(what: RewardsFound) -> list[Table]:
         single, every = component_weights.constant_shares(given, size)
         rows.append((str(size), *(percent(share) for share in single), percent(every)))
     header = ("group size", *(f"{name} constant" for name in names), "all constant")
-    caption = "Share of groups that teach nothing of a reward, and of any; means over all subsets of the groups."
+    caption = (
+        "Share of groups that teach nothing about one reward, and about any reward; means over all "
+        "subsets of the groups."
+    )
     return [Table("With another group size", header, rows, caption, folded=True)]
 
 
@@ -252,7 +255,7 @@ def _correlations(pairs: Sequence[Correlation]) -> list[Table]:
         rows.append((visible(one.first, 60), visible(one.second, 60), told))
     if not rows:
         return []
-    caption = "Below 0, what raises one lowers the other among the rollouts of a prompt."
+    caption = "Below 0: among rollouts of a prompt, a higher value of one goes with a lower value of the other."
     header = ("reward", "and", "correlation")
     return [Table("Correlation within groups", header, rows, caption, folded=len(rows) > 3)]
 
@@ -264,7 +267,7 @@ def _collisions(what: RewardsFound) -> list[Table]:
     used = [name for name, w in zip(what.rollouts.given.names, what.rollouts.weights, strict=True) if w]
     rows = [(_tuple(first), _tuple(second), f"{times:,}") for first, second, times in met.examples]
     return [Table(
-        "Different rewards, one advantage", (", ".join(visible(name, 30) for name in used), "and", "pairs"), rows,
+        "Different rewards, same advantage", (", ".join(visible(name, 30) for name in used), "and", "pairs"), rows,
         f"{_shown(met.share, 1)} of {met.pairs:,} pairs of rollouts of one group with different rewards.",
     )]  # fmt: skip
 
@@ -291,11 +294,13 @@ def _gradient(what: RewardsFound, moved: GradientParts | None) -> list[Table]:
 def _missing(what: RewardsFound, verified: set[str], moved: GradientParts | None) -> list[str]:
     missing = []
     if not what.rollouts.known:
-        missing.append("What was asked for needs the weights of the rewards.")
+        missing.append("The share asked for needs the weights of the rewards.")
     if what.trades and not verified:
-        missing.append("Gaming is told from a trade-off where it is known which reward is verified.")
+        missing.append("To tell gaming from a trade-off, name the verified reward.")
     if moved is None:
-        missing.append("Which reward moves the weights needs the inner products of the rollouts' scores, from a probe.")
+        missing.append(
+            "To see which reward moves the weights, give the inner products of the rollouts' scores from a probe."
+        )
     return missing
 
 
@@ -352,8 +357,8 @@ def of_spreads(spreads: LoggedSpreads) -> Answer:
         sentence=(
             f"{listed(mute)} never varied in any batch, so {'it trains' if len(mute) == 1 else 'they train'} nothing."
             if mute
-            else "What the rewards weigh can only be guessed: the log has their deviations over whole batches, and the "
-            "advantage sees those within groups."
+            else "This is only an estimate of what the rewards weigh: the log has deviations over whole batches, "
+                 "but the advantage uses those within groups."
         ),
         text=list(spreads.notes),
         tables=[table],

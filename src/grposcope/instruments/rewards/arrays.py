@@ -15,7 +15,7 @@ def square(path: Path) -> Floats:
     try:
         matrix = np.asarray(np.load(path, allow_pickle=False), np.float64)
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path}: no array of NumPy ({error}); write it with numpy.save") from None
+        raise UserError(f"{path} is not a NumPy array ({error}); write it with numpy.save") from None
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
-        raise UserError(f"{path}: an array {matrix.shape}; inner products are a square matrix of finite numbers")
+        raise UserError(f"{path} is an array {matrix.shape}; give a square matrix of finite numbers")
     return matrix

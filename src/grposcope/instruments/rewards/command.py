@@ -10,13 +10,14 @@ from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
 
 DESCRIPTION = (
-    "Say what each of several rewards weighs in the advantage, against what was asked for: effective weights within "
-    "groups, shares of the advantage's variance, correlations, rewards that are constant where others vary, different "
-    "rewards with one advantage, and a reward that rises while another pays for it. Exact where the rewards of single "
-    "rollouts are there: the record of a run, TRL's completions/ (log_completions=True), verl's rollout_data_dir with "
-    "further numbers from the reward function, or a JSONL file with a rollout a line: rewards, an object by "
-    "name, and group; where known step, reward and length. "
-    "From a log with means and deviations only what follows from these."
+    "Compare what each of several rewards weighs in the advantage with the weight it was given: "
+    "effective weights within groups, shares of the advantage's variance, correlations, rewards that "
+    "are constant while others vary, different rewards with the same advantage, and a reward that "
+    "rises at the expense of another. Exact if the rewards of single rollouts are known: the record "
+    "of a run, TRL's completions/ (log_completions=True), verl's rollout_data_dir with further "
+    "numbers from the reward function, or a JSONL file with a rollout a line: rewards, an object by "
+    "name, and group; where known step, reward and length. A log with means and deviations gives "
+    "only an estimate."
 )
 EXAMPLES = """\
 examples:

@@ -89,7 +89,7 @@ def section(runs: Sequence[Run]) -> Answer | None:
     sentence = (
         f"{listed(broken)} {'does' if len(broken) == 1 else 'do'} not hold over the last fifth of the steps."
         if broken
-        else f"Whether {listed(unsure)} holds cannot be told: the interval of the violation includes 0."
+        else f"Cannot tell whether {listed(unsure)} holds: the interval of the violation includes 0."
         if unsure
         else "All constraints hold over the last fifth of the steps."
     )
@@ -108,7 +108,7 @@ def section(runs: Sequence[Run]) -> Answer | None:
         "Do the constraints hold?",
         word,
         sentence,
-        do="raise dual_rate, or start from a policy that comes nearer to it" if broken else "",
+        do="raise dual_rate, or start from a policy that is closer to the limit" if broken else "",
         tables=[table],
         figures=DrawnLater(lambda: _figures(runs, held)),
         document={one.text: {**vars(one), "word": one.word} for one in held},

@@ -36,13 +36,13 @@ def read(path: Path, settings: dict[str, Any]) -> Run:
         where = f"{path}, line {line}"
         given = row.get("rewards")
         if not isinstance(given, dict) or not given:
-            raise UserError(f'{where}: rewards is no object such as {{"right": 1, "format": 0.5}}')
+            raise UserError(f'{where}: rewards is not an object such as {{"right": 1, "format": 0.5}}')
         rewards = {
             str(name): _number(value, f"{where}: the reward {visible(str(name), 40)}") for name, value in given.items()
         }
         name = next((name for name in GROUP if row.get(name) is not None), None)
         if name is None:
-            raise UserError(f"{where}: no group; weights are of rollouts within groups, so add a column `group`")
+            raise UserError(f'{where} has no group, and weights are computed within groups; add a column "group"')
         step = row.get("step", 0)
         if not isinstance(step, int):
             raise UserError(f"{where}: step is {visible(str(step), 40)}; give a whole number")

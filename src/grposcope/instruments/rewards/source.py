@@ -54,11 +54,11 @@ def of_run(run: Run, settings: RewardSettings | None = None) -> RewardRollouts |
     rewards = np.stack([groups.components[name] for name in names], 1)
     infinite = np.isinf(rewards)
     if infinite.any():
-        notes.append(f"{int(infinite.sum()):,} rewards are infinite and are taken as not judged.")
+        notes.append(f"{int(infinite.sum()):,} rewards are infinite and count as missing.")
     rewards = np.where(infinite, np.nan, rewards)
     empty = np.asarray(np.isnan(rewards).all(0))
     for name in [name for name, none in zip(names, empty, strict=True) if none]:
-        notes.append(f"{visible(name, 40)} judged no rollout and is left out.")
+        notes.append(f"{visible(name, 40)} has no value for any rollout and is left out.")
     names = [name for name, none in zip(names, empty, strict=True) if not none]
     rewards = rewards[:, ~empty]
     if not names:
@@ -100,7 +100,7 @@ def _number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UserError(f"the weight {visible(text, 40)!r} is no finite number; write 1,0.5 or right=1,format=0.5")
+        raise UserError(f"the weight {visible(text, 40)!r} is not a finite number; write 1,0.5 or right=1,format=0.5")
     return value
 
 
@@ -119,7 +119,7 @@ def _weights(
         return np.array(logged, np.float64), True, []
     if run.meta.engine != "trl" and (found := _that_make(rewards, total)) is not None:
         shown = listed([f"{w:.3g} × {visible(name, 40)}" for w, name in zip(found, names, strict=True)])
-        return found, True, [f"The weights follow from the rewards, whose sum is {shown}."]
+        return found, True, [f"The weights were computed from the rewards: the total is {shown}."]
     default = ", TRL's default" if run.meta.engine == "trl" else ""
     return (
         np.ones(len(names)),
@@ -170,7 +170,7 @@ def aggregation(run: Run, settings: RewardSettings, lengths: bool) -> tuple[Aggr
         if lengths:
             return Aggregation("gdpo_tokens", eps=eps), ["Lengths are counted in characters in place of tokens."]
         return Aggregation("normalize_then_sum", eps=eps), [
-            "Whitening is taken over completions: no lengths are known."
+            "Whitening is over completions, because no lengths are known."
         ]
     if method == "normalize_then_sum":
         return Aggregation("normalize_then_sum", eps=eps), []
@@ -179,7 +179,7 @@ def aggregation(run: Run, settings: RewardSettings, lengths: bool) -> tuple[Aggr
     if run.meta.engine == "grposcope":
         return _of_ours(run), []
     return Aggregation(eps=eps), [
-        "The log does not say how the rewards are combined; taken as their sum, standardized within groups."
+        ("The log does not say how the rewards are combined; assumed: their sum, standardized within groups.")
     ]
 
 
@@ -197,5 +197,5 @@ def parsed(text: str, eps: float = 1e-4) -> Aggregation:
     method, _, scale = text.partition(":")
     if method not in METHODS or (scale and (scale not in SCALES or method != "sum_then_normalize")):
         known = ", ".join([*(f"sum_then_normalize:{one}" for one in SCALES), *METHODS[1:]])
-        raise UserError(f"there is no way of combining rewards {visible(text, 40)!r}; use one of {known}")
+        raise UserError(f"{visible(text, 40)!r} is not a way of combining rewards; use one of {known}")
     return Aggregation(method, scale or "group", eps)

@@ -30,19 +30,19 @@ PLACES, EXAMPLES = 12, 4
 """Places of a rollout that are shown with continuations, and continuations of each."""
 
 HOW_TO = (
-    "Arrow keys: left and right change the step, up and down the problem. Components of the "
-    "reward disagree about a completion where one is above its group's mean and another below. Characters that are "
-    "not seen are shown by name, as ESC or U+202E."
+    "Arrow keys: left and right change the step, up and down the problem. Components of the reward "
+    "disagree about a completion where one is above its group's mean and another below. Invisible "
+    "characters are shown by name, such as ESC or U+202E."
 )
 OF_PROBES = (
-    "Of a probe, tokens are shaded by credit: their weight in the loss × the norm of their score ‖e_y − π‖, green "
-    "where the gradient makes them more likely. What several completions of a group wrote alike has one score, so "
-    "there successes and failures cancel."
+    "Tokens of a probe are shaded by credit: their weight in the loss × the norm of their score ‖e_y "
+    "− π‖, green if the gradient makes them more likely. Text that several completions of a group "
+    "share has the same score, so there successes and failures cancel."
 )
 
 OF_CREDIT = (
-    "Of a comparison of credit, tokens are shaded by the credit of the source that is chosen, and beside it by "
-    "another; each has a scale of its own."
+    "Tokens of a comparison of credit are shaded by the credit of the chosen source, and beside it "
+    "by that of another; each has its own scale."
 )
 
 
@@ -85,7 +85,7 @@ def section(runs: Sequence[Run]) -> Answer | None:
             if one:
                 shown.append(one | {"run": f"{label}, credit" if run.rollouts or probed[label] else label})
     if not shown:
-        lost = "What the policy wrote cannot be read."
+        lost = "The completions cannot be read."
         return (
             Answer("rollouts", INSTRUMENT.question, "cannot tell", lost, text=grouped(unread), document=numbers)
             if unread

@@ -41,7 +41,7 @@ def section(runs: Sequence[Run]) -> Answer | None:
         sentence = f"The runs differ in {listed([*differing[:NAMED], *more])}."
         tables.append(_table("What differs", differing, names, flat, folded=False))
     elif len(runs) > 1:
-        sentence = "All settings that are recorded for more than one run are equal."
+        sentence = "All settings recorded for more than one run are equal."
     if partly:
         text.append(f"{len(partly)} further settings are recorded for some of the runs only.")
     tables.append(_table("All settings", keys, names, flat, folded=True))

@@ -20,7 +20,7 @@ from grposcope.instruments.stability.stability import Stability, UpdateRule, che
 SETTING = "this setting"
 """Name of a setting that is no run's."""
 
-MEASURE = "The curvature along the stiffest direction is missing; `grposcope stability` measures it on the run's model."
+MEASURE = "The curvature along the stiffest direction is missing; grposcope stability measures it on the run's model."
 
 WORDS: dict[str, Word] = {
     "stable": "healthy", "stable, near the threshold": "warning", "unstable": "failing", "cannot tell": "cannot tell",
@@ -78,7 +78,7 @@ def _counted(checks: Mapping[str, Stability]) -> str:
     counts = Counter(one.verdict.partition(",")[0] for one in checks.values())
     unknown = counts.pop("cannot tell", 0)
     parts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items()]
-    parts += [f"of {unknown} it cannot be told"] if unknown else []
+    parts += [f"{unknown} unknown"] if unknown else []
     return f"Of {len(checks)} refresh intervals {listed(parts)}."
 
 
@@ -112,12 +112,15 @@ def _details(one: Stability) -> list[str]:
     curvature = f"κ {source(rule)}"
     if one.margin is not None:
         error = f" ± {rule.curvature.se:.2g}" if math.isfinite(rule.curvature.se) else ""
-        curvature = f"κ, the pull back per unit of displacement, {number(rule.curvature.value)}{error} ({source(rule)})"
+        curvature = (
+            f"κ, the restoring force per unit of displacement, is {number(rule.curvature.value)}{error} "
+            f"({source(rule)})"
+        )
     lines = [f"Effective step {number(rule.step)}, momentum {rule.momentum:g}, curvature {curvature}."]
     if not math.isnan(one.sampled):
         lines.append(
-            f"Where κ differs by {percent(one.variation)} from batch to batch, a disturbance dies out in root mean "
-            f"square up to an interval of {number(one.sampled)}."
+            f"With κ varying by {percent(one.variation)} from batch to batch, a disturbance dies out in root "
+            f"mean square up to an interval of {number(one.sampled)}."
         )
     return lines
 
@@ -127,7 +130,7 @@ def source(rule: UpdateRule) -> str:
     if rule.source == "reward":
         return "from the time constant of the reward: a bound from above, as directions it does not see may be stiffer"
     if rule.source == "measured":
-        return f"measured along the stiffest direction; the part that follows every step is {rule.current}"
+        return f"measured along the stiffest direction; the part renewed at every step is {rule.current}"
     return "given"
 
 
@@ -135,10 +138,10 @@ def _table(checks: Mapping[str, Stability]) -> Table:
     margins = [one.margin for one in checks.values() if one.margin is not None]
     rows = [
         ("largest stable refresh interval, steps on one batch", *(number(m.threshold) for m in margins)),
-        ("lag rule, which takes rollouts for half an interval old", *(number(m.naive) for m in margins)),
+        ("lag rule, which assumes that rollouts are half an interval old", *(number(m.naive) for m in margins)),
         ("interval ÷ largest stable one", *(number(m.share) for m in margins)),
-        ("size of a disturbance after a cycle ÷ before", *(number(m.radius) for m in margins)),
-        ("oscillates from this interval on", *(number(m.onset) for m in margins)),
+        ("size of a disturbance after one refresh cycle ÷ before", *(number(m.radius) for m in margins)),
+        ("a disturbance dies out in swings from this interval on", *(number(m.onset) for m in margins)),
         ("period, steps", *(number(m.period) for m in margins)),
     ]
     return Table("The check", ("", *checks), rows)

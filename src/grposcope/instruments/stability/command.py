@@ -16,7 +16,7 @@ from grposcope.core.errors import UserError
 if TYPE_CHECKING:
     from grposcope.instruments.stability.stability import UpdateRule
 
-DESCRIPTION = "The exact stability check of a refresh interval: rollouts drawn every N optimiser steps."
+DESCRIPTION = "Check whether training is stable when rollouts are drawn only every N optimiser steps."
 EXAMPLES = """\
 examples:
   grposcope stability --lr 0.1 --momentum 0.9 --curvature 0.0959 --interval 16
@@ -36,9 +36,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
     command.add_argument("--run", dest="run_path", metavar="RUN",
                          help="take settings and curvature from this run folder")  # fmt: skip
-    command.add_argument("--settings", metavar="FILE",
-                         help="YAML or JSON with values of these flags by name, such as lr: 0.1; a flag that is given "
-                              "goes before")  # fmt: skip
+    command.add_argument(
+        "--settings",
+        metavar="FILE",
+        help="YAML or JSON with values of these flags by name, such as lr: 0.1; flags on the command line "
+        "take precedence",
+    )
     command.add_argument("--measure", action="store_true",
                          help="with --run: measure κ on rollouts of its model, stiffest direction")  # fmt: skip
     command.add_argument("--lr", type=float, metavar="X", help="learning rate η")
@@ -46,8 +49,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument("--curvature", type=float, metavar="X", help="restoring force κ per unit of displacement")
     command.add_argument("--curvature-se", type=float, default=math.nan, metavar="X", help="standard error of κ")
     command.add_argument("--curvature-variation", type=float, metavar="X",
-                         help="standard deviation of κ between batches ÷ κ, for the interval that sampled rollouts "
-                              "allow (with --measure: measured)")  # fmt: skip
+                         help="standard deviation of κ between batches ÷ κ, for the interval that noisy batches allow "
+                              "(--measure measures it)")  # fmt: skip
     command.add_argument("--interval", type=int, metavar="N",
                          help="optimiser steps on each batch of rollouts (default: 1)")  # fmt: skip
     command.add_argument("--ratio", choices=("none", "unclipped", "clipped"), default="none",
@@ -75,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     if math.isfinite(rule.curvature.value):
         _check_sizes(rule, arguments)
     elif not arguments.run_path:
-        raise UserError("say the curvature with --curvature, or name a run folder with --run")
+        raise UserError("give the curvature with --curvature, or a run folder with --run")
     given = arguments.curvature_variation
     check = stability.check(rule, arguments.ratio, math.nan if given is None else float(given))
     said = answer.of_setting(check)
@@ -104,12 +107,12 @@ def _take_settings(arguments: argparse.Namespace, file: Path) -> None:
 
     document = yaml_files.read(file)
     if not isinstance(document.content, Mapping):
-        raise UserError(f"{file}: no settings by name; write for example lr: 0.1")
+        raise UserError(f"{file} holds no named settings; write for example lr: 0.1")
     actions = {action.dest: action for action in arguments.parser._actions}
     for key, value in document.content.items():
         name = str(key).replace("-", "_")
         if name not in IN_FILE:
-            raise UserError(f"{document.where(key)}: there is no setting {key}; it may be {', '.join(IN_FILE)}")
+            raise UserError(f"{document.where(key)}: there is no setting {key}; choose one of {', '.join(IN_FILE)}")
         action = actions[name]
         kind = action.type if callable(action.type) else str
         try:
@@ -131,9 +134,9 @@ def _rule(arguments: argparse.Namespace) -> UpdateRule:
     if arguments.run_path:
         rule = _of_run(arguments)
     elif arguments.measure:
-        raise UserError("--measure needs a run to measure: name its folder with --run")
+        raise UserError("--measure needs the folder of a run: give it with --run")
     elif arguments.lr is None:
-        raise UserError("say the learning rate with --lr, or name a run folder with --run")
+        raise UserError("give the learning rate with --lr, or a run folder with --run")
     else:
         rule = stability.UpdateRule(arguments.lr, momentum=0.0, interval=1, optimizer="sgd")
     given = {name: getattr(arguments, name) for name in ("lr", "momentum", "interval", "optimizer", "rms_gradient")}
@@ -143,7 +146,7 @@ def _rule(arguments: argparse.Namespace) -> UpdateRule:
     try:
         return replace(rule, step=stability.effective_step(rule.optimizer, rule.lr, rule.momentum, rule.rms_gradient))
     except UserError as unknown:
-        raise UserError(f"{unknown}; say it with --optimizer and --rms-gradient") from None
+        raise UserError(f"{unknown}; give it with --optimizer and --rms-gradient") from None
 
 
 def _check_sizes(rule: UpdateRule, arguments: argparse.Namespace) -> None:
@@ -158,8 +161,10 @@ def _check_sizes(rule: UpdateRule, arguments: argparse.Namespace) -> None:
             or min(step, curvature) < TINY
         )
     ):
-        raise UserError(f"an effective step of {step:g} times a curvature of {curvature:g} is not within "
-                        f"{SMALLEST:g} … {LARGEST:g}; check --lr, --rms-gradient and --curvature")  # fmt: skip
+        raise UserError(
+            f"effective step {step:g} × curvature {curvature:g} is outside {SMALLEST:g} … {LARGEST:g}; check "
+            "--lr, --rms-gradient and --curvature"
+        )
     for name in ("curvature_se", "curvature_variation"):
         value = getattr(arguments, name)
         unknown = name == "curvature_se" and math.isnan(value)  # its default

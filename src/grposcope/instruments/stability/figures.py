@@ -109,7 +109,7 @@ def _legend(momentum: float, known: bool) -> str:
         else "The black line: the interval of this run, whose curvature is unknown."
     )
     return (
-        f"For momentum {momentum:g} and a force frozen between refreshes, that is without importance ratio; a ratio "
-        "makes it less strict. Green: a disturbance dies out. Yellow, above the dashed line: it dies out in swings. "
-        f"Red, above the solid line: it grows. {where}"
+        f"For momentum {momentum:g}, without importance ratio; a ratio allows longer intervals. Green: a "
+        "disturbance dies out. Yellow, above the dashed line: it dies out in swings. Red, above the "
+        f"solid line: it grows. {where}"
     )

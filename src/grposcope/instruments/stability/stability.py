@@ -54,10 +54,10 @@ OPTIMIZERS: dict[str, EffectiveStep] = {
 def effective_step(optimizer: str, lr: float, momentum: float, rms_gradient: float = math.nan) -> float:
     """Effective step η of the theory; UserError for an optimizer without one in OPTIMIZERS, or without its √v̂."""
     if not optimizer:
-        raise UserError("cannot tell: the optimizer is not recorded, so its effective step is not known")
+        raise UserError("cannot tell: the optimizer is not recorded, so its effective step is unknown")
     known = OPTIMIZERS.get(optimizer)
     if known is None:
-        raise UserError(f"cannot tell: the effective step of optimizer {optimizer} is not known")
+        raise UserError(f"cannot tell: the effective step of optimizer {optimizer} is unknown")
     if known.needs_rms_gradient and not rms_gradient > 0:
         raise UserError(
             f"cannot tell: the effective step of optimizer {optimizer} needs the root mean square gradient per "
@@ -181,7 +181,7 @@ def from_measured(rule: UpdateRule, stale: Estimate, current: Estimate) -> Updat
     """
     rule = replace(rule, source="measured", current=current)
     if not stale.value > 2 * stale.se:
-        missing = f"the part of κ that waits for a refresh, {stale}, does not stand out from 0"
+        missing = f"the part of κ that changes only with new rollouts, {stale}, does not differ from 0 beyond noise"
         return replace(rule, curvature=UNKNOWN, missing=missing)
     return replace(rule, curvature=stale)
 

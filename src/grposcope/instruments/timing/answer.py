@@ -42,7 +42,7 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
             for name in phases
         ]  # fmt: skip
         rows.append((label, *cells, duration(total), f"{one.tokens:,.0f}"))
-    text = f"From the rows of steps.jsonl. {REST.capitalize()}: what passed between two rows besides these phases."
+    text = f"From the rows of steps.jsonl. {REST.capitalize()}: time between two rows that is in none of these phases."
     said = [(label, longest(one)) for label, one in zip(labels(runs), times, strict=True) if one.total]
     answer = Answer(
         "time", INSTRUMENT.question,

@@ -51,7 +51,7 @@ def _sentence(broken: Sequence[ClaimResult], tested: int, count: int, rollouts: 
         names = "; ".join(f"{one.claim.title[0].lower()}{one.claim.title[1:]}" for one in broken)
         return f"Broken: not true that {names}. {tested} of {count} claims could be tested, from {of}."
     if not tested:
-        return f"Cannot tell: none of the {count} claims can be tested from {of} and what else is here."
+        return f"Cannot tell: {of} and the other inputs suffice for none of the {count} claims."
     return f"Nothing is broken in the {tested} of {count} claims that could be tested, from {of}."
 
 

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from grposcope.logs import Hints
 
 DESCRIPTION = (
-    "Test what a GRPO pipeline says of itself: that advantages, groups, masks and rewards are those of the settings, "
-    "that nothing was dropped by its reward, that metrics mean what they are called. Each claim holds, is broken, or "
-    "cannot be told, with what to log. The chance that a sound pipeline is called broken in any claim is at most 5%. "
-    "Exit status: 0, 1 where a claim is broken, 2 where nothing can be read."
+    "Test whether a GRPO pipeline does what its settings say: advantages, groups, masks and rewards "
+    "are those of the settings, nothing was dropped by its reward, metrics are what their names say. "
+    "Each claim holds, is broken, or cannot be tested (with what to log). At most 5% of correct "
+    "pipelines are called broken in any claim. Exit status: 0, 1 where a claim is broken, 2 where "
+    "nothing can be read."
 )
 EXAMPLES = """\
 examples:
@@ -36,11 +37,17 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     command.add_argument("place", metavar="RUN|ROLLOUTS", help="folder of a run, a trainer's log, or rollouts: JSONL "
                          "with one a line, or what TRL, verl (rollout_data_dir) and prime-rl write")  # fmt: skip
-    command.add_argument("--rollouts", type=Path, metavar="PATH", help="where the rollouts lie, if not with the run")
+    command.add_argument(
+        "--rollouts", type=Path, metavar="PATH", help="where the rollouts are, if not in the folder of the run"
+    )
     command.add_argument("--config", type=Path, metavar="FILE",
                          help="settings of the run: a script, YAML or JSON, as lint reads them")  # fmt: skip
-    command.add_argument("--reward", metavar="TEXT", help="the reward function, module:function, to grade again")
-    command.add_argument("--task", metavar="TEXT", help="the task whose rewards grade again, such as gsm8k")
+    command.add_argument(
+        "--reward", metavar="TEXT", help="the reward function, module:function, to grade the rollouts again"
+    )
+    command.add_argument(
+        "--task", metavar="TEXT", help="the task whose reward grades the rollouts again, such as gsm8k"
+    )
     command_model_flags.add(command)
     add_json(command)
     log_flags.add_flags(command, "place")
@@ -86,7 +93,7 @@ def _settings(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     from grposcope.instruments import has
 
     if not has("lint"):
-        raise UserError("--config needs the instrument lint; state settings one by one with --set instead")
+        raise UserError("--config needs the module instruments.lint; give settings one by one with --set instead")
     from grposcope.instruments.lint import read as lint
 
     config = lint.read(arguments.config)

@@ -44,7 +44,7 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
     """
     if not arguments.model:
         if arguments.sampler_weights:
-            raise UserError("--sampler-weights needs --model with the trainer's checkpoint to be compared with")
+            raise UserError("--sampler-weights needs --model with the trainer's checkpoint")
         return evidence
     _quiet(arguments)
     named = _with_base([one for model in arguments.model for one in _named(model, evidence.rows)])
@@ -150,7 +150,7 @@ def _temperature(arguments: argparse.Namespace, evidence: PipelineEvidence) -> f
 def _absent(rows: Sequence[EvidenceRow]) -> list[str]:
     """A note on recorded log-probabilities that are no numbers."""
     absent = sum(int((row.sampler != row.sampler).sum()) for row in rows if row.sampler is not None)
-    return [f"{absent:,} log-probabilities of the sampler are NaN or absent, and were left out"] if absent else []
+    return [f"{absent:,} log-probabilities of the sampler are NaN or missing and were left out"] if absent else []
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,13 @@ def add(command: argparse.ArgumentParser) -> None:
                             "smollm2 or "
                             "hub names; rollouts of step N + 1 should be drawn by the weights after N "
                             "steps")  # fmt: skip
-    model.add_argument("--sampler-weights", metavar="CHECKPOINT",
-                       help="the weights that the sampler holds, to be compared with those of the last "
-                            "--model")  # fmt: skip
+    model.add_argument(
+        "--sampler-weights",
+        metavar="CHECKPOINT",
+        help="the weights that the sampler holds; they are compared with those of the last --model",
+    )
     model.add_argument("--temperature", type=float, metavar="X",
-                       help="of sampling (default: that of the run, else 1)")  # fmt: skip
+                       help="temperature of sampling (default: that of the run, else 1)")  # fmt: skip
     model.add_argument("--sampler-precision", metavar="TEXT",
                        help="number format of the sampler: float32, bfloat16, fp8 or int8 (default: bfloat16 is "
                             "allowed for)")  # fmt: skip

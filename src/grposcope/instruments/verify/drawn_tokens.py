@@ -66,13 +66,13 @@ def selection(evidence: PipelineEvidence) -> str:
         return ""
     if evidence.filtered:
         return (
-            "Rollouts were filtered before they were written, so that those left are no fair draw; write all that were "
-            "drawn, with the reason of those that were dropped."
+            "Rollouts were filtered before they were written, so they are not a random sample; write all "
+            "rollouts, and the reason for each that was dropped."
         )
     if evidence.filtered is None and _no_dead_group(evidence):
         return (
-            "No group has equal rewards, although chance would make some: dead groups were probably filtered out, and "
-            "those left are no fair draw; write all groups that were drawn."
+            "No group has equal rewards, although chance would produce some: dead groups were probably "
+            "filtered out, so the rest is not a random sample; write all groups."
         )
     return ""
 

@@ -69,8 +69,10 @@ def _of_task(name: str, reward: str | None, rows: Sequence[EvidenceRow]) -> Grad
     known: Mapping[str, Any] = {key: problem(row) for key, row in {_key(row.prompt): row for row in rows}.items()}
     lost = [key for key, one in known.items() if one is None]
     if lost:
-        raise UserError(f"{len(lost):,} prompts of the rollouts are none of the task {name}, such as "
-                        f"{visible(lost[0], 60)!r}; give the task that the run was trained on")  # fmt: skip
+        raise UserError(
+            f"{len(lost):,} prompts of the rollouts are not in task {name}, such as {visible(lost[0], 60)!r}; "
+            "give the task that the run was trained on"
+        )
     return lambda prompts, completions: task.rewards(
         [known[_key(one)] for one in prompts], [plain(one) for one in completions]
     )

@@ -60,7 +60,7 @@ class TrainingVerifier:
             )  # fmt: skip
         except Exception as error:  # the run goes on, whatever is wrong here
             self.seconds += time.perf_counter() - began
-            return [visible(f"step {step}: the claims could not be judged: {type(error).__name__}: {error}", LINE)]
+            return [visible(f"step {step}: the claims could not be tested: {type(error).__name__}: {error}", LINE)]
         row_file.append_claims(self.folder, _row(step, found))
         lines = []
         for claim in found.document["claims"]:

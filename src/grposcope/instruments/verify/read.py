@@ -90,7 +90,9 @@ def evidence(
         said = written
     found = tuple(_any_rows(where, run))
     if rollouts is not None and not found:
-        raise UserError(f"{rollouts}: no rollouts in it; give a JSONL file with a rollout a line, or a folder of them")
+        raise UserError(
+            f"{rollouts} holds no rollouts; give a JSONL file with one rollout per line, or a folder of such files"
+        )
     if run is None and not found and _needs_log(place):
         raise UserError(problem)
     functions = tuple(dict.fromkeys(name for row in found for name in row.rewards))
@@ -370,7 +372,7 @@ def _array(value: Any, kind: type, name: str, where: str) -> Any:
     if found.size == 0 and found.ndim == 1:
         return np.empty(0, kind)
     if found.ndim != 1:
-        raise UserError(f"{where}: {name} is no list of numbers; give one per token")
+        raise UserError(f"{where}: {name} is not a list of numbers; give one per token")
     return found
 
 
@@ -385,5 +387,5 @@ def _rewards(value: Any, where: str) -> dict[str, float]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UserError(f"{where}: rewards is no object; give the reward of each function by its name")
+        raise UserError(f"{where}: rewards is not an object; give the reward of each function by its name")
     return {str(name): _number(one, f"rewards.{name}", where, math.nan) for name, one in value.items()}

@@ -54,8 +54,8 @@ def with_ids(rows: Sequence[EvidenceRow], policy: Policy) -> tuple[tuple[Evidenc
     notes = []
     if made:
         notes.append(
-            f"{made:,} rollouts were encoded from their text again, which does not show in which tokens the model "
-            "wrote it; log prompt_ids and completion_ids to be sure"
+            f"{made:,} rollouts were encoded again from their text, which may give other tokens than the "
+            "model wrote; log prompt_ids and completion_ids to be sure"
         )
     if absent:
         notes.append(f"{absent:,} rollouts have neither token ids nor a text that can be encoded, and were not scored")

@@ -154,7 +154,7 @@ SOURCES: dict[str, CreditSource] = {
     ),
     "process": CreditSource(
         process.of_rollouts,
-        "process supervision of the GRPO paper, biased",
+        "process supervision of the GRPO paper (biased)",
         needs=frozenset({STEP_REWARDS}),
         from_steps=process.process,
         warning="credit process, GRPO's process supervision as published, is biased: where later steps are right less "
@@ -170,19 +170,19 @@ SOURCES: dict[str, CreditSource] = {
         state.of_rollouts,
         "the same for rollouts that came by the same step",
         needs=frozenset({PAIRS, STEP_ENDS}),
-        warning="credit state takes rollouts that wrote the same step for equal from there on, and is biased by as "
-        "much as they are not",
+        warning="credit state treats rollouts that wrote the same step as equal from there on, and is biased as "
+        "far as they differ",
     ),
     "position": CreditSource(
         shaped.position,
-        "the advantage, weighted by the tokens still to come, biased",
+        "the advantage, weighted by the tokens still to come (biased)",
         provides=SPREADS,
         warning="credit position is biased: it weighs tokens by how long the rollout will be, not by what they earn",
         settings={"decay": Decimal(0.98, 0.0, 1.0, "weight of a token among those that the next one has")},
     ),
     "entropy": CreditSource(
         shaped.entropy,
-        "the advantage, weighted by the policy's entropy, biased",
+        "the advantage, weighted by the policy's entropy (biased)",
         needs=frozenset({ENTROPY}),
         provides=SPREADS,
         warning="credit entropy is biased: it weighs tokens by how undecided the policy was, not by what they earn",
@@ -197,7 +197,7 @@ SOURCES: dict[str, CreditSource] = {
     ),
     "oracle": CreditSource(
         continued.of_rollouts,
-        "the same from many continuations whose tokens are not counted, a control",
+        "the same from many continuations whose tokens are not counted (a control)",
         needs=frozenset({PAIRS, CONTINUATIONS}),
         charged=False,
         warning="credit oracle is a control: the tokens of its continuations are not counted in the record",
@@ -225,7 +225,7 @@ SOURCES: dict[str, CreditSource] = {
     ),
     "value": CreditSource(
         critic.of_rollouts,
-        "what a critic that learns beside the policy did not foresee (GAE)",
+        "what a critic trained beside the policy did not predict (GAE)",
         needs=frozenset({CRITIC}),
         settings={
             "lambda": Decimal(0.95, 0.0, 1.0, "λ of GAE; 1 for the reward less the value", closed=True),
@@ -261,7 +261,7 @@ SOURCES: dict[str, CreditSource] = {
 }
 """Name of a setting -> source of credit."""
 
-PLACEBO, PLACEBO_HELP = "placebo", "that of another source, permuted within each rollout, a control"
+PLACEBO, PLACEBO_HELP = "placebo", "the credit of another source, permuted within each rollout (a control)"
 """Name and help of the control that any source can be given."""
 
 

@@ -60,8 +60,8 @@ def filling(widths: tuple[int, ...], group: int) -> tuple[int, ...]:
     leaves = prod(widths)
     if group % leaves:
         raise UserError(
-            f"a tree of {'x'.join(map(str, widths))} has {leaves} leaves, and a group of {group} is no multiple of "
-            f"them; use a group of {leaves}, a multiple of it, or other widths"
+            f"a tree of {'x'.join(map(str, widths))} has {leaves} leaves, and the group of {group} is not a "
+            f"multiple of that; use a group of {leaves}, a multiple of it, or other widths"
         )
     return (widths[0] * (group // leaves), *widths[1:])
 

@@ -117,7 +117,7 @@ def continue_from(
     UserError for K below 1, a boundary outside its rollout, and one that leaves no room for a token.
     """
     if k < 1:
-        raise UserError(f"{k} continuations per boundary estimate nothing; take K = 1 or more")
+        raise UserError(f"{k} continuations per boundary cannot estimate anything; take K = 1 or more")
     group = rollouts.groups[1]
     rows = [row for row, places in enumerate(boundaries) for _ in places]
     places = [int(place) for some in boundaries for place in some]

@@ -60,7 +60,7 @@ class Critic:
         if body is None or body is policy.model or not width:
             raise UserError(
                 f"credit value needs the hidden states of {type(policy.model).__name__}, whose layers and "
-                "head cannot be told apart; use another credit"
+                "head cannot be separated; use another credit"
             )
         self.policy, self.settings, self.micro_batch = policy, settings, context.micro_batch
         self.own = settings["trunk"] == "own"

@@ -117,12 +117,12 @@ def sentence(result: SweepTable) -> str:
     """The conclusion: what differs from the baseline."""
     tested, baseline = _tested(result), result.baseline
     if not tested:
-        return f"Nothing can be told: a difference from {baseline} needs two seeds that finished in both cells."
+        return f"Cannot tell: a difference from {baseline} needs two seeds that finished in both cells."
     beyond = [row for row in tested if row.adjusted < LEVEL and row.difference is not None]
     if not beyond:
         return (
-            f"No cell differs from {baseline} by more than seeds do (least adjusted p = "
-            f"{number(min(row.adjusted for row in tested))}, {len(tested)} compared)."
+            f"No cell differs from {baseline} by more than seeds do (smallest adjusted p = "
+            f"{number(min(row.adjusted for row in tested))}, cells compared: {len(tested)})."
         )
     told = [f"{row.cell} by {_estimate(row.difference, '+')} (adjusted p = {row.adjusted:.2g})" for row in beyond
             if row.difference is not None]  # fmt: skip

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from grposcope.lab.sweeps.plan import SweepPlan
 
 DESCRIPTION = (
-    "Train over a grid of settings and seeds, on this machine or on a Ray cluster, and compare the cells. The same "
-    "command goes on where it was stopped. Exit status: 0, 1 where a run failed, 2 where the plan cannot work."
+    "Train over a grid of settings and seeds, on this machine or on a Ray cluster, and compare the "
+    "cells. The same command continues where it was stopped. Exit status: 0, 1 where a run failed, 2 "
+    "where the plan cannot work."
 )
 EXAMPLES = """\
 examples:
@@ -48,7 +49,7 @@ def check_flags(arguments: argparse.Namespace) -> None:
     from grposcope.lab.sweeps import plan
 
     if arguments.jobs is not None and arguments.jobs < 1:
-        raise UserError(f"--jobs {arguments.jobs} is no number of runs; give 1 or more")
+        raise UserError(f"--jobs {arguments.jobs} is not a number of runs; give 1 or more")
     plan.read(Path(arguments.plan), arguments.out)
 
 

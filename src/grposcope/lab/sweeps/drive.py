@@ -101,7 +101,7 @@ class _Driver:
                 for number, code in self.launcher.ended():
                     self.end(number, code)
         except BaseException:
-            self.say("interrupted: every run leaves with a checkpoint where its batch ends")
+            self.say("interrupted: every run writes a checkpoint at the end of its batch")
             for number in self.running:
                 self.note(number, status="waiting")
             raise

@@ -104,7 +104,7 @@ def _reachable(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=PATIENCE).close()
     except (OSError, ValueError) as error:
-        raise UserError(f"no Ray cluster at {address}: {error}; start one with `ray start`") from None
+        raise UserError(f'no Ray cluster at {address}: {error}; start one with "ray start"') from None
 
 
 def _here(address: str) -> dict[str, Any]:

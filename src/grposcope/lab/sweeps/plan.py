@@ -107,7 +107,7 @@ def read(path: Path, out: Path | None = None) -> SweepPlan:
     """The plan in a YAML file; UserError, with the line, for what is no plan. out: folder, by default sweeps/NAME."""
     document = yaml_files.read(path)
     if not isinstance(document.content, Mapping):
-        raise UserError(f"{path}: no mapping; write seeds, base and grid as in docs/howto/sweep.md")
+        raise UserError(f"{path} is not a mapping; write seeds, base and grid as in docs/howto/sweep.md")
     name = document.content.get("name", path.stem)
     return of(document.content, out or Path("sweeps") / folder_name(str(name)), document.where)
 
@@ -147,7 +147,7 @@ def _cells(content: Mapping[str, Any], base: Mapping[str, Any], where: Where) ->
             found.append((", ".join(f"{name}={value}" for name, value in changes.items()) or "all", changes, "grid"))
     listed = content.get("cells") or []
     if not isinstance(listed, list):
-        raise UserError(f"{where('cells')}: cells is no list; write - {{group: 4}} for each")
+        raise UserError(f"{where('cells')}: cells is not a list; write - {{group: 4}} for each")
     for place, entry in enumerate(listed):
         key = f"cells.{place}"
         _mapping(entry, key, where)
@@ -238,7 +238,7 @@ def _baseline(given: Any, cells: Sequence[SweepCell], where: Where) -> str:
 
 def _mapping(given: Any, key: str, where: Where) -> None:
     if not isinstance(given, Mapping):
-        raise UserError(f"{where(key)}: {given!r} is no mapping of settings; write {{group: 8}}")
+        raise UserError(f"{where(key)}: {given!r} is not a mapping of settings; write {{group: 8}}")
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:

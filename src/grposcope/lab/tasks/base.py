@@ -145,8 +145,8 @@ def grade(task: Task, problems: Sequence[Problem], completions: Sequence[str], s
     except OutOfTime:
         where = _first_failing(task, problems, completions, seconds)
         raise UserError(
-            f"the reward of task {task.name} took longer than {seconds:g} s for {len(completions)} rollouts ({where}); "
-            "mend it, or raise reward_timeout (0 for no limit)"
+            f"the reward of task {task.name} took longer than {seconds:g} s for {len(completions)} rollouts "
+            f"({where}); correct it, or raise reward_timeout (0 for no limit)"
         ) from None
     except (Exception, SystemExit) as error:
         where = _first_failing(task, problems, completions, seconds)
@@ -235,7 +235,7 @@ def options(text: str, task: str) -> dict[str, str]:
     for part in filter(None, re.split(r",(?=\w+=)", text)):
         key, equals, value = part.partition("=")
         if not equals or not value:
-            raise UserError(f"{task}: {part!r} is no option; write key=value, with commas between")
+            raise UserError(f"{task}: {part!r} is not an option; write key=value, with commas between")
         given[key.strip()] = value.strip()
     return given
 
@@ -281,7 +281,9 @@ def _check_row(row: Mapping[str, Any], required: Sequence[str | tuple[str, ...]]
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise UserError(f"{where}: holds half of a surrogate pair (\\ud…), which is no text; mend the line") from None
+        raise UserError(
+            f"{where}: holds half of a surrogate pair (\\ud…), which is not text; correct the line"
+        ) from None
     for names in required:
         names = (names,) if isinstance(names, str) else names
         if not any(name in row for name in names):

@@ -137,7 +137,7 @@ def load_rewards(spec: str) -> list[NamedReward]:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise UserError(f"reward {part.strip()}: the weight {weight!r} is no finite number; write {text}=0.5")
+            raise UserError(f"reward {part.strip()}: the weight {weight!r} is not a finite number; write {text}=0.5")
         found.append(NamedReward(name, load_reward(f"{module}:{name}"), value))
     names = [one.name for one in found]
     if len(set(names)) < len(names):
@@ -169,7 +169,9 @@ def _problem(row: Mapping[str, Any], where: str, identity: str, graded: bool) ->
     key = next(name for name in PROMPTS if name in row)
     prompt = row[key]
     if not isinstance(prompt, str) or not prompt.strip():
-        raise UserError(f"{where}: {key!r} should be a text that is not empty, not {str(prompt)[:40]!r}; mend the line")
+        raise UserError(
+            f"{where}: {key!r} should be a text that is not empty, not {str(prompt)[:40]!r}; correct the line"
+        )
     answer = as_text(row.get("answer"))
     if graded and not answer:
         raise UserError(f"{where} has no 'answer' to grade by; add one, or give a reward function")
@@ -240,4 +242,4 @@ def _from_file(path: Path, spec: str) -> ModuleType:
 def _broken(spec: str, what: str, error: BaseException) -> UserError:
     reason = " ".join(str(error).split())
     where = raised_in(error)
-    return UserError(f"reward {spec}: importing {what} raised {type(error).__name__}: {reason}{where}; mend it")
+    return UserError(f"reward {spec}: importing {what} raised {type(error).__name__}: {reason}{where}; correct it")

@@ -83,7 +83,7 @@ def singly(
     except (Exception, SystemExit):
         rewards, reasons = _one_by_one(alone, names, seconds, what)
     if len(reasons) == len(names):
-        raise UserError(f"{what} fails on all {len(names)} rollouts: on {names[0]} it {reasons[0]}; mend it")
+        raise UserError(f"{what} fails on all {len(names)} rollouts: on {names[0]} it {reasons[0]}; correct it")
     values = [math.nan if i in reasons else number(value) for i, value in enumerate(rewards)]
     return values, [f"{names[i]}: {reason}" for i, reason in reasons.items()]
 
@@ -98,9 +98,8 @@ def _one_by_one(
     for i in range(len(names)):
         if seconds and time.monotonic() - began > 2 * seconds:
             raise UserError(
-                f"{what} is too slow to go on without the rollouts that hang: of {i} tried alone {len(reasons)} failed "
-                f"or took longer than {seconds / 4:g} s, the first {names[next(iter(reasons), 0)]}; mend it, or raise "
-                "reward_timeout"
+                f"{what} is too slow: of {i} rollouts tried alone {len(reasons)} failed or took longer than "
+                f"{seconds / 4:g} s, first {names[next(iter(reasons), 0)]}; correct it, or raise reward_timeout"
             )
         value: object = None
         try:

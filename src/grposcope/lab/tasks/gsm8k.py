@@ -73,7 +73,7 @@ def _problems(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str) -> tup
         answer = answer.replace(",", "").strip()
         if not mark or not answer:
             raise UserError(
-                f"{source}, {where}: its 'answer' should end with '#### ' and a number; mend or remove the line"
+                f"{source}, {where}: its 'answer' should end with '#### ' and a number; correct or remove the line"
             )
         identity = f"{Path(source).stem}-{index}"
         problems.append(Problem(identity, str(row["question"]).strip(), answer, {"solution": solution.strip()}))

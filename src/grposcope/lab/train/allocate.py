@@ -75,9 +75,7 @@ class RolloutAllocation:
             elif path := self.chosen.values.get("history"):
                 _learn_from(Path(path), self.forecaster)
         elif state is not None:
-            raise UserError(
-                "the batches of this run were drawn by an allocation that was given from Python; resume it from there"
-            )
+            raise UserError("the allocation of this run was given from Python; resume the run from Python")
 
     def state(self) -> dict[str, Any] | None:
         """What a checkpoint keeps; None where nothing is learned."""
@@ -142,7 +140,7 @@ def _learn_from(path: Path, known: Forecaster) -> None:
         raise UserError(f"allocate: history={path} has no groups of rollouts; give the folder of a run that does")
     if ((groups.rewards < 0) | (groups.rewards > 1)).any():
         raise UserError(
-            f"allocate: history={path} has rewards outside of 0 … 1, which tell no success rate; leave it out"
+            f"allocate: history={path} has rewards outside 0 … 1, which are not success rates; leave it out"
         )
     names = [groups.problems[i] for i in groups.problem]
     successes = np.add.reduceat(np.nan_to_num(groups.rewards), groups.offsets[:-1])

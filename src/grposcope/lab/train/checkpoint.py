@@ -108,8 +108,8 @@ def save(
             write_json(folder / STATE, content)
     except (OSError, SafetensorError) as error:
         raise UserError(
-            f"cannot write the checkpoint {target}: {getattr(error, 'strerror', None) or error}; "
-            "the record and older checkpoints are whole: make room, then resume the run"
+            f"cannot write the checkpoint {target}: {getattr(error, 'strerror', None) or error}; the record "
+            "and older checkpoints are intact: make room, then resume the run"
         ) from None
     return target
 
@@ -125,8 +125,8 @@ def save_model(run: Path, policy: Policy, critic: Critic | None = None) -> None:
             policy.tokenizer.save_pretrained(folder)
     except (OSError, SafetensorError) as error:
         raise UserError(
-            f"cannot write the model {run / 'model'}: {getattr(error, 'strerror', None) or error}; the record and the "
-            "checkpoints are whole: make room, then resume the run"
+            f"cannot write the model {run / 'model'}: {getattr(error, 'strerror', None) or error}; the record "
+            "and the checkpoints are intact: make room, then resume the run"
         ) from None
 
 
@@ -193,7 +193,7 @@ def _read(folder: Path) -> tuple[State, dict[str, Any]]:
         version = content.get("format", 1)
         if version > FORMAT:
             raise UserError(
-                f"{folder} has format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope"
+                f"{folder} has format {version}, and this grposcope reads formats up to {FORMAT}; upgrade grposcope"
             )
         totals = Totals.parse(content["tally" if version == 1 else "totals"])
         place = State(content["step"], content["position"], content["sizes"], totals, content.get("allocation"),
@@ -213,9 +213,9 @@ def _check_file(file: Path, size: int, digest: str | None) -> None:
     """UserError for a file that is not as it was written; without a digest, its size alone is compared."""
     there = file.stat().st_size
     if there != size:
-        raise UserError(f"{file} has {there:,} bytes instead of {size:,}: it was cut; {REMEDY}")
+        raise UserError(f"{file} has {there:,} bytes instead of {size:,}: it was cut off; {REMEDY}")
     if digest is not None and _print_of(file)[1] != digest:
-        raise UserError(f"{file} is not as it was written: some bytes have changed; {REMEDY}")
+        raise UserError(f"{file} has changed since it was written; {REMEDY}")
 
 
 def _damaged(folder: Path, error: Exception) -> UserError:
@@ -266,8 +266,8 @@ def resumable(run: Path, given: Mapping[str, Any]) -> RunConfig:
         raise UserError(f"{run} is the record of a run of {config.engine}; resume it with that trainer")
     if config.format < schema.FORMAT:
         raise UserError(
-            f"{run} has a record of format {config.format}, which can be read, but not resumed: this grposcope writes "
-            f"format {schema.FORMAT}"
+            f"{run} has record format {config.format}, which can be read but not resumed: this grposcope "
+            f"writes format {schema.FORMAT}"
         )
     if unknown:
         raise UserError(f"{run} has settings unknown to this version ({', '.join(unknown)}); upgrade grposcope")
@@ -286,8 +286,8 @@ def resumable(run: Path, given: Mapping[str, Any]) -> RunConfig:
     summary = schema.read_summary(run)
     if summary is not None and not summary.interrupted and (summary.steps or 0) >= config.settings.get("steps", 0):
         raise UserError(
-            f"{run} is finished; only a run with schedule constant can go on with more steps, so begin a "
-            f"new run from its model, {run}/model"
+            f"{run} is finished, and only runs with schedule constant can be extended; start a new run from "
+            f"its model, {run}/model"
         )
     return config
 
@@ -310,9 +310,9 @@ def _extended(run: Path, config: RunConfig, steps: int) -> RunConfig:
         return config
     if schedule != "constant":
         raise UserError(
-            f"{run} cannot be extended from {before} to {steps} steps: its schedule, {schedule}, lets the "
-            f"learning rate end at {before}; start a new run from its model, {run}/model, "
-            "or use schedule constant from the start"
+            f"{run} cannot be extended from {before} to {steps} steps: with its schedule ({schedule}) the "
+            f"learning rate reaches 0 at step {before}; start a new run from its model, {run}/model, or use "
+            "schedule constant from the start"
         )
     return replace(config, settings={**config.settings, "steps": steps})
 

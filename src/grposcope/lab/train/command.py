@@ -48,21 +48,21 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--resume",
         metavar="RUN",
-        help="go on with the run in this folder from its last checkpoint, with its own settings",
+        help="resume the run in this folder from its last checkpoint, with its own settings",
     )
     command.add_argument(
         "--engine",
         choices=ENGINES,
         default="grposcope",
-        help="what runs the training: our own loop, or TRL, alone or under torchrun, with the same tasks, recipes, "
-        "record and page (default: grposcope)",
+        help="what runs the training: GRPOscope's own loop, or TRL (also under torchrun) with the same tasks, "
+        "recipes, record and page (default: grposcope)",
     )
     command.add_argument(
         "--trl",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an argument of TRL's own for engine trl: of GRPOConfig (vllm_…, fsdp…, deepspeed, …), or use_peft and "
+        help="an argument of TRL for engine trl: of GRPOConfig (vllm_…, fsdp…, deepspeed, …), or use_peft and "
         "lora_…; JSON or plain text; may be repeated",
     )
     add_json(command)
@@ -114,8 +114,8 @@ def stopped(result: TrainResult) -> str:
 
     kept = checkpoint.steps(result.folder)
     of = read_config(result.folder).settings.get("steps")
-    where = f"its last checkpoint is of step {max(kept)}" if kept else "it has no checkpoint yet and begins anew"
-    return f"stopped after step {result.steps} of {of}; {where}; go on with: grposcope train --resume {result.folder}"
+    where = f"its last checkpoint is of step {max(kept)}" if kept else "it has no checkpoint yet and starts again"
+    return f"stopped after step {result.steps} of {of}; {where}; to continue: grposcope train --resume {result.folder}"
 
 
 def _outcome(result: TrainResult) -> str:
@@ -148,7 +148,7 @@ def _train(arguments: argparse.Namespace, given: dict[str, Any]) -> TrainResult:
         raise UserError("--trl is for engine trl; add --engine trl, or leave it out")
     if engine != "trl":
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise UserError("our own loop runs in one process; use --engine trl under torchrun")
+            raise UserError("engine grposcope runs in one process; use --engine trl under torchrun")
         from grposcope.lab.train import loop
 
         return loop.resume(Path(arguments.resume), given) if arguments.resume else loop.train(TrainConfig(**given))
@@ -183,12 +183,12 @@ def _next_commands(result: TrainResult) -> str:
     folder = result.folder
     commands = {
         f"grposcope report {folder}": "the whole run on one page",
-        f"grposcope diagnose {folder}": "what went wrong, if anything, and what to do",
+        f"grposcope diagnose {folder}": "whether anything went wrong, and what to do",
     }
     if result.interrupted:
-        commands = {f"grposcope train --resume {folder}": "go on from its last checkpoint"} | commands
+        commands = {f"grposcope train --resume {folder}": "continue from its last checkpoint"} | commands
     else:
-        commands[f"grposcope probe --model {folder}"] = "what its gradient is made of, which group size it needs"
+        commands[f"grposcope probe --model {folder}"] = "what its gradient is made of, and which group size it needs"
     width = max(map(len, commands))
     return "\n".join(["next:", *(f"  {command:{width}}  {purpose}" for command, purpose in commands.items())])
 

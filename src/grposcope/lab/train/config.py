@@ -117,8 +117,8 @@ class TrainConfig:
     )
     reward_errors: str = option(
         "fail",
-        "a rollout whose reward raises, hangs or is no number: fail ends the run, "
-        "zero gives it 0, drop takes it out of its group",
+        "if a reward function raises an error, hangs or returns no number: fail ends the run, zero gives "
+        "the rollout 0, drop removes it from its group",
         group="what",
         choices=faults.POLICIES,
         trl=FOLLOWED,
@@ -133,7 +133,7 @@ class TrainConfig:
     out: str | None = option(
         None, "folder for the run, made new (default: runs/… with the time)", group="what", trl=decides("output_dir")
     )
-    seed: int = option(0, "seed of everything random", group="what", least=0, trl=same("seed", "data_seed"))
+    seed: int = option(0, "seed of all random numbers", group="what", least=0, trl=same("seed", "data_seed"))
 
     steps: int = option(320, "optimiser steps", group="batch", least=1, trl=same("max_steps", "num_train_epochs"))
     prompts: int = option(
@@ -142,15 +142,15 @@ class TrainConfig:
     group: int = option(8, "rollouts per prompt (G)", group="batch", least=1, trl=decides("num_generations"))
     interval: int = option(
         None,
-        "optimiser steps taken on each batch of rollouts, the refresh interval N (default: "
-        "the recipe's, which is 1 but for ppo_critic)",
+        "optimiser steps on each batch of rollouts, the refresh interval N (default: the recipe's, which "
+        "is 1 except for ppo_critic)",
         group="batch",
         least=1,
         trl=decides("num_iterations"),
     )
     minibatches: int = option(
         1,
-        "parts a batch is split into, a part per step; divides the interval",
+        "parts a batch is split into, one per step; must divide the interval",
         group="batch",
         least=1,
         trl=decides("steps_per_generation"),
@@ -176,16 +176,17 @@ class TrainConfig:
     top_k: int = option(0, "keep this many likeliest tokens, 0 for all", group="sampling", least=0, trl=same("top_k"))
     sampler_precision: str = option(
         "float32",
-        "number format in which float32 weights sample on a CPU; rounded ones are faster, and the update's "
-        "ratios are then to the probabilities that they drew with; int8 is so far off that clips reach some",
+        "number format in which float32 weights sample on a CPU; rounded weights are faster, and ratios "
+        "of the update are relative to their probabilities; int8 is so inexact that the clip holds some "
+        "tokens",
         group="sampling",
         choices=cpu.PRECISIONS,
         trl=NotInTrl("TRL samples in the model's own number format"),
     )
     staleness: str = option(
         "0",
-        "optimiser steps that the weights which sample a batch are behind, at least, or a range such as 0-8 from which "
-        "each group draws its own; a copy of the weights is kept in memory for each batch of that lag",
+        "how many optimiser steps the sampling weights are behind, at least, or a range such as 0-8 from "
+        "which each group draws its lag; each batch of lag keeps a copy of the weights in memory",
         group="sampling",
         trl=NotInTrl("how old the weights of its sampler are follows from TRL's own trainer"),
     )
@@ -193,7 +194,7 @@ class TrainConfig:
     optimizer: str = option("adamw", "optimiser", group="optimiser", choices=OPTIMIZERS, trl=decides("optim"))
     lr: float | None = option(
         None,
-        "learning rate (default: 4e-4 below 10 M parameters, else 1e-6; of ppo_critic a quarter)",
+        "learning rate (default: 4e-4 below 10 M parameters, else 1e-6; a quarter of that for ppo_critic)",
         group="optimiser",
         least=0,
         trl=decides("learning_rate"),
@@ -228,37 +229,37 @@ class TrainConfig:
     )
     aggregation: str | None = option(
         None,
-        "how several rewards make an advantage (default: the recipe's advantage of their weighted sum)",
+        ("how several rewards are combined into an advantage (default: the recipe's advantage of their weighted sum)"),
         group="objective",
         choices=METHODS,
         trl=decides("multi_objective_aggregation"),
     )
     constraint: str | None = option(
         None,
-        "what must hold of the rollouts, by a multiplier on the standardized cost: 'length<=200' (in tokens), "
-        "'form>=0.98', 'share(length>300)<=0.05', 'q95(length)<=300'; of one of several rewards by name, or reward; "
-        "may be given more than once",
+        "a constraint on the rollouts, enforced by a multiplier on the standardized cost: 'length<=200' "
+        "(in tokens), 'form>=0.98', 'share(length>300)<=0.05', 'q95(length)<=300'; of one of several "
+        "rewards by name, or reward; may be given more than once",
         group="objective",
         trl=FOLLOWED,
         many=True,
     )
     dual_rate: float = option(
         0.05,
-        "what a violation of all of the limit adds to a multiplier in one batch",
+        "step of a multiplier: what a violation as large as the limit adds in one batch",
         group="objective",
         least=0,
         trl=FOLLOWED,
     )
     dual_damping: float = option(
         0.0,
-        "what a violation adds to a multiplier for this batch alone, which damps its swing",
+        "what a violation adds to a multiplier for one batch only, which damps oscillations",
         group="objective",
         least=0,
         trl=FOLLOWED,
     )
     credit: str = option(
         None,
-        lambda: f"{described()} (default: the recipe's, which is outcome but for ppo_critic)",
+        lambda: f"{described()} (default: the recipe's, which is outcome except for ppo_critic)",
         group="objective",
         trl=FOLLOWED,
     )
@@ -286,10 +287,11 @@ class TrainConfig:
 
     correction: str | None = option(
         None,
-        "coefficient of each token's term for rollouts that rounded, truncated or earlier weights drew, from the "
-        f"trainer's probabilities over the sampler's, with bounds: {', '.join(corrections.FORMS)}, such as "
-        "sequence_cap:2; the clip's ratio is then to the trainer's policy when the batch came, with none too (default: "
-        "no correction, and the clip's ratio is to what drew, so that it contains the mismatch)",
+        "importance correction for rollouts drawn by rounded, truncated or earlier weights, from the "
+        "ratio of the trainer's to the sampler's probabilities, with bounds: "
+        f"{', '.join(corrections.FORMS)}, such as sequence_cap:2; the clip then uses the ratio to the "
+        'trainer\'s policy at the arrival of the batch, also with "none" (default: no correction, and the '
+        "clip's ratio includes the mismatch)",
         group="objective",
         trl=NotInTrl(
             "TRL corrects the mismatch of vLLM by settings of its own (--trl vllm_importance_sampling_mode=…)"
@@ -298,7 +300,7 @@ class TrainConfig:
 
     eval_every: int = option(
         40,
-        "steps between held-out evaluations, 0 for the first and last only",
+        "steps between held-out evaluations, 0 for only the first and last",
         group="evaluation",
         least=0,
         trl=FOLLOWED,
@@ -319,7 +321,7 @@ class TrainConfig:
 
     checkpoint_every: int = option(
         40,
-        "steps between checkpoints, 0 for none; taken where a batch ends",
+        "steps between checkpoints, 0 for none; written when a batch ends",
         group="record",
         least=0,
         trl=decides("save_steps"),
@@ -333,7 +335,7 @@ class TrainConfig:
     )
     rollouts_every: int = option(
         20,
-        "batches between samples of rollouts kept token by token, 0 for none",
+        "batches between samples of rollouts that are kept token by token, 0 for none",
         group="record",
         least=0,
         trl=NotInTrl("single rollouts are kept by TRL in completions/, every step"),
@@ -347,15 +349,15 @@ class TrainConfig:
     )
     probe_every: int = option(
         0,
-        "steps between probes of the gradient's geometry, 0 for none; taken where a batch is fresh",
+        "steps between probes of the gradient, 0 for none; taken on fresh batches",
         group="record",
         least=0,
         trl=FOLLOWED,
     )
     verify_every: int = option(
         0,
-        "steps between batches whose evidence is written down and on which it is tested that the run does what it "
-        "says, 0 for none; taken where a batch is fresh",
+        "steps between tests that the run does what its settings say (see grposcope verify), 0 for none; "
+        "taken on fresh batches",
         group="record",
         least=0,
         trl=FOLLOWED,
@@ -367,10 +369,10 @@ class TrainConfig:
         group="record",
         trl=NotInTrl("GRPOscopeTrainer(autopilot=…) advises and stops"),
     )
-    probe_prompts: int = option(4, "prompts of the batch in such a probe", group="record", least=1, trl=FOLLOWED)
+    probe_prompts: int = option(4, "prompts of the batch in a probe", group="record", least=1, trl=FOLLOWED)
     log_to: str | None = option(
         None,
-        "send metrics and alarms (warnings and failures) on to tensorboard, wandb, trackio (with commas)",
+        "also send metrics and alarms to tensorboard, wandb or trackio (several with commas)",
         group="record",
         trl=decides("report_to"),
     )
@@ -445,8 +447,9 @@ def check(config: TrainConfig) -> None:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at least 0 and below 1")
     if config.interval % config.minibatches:
         raise UserError(
-            f"interval {config.interval} is no multiple of minibatches {config.minibatches}: every part of a batch is "
-            f"used equally often, so use an interval of {config.minibatches} or a multiple of it"
+            f"interval {config.interval} is not a multiple of minibatches {config.minibatches}, and every "
+            f"part of a batch is used equally often; use an interval of {config.minibatches} or a multiple of "
+            "it"
         )
     if config.prompts % config.minibatches:
         raise UserError(
@@ -506,9 +509,9 @@ def parts(config: TrainConfig) -> tuple[Part, ...]:
         needs = frozenset({ADVANTAGE}) if correction.of_advantage else frozenset()
         found.append(Part(f"correction {correction.name}", "leave out correction", needs))
     if Staleness.parse(config.staleness).most:
-        lack = Lack("has rollouts of earlier weights, which the current ones do not go on with", "")
+        lack = Lack("has rollouts of earlier weights, which the current weights cannot continue", "")
         found.append(Part(f"staleness {config.staleness}", "use staleness 0", lacks={FURTHER_ROLLOUTS: lack}))
     if config.group < 2:
-        lack = Lack("leaves nothing to compare", "use a group of 2 or more")
+        lack = Lack("has nothing to compare with", "use a group of 2 or more")
         found.append(Part(f"a group of {config.group}", lacks={PAIRS: lack}))
     return tuple(found)

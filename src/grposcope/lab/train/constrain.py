@@ -62,8 +62,8 @@ class RunConstraints:
             }
             if not self.told and found.flat and found.violation > 0:
                 say(
-                    f"warning: constraint {one.text} is violated from the start, and its cost is the same on all "
-                    "rollouts of every group: nothing can be learned of it"
+                    f"warning: constraint {one.text} is violated from the start, and its cost is equal on all "
+                    "rollouts of every group: the policy cannot learn to meet it"
                 )
             elif not self.told and math.isfinite(found.se) and found.cost - one.limit > SURE * found.se:
                 say(

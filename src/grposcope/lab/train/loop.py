@@ -94,7 +94,7 @@ def resume(
     draws = allocation(setup, state.allocation)
     with RunWriter.reopen(folder, state.sizes, state.step, before) as record:
         for line in checkpoint.environment_changes(before, describe(setup)):
-            print(f"{line}: the run goes on, but not bit for bit as it would have", file=sys.stderr)
+            print(f"{line}: the run continues, but not bit for bit as without the interruption", file=sys.stderr)
         return _Session(setup, record, state, draws).run()
 
 
@@ -201,7 +201,7 @@ class _Session:
             self.leave_before(step, position)
             return True
         except KeyboardInterrupt:
-            self.progress.say("interrupted: keeping what is done")
+            self.progress.say("interrupted: writing a checkpoint")
             return True
         return False
 
@@ -228,7 +228,7 @@ class _Session:
     def leave_before(self, step: int, position: int) -> None:
         """Keep a checkpoint of what came before a step whose batch was not drawn to its end."""
         if step == 1:
-            self.progress.say("asked to end (SIGTERM) before the first step: the run can be resumed, from its start")
+            self.progress.say("asked to end (SIGTERM) before the first step: the run can be resumed from its start")
             return
         if step - 1 not in checkpoint.steps(self.record.folder):
             allocated, random_states_back = self.before_draw
@@ -422,7 +422,7 @@ class _Session:
         totals = self.totals
         totals.bad_steps = 0 if math.isfinite(done.grad_norm) else totals.bad_steps + 1
         if totals.bad_steps == 1:
-            self.progress.say(f"step {step}: the gradient is not finite ({done.grad_norm}); the step was not taken")
+            self.progress.say(f"step {step}: the gradient is not finite ({done.grad_norm}); the update was skipped")
         if totals.bad_steps == BAD_STEPS:
             raise UserError(
                 f"the gradient was not finite for {BAD_STEPS} steps up to step {step}; lower the learning rate "

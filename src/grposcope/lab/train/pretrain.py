@@ -201,7 +201,7 @@ def save_tokenizer(folder: Path) -> None:
 
 def main() -> None:
     """Make the model, save it, and print what it can do as JSON."""
-    flags = argparse.ArgumentParser(description="Make the model `tiny` by a supervised warm start.")
+    flags = argparse.ArgumentParser(description="Make the model tiny by a supervised warm start.")
     flags.add_argument("--out", type=Path, default=TINY, help="model folder to write (default: the package's own)")
     flags.add_argument("--seed", type=int, default=0, help="seed (default: 0)")
     flags.add_argument("--width", type=int, default=160, help="hidden units, a multiple of 32 (default: 160)")

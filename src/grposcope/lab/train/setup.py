@@ -187,15 +187,15 @@ def _of_several(config: TrainConfig, objective: Objective, task: Task) -> Object
     for one in config.constraints():
         if one.name not in (*task.components, LENGTH, "reward"):
             known = ", ".join([*task.components, LENGTH, "reward"])
-            raise UserError(f"constraint {one.text}: there is no reward {one.name!r}; it may be of {known}")
+            raise UserError(f"constraint {one.text}: there is no reward {one.name!r}; choose among {known}")
         if one.name == LENGTH and LENGTH not in task.components:
             _check_length(one, config.max_tokens or task.max_tokens)
     if config.aggregation in (None, METHODS[0]):
         return objective
     if len(task.components) < 2:
         raise UserError(
-            f"aggregation {config.aggregation} is of several rewards, and task {task.name} has one; name several "
-            "functions as its reward, or leave aggregation out"
+            f"aggregation {config.aggregation} combines several rewards, and task {task.name} has one; name "
+            "several reward functions, or leave aggregation out"
         )
     how = Aggregation(config.aggregation, weights=task.weights)  # type: ignore[arg-type]  # one of the choices
     return replace(objective, aggregation=how)

@@ -84,7 +84,7 @@ def _delimiter(file: LogFile) -> str:
     first = file.head.decode("utf-8", "replace").split("\n", 1)[0]
     delimiter = max(DELIMITERS, key=first.count)
     if delimiter not in first:
-        raise UserError(f"{file.path} is no run: it is a file of no kind that can be read; docs/readers.md lists them")
+        raise UserError(f"{file.path} is not a log in a known format; docs/readers.md lists the formats")
     return delimiter
 
 
@@ -101,7 +101,9 @@ def _cells(file: LogFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         for cells in csv.reader(texts(), delimiter=delimiter):
             yield places[0], cells
     except csv.Error as error:
-        raise UserError(f"{file.path}, line {places[0]}: not a table ({error}); export it again") from None
+        raise UserError(
+            f"{file.path}, line {places[0]}: the line does not fit the table ({error}); export the file again"
+        ) from None
 
 
 def _convert(

@@ -115,9 +115,11 @@ def _parsed(
 def _report(file: LogFile, bad: list[int], good: int) -> None:
     """Note the lines that were left out; UserError if they are the most."""
     if len(bad) > good:
-        raise UserError(f"{file.path}, line {bad[0]}: not a JSON object, as most lines; give a file of JSON lines")
+        raise UserError(
+            f"{file.path}, line {bad[0]}: most lines are not JSON objects, this one included; give a file of JSON lines"
+        )
     if bad:
-        file.notes.append(f"{file.path.name}: {len(bad)} lines are no JSON objects and were left out: {first_few(bad)}")
+        file.notes.append(f"{file.path.name}: {len(bad)} lines are not JSON and were left out: {first_few(bad)}")
 
 
 def read_document(file: LogFile, hints: Hints) -> RawLog:
@@ -133,7 +135,7 @@ def read_document(file: LogFile, hints: Hints) -> RawLog:
         rows.row(place, averaged(flat(row), notes))
     left_out = len(content) - len(entries)
     if left_out:
-        notes.append(f"{left_out} entries are no objects and were left out")
+        notes.append(f"{left_out} entries are not objects and were left out")
     return RawLog(file.path, rows, notes=notes, place="entry")
 
 

@@ -99,13 +99,13 @@ class LogFile:
         head = self.head
         if (head[:1] == b"\x80" and head[1:2] <= b"\x05") or head.startswith(b"PK\x03\x04"):
             return (
-                " is a pickle or an archive, which is not opened since that could run code; give the trainer's log, "
-                "and settings by themselves"
+                " is a pickle or an archive, and opening it could run code; give the trainer's log, and settings "
+                "separately"
             )
         if head.startswith((b"\xff\xfe", b"\xfe\xff")):
             return ": text in UTF-16; save it as UTF-8"
         if len(head.translate(None, _CONTROL)) < 0.98 * len(head.rstrip(b"\0")):
-            return " is no run: it is a file of binary data of no kind that can be read; give the trainer's log"
+            return " is a binary file in no known format; give the trainer's log"
         return ""
 
     @cached_property
@@ -192,15 +192,17 @@ class LogFile:
             parts.append(block)
             size += len(block)
             if size > LARGEST:
-                raise UserError(f"{self.path}: one JSON document of over {LARGEST >> 20} MiB; export it as JSON lines")
+                raise UserError(
+                    f"{self.path} is one JSON document of over {LARGEST >> 20} MiB; export it as JSON lines"
+                )
         try:
             return json_value(b"".join(parts))
         except RecursionError:
-            raise UserError(f"{self.path}: nested too deeply to be a log; give another file") from None
+            raise UserError(f"{self.path}: too deeply nested for a log; give another file") from None
         except ValueError as error:
             raise UserError(
-                f"{self.path}: not valid JSON ({error}), perhaps cut off while it was copied; copy it again, or give "
-                "the one of an earlier checkpoint"
+                f"{self.path}: not valid JSON ({error}); the file may have been cut off while it was copied: copy "
+                "it again, or give that of an earlier checkpoint"
             ) from None
 
 

@@ -37,17 +37,17 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     tables = _with_rewards(file.document)
     if not tables:
         raise UserError(
-            f"{file.path}: none of its outputs is a table with steps and rewards, or prints them (were they cleared?); "
-            "run it and save it, or give the trainer_state.json"
+            f"{file.path}: no output shows steps and rewards (were the outputs cleared?); run the notebook "
+            "and save it, or give the trainer_state.json"
         )
     chains = _chains(tables)
     if hints.run is not None and not -len(chains) <= hints.run - (hints.run > 0) < len(chains):
-        raise UserError(f"{file.path}: {len(chains)} tables with rewards in it, so there is no #{hints.run}")
+        raise UserError(f"{file.path} has {len(chains)} tables with rewards, so there is no #{hints.run}")
     chain = max(chains, key=_rows) if hints.run is None else chains[hints.run - (hints.run > 0)]
     head, rows = chain[0][1], [row for _, _, of_table in chain for row in of_table]
     notes = ["values are rounded to 6 decimals by the notebook's table"]
     if len(chain) > 1:
-        notes.append(f"{len(chain)} tables are one run, as each goes on from the last step of the one before")
+        notes.append(f"{len(chain)} tables are one run: each continues from the last step of the one before")
     if len(chains) > 1 and hints.run is None:
         which = f"in cell {chain[0][0] + 1}; give {file.path.name}#1 to #{len(chains)} for one of them"
         notes.append(f"{len(chains)} tables have rewards; the longest was read, {which}")

@@ -81,7 +81,7 @@ def read(file: LogFile, hints: Hints) -> RawLog:
         if len(rows):
             runs.append((folder, rows, config, notes))
     if not runs:
-        raise UserError(f"{place}: no scalars in its event files; the run has not logged yet, or logs elsewhere")
+        raise UserError(f"{place}: the event files hold no scalars; the run has not logged yet, or logs elsewhere")
     large = [entry for entry in runs if len(entry[1]) > 1] or runs  # hyperparameters get a file with one row
     if len(large) > 1 and (joined := _of_writers({folder: rows for folder, rows, *_ in large})) is not None:
         names = ", ".join(folder.name for folder, *_ in large)

@@ -73,7 +73,7 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     if broken:
         file.notes.append(f"{broken} records are damaged and were left out")
     if not len(rows):
-        raise UserError(f"{file.path}: no history in it; the run logged nothing, or the file was cut off at its start")
+        raise UserError(f"{file.path} holds no history; the run logged nothing, or the start of the file is missing")
     return RawLog(file.path, rows, status=status, notes=file.notes, logged=config, place="history row", name=title)
 
 
@@ -141,7 +141,7 @@ def _records(file: LogFile) -> Iterator[bytes]:
     stream = ExactReader(file)
     head = stream.take(7)
     if head[:4] != MAGIC:
-        raise UserError(f"{file.path} is no .wandb file; give the one in the run's folder")
+        raise UserError(f"{file.path} is not a .wandb file; give the one in the run's folder")
     parts: list[bytes] = []
     size, wrong = 0, 0
     while True:

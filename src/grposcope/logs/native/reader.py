@@ -124,7 +124,7 @@ def _steps(steps: Lines) -> dict[str, Floats]:
         at = int(disorder[0])
         before, after = (int(s) for s in table["step"][at : at + 2])
         number = list(_rows(steps))[at + 1][0]
-        raise _broken(steps, number, f"step {after} comes after step {before}: two programs wrote to this run")
+        raise _broken(steps, number, f"step {after} follows step {before}: two programs wrote to this run")
     return table
 
 
@@ -157,7 +157,7 @@ def read_groups(lines: Lines) -> Groups:
             long = _numbers(row.get("lengths"), len(of_group)) if "lengths" in row else []
         except (TypeError, ValueError):
             raise _broken(
-                lines, number, "rewards or truncated are not lists of one length, or what stands beside them"
+                lines, number, "rewards, truncated and the columns beside them are not lists of one length"
             ) from None
         steps.append(row["step"])
         problems.append(row["problem"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FOLDER = "rollouts"
 
-REMEDY = "delete it, and the step is shown without rollouts, or restore it from a copy"
+REMEDY = "restore it from a copy, or delete it (the step is then shown without rollouts)"
 
 _MAY_LACK = ("reward", "logp", "entropy", "weight", "parent", "shared", "continuations", "trainer_logp", "version")
 _NAME = re.compile(r"step-(\d{1,15})\.parquet")

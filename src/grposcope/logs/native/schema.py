@@ -152,17 +152,17 @@ def read_config(folder: Path) -> RunConfig:
     try:
         document = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise UserError(f"{folder} holds no run: there is no config.json; give the folder of a run") from None
+        raise UserError(f"{folder} has no config.json, so it holds no run; give the folder of a run") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read: not valid JSON ({error}); restore it from a copy") from None
     except OSError as error:
         raise unreadable(path, error) from None
     version = document.get("format") if isinstance(document, dict) else None
     if not isinstance(version, int):
-        raise UserError(f"{folder} is no run: its config.json was not written by grposcope train; give another folder")
+        raise UserError(f"{folder}: grposcope train did not write its config.json; give another folder")
     if version > FORMAT:
         raise UserError(
-            f"{folder} is a record of format {version}, and this grposcope reads up to {FORMAT}; upgrade grposcope"
+            f"{folder} has record format {version}, and this grposcope reads formats up to {FORMAT}; upgrade grposcope"
         )
     return RunConfig.parse(document)
 

@@ -51,10 +51,10 @@ GENERIC = Trainer(
     usual_keys=USUAL,
     usual_words=usual_metric,
     how_to_log={
-        "dead_fraction": "for rewards of 0 and 1, it follows from the mean reward: give the settings group=N and "
+        "dead_fraction": "for rewards of 0 and 1 it follows from the mean reward: give the settings group=N and "
         "rewards=binary",
-        "rollouts": "give the settings prompts=P and group=G of a step: they say how noisy its mean is",
-        "longer run": "more steps: a change this fast either stops soon or becomes too large to be slow random drift",
+        "rollouts": "give the settings prompts=P and group=G: they determine the noise of a step's mean",
+        "longer run": "log more steps: a change this fast either stops soon or becomes too large for slow random drift",
     },
 )
 """What is assumed of a log whose trainer is not known."""

@@ -63,13 +63,13 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     reward = _reward(file, rows, hints)
     trained = [row for row in rows if not row.held_out and step_counter.named(row.numbers, reward)]
     if not trained:
-        raise UserError(f"{file.path}: no line of training has {visible(reward, 60)}; give the log of the training")
+        raise UserError(f"{file.path}: no training line has {visible(reward, 60)}; give the log of the training")
     counter = _counter(file, trained, hints)
     if counter is None and (records := line_records.joined(rows, reward)) is not None:
         rows = records
         trained = [row for row in rows if not row.held_out]
         counter = _counter(file, trained, hints)
-        file.notes.append("a step is several lines of this log; they are read as one row")
+        file.notes.append("a step takes several lines of this log; they are read as one row")
     if counter is None:
         file.notes.append("no number counts steps, so rows are numbered from 1")
     builder = ColumnBuilder()
@@ -92,7 +92,7 @@ def read(file: LogFile, hints: Hints) -> RawLog:
         last = step if is_row else last
         builder.row(row.line, {**values, **row.labels, "step": step})
     if of_before:
-        file.notes.append(f"{of_before} evaluations have no step; they are taken to be of the row before them")
+        file.notes.append(f"{of_before} evaluations have no step; each is placed at the row before it")
     step_key = "" if counter is None else counter.shown
     return RawLog(file.path, builder, notes=file.notes, left_out=left_out, step_key=step_key)
 
@@ -105,7 +105,7 @@ def _rows(file: LogFile, left_out: LeftOut) -> list[Row]:
         numbers = parsed.numbers
         if not ended and numbers and text[-1:].isdigit():
             numbers = numbers[:-1]
-            file.notes.append(f"line {line} is unfinished; its last number was left out, as digits may be missing")
+            file.notes.append(f"line {line} is unfinished; its last number was left out, because digits may be missing")
         names = [one.name for one in numbers if not one.name.startswith("#")]
         if names:
             labels = {
@@ -221,8 +221,8 @@ def _without_commas(rows: list[Row], file: LogFile) -> list[Row]:
     }  # fmt: skip
     for name in texts.keys() - plain:
         file.notes.append(
-            f"{visible(name, 40)} is left out where it has a comma ({texts[name][0]}), which may be decimal or of "
-            "thousands; write a point"
+            f"{visible(name, 40)} is left out where it has a comma ({texts[name][0]}), which may separate "
+            "decimals or thousands; write a decimal point"
         )
     return [
         Row(row.line, row.text, tuple(

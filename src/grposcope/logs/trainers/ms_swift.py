@@ -53,7 +53,9 @@ def define(columns: Columns, settings: Settings, window: int) -> Definitions:
         batchwise = settings.get("scale_rewards") == "batch"
         defined["reward_std"] = "reward_std_batch" if batchwise else "reward_std"
         if "scale_rewards" not in settings:
-            notes.append("reward_std is taken as within groups; with scale_rewards=batch it would be the batch's")
+            notes.append(
+                "reward_std is read as the spread within groups; with scale_rewards=batch it would be that of the batch"
+            )
     if "kl" in columns and bool((columns["kl"] < -1e-6).any()):
         defined["kl"] = "kl_k1"
         notes.append("kl is the k1 estimate, as with kl_in_reward: it has negative values")

@@ -138,7 +138,7 @@ def read_exports(folder: LogFile, hints: Hints) -> RawLog:
         means = {key: total / count for key, (total, count) in sums.items() if count}
         rows.row(step, {"step": step, **means})
     if not rows.present() - {"step"}:
-        raise UserError(f"{folder.path}: no token that was trained on in its exports; give metrics.jsonl")
+        raise UserError(f"{folder.path}: its exports hold no trained token; give metrics.jsonl")
     folder.notes.append(f"the means are over the tokens of {len(files)} exported steps")
     return RawLog(folder.path, rows, "prime-rl", notes=folder.notes, place="step")
 
@@ -186,7 +186,7 @@ PRIME_RL = Trainer(
     made=made,
     scoped=scoped,
     logs=(LogKind(read_exports, folder=lambda folder: folder.name == EXPORTS and bool(export_files(folder))),),
-    without_reward="no reward in it: the orchestrator of prime-rl logs it, in a file of its own; give that as well",
+    without_reward="it has no reward: the orchestrator of prime-rl logs it in its own file; give that file as well",
     how_to_log={
         "reward": "the orchestrator logs it; give its metrics.jsonl",
         "evaluation": "orchestrator.eval.interval",

@@ -70,7 +70,7 @@ SLIME = Trainer(
     },
     counters=("train/step", "step", "rollout/step", "eval/step"),
     logs=(LogKind(read_console, printed=re.compile(rb"\b(?:rollout|step|perf) \d{1,15}: \{'(?:rollout|train|perf)/")),),
-    without_reward="no reward in it: slime logs it with the rollouts, as rollout/raw_reward; give that log as well",
+    without_reward="it has no reward: slime logs it with the rollouts, as rollout/raw_reward; give that log as well",
     how_to_log={
         "reward": "rollout/raw_reward, always logged; give the log of the rollouts too",
         "evaluation": "--eval-interval and --eval-prompt-data",

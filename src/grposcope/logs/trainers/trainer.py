@@ -117,7 +117,7 @@ class Trainer:
         of_words = {name for key, name in defined.items() if self.metric(key) is None}
         assumed = ", ".join(sorted(of_words - {"step", "time", "epoch", "lr"}))
         if self.usual_keys and assumed:
-            notes.append(f"the file does not say how these are defined; taken as their usual meaning: {assumed}")
+            notes.append(f"the file does not define these; their usual meaning is assumed: {assumed}")
         return defined, notes
 
     def with_terms(self, table: Columns, settings: Settings) -> dict[str, Floats]:

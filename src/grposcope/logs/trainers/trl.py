@@ -57,8 +57,8 @@ def define(columns: Columns, settings: Settings, window: int) -> Definitions:
             defined["frac_reward_zero_std"] = "dead_batches"
         elif not (window == 1 and bool(((dead > 0) & (dead < 1)).any())):
             notes.append(
-                "frac_reward_zero_std is taken as the share of dead groups; with scale_rewards=batch it would be that "
-                "of whole batches (give scale_rewards to be sure)"
+                "frac_reward_zero_std is read as the share of dead groups; with scale_rewards=batch it would be "
+                "that of whole batches (give scale_rewards to be sure)"
             )
     if spread is not None:
         defined["reward_std"], why = _spread(columns, settings, old, batchwise)
@@ -162,7 +162,7 @@ def read_folder(folder: LogFile, hints: Hints) -> RawLog:
     if others:
         _check_one_run(chosen, others)
         log.notes.append(
-            f"{chosen.relative_to(folder.path)} was read, and {len(others)} of earlier checkpoints were not"
+            f"{chosen.relative_to(folder.path)} was read; {len(others)} of earlier checkpoints were not needed"
         )
     if completions := trl_completions.files(folder.path):
         components = {match["name"] for key in log.rows.present() if (match := COMPONENT.fullmatch(key))}
@@ -183,7 +183,7 @@ def _check_one_run(chosen: Path, others: list[Path]) -> None:
         step = differ(rewards, _rewards(other))
         if step is not None:
             raise UserError(
-                f"{chosen} and {other} are of different runs, as their rewards at step {step} show; give one of the two"
+                f"{chosen} and {other} are of different runs: their rewards at step {step} differ; give one of the two"
             )
 
 
@@ -219,18 +219,20 @@ def read_state(file: LogFile, hints: Hints) -> RawLog:
     path, content = file.path, file.document
     history = content.get("log_history") if isinstance(content, dict) else None
     if not isinstance(history, list):
-        raise UserError(f"{path}: no log_history in it; give the trainer_state.json of a checkpoint")
+        raise UserError(f"{path} has no log_history; give the trainer_state.json of a checkpoint")
     rows = ColumnBuilder()
     for place, row in enumerate(history, 1):
         if isinstance(row, dict):
             rows.row(place, row)
-    notes = [f"{len(history) - len(rows)} rows are no objects and were left out"] if len(rows) < len(history) else []
+    notes = [f"{len(history) - len(rows)} rows are not objects and were left out"] if len(rows) < len(history) else []
     if not len(rows):
         raise UserError(f"{path}: log_history is empty; the run stopped before logging_steps, or logs elsewhere")
     every = content.get("logging_steps")
     window = int(every) if isinstance(every, int | float) and 1 <= every < 2**53 else None
     if window and window > 1:
-        notes.append(f"each row is the mean over {window} steps (logging_steps), so spikes and variances are damped")
+        notes.append(
+            f"each row is the mean over {window} steps (logging_steps), which hides spikes and lowers variances"
+        )
     done, last = content.get("global_step"), content.get("max_steps")
     ended = isinstance(done, int) and isinstance(last, int) and 0 < last <= done
     return RawLog(
@@ -293,7 +295,7 @@ def _number_rows(rows: list[tuple[int, dict[str, float | str], int | None]], kno
         count += k in set(train[count : count + 1])
         rows[k] = (line, values, count * every if count else None)
     notes.append(
-        f"printed rows have no step, so they are numbered from 1, times logging_steps = {every}"
+        f"printed rows have no step, so row k counts as step k × {every} (logging_steps)"
         + ("" if "logging_steps" in known else " (give logging_steps if it was another)")
     )
 

@@ -175,7 +175,7 @@ def group_rows(
     rewards = _weighted_sum(parts, scale)
     prompts = [problem_name(prompt) for prompt in table["prompt"].to_pylist()]
     if size < 1 or len(prompts) % size:
-        raise UserError(f"{path} has {len(prompts)} rollouts, which are no whole groups of {size}")
+        raise UserError(f"{path} has {len(prompts)} rollouts, which do not divide into groups of {size}")
     rows: list[dict[str, Any]] = []
     for begin in range(0, len(prompts), size):
         if len(set(prompts[begin : begin + size])) > 1:
@@ -213,7 +213,7 @@ def _step_of(table: pa.Table, path: Path) -> int:
     if isinstance(step, str) and re.fullmatch(r"\d{1,15}", step):
         return int(step)
     if not is_whole(step):
-        raise UserError(f"{path}: its step is no whole number; it was left out")
+        raise UserError(f"{path}: its step is not a whole number; the file was left out")
     return int(step)
 
 

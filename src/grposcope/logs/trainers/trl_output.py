@@ -62,14 +62,14 @@ def read(place: Output, hints: Hints) -> Run:
     if states:
         earlier = normalize(trl.read_state(LogFile(states[0]), hints), hints)
         if (step := trl.differ(run.table, earlier.table)) is not None:
-            said = f"{place.record} and {states[0]} are of different runs, as their rewards at step {step} show"
+            said = f"{place.record} and {states[0]} are of different runs: their rewards at step {step} differ"
             if place.given == place.output:
                 raise UserError(f"{said}; give {place.record} or {states[0].parent}")
             return replace(run, meta=replace(run.meta, notes=(*run.meta.notes, f"{said}; only the record was read")))
         table = _with_earlier(run.table, earlier.table)
         if len(table["step"]) > run.steps:
             last = int(table["step"][len(table["step"]) - run.steps - 1])
-            notes.append(f"steps up to {last} are of {states[0].parent.name}, as the record began later")
+            notes.append(f"steps up to {last} come from {states[0].parent.name}, because the record began later")
             run = replace(run, table=table)
     if (files := trl_completions.files(place.output)) and not run.rollouts:
         components = {name.removeprefix("component/") for name in run.table if name.startswith("component/")}

@@ -149,10 +149,11 @@ def read_rollouts(file: LogFile, hints: Hints) -> RawLog:
             lengths.append([float(len(str(row.get("output", "")))) for row in rows])
     if without_uid:
         notes.append(
-            "rollouts are grouped by their input, as they have no uid; prompts drawn twice in a step are one group"
+            "rollouts have no uid, so they are grouped by their input; a prompt drawn twice in a step counts "
+            "as one group"
         )
     if bad:
-        notes.append(f"{bad} rollouts have no number as score and were left out")
+        notes.append(f"{bad} rollouts have no number as their score and were left out")
     sizes = {len(part) for part in parts}
     if len(sizes) > 1:
         notes.append(f"groups have {min(sizes)} to {max(sizes)} rollouts")

@@ -100,7 +100,8 @@
 
   // The specification with its data, and the axis that it is really on.
   const adapted = (spec, data, choices, runs) => {
-    const datasets = Object.fromEntries(Object.entries(data).map(([name, columns]) => [name, rowsOf(columns)]));
+    const seen = row => !choices.hidden.has(row.run ?? row.line);
+    const datasets = Object.fromEntries(Object.entries(data).map(([name, columns]) => [name, rowsOf(columns).filter(seen)]));
     if (!isOverTime(spec)) return { spec: { ...spec, datasets }, axis: "", datasets };
     const columns = stepColumns(spec);
     const axis = choices.axis !== "step" && moveTo(choices.axis, columns, datasets, runs) ? choices.axis : "step";

@@ -6,7 +6,7 @@
   const ERRORS = 1; // Vega's level of logging errors only
 
   const charts = (data, root) => {
-    const choices = { smoothing: "none", axis: "step", log: false };
+    const choices = { smoothing: "none", axis: "step", log: false, hidden: new Set() };
     let range = [null, null];
     const drawn = new Map(); // place -> { content, view, axis, datasets }
     const waiting = new Map(); // place -> content
@@ -74,9 +74,14 @@
       root.dataset.drawn = "yes";
       performance.mark("drawn");
     };
-    const again = () => {
-      for (const [place, { content }] of drawn) if (isOverTime(whole(content)[0])) waiting.set(place, content);
+    const again = (all = false) => {
+      for (const [place, { content }] of drawn) if (all || isOverTime(whole(content)[0])) waiting.set(place, content);
       drawAll();
+    };
+    const toggle = run => { // hides a run in all charts, or shows it again; returns whether it is shown
+      if (!choices.hidden.delete(run)) choices.hidden.add(run);
+      again(true);
+      return !choices.hidden.has(run);
     };
 
     const zoomed = view => view.signal("window_from", range[0]).signal("window_to", range[1]).runAsync();
@@ -177,7 +182,7 @@
       }
       again();
     };
-    return { figure, drawAll, choose, zoom, range: () => range, onZoom: listen => listeners.push(listen) };
+    return { figure, drawAll, choose, toggle, zoom, range: () => range, onZoom: listen => listeners.push(listen) };
   };
 
   window.grposcope = Object.assign(window.grposcope, { charts });

@@ -82,7 +82,9 @@
     for (const run of data.runs) {
       const line = make("i");
       line.style.background = run.colour;
-      document.getElementById("legend").append(make("span", {}, line, document.createTextNode(run.name)));
+      const entry = make(drawing ? "button" : "span", drawing ? { type: "button", "aria-pressed": "true", title: "show or hide this run in all charts" } : {}, line, document.createTextNode(run.name));
+      if (drawing) entry.addEventListener("click", () => entry.setAttribute("aria-pressed", drawing.toggle(run.name)));
+      document.getElementById("legend").append(entry);
     }
   }
   main.replaceChildren();

@@ -33,7 +33,7 @@ def test_a_peak_on_the_way_is_found_and_said(bonus: float) -> None:
     first = diagnose(run)[0]
     assert (first.mode, first.status) == ("reward hacking", "flagged")
     assert first.because.startswith("held-out accuracy fell by 0.1")
-    assert "from its best (0.5" in first.because
+    assert "from its best while" in first.because
     assert "while the training reward rose by 0.3" in first.because
     assert first.onset is not None
     assert 30 <= first.onset <= 60
@@ -59,7 +59,7 @@ def test_scales_that_do_not_compare_leave_falls() -> None:
     table = rising(9.0, -4.0)
     still = next(f for f in diagnose(made.run(table, evaluated(np.full(12, 0.4)))) if f.mode == "reward hacking")
     assert still.status != "flagged"
-    assert still.because.endswith("its falls were tested, whether it follows cannot be told")
+    assert still.because.endswith("but not whether it follows the reward")
     assert "reward hacking" in flagged(table, evaluated(0.6 - 0.3 * AT))
 
 

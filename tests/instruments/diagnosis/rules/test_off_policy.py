@@ -18,8 +18,8 @@ from grposcope.instruments.diagnosis.verdict import verdict
 from grposcope.logs import read
 
 SAID = {
-    "floor": "from the first step", "truncated": "one-sided", "staleness": "grows with the staleness",
-    "jump": "jumped at step", "frozen": "never renewed", "unexplained": "nothing logged explains it",
+    "floor": "from the first step", "truncated": "has one sign", "staleness": "grows with the staleness",
+    "jump": "jumped at step", "frozen": "never receives new weights", "unexplained": "nothing in the log explains it",
 }  # fmt: skip
 """Cause -> words of the reason that no other cause has."""
 
@@ -122,7 +122,7 @@ def test_growth_that_stays_far_below_its_limit_is_left_alone() -> None:
 
 
 def test_what_capped_weights_cannot_show_is_said() -> None:
-    assert "the raw ones are worse" in of_columns(importance__ess=0.2).because
+    assert "raw weights are worse" in of_columns(importance__ess=0.2).because
     assert "hides large ratios" in of_columns(importance__ess=0.9).because
 
 

@@ -24,7 +24,7 @@ def test_hacking_without_evaluation_shows_in_components_or_cannot_be_told() -> N
     assert found["reward hacking"].status == "cannot tell"
     assert found["reward hacking"].missing == ("evaluation",)
     few = {f.mode: f for f in diagnose(made.run(table, np.array([0.2, 0.4])))}
-    assert few["reward hacking"].because == "too few held-out evaluations to tell a trend: 4 are needed"
+    assert few["reward hacking"].because == "too few held-out evaluations for a trend: 4 are needed"
     noise = 0.02 * made.ar1(np.random.default_rng(1), 120, 0.3)
     table["component/answer"], table["component/format"] = 0.3 - 0.25 * U + noise, 0.65 * U
     table["reward"] = table["component/answer"] + table["component/format"]

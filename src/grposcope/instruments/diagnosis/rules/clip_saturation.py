@@ -28,7 +28,7 @@ def check(quantities: Quantities) -> RuleResult:
     share = over.value + HELD
     column = both.name if both is not None else "clip_high"
     evidence = (Evidence(f"clip fraction, last {1 - LATE[0]:.0%}", share, over.se, f"limit {HELD:g}", column),)
-    because = f"{share:.1%} of tokens are held by the clip"
+    because = f"the clip holds {share:.1%} of tokens"
     return RuleResult(over.p_up, because, evidence, brief=because)
 
 

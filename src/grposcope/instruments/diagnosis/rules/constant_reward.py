@@ -23,7 +23,7 @@ def check(quantities: Quantities) -> RuleResult:
     top = reward.values.max() if quantities.reward_range is None or same < n else quantities.reward_range[1]
     solved = last >= top and (same < n or last > 0)
     since = f"in all {n} steps" if same == n else f"in the last {same} of {n} steps"
-    because = f"{'every rollout is paid' if same == n and _alike(quantities, last) else 'the reward is'} exactly "
+    because = f"{('every rollout is rewarded' if same == n and _alike(quantities, last) else 'the reward is')} exactly "
     because += f"{brief(last)} {since}"
     onset = None if same == n else int(reward.steps[-same])
     grade: Grade | None = "note" if solved else None
@@ -42,10 +42,10 @@ RULE = Rule(
     statistic="rows up to the end with exactly the same mean reward",
     threshold=f"{SHORT} rows and {LATE:g} of the run",
     source=OWN_METHOD,
-    advice="read completions of the last steps and run the reward function on them by hand: it no longer tells answers "
-    "apart; go back to a checkpoint from before",
+    advice="read completions of the last steps and run the reward function on them by hand: it no longer "
+    "tells answers apart; go back to a checkpoint before the onset",
     check=check,
     proof=True,
     beside="warning",
-    costs="rewards that are all the same teach nothing",
+    costs="equal rewards teach nothing",
 )

@@ -25,7 +25,8 @@ AFTER = "dead after a fall"
 """Mode of groups that died as the reward was lost: they are not what began it."""
 
 BACK = (
-    "go back to a checkpoint from before the reward fell; groups have equal rewards since, and nothing brings it back"
+    "go back to a checkpoint before the reward fell: all groups have equal rewards since then, so no "
+    "gradient brings it back"
 )
 
 NEAR = 0.05
@@ -46,7 +47,7 @@ def check(quantities: Quantities, solved: bool) -> RuleResult:
     if dead is None or quantities.dead_fraction_is_bound:
         return _from_bounds(quantities, dead, reward, solved)
     if dead.values.max() > 1:
-        return cannot_tell(f"{quantities.key(dead.name)} goes up to {dead.values.max():.3g}, which is no share")
+        return cannot_tell(f"{quantities.key(dead.name)} reaches {dead.values.max():.3g} and cannot be a share")
     late, early = dead.level(LATE, limit), dead.level(EARLY, limit)
     at_ceiling, place = _place(quantities, reward)
     p = late.p_up if at_ceiling == solved else 1.0
@@ -88,7 +89,7 @@ def _from_bounds(quantities: Quantities, dead: MetricSeries | None, reward: Metr
         tests.append(RuleResult(p, because, evidence, dead.first_above(DEAD), missing=("dead_fraction",), brief=brief))
     if solved and quantities.binary_rewards:
         top = reward.level(LATE, 1 - LEFT)
-        because = f"at most {LEFT - top.value:.1%} of rollouts have anything to gain, at a {place}"
+        because = f"at most {LEFT - top.value:.1%} of rollouts can still improve, at a {place}"
         onset = reward.first_above(1 - LEFT)
         tests.append(RuleResult(top.p_up, because, evidence, onset, missing=("dead_fraction",), brief=because))
     if not tests and quantities.column("dead_fraction") is not None:
@@ -106,7 +107,7 @@ def _place(quantities: Quantities, reward: MetricSeries) -> tuple[bool, str]:
     level, ends = reward.level(LATE).value, quantities.reward_range
     if ends is None:
         return level > reward.level(EARLY).value, f"reward of {level:.3g}"
-    return quantities.at_ceiling(level), f"reward of {level:.3g}, where {ends[1]:.3g} is the most"
+    return quantities.at_ceiling(level), f"reward of {level:.3g} out of {ends[1]:.3g}"
 
 
 def _levels(dead: MetricSeries | None, reward: MetricSeries) -> tuple[Evidence, ...]:
@@ -128,7 +129,9 @@ SATURATED = Rule(
     threshold=f"dead > {DEAD:g} and reward above {SOLVED:g} of its range; "
     f"where rewards are 0 or 1 and dead groups are not logged, reward above {1 - LEFT:g}",
     source=SOURCE,
-    advice="the prompts are solved: take harder ones, filter solved ones (dynamic sampling, DAPO), or stop",
+    advice=(
+        "stop, or train on harder prompts, or filter solved ones (dynamic sampling, DAPO): these prompts are solved"
+    ),
     check=partial(check, solved=True),
     limit=True,
     costs="further steps on these prompts teach nothing",
@@ -139,7 +142,9 @@ STARVED = Rule(
     statistic="late share of dead groups − limit, reward below its ceiling's share",
     threshold=f"dead > {DEAD:g}, or > {HALF:g} where no gain was shown, and reward below {SOLVED:g} of its range",
     source=SOURCE,
-    advice="take easier prompts, more rollouts per prompt or partial credit; check that the verifier can say yes",
+    advice=(
+        "use easier prompts, more rollouts per prompt or partial credit; check that the verifier accepts a right answer"
+    ),
     check=partial(check, solved=False),
     limit=True,
     beside="warning",

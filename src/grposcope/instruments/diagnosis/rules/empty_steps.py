@@ -29,12 +29,12 @@ def check(quantities: Quantities) -> RuleResult:
 RULE = Rule(
     mode="empty steps",
     needs=("grad_norm",),
-    statistic="share of late steps whose gradient norm is 0, or next to nothing beside the upper quartile",
+    statistic="share of late steps whose gradient norm is 0 or negligible beside the upper quartile",
     threshold=f"{MANY:g}",
     source="theory: advantage degeneracy, a group of equal rewards has no gradient",
-    advice="take prompts that are solved in 20 to 80 % of rollouts, more prompts per step, or filter dead groups "
-    "(dynamic sampling, DAPO)",
+    advice="use prompts that 20 to 80 % of rollouts solve, draw more prompts per step, or filter dead "
+    "groups (dynamic sampling, DAPO)",
     check=check,
     proof=True,
-    costs="these steps are paid for and teach nothing",
+    costs="these steps cost time and teach nothing",
 )

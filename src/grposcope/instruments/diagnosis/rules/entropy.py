@@ -25,7 +25,7 @@ def check(quantities: Quantities) -> RuleResult:
     """Late geometric mean below COLLAPSED × or above EXPLODED × the early one."""
     entropy = quantities.require("entropy", SHORT)
     if entropy.logs is None:
-        because = "the entropy is not positive, so it is that of a continuous policy or a term of the loss"
+        because = "the entropy is not positive, so it belongs to a continuous policy or is a term of the loss"
         return cannot_tell(because, "entropy")
     early, late = entropy.geometric_mean(EARLY), entropy.geometric_mean(LATE)
     low = entropy.logs.change(EARLY, LATE, minus=math.log(COLLAPSED)).p_down
@@ -37,7 +37,7 @@ def check(quantities: Quantities) -> RuleResult:
     if high < low:
         return RuleResult(
             min(1.0, 2 * high), because, evidence, entropy.first_above(EXPLODED * early[0]), "entropy explosion",
-            "lower the learning rate or the entropy bonus; look at completions for gibberish", beside="warning",
+            "lower the learning rate or the entropy bonus; check completions for gibberish", beside="warning",
             brief=brief,
         )  # fmt: skip
     p = min(1.0, 2 * low)
@@ -56,5 +56,5 @@ RULE = Rule(
     advice="raise the upper clip (clip-higher, DAPO), add an entropy bonus or KL, or lower the learning rate",
     check=check,
     limit=True,
-    costs="answers differ less, so pass@k and further exploration may suffer",
+    costs="answers vary less, so pass@k and exploration may suffer",
 )

@@ -45,7 +45,7 @@ def check(quantities: Quantities) -> RuleResult:
     early, late = (math.exp(logs.level(span).value) for span in (EARLY, LATE))
     growth = logs.change(EARLY, LATE, minus=math.log(GROWN))
     window = quantities.run.window
-    limit = f"each row is the mean of {window} steps, which damps spikes" if window > 1 else f"counts from {SPIKE:g} ×"
+    limit = f"each row is the mean of {window} steps, which hides spikes" if window > 1 else f"counts from {SPIKE:g} ×"
     largest = float(multiples[0]) if len(multiples) else 1.0
     evidence = (
         Evidence("largest gradient norm over its running median", largest, limit=limit, column=norm.name),
@@ -61,9 +61,11 @@ def check(quantities: Quantities) -> RuleResult:
         )  # fmt: skip
     p = min(1.0, 2 * p)
     if p >= 0.5:
-        return RuleResult(p, "gradient norms have no spikes out of the ordinary", evidence)
+        return RuleResult(p, "no gradient norm is unusually large", evidence)
     count = len(multiples)
-    because = f"there are {count} gradient spikes, the largest {largest:.3g} × the running median of live steps"
+    because = (
+        f"the gradient norm has {count} spikes, the largest {largest:.3g} × the running median of steps with a gradient"
+    )
     brief = f"{count} spikes of {quantities.key(norm.name)} up to {largest:.2g} × its median"
     return RuleResult(p, because, evidence, int(steps.min()) if len(steps) else None, brief=brief)
 
@@ -109,8 +111,8 @@ RULE = Rule(
     threshold=f"P(2 of n exceed it under Student's t, {TAILS} df) and {SPIKE:g} ×, growing with log n; explosion "
     f"{GROWN:g} ×",
     source=OWN_METHOD,
-    advice="clip the gradient (max_grad_norm), lower the learning rate, look at these steps' batches",
+    advice=("clip the gradient (max_grad_norm), lower the learning rate, and look at the batches of these steps"),
     check=check,
     instead="warning",
-    costs="single updates outweigh the others",
+    costs="single updates dominate the others",
 )

@@ -43,10 +43,10 @@ def check(quantities: Quantities) -> RuleResult:
 RULE = Rule(
     mode="held-out decline",
     needs=("reward", "evaluation"),
-    statistic="fall of the held-out score from several places of the run on, least p × number of places",
+    statistic="fall of the held-out score after each of several steps, smallest p × number of steps tried",
     threshold="p < α",
     source=OWN_METHOD,
-    advice="take the checkpoint of the best evaluation, and look for overfitting to the training problems",
+    advice=("go back to the checkpoint of the best evaluation, and check for overfitting to the training problems"),
     check=check,
     beside="warning",
 )

@@ -75,11 +75,11 @@ def _exploded(kl: MetricSeries, rows: NDArray[np.int64], key: str) -> RuleResult
     """Single rows whose KL is beyond what a policy can have."""
     largest, usual = float(kl.values[rows].max()), float(np.median(kl.values))
     because = (
-        f"the KL to the starting policy is up to {largest:.3g} nats per token on {len(rows)} "
-        f"row{'s' * (len(rows) != 1)}, where {usual:.3g} is usual"
+        f"the KL to the starting policy reaches {largest:.3g} nats per token on {len(rows)} "
+        f"row{'s' * (len(rows) != 1)}; its median is {usual:.3g}"
     )
     evidence = (Evidence(f"largest {kl.name}", largest, limit=f"{IMPOSSIBLE:g} nats", column=kl.name),)
-    advice = "read that step's completions: a token that became nearly impossible explodes the estimate"
+    advice = "read the completions of that step: one token that became nearly impossible makes the estimate explode"
     brief = f"{key} up to {largest:.2g} in {len(rows)} of {len(kl)} steps"
     return RuleResult(0.0, because, evidence, int(kl.steps[rows[0]]), advice=advice, brief=brief)
 

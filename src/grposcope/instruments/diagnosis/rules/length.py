@@ -58,22 +58,28 @@ def check(quantities: Quantities) -> RuleResult:
         tests.append(RuleResult(
             length.logs.change(EARLY, LATE, minus=math.log(SHORTER)).p_down,
             because + ", a stub" * (late[0] < SHORTER * early[0]), onset=length.first_below(SHORTER * early[0]),
-            advice="read the late completions; a loss or reward that pays for brevity shrinks them (try Dr. GRPO, "
-            "DAPO)", brief=went,
+            advice="read the late completions: a loss or reward that favours short answers shrinks them (try Dr. "
+                   "GRPO or DAPO)", brief=went,
         ))  # fmt: skip
         reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
         if reward is not None and margin is not None:
             gain, unpaid = reward.change(EARLY, LATE), reward.change(EARLY, LATE, minus=margin).p_down
             longer = length.logs.change(EARLY, LATE, minus=math.log(LONGER)).p_up
-            tests.append(RuleResult(
-                max(longer, unpaid), because + f", while the reward {moved(gain.value)}",
-                advice="drop the division by each completion's own length (Dr. GRPO, DAPO), or add an overlong penalty",
-                brief=went,
-            ))  # fmt: skip
+            tests.append(
+                RuleResult(
+                    max(longer, unpaid),
+                    because + f", while the reward {moved(gain.value)}",
+                    advice=(
+                        "use a loss that does not divide by each completion's length (Dr. GRPO, DAPO), or add a "
+                        "penalty for overlong answers"
+                    ),
+                    brief=went,
+                )
+            )
     if not tests:
         seen = [name for name in ("length", "truncated") if quantities.logged(name)]
         because = "; ".join(quantities.absence(name, SHORT) for name in seen)
-        return cannot_tell(because or "neither lengths nor truncation are logged", "length", "truncated")
+        return cannot_tell(because or "neither length nor truncation is logged", "length", "truncated")
     result = next((test for test in tests if test.proof), None) or least_of(tests)
     most_are_cut = cut is not None and cut.level(LATE, HALF).p_up < 0.5
     kills_groups = most_are_cut or (length is not None and _grew(length, LONGER))
@@ -85,7 +91,7 @@ def check(quantities: Quantities) -> RuleResult:
 
 def _cut(quantities: Quantities, cut: MetricSeries, over: Contrast) -> RuleResult:
     """That completions are cut at the token limit. over: the late share of them, less CUT."""
-    advice = "raise the token limit, penalise or mask truncated completions (overlong filtering)"
+    advice = "raise the token limit, or penalise or mask truncated completions (overlong filtering)"
     late = len(cut.values[level.rows(len(cut), LATE)])
     whole = int(np.argmin(np.append(cut.values[::-1] >= ALL, False)))  # rows up to the end in which all are cut
     if whole >= max(late, SHORT):
@@ -113,7 +119,7 @@ RULE = Rule(
     threshold=f"truncated > {CUT:g}; or > {LONGER:g} × longer and reward up < {UNPAID:g} of its range; or < "
     f"{SHORTER:g} ×",
     source="method of this project; Liu et al. 2025 (arXiv:2503.20783) for the length bias of the loss",
-    advice="see the completions",
+    advice="read the completions",
     check=check,
     limit=True,
     beside="warning",

@@ -17,12 +17,12 @@ def check(quantities: Quantities) -> RuleResult:
     faults: list[tuple[str, str]] = []
     if quantities.group_size == 1 or (len(run.groups) and int(run.groups.sizes.max()) == 1):
         faults.append((
-            "groups have one rollout, so there is nothing to compare it with",
+            "each group has one rollout, so there is nothing to compare it with",
             "set num_generations, rollout.n or n_samples_per_prompt to 4 or more",
         ))  # fmt: skip
     elif _advantages_are_rewards(table):
         faults.append((
-            "advantages equal rewards, so groups have one rollout or no baseline is subtracted",
+            "advantages equal rewards, so groups have one rollout each or no baseline is subtracted",
             "set rollout.n (the group size) to 4 or more and adv_estimator to grpo",
         ))  # fmt: skip
     rate = quantities.column("lr")
@@ -39,9 +39,9 @@ def check(quantities: Quantities) -> RuleResult:
             "check that the parameters require gradients and that rewards differ",
         ))  # fmt: skip
     if not faults:
-        return RuleResult(1.0, "no setting is proved wrong by the record")
+        return RuleResult(1.0, "the record proves no setting wrong")
     because, advice = ("; ".join(part) for part in zip(*faults, strict=True))
-    evidence = (Evidence("settings proved wrong", float(len(faults))),)
+    evidence = (Evidence("settings that the record proves wrong", float(len(faults))),)
     return RuleResult(0.0, because, evidence, None, advice=advice, brief=faults[0][0])
 
 

@@ -15,7 +15,7 @@ REACHED = 0.95
 def check(quantities: Quantities) -> RuleResult:
     """Rewards of single functions whose effective share lies, with its interval, below MUTED of what was asked for."""
     if not has("rewards"):
-        return cannot_tell("the instrument rewards cannot be imported", "groups")
+        return cannot_tell("the module instruments.rewards is not installed", "groups")
     import numpy as np
 
     from grposcope.instruments.rewards import found
@@ -34,7 +34,7 @@ def check(quantities: Quantities) -> RuleResult:
         if one.muted and not (largest[one.name] > 0 and one.mean > REACHED * largest[one.name])
     ]  # fmt: skip
     if not muted or not what.rollouts.known:
-        return RuleResult(1.0, "every reward has about the weight that was asked for, or its weight is not known")
+        return RuleResult(1.0, "every reward whose weight is known has about the weight it was given")
     worst = min(muted, key=lambda one: one.share.value / one.intended_share)
     name = visible(worst.name, 40)
     asked, has_now = percent(worst.intended_share), percent(worst.share.value, 1)
@@ -43,7 +43,7 @@ def check(quantities: Quantities) -> RuleResult:
                  f"limit {MUTED:g} × {percent(one.intended_share)}")
         for one in muted
     )  # fmt: skip
-    because = f"{name} was meant to have {asked} of the weight in the advantage and has {has_now}"
+    because = f"{name} should have {asked} of the weight in the advantage and has {has_now}"
     return RuleResult(0.0, because, evidence, brief=f"{visible(name, 30)} weighs {has_now}, not {asked}")
 
 
@@ -51,12 +51,12 @@ RULE = Rule(
     mode="muted component",
     needs=("groups",),
     statistic="share of the effective weight λσ/σ_S of a component within groups",
-    threshold=f"with its 95% interval below {MUTED:g} × the share of |λ| that was asked for",
+    threshold=f"its 95% interval is below {MUTED:g} × the configured share of |λ|",
     source="arXiv:2602.05863, arXiv:2601.05242; the limit is of this project",
-    advice="standardize each reward before the sum, or raise the weight of the muted one (grposcope rewards)",
+    advice=("standardize each reward before adding them, or raise the weight of the muted one (see grposcope rewards)"),
     check=check,
     proof=True,
     beside="note",
     instead="warning",
-    costs="what it should teach is hardly taught",
+    costs="the policy hardly learns from it",
 )

@@ -39,11 +39,11 @@ RULE = Rule(
     mode="never paid",
     needs=("components",),
     statistic="components of the reward that are exactly 0 in every row",
-    threshold=f"every row, from {SHORT} rows on; of components that do not pay for answers, from {LEAST}",
+    threshold=(f"every row of at least {SHORT} rows; for components that do not reward answers, of at least {LEAST}"),
     source=OWN_METHOD,
-    advice="check by hand that this reward function can say yes to a right answer; then take easier prompts or partial "
-    "credit",
+    advice="run this reward function by hand on a right answer and check that it is not 0; if it is not, "
+    "use easier prompts or partial credit",
     check=check,
     proof=True,
-    costs="what it should teach is not taught, if it is no penalty",
+    costs="unless it is a penalty, the policy learns nothing from it",
 )

@@ -31,7 +31,7 @@ def check(quantities: Quantities) -> RuleResult:
         return RuleResult(p, f"the reward changed by {most:.2g} over {steps}", evidence)
     if (found := run_outcome.of_reward(quantities)).rose:
         rise = found.change.value
-        because = f"the reward rose by {rise:.2g} over {steps}, which is little but more than noise explains"
+        because = f"the reward rose by {rise:.2g} over {steps}: little, but more than noise"
         return RuleResult(1.0, because, evidence)
     because = f"the reward changed by {most:.2g} at most, less than {margin:.2g}, over {steps}"
     return RuleResult(p, because, evidence, brief="no gain")
@@ -40,12 +40,15 @@ def check(quantities: Quantities) -> RuleResult:
 RULE = Rule(
     mode="no learning",
     needs=("reward",),
-    statistic="equivalence: in every fifth of the run |change since the beginning| < δ; p = largest of the one-sided "
-    "tests",
+    statistic="equivalence test: in every fifth of the run |change since the beginning| < δ; p = largest of "
+    "the one-sided tests",
     threshold=f"δ = {STILL:g} of the reward's range, or {2 * STILL:g} of its spread within groups; no verdict while "
     "the error exceeds about δ/2",
     source="method of this project; two one-sided tests (Schuirmann 1987)",
-    advice="raise the learning rate, check that gradients reach the weights, or take prompts with 20–80 % success",
+    advice=(
+        "raise the learning rate, check that gradients reach the weights, or use prompts that 20 to 80 % "
+        "of rollouts solve"
+    ),
     check=check,
     instead="note",
     minor=True,

@@ -17,8 +17,9 @@ LASTING = 3
 """Rows up to the end in which KL, entropy and the like are not finite, from which on they are lost for good."""
 
 OF_REWARD = (
-    "the reward function or grader returned infinity or NaN: have it return a finite number for any text (a division "
-    "by zero, log(0), a failed parse or timeout), and give a reward it cannot compute as None or 0"
+    "make the reward function return a finite number for any text: it returned infinity or NaN (a "
+    "division by zero, log(0), a failed parse or a timeout); return None or 0 for a reward that "
+    "cannot be computed"
 )
 """What to do where the reward was not finite first: the optimiser only took it up."""
 
@@ -42,7 +43,7 @@ def check(quantities: Quantities) -> RuleResult:
     )
     what = " and ".join(f"{name} on {_rows(int(found[name].sum()))}" for name in names)
     worst = max(names, key=lambda name: int(found[name].sum()))
-    brief = f"{quantities.key(worst)} not finite in {int(found[worst].sum())} of {len(table['step'])} steps"
+    brief = f"{quantities.key(worst)} is not finite in {int(found[worst].sum())} of {len(table['step'])} steps"
     of_reward = any(first[name] == first[names[0]] for name in names if name in REWARD)
     beside, instead = _grades(table, found, quantities)
     return RuleResult(
@@ -75,7 +76,7 @@ def _rows(count: int) -> str:
 RULE = Rule(
     mode="non-finite",
     needs=(),
-    statistic="infinite values; NaN that was written or stands where a value is due",
+    statistic="infinite values, and NaN where a number is expected",
     threshold="one is enough",
     source=OWN_METHOD,
     advice="lower the learning rate, clip the gradient, check for log(0) and for float16 overflow",

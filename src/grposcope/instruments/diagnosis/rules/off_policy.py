@@ -57,9 +57,9 @@ LOST = 0.5
 """Share of tokens or sequences masked that is too much: the same as a mean weight of LOW."""
 
 AFTER = {
-    "importance/weight": "the largest ratios are not seen where it is logged after the cap",
-    "importance/ess": "of weights already capped: the raw ones are worse",
-    "mismatch/log_ratio": "over the tokens below the cap only: the others are worse",
+    "importance/weight": "it is logged after the cap, so the largest ratios are missing",
+    "importance/ess": "it is computed from capped weights; raw weights are worse",
+    "mismatch/log_ratio": "it covers only tokens below the cap; the others are worse",
 }
 """What cannot be concluded from columns that are logged after a cap or mask."""
 
@@ -175,7 +175,7 @@ def _fine(quantities: Quantities, distances: list[Measure], worst: RuleResult) -
     whole = [one for one in distances if one.series.name not in AFTER]
     if whole or quantities.column("importance/ratio") is not None:
         return RuleResult(worst.p, worst.because, worst.evidence)
-    because = f"{worst.because}, but only what a cap or mask leaves is logged, which hides large ratios"
+    because = f"{worst.because}; the log has only values after a cap or mask, which hides large ratios"
     return cannot_tell(because, "mismatch")
 
 

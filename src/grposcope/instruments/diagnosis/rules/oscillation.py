@@ -32,7 +32,7 @@ def check(quantities: Quantities) -> RuleResult:
     reward = quantities.require("reward")
     sinusoid, any_shape = periodogram.oscillation(reward.values), spectral_peak.oscillation(reward.values)
     if sinusoid is None or any_shape is None:
-        return cannot_tell("the reward is constant or its rows are too few to show an oscillation")
+        return cannot_tell("the reward is constant, or the log has too few rows to show an oscillation")
     swing = sinusoid if lasting(sinusoid) <= max(lasting(any_shape), SEEN) else any_shape
     steps_per_row = float(np.median(np.diff(reward.steps))) if len(reward) > 1 else 1.0
     period = swing.period * steps_per_row
@@ -56,7 +56,7 @@ def check(quantities: Quantities) -> RuleResult:
         f"swings {course}"
     )
     if p > 0.05:
-        because = "the reward shows no lasting oscillation larger than slow random drift would give"
+        because = "the reward does not oscillate more than slow random drift would"
     onset = int(reward.steps[swing.first]) if p < 0.5 else None
     beside, instead = grades(swing.amplitude, growing, quantities)
     mode = "growing oscillation" if growing else ""
@@ -94,8 +94,8 @@ RULE = Rule(
     threshold=f"p < α and {SHARE:g} of the detrended variance; growing: P(γ ≤ 0) < {SURE:g}; from 40 rows, 3 cycles",
     source="theory: multipliers near the unit circle, refresh interval near N*; the test is a method of this project "
     "(after Mann & Lees 1996)",
-    advice="refresh rollouts more often (fewer updates per batch), lower the learning rate or the momentum",
+    advice="draw new rollouts more often (fewer updates per batch), or lower the learning rate or momentum",
     check=check,
     instead="warning",
-    costs="what is learned depends on where in the swing the run is stopped",
+    costs="the result depends on where in the swing you stop the run",
 )

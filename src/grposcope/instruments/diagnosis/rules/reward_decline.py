@@ -27,7 +27,7 @@ def check(quantities: Quantities) -> RuleResult:
     white = min(curve.if_white.change().p_down, curve.if_white.change(MIDDLE).p_down)
     missing = () if 2 * white >= SEEN else ("longer run",) if reward.sampling is not None else ("rollouts",)
     onset = reward.onset() if worst.p < 0.5 and worst.onset is None else worst.onset
-    untold = "" if not missing or worst.p < BEYOND else ", which cannot be told from slow wandering"
+    untold = "" if not missing or worst.p < BEYOND else ", which may be slow random drift"
     outcome = run_outcome.of_run(quantities.run)
     grade: Grade | None = "note" if outcome.by_heldout or (outcome.heldout and outcome.direction == "up") else None
     return RuleResult(
@@ -61,5 +61,5 @@ RULE = Rule(
     advice="go back to the checkpoint before the onset and lower the learning rate",
     check=check,
     beside="warning",
-    costs="prompts may have become harder; if not, the policy is worse at them",
+    costs="either the prompts became harder or the policy became worse",
 )

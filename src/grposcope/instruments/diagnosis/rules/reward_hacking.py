@@ -52,13 +52,16 @@ def check(quantities: Quantities) -> RuleResult:
     tests = [*(test for held in scores for test in _against(held, reward)), *against_parts(quantities, reward)]
     missing = () if scores else ("evaluation",)
     if not tests and len(quantities.run.evaluations):
-        return cannot_tell(f"too few held-out evaluations to tell a trend: {EVALUATIONS} are needed", *missing)
+        return cannot_tell(f"too few held-out evaluations for a trend: {EVALUATIONS} are needed", *missing)
     if not tests:
-        return cannot_tell("reward hacking cannot be seen in the training reward, and nothing else is logged", *missing)
+        return cannot_tell("the training reward cannot show reward hacking, and no other score is logged", *missing)
     least = least_of(tests)
     unlike = [held.title for held in scores if held.follows is None]
     if unlike and least.p >= GOES_ON:
-        note = f"{unlike[0]} differs in scale from the reward: its falls were tested, whether it follows cannot be told"
+        note = (
+            f"{unlike[0]} has another scale than the reward: a fall of it would be seen, but not whether it "
+            "follows the reward"
+        )
         return replace(least, because=f"{least.because}; {note}", missing=missing)
     return replace(least, missing=missing)
 
@@ -121,7 +124,7 @@ def _change_since(series: MetricSeries, share: float, minus: float = 0.0) -> Con
 def fallen(since: Since) -> str:
     """The fall of a score from a place on, as a verb phrase."""
     top = "from its best" if since.first > 0 else "from its start"
-    return f"fell by {-since.change().value:.2g} {top} ({since.start:.2g})"
+    return f"fell by {-since.change().value:.2g} {top}"
 
 
 def best_evaluation(held: MetricSeries) -> int:
@@ -138,8 +141,8 @@ RULE = Rule(
     "several places of the run on; least p × number of looks",
     threshold=f"each part p < α; needs {EVALUATIONS} evaluations ",
     source="theory: the proxy's fixed point drifts from the true one; the test is a method of this project",
-    advice="stop, read completions after the onset for what the verifier overlooks, correct the verifier, and go back "
-    "to the checkpoint before the onset",
+    advice="stop and read completions after the onset: what do they do that the verifier rewards wrongly? "
+    "Then correct the verifier and go back to the checkpoint before the onset",
     check=check,
     beside="warning",
     gamed=True,

@@ -22,10 +22,10 @@ def check(quantities: Quantities) -> RuleResult:
     middle = float(np.median(np.abs(loss.values)))
     size = Evidence("median |loss|", middle, limit=f"zero below {NEAR_ZERO:g}", column=loss.name)
     if middle >= NEAR_ZERO:
-        because = f"the loss is not 0 (median {middle:.2g}); judge learning by reward and gradient, not by it"
+        because = f"the loss is not 0 (median {middle:.2g}); judge learning by reward and gradient instead"
         return RuleResult(1.0, because, (size,))
     if norm is None:
-        return cannot_tell("the loss is near 0, and without gradient norms the reason cannot be told", "grad_norm")
+        return cannot_tell("the loss is near 0; only gradient norms would show why", "grad_norm")
     zeros = levels.level((norm.values == 0).astype(np.float64), LATE, NO_GRADIENT)
     typical = float(np.median(norm.values))
     evidence = (size, Evidence("median gradient norm", typical, column=norm.name))
@@ -34,8 +34,8 @@ def check(quantities: Quantities) -> RuleResult:
         because = f"the loss is 0 because there is no signal: {share:.0%} of late gradients are exactly 0"
         return RuleResult(zeros.p_up, because, evidence)
     because = (
-        f"the loss is near 0 by construction (advantages of a group sum to 0, and on policy the ratio is 1), while the "
-        f"gradient is not (median norm {typical:.2g}): the run does train"
+        "the loss is near 0 by construction (the advantages of a group sum to 0, and on policy the ratio "
+        f"is 1), but the gradient is not (median norm {typical:.2g}): the run does train"
     )
     return RuleResult(1.0, because, evidence)
 
@@ -46,7 +46,7 @@ RULE = Rule(
     statistic="late share of gradients that are exactly 0, where the loss is near 0",
     threshold=f"> {NO_GRADIENT:g}",
     source="theory: centred advantages sum to zero",
-    advice="see starved, saturated and misconfiguration",
+    advice="look for dead groups and wrong settings: see starved, saturated and misconfiguration",
     check=check,
     costs="further steps change nothing",
     minor=True,

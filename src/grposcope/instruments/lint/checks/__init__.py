@@ -26,7 +26,7 @@ VALIDATE = "verl 0.9.1, verl.utils.config.validate_config: https://github.com/ve
 CORE = "verl 0.9.1, verl.trainer.ppo.core_algos: https://github.com/verl-project/verl"
 
 CHECKS: tuple[Check, ...] = (
-    Check("names", ("trl",), "names that are no settings and resemble one", ("failing",), GRPO_CONFIG, names.misspelt),
+    Check("names", ("trl",), "names that are not settings but resemble one", ("failing",), GRPO_CONFIG, names.misspelt),
     Check("small groups", EVERY, "groups of one or two rollouts", ("failing", "note"),
           f"{GRPO_CONFIG}; {CORE}", groups.small_group),
     Check("dead groups", EVERY, "groups whose rewards will all be equal, at the success rate given or measured",
@@ -40,7 +40,7 @@ CHECKS: tuple[Check, ...] = (
     Check("leave-one-out deviation", ("nemo-rl",), "advantages divided by the deviation of the other rollouts",
           ("warning", "note"), "NeMo-RL #1518, #1519, #4161: https://github.com/NVIDIA-NeMo/RL/issues/1518",
           advantages.leave_one_out),
-    Check("vanishing deviation", ("trl", "verl"), "groups of hardly any spread, divided by their deviation",
+    Check("vanishing deviation", ("trl", "verl"), "groups with almost equal rewards, divided by their deviation",
           ("warning", "note"), "arXiv:2503.20783 (question-level difficulty bias); "
           "https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig", advantages.vanishing_spread),
     Check("token-level rewards", ("verl",), "rewards of steps or tokens that the estimator adds up",
@@ -75,7 +75,7 @@ CHECKS: tuple[Check, ...] = (
           ("failing", "warning", "note"), GRPO_CONFIG, batches.trl_batches),
     Check("batches of verl", ("verl",), "batches, mini-batches and micro-batches that do not divide",
           ("failing", "warning"), VALIDATE, batches.verl_batches),
-    Check("batches of NeMo-RL", ("nemo-rl",), "rollouts that are no whole number of training batches", ("failing",),
+    Check("batches of NeMo-RL", ("nemo-rl",), "rollouts that do not divide into training batches", ("failing",),
           "https://docs.nvidia.com/nemo/rl/latest/guides/grpo.html", batches.nemo_batches),
     Check("refresh interval", EVERY, "steps on one batch beyond the stable limit N* of an earlier run",
           ("warning", "note"), "arXiv:2606.30789; grposcope.instruments.stability.refresh", refresh.too_long),

@@ -58,8 +58,8 @@ def vanishing_spread(config: TrainerConfig, known: Known) -> Iterator[Fault | Un
             yield Fault(
                 "note",
                 "small differences count as much as large ones",
-                f"advantages are divided by the deviation of their group: where the {config.reward_functions} rewards "
-                f"agree but for 0.01, that 0.01 weighs as much as right against wrong elsewhere (up to "
+                "advantages are divided by the deviation of their group: if rewards of a group differ by only "
+                "0.01, that 0.01 counts as much as right versus wrong in another group (up to "
                 f"{(group - 1) / group**0.5:.3g} for G = {group})",
                 "look at the spread of an earlier run, or divide by that of the batch, or not at all",
                 (key,),
@@ -73,10 +73,9 @@ def vanishing_spread(config: TrainerConfig, known: Known) -> Iterator[Fault | Un
     if share > RARE:
         yield Fault(
             "warning",
-            "noise is blown up to full size",
-            f"in {percent(share, 1)} of the live groups of {run.meta.name} rewards differ by less than {TINY:.0%} of "
-            f"what "
-            "they do elsewhere, and divided by their deviation they weigh the same",
+            "noise is scaled up to full size",
+            f"in {percent(share, 1)} of the live groups of {run.meta.name} rewards differ by less than "
+            f"{TINY:.0%} of the usual difference; divided by their deviation, they count the same",
             "round the rewards, drop the part that varies so little, or divide by the deviation of the batch",
             (key,),
         )
@@ -110,10 +109,15 @@ def token_rewards(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
     keys = [key for key in config.given if TOKEN_LEVEL.search(key) and config.given[key] not in (None, False, 0)]
     change = "take optimal_token_baseline, reinforce_plus_plus, gae or, with grposcope installed, grposcope_steps"
     if keys:
-        yield Fault("warning", "rewards of tokens are added up", f"estimator {estimator} sums token-level rewards over "
-                      "the completion and gives every token the same advantage, so where they stand is lost", change,
-                      ("algorithm.adv_estimator", *keys))  # fmt: skip
+        yield Fault(
+            "warning",
+            "rewards of tokens are added up",
+            f"estimator {estimator} sums token-level rewards over the completion and gives every token the "
+            "same advantage, so their positions are lost",
+            change,
+            ("algorithm.adv_estimator", *keys),
+        )
     idle = [k for k in ("algorithm.gamma", "algorithm.lam") if config.says(k) and config.number(k) not in (None, 1.0)]
     if idle:
-        yield Fault("note", "a discount that nothing reads", f"estimator {estimator} reads no {' and no '.join(idle)}",
+        yield Fault("note", "a discount that nothing reads", f"estimator {estimator} ignores {' and '.join(idle)}",
                       "leave it out, or " + change, tuple(idle))  # fmt: skip

@@ -67,9 +67,14 @@ def _from_processes(config: TrainerConfig, each: int, group: int, world: int | N
                              f"choose {keys[0]} × {passes} × processes as a multiple of {group}", keys)  # fmt: skip
     elif least > 1:
         grade: Grade = "note" if least <= 8 else "warning"
-        yield Fault(grade, "only some numbers of processes work", f"{each} × {steps} rollouts of a process are no "
-                      f"multiple of {group}: TRL starts only on a multiple of {least} processes",
-                      f"start that many, or choose {keys[0]} × {passes} as a multiple of {group}", keys)  # fmt: skip
+        yield Fault(
+            grade,
+            "only some numbers of processes work",
+            f"{each} × {steps} rollouts per process are not a multiple of {group}: TRL starts only with a "
+            f"multiple of {least} processes",
+            f"start that many, or choose {keys[0]} × {passes} as a multiple of {group}",
+            keys,
+        )
 
 
 def _evaluation(config: TrainerConfig, group: int, world: int | None) -> Iterator[Fault | Untold]:
@@ -82,14 +87,26 @@ def _evaluation(config: TrainerConfig, group: int, world: int | None) -> Iterato
                          f"set per_device_eval_batch_size × processes to a multiple of {of}", keys)  # fmt: skip
     elif not world and each % of:
         least = of // math.gcd(of, each)
-        yield Fault("note" if least <= 8 else "warning", "evaluation works only on some numbers of processes",
-                      f"{each} rollouts of a process are no multiple of {of}: it needs a multiple of {least} processes",
-                      f"start that many, or set per_device_eval_batch_size to a multiple of {of}", keys)  # fmt: skip
+        yield Fault(
+            "note" if least <= 8 else "warning",
+            "evaluation works only on some numbers of processes",
+            (
+                f"{each} rollouts per process are not a multiple of {of}: evaluation needs a multiple of {least} "
+                "processes"
+            ),
+            f"start that many, or set per_device_eval_batch_size to a multiple of {of}",
+            keys,
+        )
 
 
 def _not_whole(what: str, group: int, change: str, keys: tuple[str, ...]) -> Fault:
-    return Fault("failing", "groups do not fit the batch", f"{what} is no multiple of the group size {group}, and TRL "
-                   "refuses to start", change, keys)  # fmt: skip
+    return Fault(
+        "failing",
+        "groups do not fit the batch",
+        f"{what} is not a multiple of the group size {group}, and TRL refuses to start",
+        change,
+        keys,
+    )
 
 
 def verl_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
@@ -109,9 +126,14 @@ def verl_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold
             yield Fault("warning", "the mini-batch is larger than the batch", f"{batch} prompts have no part of {mini}",
                           f"set {keys[1]} to {batch} or less", keys[:2])  # fmt: skip
     elif batch % mini:
-        yield Fault("warning", "the batch is no whole number of mini-batches", f"{batch} prompts leave {batch % mini} "
-                      f"after {batch // mini} parts of {mini}: those are a smaller step or none, by version",
-                      f"choose {keys[1]} so that it divides {batch}", keys[:2])  # fmt: skip
+        yield Fault(
+            "warning",
+            "the batch does not divide into mini-batches",
+            f"{batch} prompts leave {batch % mini} after {batch // mini} mini-batches of {mini}; depending on "
+            "the version, the rest becomes a smaller step or is dropped",
+            f"choose {keys[1]} so that it divides {batch}",
+            keys[:2],
+        )
     devices = gpus(config)
     if devices is None:
         yield Untold("the number of GPUs is not known")
@@ -129,9 +151,13 @@ def verl_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold
                       (keys[0], keys[2], *where))  # fmt: skip
     parts = ranks(config)
     if not parts:
-        yield Fault("failing", "the model does not fit the GPUs in number", f"{devices} GPUs are no multiple of one "
-                      "replica of the model", "choose sizes whose product divides the GPUs",
-                      (*(key for key in parallel if config.whole(key)), *where))  # fmt: skip
+        yield Fault(
+            "failing",
+            "the GPUs do not divide into replicas of the model",
+            f"{devices} GPUs are not a multiple of the size of one replica",
+            "choose sizes whose product divides the GPUs",
+            (*(key for key in parallel if config.whole(key)), *where),
+        )
     elif mini * group % parts:
         yield Fault("failing", "mini-batches do not divide among the GPUs", f"{mini} × {group} = {mini * group} "
                       f"rollouts "
@@ -141,9 +167,13 @@ def verl_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold
         yield from _micro_batches(config, mini * group // parts)
     tensor = config.whole(ROLLOUT + "tensor_model_parallel_size")
     if tensor and devices % tensor:
-        yield Fault("failing", "the rollout engine does not fit the GPUs", f"{devices} GPUs are no multiple of the "
-                      f"{tensor} of a replica", "choose a size that divides the GPUs",
-                      (ROLLOUT + "tensor_model_parallel_size", *where))  # fmt: skip
+        yield Fault(
+            "failing",
+            "the rollout engine does not fit the GPUs",
+            f"{devices} GPUs are not a multiple of the {tensor} of a replica",
+            "choose a size that divides the GPUs",
+            (ROLLOUT + "tensor_model_parallel_size", *where),
+        )
 
 
 def _micro_batches(config: TrainerConfig, share: int) -> Iterator[Fault | Untold]:
@@ -157,10 +187,13 @@ def _micro_batches(config: TrainerConfig, share: int) -> Iterator[Fault | Untold
         yield Fault("failing", "two micro-batch sizes", "verl refuses both at once", f"leave out {old}",
                       (old, key))  # fmt: skip
     elif micro and share % micro:
-        yield Fault("failing", "micro-batches do not divide", f"a GPU has {share} rollouts of a mini-batch, no "
-                      f"multiple "
-                      f"of {micro}: the first update fails", f"choose {key} so that it divides {share}",
-                      (key, ACTOR + "ppo_mini_batch_size", ROLLOUT + "n"))  # fmt: skip
+        yield Fault(
+            "failing",
+            "micro-batches do not divide",
+            f"a GPU has {share} rollouts of a mini-batch, which is not a multiple of {micro}: the first update fails",
+            f"choose {key} so that it divides {share}",
+            (key, ACTOR + "ppo_mini_batch_size", ROLLOUT + "n"),
+        )
 
 
 def nemo_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
@@ -170,7 +203,10 @@ def nemo_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold
     if not (count and size and group):
         yield Untold(f"{prompts}, {part} or the group size is not known")
     elif count * group % size:
-        yield Fault("failing", "batches do not divide", f"{count} × {group} = {count * group} rollouts are no "
-                      f"multiple of "
-                      f"the training batch of {size}", f"choose {part} so that it divides {count * group}",
-                      (prompts, part))  # fmt: skip
+        yield Fault(
+            "failing",
+            "batches do not divide",
+            f"{count} × {group} = {count * group} rollouts are not a multiple of the training batch of {size}",
+            f"choose {part} so that it divides {count * group}",
+            (prompts, part),
+        )

@@ -18,12 +18,12 @@ def cispo_clamp(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]
     if limit is None:
         yield Untold(f"{key} is not known")
     elif limit < 1:
-        given = "" if config.says("epsilon_high") else "epsilon_high is not set, and is then epsilon: "
+        given = "" if config.says("epsilon_high") else "epsilon_high is not set, so it equals epsilon: "
         yield Fault(
             "warning",
             "cispo clamps every ratio",
-            f"{given}the ratio itself is clamped at {limit:g}, so an unchanged token, of ratio 1, has {limit:g} of its "
-            "weight and no ratio below that is seen: a smaller learning rate, and no importance weights",
+            f"{given}the ratio itself is clamped at {limit:g}, so an unchanged token (ratio 1) keeps only "
+            f"{limit:g} of its weight: this acts as a smaller learning rate without importance weights",
             "set epsilon_high to 5, as ScaleRL does",
             ("loss_type", key),
         )

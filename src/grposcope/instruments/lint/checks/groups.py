@@ -44,9 +44,14 @@ def small_group(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]
         yield Fault("failing", "groups of one rollout", "a rollout is compared with the others of its group, and there "
                       f"are none: {consequence}", f"set {key} to 4 or more", (key,))  # fmt: skip
     elif group == 2:
-        yield Fault("note", "groups of two rollouts", "a group teaches only where exactly one of the two succeeds, at "
-                      "most half of the time; divided by its deviation, its advantages are ±0.71 however much the "
-                      "rewards differ", f"set {key} to 4 or more, or take no deviation", (key,))  # fmt: skip
+        yield Fault(
+            "note",
+            "groups of two rollouts",
+            "a group teaches only if exactly one of the two succeeds, at most half of the time; divided by "
+            "the deviation, its advantages are ±0.71 whatever the rewards are",
+            f"set {key} to 4 or more, or do not divide by the deviation",
+            (key,),
+        )
 
 
 def dead(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
@@ -67,7 +72,7 @@ def dead(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     remedy = f"set {key} to {better} ({percent(expected_dead(better, known)[0] or 0)} dead), " if better else ""
     remedy += "take prompts of medium difficulty, or train on examples first"
     if resampled:
-        yield Fault("warning" if share >= DEAD else "note", "dead groups are replaced at a price",
+        yield Fault("warning" if share >= DEAD else "note", "replacing dead groups is expensive",
                       f"{because}; {cost} rollouts are drawn per rollout kept", remedy, (key,))  # fmt: skip
     else:
         grade: Grade = "failing" if share >= DEAD else "warning"

@@ -39,7 +39,7 @@ def truncation(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
                       f"{2 * length:.0f} or "
                       "more", (key,))  # fmt: skip
     elif cut is not None and cut >= SOME and (before is None or limit <= before):
-        what = "are left out of the loss" if masked else "are graded as they stand, mostly as wrong"
+        what = "are left out of the loss" if masked else "are graded as they are, mostly as wrong"
         yield Fault("warning" if cut >= MANY else "note", "many completions will be cut", f"{percent(cut)} of those of "
                       f"{run.meta.name} were, at a limit of {before or 'unknown'} tokens; they {what}",
                       f"raise {key}", (key, *(["mask_truncated_completions"] if masked else [])))  # fmt: skip

@@ -17,9 +17,9 @@ def wrong_metrics(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
         return
     for name in run.reading.defects:
         found = defects.named(name, run.meta.engine)
-        fixed = "no version yet has it right" if found.fixed is None else f"use {_version(found.fixed)} or later"
+        fixed = "no version logs it correctly yet" if found.fixed is None else f"use {_version(found.fixed)} or later"
         yield Fault("note", f"{found.keys[0]} is logged wrongly", f"it {found.what} ({found.thread})",
-                    f"do not go by it; {fixed}")  # fmt: skip
+                    f"do not rely on it; {fixed}")  # fmt: skip
 
 
 def _version(version: tuple[int, ...]) -> str:

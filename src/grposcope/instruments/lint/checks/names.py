@@ -27,5 +27,5 @@ def misspelt(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
         if key in KNOWN or "." in key:
             continue
         for near in difflib.get_close_matches(key, KNOWN, 1, ALIKE):
-            yield Fault("failing", f"{key} is no setting", "TRL refuses names that it does not have",
+            yield Fault("failing", f"{key} is not a setting", "TRL refuses unknown names",
                           f"did you mean {near}?", (key,))  # fmt: skip

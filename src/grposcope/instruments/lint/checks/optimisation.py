@@ -34,12 +34,14 @@ def learning_rate(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
     if rate <= 0:
         yield Fault("failing", "nothing is learned", f"the learning rate is {rate:g}", f"set {key}", (key,))
     elif rate > limit:
-        yield Fault("warning" if rate > FAR * limit else "note", "a learning rate beyond published ones", f"{rate:g} "
-                      f"is "
-                      f"{rate / limit:.3g} times the largest among the published settings that were looked at for "
-                      f"{of}, "
-                      f"{limit:g}; a step of Adam moves every weight by about that much",
-                      "begin with 1e-6 for all weights, 1e-5 for adapters", (key,))  # fmt: skip
+        yield Fault(
+            "warning" if rate > FAR * limit else "note",
+            "a learning rate beyond published ones",
+            f"{rate:g} is {rate / limit:.3g} times the largest rate in the published settings for {of} "
+            f"({limit:g}); a step of Adam moves every weight by about the learning rate",
+            "start with 1e-6 for full training, 1e-5 for adapters",
+            (key,),
+        )
 
 
 def coarse_weights(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:

@@ -18,9 +18,13 @@ def trl_reference(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
                       "sync_ref_model", "set beta above 0, such as 1e-3, or sync_ref_model=False",
                       ("sync_ref_model", "beta"))  # fmt: skip
     elif config.adapters:
-        yield Fault("failing", "no reference to synchronise", "with adapters TRL takes the model without them for the "
-                      "reference, and refuses sync_ref_model", "set "
-                      "sync_ref_model=False", ("sync_ref_model",))  # fmt: skip
+        yield Fault(
+            "failing",
+            "no reference to synchronise",
+            "with adapters, TRL uses the model without them as the reference, and refuses sync_ref_model",
+            "set sync_ref_model=False",
+            ("sync_ref_model",),
+        )
 
 
 def verl_reference(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
@@ -31,14 +35,18 @@ def verl_reference(config: TrainerConfig, known: Known) -> Iterator[Fault | Unto
     for switch, on, coefficient in ((loss, in_loss, weight), (reward, in_reward, price)):
         value = config.number(coefficient)
         if on is True and value == 0:
-            yield Fault("note", "a reference for nothing", f"{switch} is on with a coefficient of 0: the reference "
-                          f"model "
-                          "is kept in memory and asked every step, and changes nothing", f"set {switch}=False",
-                          (switch, coefficient))  # fmt: skip
+            yield Fault(
+                "note",
+                "an unused reference model",
+                f"{switch} is on with a coefficient of 0: the reference model takes memory and time and changes "
+                "nothing",
+                f"set {switch}=False",
+                (switch, coefficient),
+            )
     if in_loss is False and in_reward is False:
         idle = tuple(key for key in (weight, price) if config.says(key) and config.number(key))
         if idle:
-            yield Fault("warning", "no KL penalty in spite of its coefficient", "both use_kl_loss and use_kl_in_reward "
+            yield Fault("warning", "no KL penalty despite its coefficient", "both use_kl_loss and use_kl_in_reward "
                           "are off, so there is no reference model and nothing holds the policy near it",
                           f"set {loss}=True, or leave the coefficient out", (*idle, loss, reward))  # fmt: skip
     if in_loss is True and in_reward is True and config.number(weight) and config.number(price):

@@ -93,15 +93,20 @@ def _of_rollouts(config: TrainerConfig, known: Known, number: int, after: bool) 
     for one in found.components:
         name = visible(one.name, 40)
         if one.dead:
-            yield Fault("warning", f"{name} never varies", f"in the earlier rollouts it is {one.constant:g} on every "
-                        "one, so it trains nothing", "look at it by hand", ("reward_weights",))  # fmt: skip
+            yield Fault(
+                "warning",
+                f"{name} never varies",
+                f"it is {one.constant:g} on every earlier rollout, so the policy learns nothing from it",
+                "check this reward function by hand",
+                ("reward_weights",),
+            )
         elif one.muted:
             yield Fault("warning", f"{name} will hardly count", f"of the weight in the advantage the rewards have, for "
                         f"what was asked: {told} (earlier rollouts, within groups)", "raise its weight, or "
                         "multi_objective_aggregation=normalize_then_sum", keys)  # fmt: skip
     if not any(one.dead or one.muted for one in found.components):
         yield Fault("note", "what the rewards will weigh", f"of the weight in the advantage, for what was asked: "
-                    f"{told} (earlier rollouts, within groups)", "nothing, if that is meant", keys)  # fmt: skip
+                    f"{told} (earlier rollouts, within groups)", "nothing, if you intend this", keys)  # fmt: skip
 
 
 def _spreads(known: Known) -> dict[str, float]:

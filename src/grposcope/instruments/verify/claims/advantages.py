@@ -28,33 +28,35 @@ USUAL = tuple(
 """Recipes whose faults are looked for where no recipe is stated and none fits."""
 
 EFFECTS: Mapping[str, str] = {
-    "sign": "Bad rollouts are made likelier and good ones unlikelier.",
-    "ddof": "Every step is scaled by a number that depends on the group size alone.",
-    "epsilon": "Groups whose rewards hardly differ are weighted otherwise.",
-    "scale": "Prompts are weighted otherwise than the settings say.",
-    "baseline": "The gradient is biased, or noisier, than the settings say.",
-    "weights": "The policy is trained on another reward than the settings say.",
+    "sign": "Bad rollouts become likelier and good ones less likely.",
+    "ddof": "Every step is scaled by a number that depends only on the group size.",
+    "epsilon": "Groups whose rewards hardly differ have another weight.",
+    "scale": "Prompts do not have the weights that the settings state.",
+    "baseline": "The gradient is biased, or noisier than with the stated settings.",
+    "weights": "The policy is trained on another reward than the settings state.",
     "factor": "Every step is scaled by this number.",
     "shifted in the batch": "Rollouts get the reward of their neighbour: the gradient is noise.",
     "shifted among siblings": "Rollouts get the reward of a sibling: the gradient is noise.",
     "shuffled in the group": "Rollouts get the reward of a sibling: the gradient of these groups is noise.",
     "shuffled across the batch": "Rollouts get rewards of other prompts: the gradient is noise.",
-    "groups split": "Baselines are those of smaller groups: noisier, and 0 where one rollout is left alone.",
-    "groups merged": "Rollouts are compared with those of other prompts, so that easy prompts push out hard ones.",
+    "groups split": (
+        "Baselines come from smaller groups: they are noisier, and a rollout that is alone has advantage 0."
+    ),
+    "groups merged": "Rollouts are compared with those of other prompts, so easy prompts win over hard ones.",
     "groups in another order": "Rollouts are compared with those of other prompts, and the gradient is mostly noise.",
 }
 """Fault -> what it does to the gradient."""
 
 REMEDIES: Mapping[str, str] = {
-    "sign": "Turn the sign of the advantages, or of the loss, where they are made.",
-    "ddof": "Set ddof in the standard deviation, or state the one that is meant.",
-    "epsilon": "Set the number that is added to the deviation, or state the one that is meant.",
-    "scale": "Set what advantages are divided by (scale_rewards in TRL), or state the one that is meant.",
-    "baseline": "Set the baseline of the advantages, or state the one that is meant.",
+    "sign": "Reverse the sign of the advantages, or of the loss, where they are computed.",
+    "ddof": "Correct ddof of the standard deviation, or state the one you intend.",
+    "epsilon": "Correct the number added to the deviation, or state the one you intend.",
+    "scale": "Correct what advantages are divided by (scale_rewards in TRL), or state what you intend.",
+    "baseline": "Correct the baseline of the advantages, or state the one you intend.",
     "weights": "Check the weights of the reward functions and their order.",
-    "groups split": "Keep the rollouts of a prompt in one batch until advantages are made.",
-    "groups merged": "Pass the group size that rollouts were drawn with to the function of the advantages.",
-    "groups in another order": "Order rollouts by prompt before they are cut into groups.",
+    "groups split": "Keep the rollouts of a prompt in one batch until advantages are computed.",
+    "groups merged": "Pass the group size of the rollouts to the function that computes advantages.",
+    "groups in another order": "Order rollouts by prompt before splitting them into groups.",
     "factor": "Find where advantages or rewards are multiplied.",
 }
 """Fault -> what to do; for permuted rewards as below."""
@@ -65,7 +67,7 @@ REORDER = "Find where rewards are gathered or sorted apart from their rollouts, 
 def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """The stored advantages against those of the recipe."""
     if not any(row.advantages is not None for row in evidence.rows):
-        yield NotTestable("No rollout has its advantage; write the advantages that the loss was taken with.")
+        yield NotTestable("No rollout has an advantage; write the advantages that the loss used.")
         return
     made = _batches(evidence, kept=False)
     if isinstance(made, NotTestable):
@@ -73,13 +75,13 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         return
     stated = evidence.stated
     if evidence.whole is False and stated.scale in ("batch", "each"):
-        yield NotTestable("Advantages are divided by a deviation of the batch, of which only some rollouts were "
-                          "kept; write all rollouts of a step.")  # fmt: skip
+        yield NotTestable("Advantages are divided by a deviation of the batch, but only part of the batch was written; "
+                          "write all rollouts of a step.")  # fmt: skip
         return
     candidates = [one for one in recipes.every(stated) if evidence.whole is not False or one.scale not in _OF_BATCH]
     if not candidates:
         yield NotTestable(
-            f"No known recipe has ddof {stated.ddof} and ε {stated.epsilon}; state others, or leave them out."
+            f"No known recipe has ddof {stated.ddof} and ε {stated.epsilon}; correct them, or leave them out."
         )
         return
     best, share = _best(candidates, made)
@@ -100,8 +102,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         if (found := _explanation(recipe, made)) is not None:
             yield _told(recipe, made, evidence, *found)
             return
-    yield NotTestable("Advantages are of no recipe that is known here; state the recipe (scale, ddof, eps), or log the "
-                      "rewards that they were made of.")  # fmt: skip
+    yield NotTestable("The advantages fit no known recipe; state the recipe (scale, ddof, eps), or log the rewards "
+                      "they were computed from.")  # fmt: skip
 
 
 _OF_BATCH = ("batch", "each")
@@ -121,7 +123,7 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Not
     if np.isnan(rewards).all() and len(functions) > 1:
         rewards = np.array([np.nansum(list(row.rewards.values())) if row.rewards else np.nan for row in evidence.rows])
     if np.isnan(rewards).all():
-        return NotTestable("No rollout has a reward; write the reward that its advantage was made of.")
+        return NotTestable("No rollout has a reward; write the reward from which its advantage was computed.")
     relative, absolute = precision(values)
     weights = _weights(evidence, functions)
     made = []
@@ -218,17 +220,17 @@ def _holds(
 ) -> ClaimTest:
     same = [one for one in candidates if one != best and all(batch.fits(one).all() for batch in made)]
     alive = sum(int((np.abs(np.nan_to_num(batch.advantages)) > 0).sum()) for batch in made)
-    others = f" (as would {len(same)} others)" if same else ""
+    others = f" ({len(same)} other recipes would fit too)" if same else ""
     words = f"All {count:,} advantages are {best}{others}"
     if not alive:
-        words = f"All {count:,} advantages are 0, as they have to be: every group is dead"
-    end = "" if stated else "; the settings do not say which is meant"
+        words = f"All {count:,} advantages are 0, which is right: every group is dead"
+    end = "" if stated else "; the settings do not state the recipe"
     return ClaimTest("advantages", False, "", f"{words}{end}.", "", "")
 
 
 def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> ClaimTest:
     found = _explanation(recipe, made, functions=True)
-    return _told(recipe, made, evidence, *(found or ("advantages", "are of no recipe that is known here")))
+    return _told(recipe, made, evidence, *(found or ("advantages", "fit no known recipe")))
 
 
 def _explanation(
@@ -295,7 +297,9 @@ def _told(
         evidence=f"{wrong:,} of {count:,} advantages are not {recipe}: they {words}. The first, {where}, is "
         f"{batch.advantages[place]:.6g} where the rewards give {found[place]:.6g}",
         held="",
-        effect=f"{EFFECTS.get(fault, 'The gradient is that of other advantages.')} {_size(recipe, made)}",
+        effect=(
+            f"{EFFECTS.get(fault, 'The gradient uses other advantages than the settings state.')} {_size(recipe, made)}"
+        ),
         remedy=REMEDIES.get(fault, REORDER),
         since=batch.step,
     )
@@ -309,7 +313,10 @@ def _size(recipe: AdvantageRecipe, made: Sequence[TrainedBatch]) -> str:
     size = float(np.linalg.norm(right[there]))
     if not size:
         return ""
-    return f"Advantages are off by {np.linalg.norm(given[there] - right[there]) / size:.0%} of their size."
+    return (
+        f"The advantages differ by {np.linalg.norm(given[there] - right[there]) / size:.0%} of their size "
+        "from the right ones."
+    )
 
 
 CLAIM = Claim("advantages", "Advantages are those of the settings", "rewards, groups and advantages of rollouts", tests)

@@ -21,15 +21,15 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     wrong = [one for one in evidence.arrived if one.equal < one.tensors or one.absent]
     total, moved = sum(one.tensors for one in evidence.arrived), sum(one.moved for one in evidence.arrived)
     if any(one.earlier for one in wrong):
-        remedy = "Merge or send every trained tensor; these still have the values from before training."
+        remedy = "Merge or send every trained tensor: these still have their values from before training."
     else:
-        remedy = "Export the sampler's weights from the trainer's once more; compare names and number formats."
+        remedy = "Export the sampler's weights from the trainer again; compare names and number formats."
     yield ClaimTest(
         fault=f"{listed([one.kind for one in wrong])} not arrived" if wrong else "weights not arrived",
         broken=bool(wrong),
         evidence="; ".join(_said(one) for one in wrong),
         held=_held(total, moved),
-        effect="The sampler draws from other weights than those that are trained, as with stale rollouts.",
+        effect="The sampler draws from other weights than the trainer trains, as with stale rollouts.",
         remedy=remedy,
     )
 

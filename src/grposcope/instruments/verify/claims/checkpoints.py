@@ -102,7 +102,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     rows = drawn_tokens.rows_of(evidence)
     reason = drawn_tokens.lacking(evidence, rows) or drawn_tokens.selection(evidence)
     if not reason and len(evidence.scored) < 2:
-        reason = "Only one checkpoint was given, so there is none to compare with; give earlier ones too."
+        reason = "Only one checkpoint was given; give earlier ones too, to compare with."
     if reason:
         yield NotTestable(reason)
         return
@@ -125,11 +125,10 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     visible = int((expected > math.log(20 * len(alternatives))).sum())
     if not visible and seen.p > FAR:
         yield NotTestable(
-            f"The checkpoints are too near to be told by the tokens of {len(rows):,} rollouts: the one that "
-            f"differs most "
-            f"would make {max(0.0, expected.max()):.2g} nats, and {math.log(20 * len(alternatives)):.2g} are "
-            f"needed; give "
-            "more rollouts, or log the sampler's log-probabilities."
+            f"The tokens of {len(rows):,} rollouts cannot tell the checkpoints apart: the most different one "
+            f"gives {max(0.0, expected.max()):.2g} nats of evidence, and "
+            f"{math.log(20 * len(alternatives)):.2g} are needed; give more rollouts, or log the sampler's "
+            "log-probabilities."
         )
     else:
         yield _test(evidence, rows, path, increments[seen.best], sums, stated, seen.p, (visible, len(alternatives)))
@@ -155,8 +154,8 @@ def _test(
             f"{_by_step(evidence, sums, rows)}"
         ),
         held=(
-            f"No other way in which {len(evidence.scored)} checkpoints could have written {len(rows):,} rollouts is "
-            f"likelier; {visible[0]} of {visible[1]} differ enough to have been seen."
+            f"No other assignment of {len(evidence.scored)} checkpoints to {len(rows):,} rollouts is "
+            f"likelier; {visible[0]} of {visible[1]} alternatives differ enough to be detected."
         ),
         effect=(
             f"A rollout is {per_rollout:.3g} nats from the policy that is trained, so that about "
@@ -217,7 +216,7 @@ def _by_recorded(
             f"The recorded log-probabilities are nearest to the checkpoints that should have drawn, of which others "
             f"differ by up to {math.sqrt(largest):.2g} nats per token."
         ),
-        effect="The rollouts are of another policy than the one that is trained.",
+        effect="The rollouts come from another policy than the one that is trained.",
         remedy=_remedy(path),
         p=min(1.0, p * len(alternatives)),
         since=None,
@@ -260,9 +259,9 @@ def _by_step(evidence: PipelineEvidence, sums: Floats, rows: Sequence[RowTokens]
 
 def _remedy(path: WriterPath) -> str:
     if path.kind == "ahead":
-        return "Check from which number steps are counted in the log and in the checkpoints."
+        return "Check whether the log and the checkpoints count steps from the same number."
     if path.kind == "frozen":
-        return "Check that the sampler loads new weights at all: compare its weights with the trainer's after a step."
+        return "Check that the sampler loads new weights: compare its weights with the trainer's after a step."
     return "Send the trainer's weights to the sampler before it draws, or state the lag and correct for it."
 
 

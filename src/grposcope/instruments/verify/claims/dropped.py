@@ -27,8 +27,10 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         if evidence.filtered is False:
             yield ClaimTest("dropped by reward", False, "", "Nothing was dropped.", "", "")
         else:
-            yield NotTestable("No rollout is marked as dropped; write those that were left out too, with the reason "
-                              "(dropped).")  # fmt: skip
+            yield NotTestable(
+                "No rollout is marked as dropped; also write the rollouts that were left out, with the reason "
+                "(dropped)."
+            )
         return
     groups = [list(places) for places in evidence.groups.values()]
     mixed = [
@@ -88,8 +90,13 @@ def _within(
         broken=p < 0.05,
         evidence=f"{count:,} dropped rollouts are {unit} {side} in {name} than their siblings (p {p:.2g})",
         held=f"{count:,} dropped rollouts have the {name} of their siblings (p {p:.2g}).",
-        effect=f"What is left is no sample of the policy: its mean reward and gradient are biased.{bias}",
-        remedy="Drop by what does not depend on the answer, or keep dropped rollouts with the reward that they earn.",
+        effect=(
+            "The rollouts that are left are not a sample of the policy: their mean reward and gradient are "
+            f"biased.{bias}"
+        ),
+        remedy=(
+            "Drop by a criterion that does not depend on the answer, or keep the dropped rollouts with their reward."
+        ),
         p=p,
         since=step,
     )
@@ -126,8 +133,8 @@ def _between(evidence: PipelineEvidence, dropped: Sequence[Sequence[int]], kept:
         evidence=f"{len(dropped):,} whole groups that were dropped have a mean reward {abs(seen):.3g} "
         f"{'higher' if seen > 0 else 'lower'} than those kept (p {p:.2g})",
         held=f"{len(dropped):,} whole groups that were dropped have the mean reward of the others (p {p:.2g}).",
-        effect="Prompts of one difficulty are trained on more than others.",
-        remedy="Leave out groups only where all rewards are equal, or draw the prompts again.",
+        effect="Prompts of some difficulties are trained on more than others.",
+        remedy="Leave out only groups whose rewards are all equal, or draw the prompts again.",
         p=p,
         since=min(evidence.rows[places[0]].step for places in dropped),
     )  # fmt: skip

@@ -38,8 +38,10 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
                           "the first update on a batch.")  # fmt: skip
         return
     if evidence.stated.iterations != 1:
-        yield NotTestable("The settings do not say that each batch has one update (num_iterations), so that old and "
-                          "current log-probabilities may differ.")  # fmt: skip
+        yield NotTestable(
+            "The settings do not state that each batch has one update (num_iterations); with more, old and "
+            "current log-probabilities differ."
+        )
         return
     apart = [np.abs(row.current - row.old)[_of(row.trained, row.old)] for row in rows
              if row.current is not None and row.old is not None]  # fmt: skip
@@ -47,7 +49,7 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     absent = int(np.isnan(every).sum())
     known = every[np.isfinite(every)]
     if not len(known):
-        yield NotTestable("All log-probabilities are NaN; write them before anything is divided by 0.")
+        yield NotTestable("All log-probabilities are NaN; check where they are computed.")
         return
     mean = float(known.mean())
     rounded = _half(np.concatenate([row.old for row in rows if row.old is not None]))
@@ -55,7 +57,7 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     words = (
         "old log-probabilities are in bfloat16"
         if rounded and mean <= 0.05
-        else "they are of other weights or another mode"
+        else "they come from other weights or another mode (dropout)"
     )
     yield ClaimTest(
         fault="old log-probabilities in bfloat16" if rounded and mean <= 0.05 else "ratio is not 1",
@@ -64,8 +66,8 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         f"(largest {known.max():.2g}): {words}; the first is {first.where}",
         held=f"Old and current log-probabilities of {len(rows):,} rollouts are equal to {mean:.1g} nats"
         f"{f', {absent:,} NaN tokens left out' if absent else ''}; a mean of {EXACT:g} would have been seen.",
-        effect="Ratios are not 1 where they have to be, so tokens are clipped and weighted by numerical noise.",
-        remedy="Take both at the same weights, in float32 and with dropout off.",
+        effect="Ratios that should be 1 are not, so numerical noise clips and weights tokens.",
+        remedy="Compute both with the same weights, in float32 and with dropout off.",
         since=first.step,
     )
 
@@ -107,9 +109,9 @@ def _kl(run: Run) -> Iterator[ClaimTest]:
         yield ClaimTest(
             fault="reference moves along",
             broken=still and moved,
-            evidence=f"The KL to the reference is 0 in all {len(kl):,} rows though the policy moves",
+            evidence=f"The KL to the reference is 0 in all {len(kl):,} rows although the policy moves",
             held=f"The KL to the reference grows to {np.abs(kl).max():.2g} nats.",
-            effect="The KL term has no gradient: nothing holds the policy back.",
+            effect="The KL term has no gradient: nothing keeps the policy near the reference.",
             remedy="Keep a frozen copy of the starting weights as the reference.",
             since=int(step[0]),
         )
@@ -139,8 +141,8 @@ def _schedule(evidence: PipelineEvidence, run: Run) -> Iterator[ClaimTest | NotT
     said = evidence.stated
     made = SCHEDULES.get(str(said.schedule))
     if "lr" not in run.table or made is None or not said.learning_rate:
-        yield NotTestable("The learning rate is not compared with its schedule: that takes the logged rate, the "
-                          "schedule (lr_scheduler_type), its largest rate, warm-up and number of steps.")  # fmt: skip
+        yield NotTestable("The learning rate is not compared with its schedule; give the logged rate, the schedule "
+                          "(lr_scheduler_type), its largest rate, warm-up and number of steps.")  # fmt: skip
         return
     known = np.isfinite(run.table["lr"]) & np.isfinite(run.table["step"])
     step, rate = run.table["step"][known], run.table["lr"][known]
@@ -162,7 +164,7 @@ def _schedule(evidence: PipelineEvidence, run: Run) -> Iterator[ClaimTest | NotT
         held=f"The learning rate of {len(step):,} rows is that of the schedule {said.schedule}."
         if first is None
         else "The learning rate may have a warm-up that is not stated.",
-        effect="Steps are larger or smaller than the settings say.",
+        effect="Steps are larger or smaller than the settings state.",
         remedy="Step the scheduler once per optimiser step, and restore it with the checkpoint.",
         since=int(step[place]),
     )

@@ -55,8 +55,8 @@ def _prompts(evidence: PipelineEvidence) -> ClaimTest | None:
             f"has {first[1]}"
         ),
         held=f"All {known:,} groups have one prompt.",
-        effect="Rollouts are compared with those of other prompts: easy ones push out hard ones.",
-        remedy="Order rollouts by prompt before they are cut into groups.",
+        effect="Rollouts are compared with those of other prompts, so easy prompts win over hard ones.",
+        remedy="Order rollouts by prompt before splitting them into groups.",
         since=None if first is None else first[0][0],
     )  # fmt: skip
 
@@ -100,7 +100,7 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             f"{wrong[first]}"
         ),
         held=f"All {len(sizes):,} groups have {size} rollouts{'' if stated else ' (no size is stated)'}.",
-        effect="A group of one has no baseline, and a smaller group is compared with a noisier one.",
+        effect="A group of one rollout has no baseline, and a smaller group has a noisier one.",
         remedy="Find where rollouts are lost or split between the sampler and the trainer.",
         since=None if first is None else first[0],
     )  # fmt: skip
@@ -157,9 +157,9 @@ def _by_probability(texts: Sequence[Sequence[str]], logp: Sequence[Sequence[floa
                 logs += np.log(more / max(q, 1e-300)) if again else np.log((1 - more) / (1 - q))
             before.setdefault(name, value)
     p = float(min(1.0, 1 / max(np.exp(np.clip(logs, -700, 700)).mean(), 1e-300)))
-    return _told(p, f"{repeated:,} of {count:,} rollouts repeat an earlier one of their group, where their "
-                 f"probabilities let expect {expected:.3g} (p {p:.2g})",
-                 f"{repeated:,} rollouts repeat a sibling, where {expected:.3g} are expected.")  # fmt: skip
+    return _told(p, f"{repeated:,} of {count:,} rollouts repeat an earlier one of their group; by their "
+                    f"probabilities, {expected:.3g} would (p {p:.2g})",
+                 f"{repeated:,} rollouts repeat a sibling; {expected:.3g} are expected.")  # fmt: skip
 
 
 def _by_order(texts: Sequence[Sequence[str]]) -> ClaimTest:
@@ -168,13 +168,13 @@ def _by_order(texts: Sequence[Sequence[str]]) -> ClaimTest:
     codes = [np.unique(np.array(names), return_inverse=True)[1] for names in texts]
     codes = [code for code in codes if len(code) > 2 and code.max() > 0 and code.max() + 1 < len(code)]
     if not codes:
-        return _told(1.0, "", "No rollout repeats a sibling in an order that would tell of copies.")
+        return _told(1.0, "", "Rollouts do not repeat siblings at fixed distances, as copies would.")
     seen = float(_at_one_distance([code[None] for code in codes])[0])
     draws = _at_one_distance([random.permuted(np.tile(code, (PERMUTATIONS, 1)), axis=1) for code in codes])
     p = (1 + int((draws >= seen).sum())) / (1 + PERMUTATIONS)
     return _told(p, f"{seen:.0f} rollouts are copies of the one a fixed number of places before them in their "
                  f"group, where a random order has {np.mean(draws):.3g} (p {p:.2g})",
-                 "Equal siblings stand in no order that would tell of copies.")  # fmt: skip
+                 "Equal siblings do not stand at fixed distances, as copies would.")  # fmt: skip
 
 
 def _at_one_distance(codes: Sequence[Ints]) -> Floats:
@@ -195,7 +195,7 @@ def _told(p: float, evidence: str, held: str) -> ClaimTest:
         evidence=evidence,
         held=held,
         effect="Copies count as independent rollouts: groups are smaller than they seem and the gradient is noisier.",
-        remedy="Give every process that samples a seed of its own.",
+        remedy="Give every sampling process its own seed.",
         p=p,
     )
 

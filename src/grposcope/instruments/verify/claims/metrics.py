@@ -26,12 +26,12 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Each metric of the log that the rollouts have."""
     run = evidence.run
     if run is None:
-        yield NotTestable("There is no log of the run, so its metrics are not compared; give it beside the rollouts.")
+        yield NotTestable("There is no log of the run to compare with; give it together with the rollouts.")
         return
     for name in run.reading.defects if run.reading is not None else ():
         known = [one for one in defects.DEFECTS if one.name == name and one.engine == run.meta.engine]
         if known and known[0].left_out:
-            yield NotTestable(f"Known of this engine, and not used: {known[0]}.")
+            yield NotTestable(f"A known defect of this engine, so not used: {known[0]}.")
     steps = _steps(evidence, run)
     if len(steps) < FEWEST or "reward" not in run.table:
         yield NotTestable("The log and the rollouts have fewer than two steps in common; log both at every step.")
@@ -111,12 +111,12 @@ def _other_reward(
             "reward without weights", True,
             f"The logged reward is the plain sum of its functions, {logged:.4g} at step {step}, where the weighted one "
             f"that is trained on is {mean:.4g} ({known.thread})", "",
-            "None; but curves and alarms follow another reward than the policy.",
-            "Judge by the weighted sum of rewards/NAME/mean.", since=step,
+            "The gradient is right; but curves and alarms follow another reward than the policy.",
+            "Use the weighted sum of rewards/NAME/mean instead.", since=step,
         )  # fmt: skip
         return
-    yield NotTestable("The rollouts are not those of the log's steps, as their mean reward says; write all rollouts of "
-                      "a step, and log every step.")  # fmt: skip
+    yield NotTestable("The rollouts are not those of the logged steps: their mean reward differs; write all rollouts "
+                      "of a step, and log every step.")  # fmt: skip
 
 
 def _compared(
@@ -149,8 +149,8 @@ def _compared(
         evidence=f"{key} is not {own} in {int(wrong.sum()):,} of {int(known.sum()):,} steps: {logged[first]:.4g} at "
         f"step {step} where the rollouts give {made[first]:.4g}{fits}",
         held="",
-        effect="None on the gradient; but what is judged or set by this metric is judged by another quantity.",
-        remedy="Read it as what it is, or log the quantity under its name.",
+        effect=("The gradient is right; but decisions made by this metric use another quantity than its name says."),
+        remedy="Read it as the quantity it is, or log the right one under this name.",
         since=step,
     )
 

@@ -28,7 +28,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     yield from _epochs(evidence, prompts)
     run = evidence.run
     if run is None:
-        yield NotTestable("There is no log, so that restarts are not seen; give the log of the run.")
+        yield NotTestable("There is no log, so restarts are unknown; give the log of the run.")
         return
     if len(run.segments) < 2:
         yield NotTestable("The log shows no restart.")
@@ -41,9 +41,9 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             (
                 "grad_norm",
                 "optimiser state lost",
-                "The optimiser begins without its averages: first steps are too large.",
+                "The optimiser restarts without its averages: the first steps are too large.",
             ),
-            ("reward", "level lost", "The run goes on from other weights than it had."),
+            ("reward", "level lost", "The run continues from other weights than it had."),
         ):
             yield from _jump(run, name, at, fault, effect)
 
@@ -116,7 +116,7 @@ def _order(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]], at
         fault="data order repeated",
         broken=len(same) == len(pairs),
         evidence=f"After the restart at step {at} the prompts of {len(pairs)} steps are those of the first steps again",
-        held=f"After the restart at step {at} the data do not begin anew.",
+        held=f"After the restart at step {at} the data do not start again from the beginning.",
         effect="Some prompts are trained on twice and others never.",
         remedy="Restore the state of the data loader with the checkpoint (ignore_data_skip=False in TRL).",
         since=at,
@@ -143,9 +143,9 @@ def _rate(run: Run, at: int) -> Iterator[ClaimTest | NotTestable]:
         fault="learning rate restarted" if anew else "learning rate jumps",
         broken=wrong,
         evidence=f"At the restart at step {at} the learning rate goes from {rate[before[-1]]:.4g} to "
-        f"{rate[after[0]]:.4g}" + (", and then as at the beginning of the run" if anew else ""),
+        f"{rate[after[0]]:.4g}" + (", and then repeats the start of the schedule" if anew else ""),
         held=f"At the restart at step {at} the learning rate goes on from {rate[before[-1]]:.4g}.",
-        effect="Steps are larger or smaller than the schedule says.",
+        effect="Steps are larger or smaller than the schedule states.",
         remedy="Restore the scheduler with the checkpoint.",
         since=at,
     )
@@ -162,8 +162,10 @@ def _jump(run: Run, name: str, at: int, fault: str, effect: str) -> Iterator[Cla
     place = int(np.searchsorted(step, at))
     width = 3 if name == "reward" else 1
     if place < width or place + width > len(values) or len(values) < FEWEST + 2 * width:
-        yield NotTestable(f"{len(values)} rows of {name} are too few to tell a jump at the restart at step {at}; about "
-                          f"{FEWEST + 2 * width} would do, and more for one of chance 1 in 100.")  # fmt: skip
+        yield NotTestable(
+            f"{len(values)} rows of {name} are too few to detect a jump at the restart at step {at}; about "
+            f"{FEWEST + 2 * width} would suffice, more for certainty."
+        )
         return
 
     def change(where: int) -> float:

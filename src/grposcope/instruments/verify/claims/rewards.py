@@ -48,7 +48,7 @@ def _sums(evidence: PipelineEvidence) -> Iterator[ClaimTest]:
             f"{first.where}, is {given[wrong[0]]:.6g} where it has to be {due[wrong[0]]:.6g}"
         ),
         held=f"All {len(rows):,} rewards are the weighted sum of their functions.",
-        effect="The policy is trained on another reward than the settings say.",
+        effect="The policy is trained on another reward than the settings state.",
         remedy="Check the weights of the reward functions and their order.",
         since=None if first is None else first.step,
     )  # fmt: skip
@@ -75,7 +75,7 @@ def _failures(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         evidence=f"{len(counted):,} of {len(failed):,} rollouts that failed ({_most(failed)}{named}) are trained on "
         f"with the reward {counted[0].reward:g}; the first is {counted[0].where}" if counted else "",
         held=f"{len(failed):,} rollouts failed, and none is trained on with one fixed reward.",
-        effect=f"What the machine did is charged to the policy, in every advantage of the group.{bias}",
+        effect=f"The policy is punished for failures of the machine, in every advantage of the group.{bias}",
         remedy="Leave failed rollouts out of their groups, or draw them again.",
         since=min((row.step for row in counted), default=None),
     )  # fmt: skip
@@ -90,7 +90,7 @@ def _most(failed: Sequence[object]) -> str:
 def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Grading again: twice in the order of the file, once in another."""
     if evidence.grader is None:
-        yield NotTestable("The reward function is not at hand; give it, and rewards are graded again.")
+        yield NotTestable("The reward function was not given; give it, and the rollouts are graded again.")
         return
     places = [place for place, row in enumerate(evidence.rows)
               if row.completion is not None and np.isfinite(row.reward) and not row.failed]  # fmt: skip
@@ -121,7 +121,7 @@ def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         once,
         "get another reward when they are graded again",
         "graded twice, all rewards are equal",
-        "Advantages hold noise of the grader.",
+        "The grader adds noise to the advantages.",
         "Fix the seed of the reward function, or grade each text once.",
     )
     other = grade(forward[::-1])
@@ -129,7 +129,7 @@ def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     yield _test("depends on the order", moved, evidence, places, other, once,
                 "get another reward in another order of the batch", "in another order, all rewards are equal",
                 "A rollout's reward depends on its neighbours, so advantages are noise.",
-                "Make the reward function a function of one completion.")  # fmt: skip
+                "Let the reward depend only on its own completion.")  # fmt: skip
     if moved.any():
         return
     given = np.array([row.reward for row in rows])

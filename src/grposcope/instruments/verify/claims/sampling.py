@@ -128,7 +128,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     allowed = numerics.of(evidence.stated.precision)
     found = sums(evidence, rows, allowed)
     if not found.variance.sum() > 0:
-        yield NotTestable("The policy is certain of every token, so its draws say nothing of the sampler's settings.")
+        yield NotTestable("The policy is certain of every token, so its rollouts do not show the sampler's settings.")
         return
     seen = evalues.mixture(found.ratios, _PRIOR)
     best, began = ALTERNATIVES[seen.best], evalues.began(found.ratios[seen.best])
@@ -205,7 +205,7 @@ def _temperature(found: DrawnSums, stated: float) -> _Told:
         "temperature",
         f"The tokens were drawn at a temperature of {shown}, not {stated:g}",
         "", effect,
-        "Give the sampler and the trainer the same temperature; the trainer divides its logits by it.",
+        "Set the same temperature in the sampler and the trainer (which divides its logits by it).",
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from grposcope.core.run import Bools
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
 from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence, Stated
 
-REMEDY = "Print tokens and mask of the rollout that is named side by side, and mend the mask where it is made."
+REMEDY = "Print the tokens and the mask of the named rollout side by side, and correct the mask where it is built."
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     stated = evidence.stated
     ends = stated.ends or inferred_end(rows)
     if not ends:
-        yield NotTestable("No token ends the completions as far as can be seen; state the ids that end one (ends).")
+        yield NotTestable("No token seems to end the completions; state the ids that end one (ends).")
     masked = [_masked(row, ends, stated) for row in rows]
     live = [one for one in masked if one.trained.any()]
     several = _several_turns(rows, ends)
@@ -107,7 +107,7 @@ def _faults(live: list[_Masked], ends: bool, several: bool) -> Iterator[ClaimTes
                 _end_twice,
                 "train the token that ends them more than once",
                 "none ends twice",
-                "Stopping is learned with a second token that nothing asks for.",
+                "The policy learns to stop with a second, superfluous token.",
             )
         )
         kinds.append(
@@ -238,10 +238,10 @@ def _truncation(masked: list[_Masked], stated: Stated, ends: tuple[int, ...]) ->
             if wrong
             else "",
             held=f"{len(cut):,} cut completions are treated as the settings say.",
-            effect="Cut answers are punished for what they did not come to say."
+            effect="Cut answers are punished for text they could not finish."
             if stated.masks_truncated
             else "Long answers are never punished, and grow.",
-            remedy="Apply mask_truncated_completions where the mask is made, or state what is meant.",
+            remedy="Apply mask_truncated_completions where the mask is built, or state what you intend.",
             since=min((one.row.step for one in wrong), default=None),
         )
     if not ends:

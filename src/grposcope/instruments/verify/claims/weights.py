@@ -113,8 +113,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield _test(evidence, found, "sampler")
     else:
         yield NotTestable(
-            "No log-probabilities of the sampler were recorded, without which tokens hardly tell one policy from a "
-            "similar one; log them (vLLM: logprobs=0), or give other checkpoints to compare with."
+            "The sampler's log-probabilities were not recorded, and tokens alone hardly tell similar "
+            "policies apart; log them (vLLM: logprobs=0), or give other checkpoints to compare with."
         )
     if old := recorded(evidence, rows, "old"):
         yield _test(evidence, old, "old")
@@ -132,9 +132,9 @@ def _test(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: s
     worst = _worst_group(evidence, found, divergence)
     held = f"The {whose} recorded log-probabilities are {shown} from those of the weights; "
     if mean.value > allowed.k3:
-        held += f"that is above the {allowed.k3:g} of {allowed.name}, but too few tokens make it to be sure."
+        held += f"that is above the {allowed.k3:g} of {allowed.name}, but rests on too few tokens to be sure."
     else:
-        held += f"well above {allowed.k3:g}, what {allowed.name} may make, would have been seen."
+        held += f"a distance well above {allowed.k3:g}, which {allowed.name} may cause, would have been seen."
     return ClaimTest(
         fault=fault,
         broken=mean.value > allowed.k3,
@@ -184,7 +184,7 @@ def _explained(
         )
     return (
         "other weights",
-        "; neither another temperature, nor truncation, nor a checkpoint that was given explains it",
+        "; no other temperature, truncation or given checkpoint explains it",
         "Compare the weights of the sampler with the trainer's (grposcope verify with both), and the chat "
         "template of the "
         "prompts; give earlier checkpoints to compare with.",

@@ -1,0 +1,446 @@
+"""Write the gallery of failures, failures.md and its pictures, from simulated runs that `diagnose` has to name.
+
+python docs/failures.py            # the page and the pictures
+python docs/failures.py --check    # only that diagnose names each mode on its run
+
+A run is a record of 200 steps: smooth curves of the metrics of a healthy run, with what the failure changes, and noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from grposcope.core.run import Run
+from grposcope.core.text import capitalised, number, visible
+from grposcope.instruments.diagnosis import diagnose
+from grposcope.instruments.diagnosis.findings import Finding
+from grposcope.instruments.diagnosis.rules import RULES
+from grposcope.logs import read
+
+HERE = Path(__file__).parent
+ROWS = 200
+U = np.arange(ROWS) / (ROWS - 1)
+"""Share of the run that is over, at each step."""
+
+SHARES = {"reward", "heldout", "dead_fraction", "clip_high", "clip_low", "component/right"}
+"""Curves that are drawn from 0 to 1."""
+
+Columns = dict[str, Any]
+
+
+class Failure(NamedTuple):
+    "A mode in the gallery: what changes in a healthy run, the metrics that are drawn, what it looks like and means."
+
+    change: Callable[[np.random.Generator], Columns]
+    drawn: tuple[str, ...]
+    looks: str
+    means: str
+
+
+def ramp(begin: float, end: float = 1.0) -> np.ndarray:
+    """0 up to the share `begin` of the run, then a straight line to 1 at `end`."""
+    return np.clip((U - begin) / (end - begin), 0, 1)
+
+
+def around(curve: np.ndarray | float, spread: float, rng: np.random.Generator) -> np.ndarray:
+    """A curve with independent noise."""
+    return np.broadcast_to(curve, ROWS) + spread * rng.normal(size=ROWS)
+
+
+def healthy(rng: np.random.Generator) -> Columns:
+    """Columns of a run that learns: reward and held-out score rise, entropy falls by half, KL stays small."""
+    gain = 1 - np.exp(-3 * U)
+    return {
+        "reward": around(0.3 + 0.4 * gain, 0.025, rng),
+        "reward_std": around(0.42 - 0.05 * U, 0.015, rng),
+        "dead_fraction": np.clip(around(0.15 + 0.05 * U, 0.02, rng), 0, 1),
+        "entropy": around(0.8 - 0.4 * gain, 0.02, rng),
+        "kl": np.abs(around(0.03 * U, 0.002, rng)),
+        "length": around(220 + 30 * U, 5, rng),
+        "truncated": np.clip(around(0.03, 0.01, rng), 0, 1),
+        "grad_norm": np.exp(around(math.log(0.5), 0.12, rng)),
+        "clip_low": np.clip(around(0.01, 0.002, rng), 0, 1),
+        "clip_high": np.clip(around(0.01, 0.002, rng), 0, 1),
+        "loss": around(0.02, 0.004, rng),
+        "lr": np.full(ROWS, 1e-6),
+        "heldout": 0.3 + 0.35 * gain,
+    }
+
+
+def _swings(rng: np.random.Generator, grows: float) -> Columns:
+    return {
+        "reward": around(0.5 + (0.06 + grows * U) * np.sin(2 * math.pi * U * 8), 0.02, rng),
+        "heldout": 0.45 + 0 * U,
+    }
+
+
+def _spikes(rng: np.random.Generator) -> Columns:
+    norm = np.exp(around(math.log(0.5), 0.12, rng))
+    norm[[60, 61, 118, 160]] = 25, 18, 30, 22
+    return {"grad_norm": norm}
+
+
+def _nan(rng: np.random.Generator) -> Columns:
+    norm = np.exp(around(math.log(0.5), 0.12, rng))
+    norm[140:146] = np.nan
+    return {"grad_norm": norm}
+
+
+def _muted(rng: np.random.Generator) -> Columns:
+    return {
+        "groups": [
+            {
+                "step": int(step),
+                "problem": f"p{k}",
+                "rewards": (right + 0.5 * form).tolist(),
+                "truncated": [False] * 8,
+                "components": {"right": right.tolist(), "form": form.tolist()},
+            }
+            for step in range(1, ROWS + 1, 4)
+            for k in range(8)
+            for right, form in [
+                ((rng.random(8) < 0.5).astype(float), np.where(rng.random(8) < 0.01, 0.5, float(rng.random() < 0.4)))
+            ]
+        ],
+        "weights": {"right": 1.0, "form": 0.5},
+    }
+
+
+def _parts(one: np.ndarray, other: np.ndarray) -> Columns:
+    return {"component/right": one, "component/form": other, "reward": one + other}
+
+
+def _cancelling(rng: np.random.Generator) -> Columns:
+    common = rng.normal(size=ROWS)
+    return _parts(around(0.5 + 0.3 * common, 0.02, rng), around(-0.3 * common, 0.02, rng))
+
+
+FAILURES: Mapping[str, Failure] = {
+    "misconfiguration": Failure(
+        lambda rng: {"lr": np.zeros(ROWS), "reward": around(0.3, 0.025, rng), "heldout": 0.3 + 0 * U},
+        ("lr", "reward"),
+        "The learning rate, the gradient or the group size has a value with which nothing can be learned.",
+        "A setting is wrong, and the record proves it: a learning rate of 0, frozen parameters, groups of one rollout.",
+    ),
+    "non-finite": Failure(
+        _nan,
+        ("grad_norm", "reward"),
+        "Loss, gradient norm or reward is NaN or infinite at some steps.",
+        "An update overflowed, log(0) was taken, or the grader returned no number. Later weights may be NaN too.",
+    ),
+    "growing oscillation": Failure(
+        lambda rng: _swings(rng, 0.3),
+        ("reward",),
+        "The reward swings with one period, and the swings grow.",
+        "Updates overshoot: rollouts are too old, or step and momentum too large, for the curvature.",
+    ),
+    "reward hacking": Failure(
+        lambda rng: {
+            "reward": around(0.3 + 0.5 * U, 0.025, rng),
+            "heldout": 0.3 + 0.25 * ramp(0, 0.4) - 0.3 * ramp(0.4),
+        },
+        ("reward", "heldout"),
+        "The training reward rises while a held-out score, a component or the task reward falls.",
+        "The policy found something that the reward pays for and nobody wants.",
+    ),
+    "kl blow-up": Failure(
+        lambda rng: {
+            "kl": around(0.02 + 3 * ramp(0.5) ** 2, 0.01, rng),
+            "reward": around(0.5 - 0.3 * ramp(0.6), 0.025, rng),
+            "heldout": 0.5 - 0.3 * ramp(0.6),
+        },
+        ("kl", "reward"),
+        "The KL to the starting policy grows to several nats per token, or single steps explode.",
+        "The policy left the region where the starting model was competent, or one token became nearly impossible.",
+    ),
+    "constant reward": Failure(
+        lambda rng: {"reward": np.where(U < 0.5, around(0.4, 0.025, rng), 1.0), "heldout": 0.4 - 0.2 * ramp(0.5)},
+        ("reward", "heldout"),
+        "From some step on every row has exactly the same reward.",
+        "The reward function no longer tells answers apart: a grader that fails, a cache, a loophole.",
+    ),
+    "saturated": Failure(
+        lambda rng: {
+            "reward": np.clip(around(0.97 + 0.025 * U, 0.003, rng), 0, 1),
+            "dead_fraction": np.clip(around(0.9 + 0.05 * U, 0.01, rng), 0, 1),
+            "heldout": 0.9 + 0 * U,
+        },
+        ("dead_fraction", "reward"),
+        "Nearly all groups have equal rewards, and the reward is near its maximum.",
+        "The prompts are solved; further steps on them have no gradient.",
+    ),
+    "entropy collapse": Failure(
+        lambda rng: {
+            "entropy": around(0.8 * np.exp(-8 * ramp(0.2)), 0.0, rng) * np.exp(0.05 * rng.normal(size=ROWS)),
+            "reward": around(0.45 - 0.1 * U, 0.025, rng),
+            "heldout": 0.45 - 0.1 * U,
+        },
+        ("entropy", "reward"),
+        "The entropy falls to a small fraction of its early value.",
+        "The policy writes nearly the same answer every time, so groups agree and exploration ends.",
+    ),
+    "entropy explosion": Failure(
+        lambda rng: {
+            "entropy": around(0.8 + 3.5 * ramp(0.3), 0.05, rng),
+            "reward": around(0.5 - 0.35 * ramp(0.3), 0.025, rng),
+            "heldout": 0.5 - 0.35 * ramp(0.3),
+        },
+        ("entropy", "reward"),
+        "The entropy grows to a multiple of its early value.",
+        "The policy dissolves into noise: too large steps or too strong an entropy bonus.",
+    ),
+    "starved": Failure(
+        lambda rng: {
+            "reward": np.clip(around(0.02, 0.006, rng), 0, 1),
+            "dead_fraction": np.clip(around(0.93, 0.015, rng), 0, 1),
+            "heldout": 0.02 + 0 * U,
+        },
+        ("dead_fraction", "reward"),
+        "Nearly all groups have equal rewards, and the reward is near its minimum.",
+        "The prompts are too hard, or the verifier rejects right answers.",
+    ),
+    "dead after a fall": Failure(
+        lambda rng: {
+            "reward": np.where(U < 0.5, np.clip(around(0.5, 0.03, rng), 0, 1), 0.0),
+            "dead_fraction": np.where(U < 0.5, np.clip(around(0.15, 0.02, rng), 0, 1), 1.0),
+            "reward_std": np.where(U < 0.5, around(0.4, 0.01, rng), 0.0),
+            "heldout": None,
+        },
+        ("reward", "dead_fraction"),
+        "The reward drops, and from then on all groups have equal rewards.",
+        "The policy collapsed to answers that earn nothing; without a gradient it cannot return.",
+    ),
+    "never paid": Failure(
+        lambda rng: {**_parts(around(0.3 + 0.3 * U, 0.025, rng), np.zeros(ROWS))},
+        ("component/form", "component/right"),
+        "One reward function returns 0 in every row.",
+        "It never accepts an answer, because it is broken or the task is too hard; its weight is wasted.",
+    ),
+    "oscillation": Failure(
+        lambda rng: _swings(rng, 0.0),
+        ("reward",),
+        "The reward swings with one period, and the swings do not die out.",
+        "Rollouts are reused too long for the learning rate and momentum.",
+    ),
+    "length": Failure(
+        lambda rng: {
+            "length": around(220 + 900 * ramp(0.2), 15, rng),
+            "reward": around(0.4, 0.025, rng),
+            "heldout": 0.4 + 0 * U,
+        },
+        ("length", "reward"),
+        "Completions grow, shrink or are cut at the token limit, without a gain in reward.",
+        "The loss or the reward favours length itself, or answers do not end before the limit.",
+    ),
+    "cancelling components": Failure(
+        _cancelling,
+        ("component/right", "component/form"),
+        "Two reward components move in opposite directions, and their sum hardly moves.",
+        "The components work against each other: a wrong sign, or weights that cancel.",
+    ),
+    "empty steps": Failure(
+        lambda rng: {
+            "grad_norm": np.where(rng.random(ROWS) < 0.6, 0.0, 0.5),
+            "reward": around(0.3, 0.025, rng),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("grad_norm",),
+        "Many steps have a gradient norm of 0.",
+        "All groups of such a step have equal rewards, so it costs rollouts and changes nothing.",
+    ),
+    "gradient explosion": Failure(
+        lambda rng: {
+            "grad_norm": np.exp(around(math.log(0.5) + 6 * ramp(0.5), 0.15, rng)),
+            "reward": around(0.5 - 0.2 * ramp(0.6), 0.025, rng),
+            "heldout": 0.5 - 0.2 * ramp(0.6),
+        },
+        ("grad_norm", "reward"),
+        "The gradient norm grows by orders of magnitude and stays there.",
+        "Training diverges: too large a learning rate, or ratios far from 1.",
+    ),
+    "gradient spikes": Failure(
+        _spikes,
+        ("grad_norm",),
+        "Single steps have a gradient norm many times the usual one.",
+        "A few batches dominate the run: outlier rewards, near-zero spreads, impossible tokens.",
+    ),
+    "clip saturation": Failure(
+        lambda rng: {
+            "clip_low": np.clip(around(0.15 + 0.15 * U, 0.01, rng), 0, 1),
+            "clip_high": np.clip(around(0.15 + 0.15 * U, 0.01, rng), 0, 1),
+        },
+        ("clip_high", "clip_low"),
+        "The clip holds a large share of tokens.",
+        "The policy moves far within a batch, or sampler and trainer disagree; held tokens teach nothing.",
+    ),
+    "held-out decline": Failure(
+        lambda rng: {"reward": around(0.5, 0.025, rng), "heldout": 0.6 - 0.3 * ramp(0.3)},
+        ("heldout", "reward"),
+        "A held-out score falls while the training reward holds.",
+        "The policy overfits the training problems, or loses skills they do not exercise.",
+    ),
+    "reward decline": Failure(
+        lambda rng: {"reward": around(0.6 - 0.35 * ramp(0.4), 0.025, rng), "heldout": 0.6 - 0.35 * ramp(0.4)},
+        ("reward", "heldout"),
+        "The reward falls from the middle of the run on.",
+        "The policy became worse at its prompts, or the prompts became harder.",
+    ),
+    "sampler mismatch": Failure(
+        lambda rng: {
+            "mismatch/k3": np.abs(around(2e-4 * 300**U, 1e-5, rng)),
+            "mismatch/abs": np.abs(around(0.01 * 17**U, 1e-4, rng)),
+        },
+        ("mismatch/k3",),
+        "The distance between the sampler's and the trainer's probabilities grows.",
+        "The engine that samples is not the policy that is trained: stale weights, FP8, truncation, other kernels.",
+    ),
+    "muted component": Failure(
+        _muted,
+        ("reward",),
+        "A reward has far less of the weight in the advantage than it was given.",
+        "Within groups it hardly varies, so the policy hardly learns from it.",
+    ),
+    "zero loss": Failure(
+        lambda rng: {
+            "loss": np.where(U < 0.1, 0.0, 0.0),
+            "grad_norm": np.where(rng.random(ROWS) < 0.95, 0.0, 0.4),
+            "reward": around(0.3, 0.02, rng),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("loss", "grad_norm"),
+        "The loss is 0, and so are the gradients.",
+        "There is no signal. (A loss near 0 with a gradient is normal in GRPO: advantages of a group sum to 0.)",
+    ),
+    "no learning": Failure(
+        lambda rng: {"reward": around(0.4, 0.012, rng), "heldout": 0.4 + 0 * U},
+        ("reward", "heldout"),
+        "Reward and held-out score stay where they began.",
+        "Updates do not reach the policy, are too small, or the prompts give no signal.",
+    ),
+}
+"""Mode -> its simulated failure, in the order of the rules."""
+
+
+def record(folder: Path, name: str, seed: int = 0) -> Path:
+    """Write the simulated run of a mode as a record that every command reads."""
+    rng = np.random.default_rng(seed)
+    columns = healthy(rng) | FAILURES[name].change(rng)
+    groups, heldout = columns.pop("groups", []), columns.pop("heldout")
+    settings = {"steps": ROWS, "group": 8, "prompts": 8} | (
+        {"reward_weights": w} if (w := columns.pop("weights", None)) else {}
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"format": 2, "settings": settings, "task": "simulated"}))
+    with (folder / "steps.jsonl").open("w") as file:
+        for i in range(ROWS):
+            row = {key: "NaN" if math.isnan(values[i]) else float(values[i]) for key, values in columns.items()}
+            file.write(json.dumps({"step": i + 1, **row}) + "\n")
+    with (folder / "evals.jsonl").open("w") as file:
+        for i in range(9, ROWS if heldout is not None else 0, 10):
+            value = float(np.clip(heldout[i] + 0.012 * rng.normal(), 0, 1))
+            score = {"value": value, "se": 0.02, "n": 500, "flag": ""}
+            file.write(json.dumps({"step": i + 1, "pass@1": score}) + "\n")
+    if groups:
+        (folder / "groups.jsonl").write_text("".join(json.dumps(group) + "\n" for group in groups))
+    return folder
+
+
+def named(folder: Path, name: str) -> tuple[Run, Finding]:
+    """The run of a mode and its finding; SystemExit where `diagnose` does not flag the mode."""
+    run = read(record(folder, name))
+    found = {finding.mode: finding for finding in diagnose(run)}
+    if name not in found or found[name].status != "flagged":
+        flagged = [mode for mode, finding in found.items() if finding.status == "flagged"]
+        raise SystemExit(f"{name} is not named on its run; flagged: {', '.join(flagged) or 'nothing'}")
+    return run, found[name]
+
+
+def picture(run: Run, drawn: Sequence[str], onset: int | None) -> str:
+    """The curves as an SVG: a panel each, side by side, with a dashed line at the onset."""
+    width, height, parts = 300, 120, []
+    for k, name in enumerate(drawn):
+        steps, values = _curve(run, name)
+        known = values[np.isfinite(values)]
+        low, high = float(known.min()), float(known.max())
+        if name in SHARES and low >= 0 and high <= 1.05:
+            low, high = 0.0, 1.0
+        log = low > 0 and high > 30 * low
+        y = np.log(values) if log else values
+        bottom, top = (math.log(low), math.log(high)) if log else (low, high)
+        x0, span = k * (width + 20) + 44, width - 50
+        at = lambda step, x0=x0, span=span: x0 + span * step / ROWS  # noqa: E731
+        rows = height - 14 - (height - 34) * (y - bottom) / ((top - bottom) or 1)
+        line = " ".join(f"{at(s):.0f},{v:.1f}" for s, v in zip(steps, rows, strict=True) if math.isfinite(v))
+        parts += [
+            f'<text x="{x0}" y="12">{name.replace("heldout", "held-out score")}</text>',
+            f'<text x="{x0 - 4}" y="24" text-anchor="end">{number(high)}</text>',
+            f'<text x="{x0 - 4}" y="{height - 12}" text-anchor="end">{number(low)}</text>',
+            f'<path d="M{x0} {height - 14}h{span}" stroke="#999"/>',
+            f'<polyline points="{line}" fill="none" stroke="{("#2166ac", "#c8501e")[k]}" stroke-width="1.5"/>',
+        ]
+        if onset is not None:
+            parts.append(f'<path d="M{at(onset):.0f} 18V{height - 14}" stroke="#c0392b" stroke-dasharray="4 3"/>')
+    size = len(drawn) * (width + 20)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {height}" width="{size}" '
+        'font-family="sans-serif" '
+        f'font-size="10" fill="#555"><rect width="{size}" height="{height}" fill="#fff"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def _curve(run: Run, name: str) -> tuple[np.ndarray, np.ndarray]:
+    if name == "heldout":
+        kept = np.array([metric == "pass@1" for metric in run.evaluations.metric])
+        return run.evaluations.step[kept], run.evaluations.value[kept]
+    return run.table["step"][::2], run.table[name][::2]
+
+
+def page(found: Mapping[str, Finding]) -> str:
+    """failures.md: an entry for each mode."""
+    entries = [
+        f"## {capitalised(mode)}\n\n![{mode}](pictures/failures/{slug(mode)}.svg)\n\n"
+        f"**Looks like**: {FAILURES[mode].looks}\nOn this run: {visible(finding.because, 300)}.\n\n"
+        f"**Means**: {FAILURES[mode].means}\n\n**Do**: {finding.advice}.\n"
+        for mode, finding in found.items()
+    ]
+    return (
+        "# Gallery of failures\n\n<!-- made by docs/failures.py -->\n\n"
+        "One simulated run for each failure that `grposcope diagnose` names, with what it looks like, what it means "
+        "and what to do. Dashed: the onset. "
+        "[Rules and limits](diagnosis.md).\n\n" + "\n".join(entries)
+    )
+
+
+def slug(mode: str) -> str:
+    """The name of a mode's picture."""
+    return mode.replace(" ", "-")
+
+
+def main() -> None:
+    """Check every mode, then write the page and the pictures."""
+    parser = argparse.ArgumentParser(description="write the gallery of failures")
+    parser.add_argument("--check", action="store_true", help="only check that diagnose names each mode")
+    check = parser.parse_args().check
+    if missing := set(RULES) - set(FAILURES):
+        raise SystemExit(f"no run for {', '.join(sorted(missing))}")
+    found, pictures = {}, HERE / "pictures" / "failures"
+    with TemporaryDirectory() as folder:
+        for mode, failure in FAILURES.items():
+            run, found[mode] = named(Path(folder) / slug(mode), mode)
+            if not check:
+                pictures.mkdir(parents=True, exist_ok=True)
+                (pictures / f"{slug(mode)}.svg").write_text(picture(run, failure.drawn, found[mode].onset))
+    if not check:
+        (HERE / "failures.md").write_text(page(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Rules that every sentence a user can see keeps: no phrase of ours to decode, no raw markup, one style of number."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LISTED: list[Any] = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "words.py"))["sentences"]()
+BANNED = (
+    "mend", "broken off", "and 1 more", "as of micro-batches", "slow wandering", "hang on one rollout",
+    "cannot be told",
+    "goes on with", "looked at for adapters", "nowhere to write to", "is no number", "is no share",
+    "is no run", "is no multiple", "explains of the rest", "where 1 is the most", "out of the ordinary",
+    "honest band", "flattered", "in disguise",
+)  # fmt: skip
+"""Turns of phrase that readers stumbled over."""
+
+
+def test_the_list_is_of_the_whole_package() -> None:
+    assert len(LISTED) > 3000
+    assert len({one.file.split("/")[0] for one in LISTED}) >= 9
+    assert any("stop and read completions after the onset" in one.text for one in LISTED)
+
+
+@pytest.mark.parametrize("phrase", BANNED)
+def test_no_phrase_needs_decoding(phrase: str) -> None:
+    found = [f"{one.file}:{one.line}: {one.text[:90]}" for one in LISTED if re.search(rf"\b{phrase}\b", one.text)]
+    assert not found
+
+
+def test_no_raw_markup_and_no_number_of_python_in_a_sentence() -> None:
+    markup = [f"{one.file}:{one.line}: {one.text[:90]}" for one in LISTED if "`" in one.text]
+    assert not markup
+    numbers = [f"{one.file}:{one.line}: {one.text[:90]}" for one in LISTED if re.search(r"\de[+-]0\d", one.text)]
+    assert not numbers
+
+
+def test_a_counted_noun_has_no_fixed_singular_number() -> None:
+    """No "1 times" that a sentence brings along; numbers that are put in are made to agree by `core.text.plain`."""
+    plural = re.compile(r"(?<![\w.,=–−-])1 (?:times|steps|rows|lines|rollouts|runs|groups|prompts|points)\b")
+    found = [f"{one.file}:{one.line}: {one.text[:90]}" for one in LISTED if plural.search(one.text)]
+    assert not found
