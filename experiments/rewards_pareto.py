@@ -176,8 +176,8 @@ def run(out: Path, way: str, weight: float, seed: int) -> dict[str, Any]:
     here = f"{Path(__file__).resolve()}:right,form={FORM},short={weight:g}"
     loop.train(TrainConfig(
         model=str(lesson(out)), task=f"jsonl:{problems(out)}", reward=here, aggregation=way, seed=seed, steps=STEPS,
-        prompts=16, group=8, max_tokens=LONGEST, lr=4e-4, warmup=5, schedule="constant", eval_problems=0, checkpoint_every=0,
-        rollouts_every=0, threads=1, out=str(folder),
+        prompts=16, group=8, max_tokens=LONGEST, lr=4e-4, warmup=5, schedule="constant", eval_problems=0,
+        checkpoint_every=0, rollouts_every=0, threads=1, out=str(folder),
     ), UpTo)  # fmt: skip
     rollouts = source.of_run(read(folder), RewardSettings())
     assert rollouts is not None
