@@ -43,7 +43,9 @@ FORMULAS = {
         "maths.corrections", "instruments.offpolicy.distance", "instruments.offpolicy.error",
         "instruments.offpolicy.khat", "instruments.offpolicy.kept", "instruments.offpolicy.estimates",
     ),
-    "Several rewards (arXiv:2602.05863, arXiv:2601.05242)": ("maths.aggregation", "maths.component_weights"),
+    "Several rewards (arXiv:2602.05863, arXiv:2601.05242)": ("maths.aggregation", "maths.component_weights",
+        "maths.component_gradients",
+    ),
     "Credit finer than a rollout": (
         "lab.credit.steps", "lab.credit.process", "lab.credit.values", "lab.credit.prefix", "lab.credit.state",
         "lab.credit.shaped", "lab.credit.boundaries", "lab.credit.continued", "lab.credit.trees", "lab.credit.placebo",
