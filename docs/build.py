@@ -46,7 +46,9 @@ FORMULAS = {
     "Alarms that may be looked at after every step": (
         "maths.betting", "instruments.autopilot.monitors", "instruments.autopilot.pilot",
     ),
-    "Several rewards (arXiv:2602.05863, arXiv:2601.05242)": ("maths.aggregation", "maths.component_weights"),
+    "Several rewards (arXiv:2602.05863, arXiv:2601.05242)": ("maths.aggregation", "maths.component_weights",
+        "maths.component_gradients",
+    ),
     "Credit finer than a rollout": (
         "lab.credit.steps", "lab.credit.process", "lab.credit.values", "lab.credit.prefix", "lab.credit.state",
         "lab.credit.shaped", "lab.credit.boundaries", "lab.credit.continued", "lab.credit.trees", "lab.credit.placebo",

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from grposcope.instruments.gradient import probe_record as probes
+from grposcope.instruments.rewards import probe_file
 
 pytest.importorskip("trl")
 pytestmark = pytest.mark.slow
@@ -30,7 +31,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     path = os.pathsep.join([str(HERE.parents[1] / "src"), str(HERE.parent), str(HERE), str(HERE.parent / "helpers")])
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={RANKS}"]
     done = subprocess.run(
-        [*command, str(HERE / "trainer_cases.py"), str(folder), *CASES, "a rank fails"],
+        [*command, str(HERE / "trainer_cases.py"), str(folder), *CASES, "a rank fails", "constrained"],
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
@@ -89,3 +90,39 @@ def test_a_rank_that_fails_ends_the_probe_and_not_the_training(launched: tuple[P
     assert "step 1: no geometry: process 1 of 2 ended this probe: RuntimeError: such and such" in said
     names = sorted(place.name for place in (folder / "a rank fails" / "failing" / "grposcope" / "probes").iterdir())
     assert names == ["step-000002"]
+
+
+def test_multipliers_and_advantages_are_those_of_all_ranks(launched: tuple[Path, str]) -> None:
+    """Recomputed from what the ranks saw of each batch: 12 rollouts, of which a group straddles the two ranks."""
+    place = launched[0] / "constrained"
+    ranks = found(launched[0], "constrained")
+    assert ranks[0]["weights"] == ranks[1]["weights"]
+    integral = np.zeros(2)
+    for parts in zip(*(rank["batches"] for rank in ranks), strict=True):
+        assert parts[0]["rewards"] == parts[1]["rewards"]
+        rewards = np.array(parts[0]["rewards"]).reshape(3, 4, 2)
+        lengths = np.concatenate([part["lengths"] for part in parts]).reshape(3, 4).astype(float)
+        costs = lengths, -rewards[..., 0]
+        expected = sum(z(rewards[..., j]) for j in range(2)) - sum(
+            m * z(c) for m, c in zip(integral, costs, strict=True)
+        )
+        given = np.concatenate([part["advantages"] for part in parts])
+        np.testing.assert_allclose(given, np.reshape(expected, -1), atol=2e-5)
+        violations = lengths.mean() / 3 - 1, 1 - rewards[..., 0].mean() / 0.5
+        integral = np.maximum(integral + 0.5 * np.array(violations), 0)
+        for part in parts:
+            assert part["multipliers"] == pytest.approx(integral, rel=1e-5)
+    assert integral.any()
+    probed = probe_file.in_folder(place)
+    assert [one.step for one in probed] == [1, 3]
+    assert probed[1].names[:2] == ("reward_letters", "reward_length")
+    assert probed[1].constraints >= 1
+    kept = json.loads((place / "checkpoint-2" / "grposcope_constraints.json").read_text())
+    assert kept["dual"]["multipliers"] == pytest.approx(ranks[1]["batches"][1]["multipliers"])
+
+
+def z(values: np.ndarray) -> np.ndarray:
+    """Standardized within groups."""
+    deviation = values.std(1, ddof=1, keepdims=True)
+    less = values - values.mean(1, keepdims=True)
+    return np.divide(less, deviation + 1e-4, out=np.zeros_like(less), where=deviation > 1e-9)

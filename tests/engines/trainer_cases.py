@@ -116,6 +116,42 @@ def one_fails(folder: Path) -> dict[str, Any]:
         layers.LayerMeasurements._contract = measure  # type: ignore[method-assign]
 
 
+class Kept(GRPOscopeTrainer):
+    """Keeps of every batch this rank's lengths and its part of the advantages, and the rewards of all ranks."""
+
+    kept: list[dict[str, Any]]
+
+    def _calculate_rewards(self, *given: Any, **more: Any) -> Any:
+        rewards = super()._calculate_rewards(*given, **more)
+        assert self._scope_batch is not None
+        self._seen = rewards.tolist(), [len(ids) for ids in self._scope_batch.ids]
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        out: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        assert self._scope_limits is not None
+        rewards, lengths = self._seen
+        one = {"rewards": rewards, "lengths": lengths, "advantages": out["advantages"].tolist(),
+               "multipliers": list(self._scope_limits.run.dual.multipliers)}  # fmt: skip
+        self.kept = [*getattr(self, "kept", []), one]
+        return out
+
+
+def constrained(folder: Path) -> dict[str, Any]:
+    """A run with two rewards, each standardized, two constraints and probes; what this rank saw of its batches."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    trainer = tiny_trl.trainer(
+        folder, [], reward=[tiny_trl.reward_letters, tiny_trl.reward_length], kind=Kept,
+        ours={"probe_every": 2, "probe_prompts": 3, "aggregation": "standardized_components", "dual_rate": 0.5,
+              "constraints": ["length<=3", "reward_letters>=0.5"]},
+        **{**SIZE, "max_steps": 3, "save_strategy": "steps", "save_steps": 2},
+    )  # fmt: skip
+    torch.manual_seed(5 + dist.get_rank())
+    trainer.train()
+    bits = b"".join(p.detach().numpy().tobytes() for p in trainer.accelerator.unwrap_model(trainer.model).parameters())
+    return {"batches": trainer.kept, "weights": hashlib.sha256(bits).hexdigest()}
+
+
 def main(folder: Path, cases: list[str]) -> None:
     """Run the cases on this rank."""
     torch.set_num_threads(1)
@@ -123,7 +159,8 @@ def main(folder: Path, cases: list[str]) -> None:
     rank = os.environ["RANK"]
     for case in cases:
         place = folder / case
-        found = one_fails(place) if case == "a rank fails" else compared(place, CASES[case])
+        apart_from_cases = {"a rank fails": one_fails, "constrained": constrained}
+        found = apart_from_cases[case](place) if case in apart_from_cases else compared(place, CASES[case])
         place.mkdir(exist_ok=True)
         (place / f"rank-{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()

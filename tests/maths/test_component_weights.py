@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from grposcope.maths import component_weights
-from grposcope.maths.aggregation import Aggregation, Components, combine
+from grposcope.maths.aggregation import Aggregation, Components
 
 
 def of(rewards: np.ndarray, weights: list[float], **how: object) -> component_weights.RewardWeights:
@@ -119,29 +119,6 @@ def test_nothing_is_live() -> None:
     assert found.live == 0
     assert np.isnan(found.components[0].share.value)
     assert np.isnan(found.residual)
-
-
-def test_gradient_shares_are_those_of_the_mean_gradient() -> None:
-    """With scores that all prompts share, the products of different prompts are those of the true gradients."""
-    rng = np.random.default_rng(0)
-    prompts, group, dimensions = 300, 6, 5
-    axes = rng.normal(size=(2, dimensions))
-    rewards = rng.integers(0, 2, (prompts, group, 2)) * 1.0
-    scores = rewards @ axes + 0.5 * rng.normal(size=(prompts, group, dimensions))
-    done = combine(Components.of_groups("ab", rewards), [1, 0.5], Aggregation("standardized_components"))
-    parts = done.contributions.reshape(prompts, group, 2)
-    gram = np.einsum("pid,qjd->piqj", scores, scores)
-    shares, cosines = component_weights.gradient_shares(gram, parts)
-    own = np.einsum("pik,pid->pkd", parts, scores) / group
-    whole = own.sum(1)
-    off = ~np.eye(prompts, dtype=bool)
-    norm = (whole @ whole.T)[off].mean()
-    for k in range(2):
-        assert shares[k].value == pytest.approx((own[:, k] @ whole.T)[off].mean() / norm)
-    assert shares[0].value + shares[1].value == pytest.approx(1)
-    inside = axes[0] @ axes[1] / np.linalg.norm(axes[0]) / np.linalg.norm(axes[1])
-    low, high = cosines[0, 1].interval()
-    assert low - 0.05 < inside < high + 0.05
 
 
 def test_constant_shares_are_the_mean_over_all_subsets() -> None:

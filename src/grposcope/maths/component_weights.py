@@ -239,47 +239,6 @@ def _residual(done: Combined, given: Components, live: np.ndarray) -> float:
     return float((np.abs(total) / sizes).mean()) if live.any() else math.nan
 
 
-def gradient_shares(gram: Floats, contributions: Floats) -> tuple[list[Estimate], dict[tuple[int, int], Estimate]]:
-    """Share of the gradient's squared norm by component, and cosines between their gradients.
-
-    gram (P, G, P, G): inner products of the scores; contributions (P, G, K) to the advantages. With g_j the mean over
-    prompts of (1/G) Σ_i a_ij s_i, share j is ⟨g_j, g⟩/‖g‖². Products are averages over pairs of different prompts, so
-    that the noise of a prompt's own rollouts has no part in them. NaN where the noise leaves no positive norm.
-    """
-    group = gram.shape[1]
-    given = contributions / group
-    products = np.einsum("pij,piqk,qkl->jlpq", given, gram, given, optimize=True)
-    parts = products.shape[0]
-
-    def pairs(values: Floats) -> tuple[float, Floats]:
-        whole = float(resampling.pair_mean(values, resampling.point(len(values)))[0])
-        return whole, resampling.pair_means_left_out(values)
-
-    norm = pairs(products.sum((0, 1)))
-    own = [pairs(products[j, j]) for j in range(parts)]
-    shares = [_quotient(pairs(products[j].sum(0)), norm) for j in range(parts)]
-    cosines = {
-        (j, k): _quotient(pairs(products[j, k]), (_root(own[j][0], own[k][0]), _roots(own[j][1], own[k][1])))
-        for j in range(parts) for k in range(j + 1, parts)
-    }  # fmt: skip
-    return shares, cosines
-
-
-def _root(first: float, second: float) -> float:
-    return math.sqrt(first * second) if min(first, second) > 0 else math.nan
-
-
-def _roots(first: Floats, second: Floats) -> Floats:
-    return np.array([_root(a, b) for a, b in zip(first, second, strict=True)])
-
-
-def _quotient(numerator: tuple[float, Floats], denominator: tuple[float, Floats]) -> Estimate:
-    if not denominator[0] > 0:
-        return Estimate(math.nan, math.nan, len(numerator[1]), "the gradient is not told from noise")
-    left = np.divide(numerator[1], denominator[1], out=np.full(len(numerator[1]), np.nan), where=denominator[1] > 0)
-    return resampling.estimate(numerator[0] / denominator[0], left)
-
-
 def of_spreads(weights: Sequence[float] | Floats, spreads: Floats) -> Floats:
     """Shares |λ_j| s_j / Σ |λ| s from the deviations (T, K) of a log, over the batch: (T, K); NaN where all are 0.
 

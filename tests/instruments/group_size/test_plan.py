@@ -151,9 +151,15 @@ def test_a_run_with_several_rewards_has_the_dead_groups_of_each(
     run = make_run(tmp_path, lines)
     text, _ = call(capsys, run, "--last", 4, "--groups", "2,4")
     found = of_run(read(run), PlanSettings(last=4, groups=(2, 4))).tables[-1]
-    assert found.header[1:3] == ("right", "form")
-    for row in found.rows:
-        for cell, values in zip(row[1:3], (right, form), strict=True):
+    assert found.header[1:4] == ("right", "form", "all of them")
+    both = right + 2 * form  # one number for each pair
+    assert found.rows[-1][0] == "least G with ≤ 50%"
+    for j, values in enumerate((right, form, both), 1):
+        dead = {group: dead_groups.expected(values[18:], group).value for group in (2, 4)}
+        assert found.rows[-1][j] == next((str(group) for group in (2, 4) if dead[group] <= 0.5), "none of these")
+    assert found.rows[-1][1:4] == ("4", "none of these", "2")
+    for row in found.rows[:-1]:
+        for cell, values in zip(row[1:4], (right, form, both), strict=True):
             assert cell.startswith(f"{dead_groups.expected(values[18:], int(row[0])).value:.1%} ±")
     assert "Groups in which a reward does not vary" in text
 

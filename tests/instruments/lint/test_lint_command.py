@@ -136,3 +136,20 @@ def test_settings_that_cannot_be_read_are_not_called_healthy(
     path.write_text("from trl import GRPOConfig\nkw = load()\nconfig = GRPOConfig(learning_rate=LR, **kw)\n")
     assert main(["lint", str(path)]) == 0
     assert capsys.readouterr().out.startswith("cannot tell: no problem in the settings that can be read (no findings; ")
+
+
+
+@pytest.mark.needs("rewards")
+def test_rollouts_of_the_base_model_say_what_rewards_will_weigh(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """As JSON lines, without a reward of their own: dead groups are those of the sum, and weights are the settings'."""
+    lines = [
+        {"group": f"p{group}", "rewards": {"right": float((group + i) % 3 == 0), "form": 1.0 - (i == group == 0)}}
+        for group in range(30) for i in range(8)
+    ]  # fmt: skip
+    (tmp_path / "base.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "trl.yaml").write_text("num_generations: 8\nreward_weights: [1.0, 1.0]\n")
+    status, out, _ = call(capsys, tmp_path / "trl.yaml", "--run", tmp_path / "base.jsonl", "--json")
+    assert status == 0
+    (finding,) = [one for one in json.loads(out)["findings"] if one["check"] == "effective weights"]
+    assert finding["what"] == "form will hardly count"
+    assert "form 2% for 50%" in finding["why"]

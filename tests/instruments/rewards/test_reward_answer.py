@@ -140,6 +140,24 @@ def test_a_log_of_deviations_says_what_it_cannot_know() -> None:
     assert dead.sentence.startswith("b never varied in any batch, so it trains nothing")
 
 
+def test_a_log_of_ms_swift_has_the_rewards_of_its_functions(tmp_path: Path) -> None:
+    """Its keys are those of TRL, and scale_rewards=gdpo standardizes each before the sum."""
+    row = {
+        "loss": 0.01, "reward": 0.5, "reward_std": 0.3, "kl": 0.001, "entropy/mean": 0.4,
+        "completions/mean_length": 100.0, "rewards/Accuracy/mean": 0.5, "rewards/Accuracy/std": 0.4,
+        "rewards/Format/mean": 1.0, "rewards/Format/std": 0.0, "elapsed_time": "5m 3s",
+    }  # fmt: skip
+    lines = [json.dumps({**row, "global_step/max_steps": f"{step}/40"}) for step in range(1, 31)]
+    (tmp_path / "logging.jsonl").write_text("\n".join(lines))
+    run = read(tmp_path / "logging.jsonl", Hints(settings={"scale_rewards": "gdpo"}))
+    assert run.meta.engine == "ms-swift"
+    told = answer.of_run(run, RewardSettings(weights="Accuracy=1,Format=0.5"))
+    assert told is not None
+    assert told.sentence.startswith("Format never varied in any batch")
+    assert [row[:3] for row in told.tables[0].rows] == [("Accuracy", "1", "67%"), ("Format", "0.5", "33%")]
+    assert any("standardized before they are summed" in line for line in told.text)
+
+
 def test_one_reward_is_nothing_to_weigh(tmp_path: Path) -> None:
     assert answer.answers([made.run(made.healthy())], RewardSettings()) == []
     assert answer.of_run(log_of({"a": np.ones(120)}), RewardSettings()) is None

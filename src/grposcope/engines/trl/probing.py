@@ -8,7 +8,7 @@ processes share it: every one has all rollouts, and passes over some of them, wh
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from grposcope.engines.trl import scored
+from grposcope.instruments import has
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_arrays import Rollouts, rows_of_groups
 from grposcope.lab.tasks.base import Problem
+from grposcope.maths.aggregation import Aggregation
 
 if TYPE_CHECKING:
     from grposcope.instruments.gradient.probe import Probe
@@ -111,6 +114,37 @@ def measure(
             raise KeyboardInterrupt
     metrics = per_step.metrics(every.rewards.cpu().numpy(), measured, live)
     return metrics | {"seconds_probe": time.perf_counter() - began}, measured, few
+
+
+def components(
+    trainer: Any,
+    step: int,
+    every: Rollouts,
+    given: Tensor,
+    penalties: Mapping[str, Tensor],
+    measured: Probe,
+    folder: Path,
+) -> None:
+    """Write what each reward and constraint moves, where a trainer has several.
+
+    every: the batch of all processes, with the advantages `given` (B,) or (B, T), in which the penalties of the
+    constraints are contained; measured: a probe of its first whole groups.
+    """
+    names = tuple(trainer.reward_func_names)
+    if not has("rewards") or len(names) + len(penalties) < 2:
+        return
+    from grposcope.instruments.rewards import probe_file, probing
+
+    objective: Objective = trainer._scope_objective
+    how = objective.aggregation
+    if how is None and getattr(trainer.args, "multi_objective_aggregation", "") == "normalize_then_sum":
+        how = Aggregation("normalize_then_sum")
+    good = scored.scorable(every).nonzero()[:, 0][: len(measured.rewards)]
+    rows = rows_of_groups(good, every.groups[1])
+    weights = trainer.reward_weights.tolist()
+    found = probing.measure(step, every, objective, names, weights, given, penalties, measured.gram, rows, how)
+    if found is not None:
+        probe_file.write(folder, found)
 
 
 def write(folder: Path, measured: Probe, few: Rollouts, model: str, step: int, seed: int, tokenizer: Any) -> None:

@@ -407,6 +407,8 @@ def _probe(trainer: Any, step: int, every: Rollouts, given: Tensor, images: bool
     try:
         name = getattr(trainer.model.config, "_name_or_path", "") or type(trainer.model).__name__
         probing.write(folder, measured, few, Path(name).name, step - 1, trainer.args.seed, _tokenizer(trainer))
+        added = {} if trainer._scope_limits is None else trainer._scope_limits.run.added
+        probing.components(trainer, step, every, given, added, measured, folder)
     except Exception as error:
         _say_failed(trainer, step, error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ def step_metrics(
     workers: Workers = ALONE,
     own: bool = True,
     log_ratio: Tensor | None = None,
+    keep: Callable[[Probe, Tensor], None] = lambda measured, rows: None,
 ) -> dict[str, float]:
     """The numbers NAMES of one batch, NaN where nothing can be said.
 
@@ -56,6 +58,7 @@ def step_metrics(
     change. check: make the self-check, which takes a sixth of the time. workers: processes that share the probe.
     credit: a source, or advantages per token (B, T). own: whether the current weights drew the rollouts; where they did
     not, the best baseline is not told. log_ratio (B, T): log π/π_old of each token, where the update has a ratio.
+    keep: called with the probe, if there is one, and the rollouts of the batch that it is of.
     UserError as from `probe`, but a batch without any gradient is no error; KeyboardInterrupt after Ctrl-C.
     """
     weights = weightings.of_recipe(recipe, rollouts, credit, log_ratio=log_ratio).weights
@@ -71,6 +74,7 @@ def step_metrics(
         )  # fmt: skip
         if not measured.complete:
             raise KeyboardInterrupt
+        keep(measured, rows)
     found = metrics(rollouts.rewards.cpu().numpy(), measured, len(live))
     return found if own else found | dict.fromkeys(OF_OWN_ROLLOUTS, math.nan)
 

@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grposcope.core.answer import Answer, Table
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.core.run import Floats, Run
+from grposcope.core.run import Floats, Groups, Run
 from grposcope.core.text import visible
 from grposcope.instruments.group_size import INSTRUMENT, PlanSettings
 from grposcope.instruments.group_size.planning import GROUPS
 from grposcope.logs.trainers import how_to_log
 from grposcope.maths import dead_groups
+
+HALF = 0.5
+"""Share of groups in which a reward may be constant at the size that is said to be enough for it."""
 
 
 @dataclass(frozen=True)
@@ -107,29 +111,51 @@ def _sizes(curve: Sequence[RewardPoint]) -> Table:
 
 
 def of_single_rewards(run: Run, settings: PlanSettings) -> Table | None:
-    """Dead groups of each reward at each size, from the last steps of a run; None for a run with one reward."""
+    """Dead groups of each reward and of all together at each size, and the size that each takes, from the last steps.
+
+    None for a run with one reward.
+    """
     groups = run.groups
     if len(groups.components) < 2:
         return None
     kept = np.flatnonzero(groups.step > int(groups.step.max()) - settings.last)
-    columns = {}
-    for name, values in groups.components.items():
-        rewards = np.full((len(kept), int(groups.sizes[kept].max())), math.nan)
-        for row, k in zip(rewards, kept, strict=True):
-            part = values[groups.offsets[k] : groups.offsets[k + 1]]
-            row[: len(part)] = np.where(np.isfinite(part), part, math.nan)
-        if (~np.isnan(rewards)).sum(1).max() >= 2:
-            columns[visible(name, 40)] = [dead_groups.expected(rewards, group) for group in settings.groups]
+    padded = np.stack([_padded(values, groups, kept) for values in groups.components.values()])
+    names = [visible(name, 40) for name in groups.components]
+    seen = [(~np.isnan(rewards)).sum(1).max() >= 2 for rewards in padded]
+    judged = padded[seen]
+    if not len(judged):
+        return None
+    known = ~np.isnan(judged).any(0)
+    tuples = np.full(known.shape, math.nan)
+    tuples[known] = np.unique(judged[:, known], axis=1, return_inverse=True)[1].reshape(-1)
+    columns = {name: rewards for name, rewards, some in zip(names, padded, seen, strict=True) if some}
+    if (~np.isnan(tuples)).sum(1).max() >= 2:
+        columns["all of them"] = tuples
+    sizes = [[dead_groups.expected(rewards, group) for group in settings.groups] for rewards in columns.values()]
     rows = []
     for i, group in enumerate(settings.groups):
-        found = [column[i] for column in columns.values()]
+        found = [column[i] for column in sizes]
         rows.append((str(group), *(_share(one) for one in found), next((one.flag for one in found if one.flag), "")))
+    least = []
+    for column in sizes:
+        enough = [str(group) for group, one in zip(settings.groups, column, strict=True) if one.value <= HALF]
+        least.append((*enough, "none of these")[0])
+    rows.append((f"least G with ≤ {HALF:.0%}", *least, ""))
     return Table(
         "Groups in which a reward does not vary", ("G", *columns, ""), rows,
         "A group that is dead in one reward may be live in another. If only one reward varies, "
         "standardizing the sum gives it the whole advantage, whatever its weight; grposcope rewards "
         "shows what each weighs.",
-    ) if columns else None  # fmt: skip
+    )  # fmt: skip
+
+
+def _padded(values: Floats, groups: Groups, kept: NDArray[np.int64]) -> Floats:
+    """The rewards (P, n) of some groups, NaN where a group has no such rollout, or one that was not judged."""
+    rewards = np.full((len(kept), int(groups.sizes[kept].max())), math.nan)
+    for row, k in zip(rewards, kept, strict=True):
+        part = values[groups.offsets[k] : groups.offsets[k + 1]]
+        row[: len(part)] = np.where(np.isfinite(part), part, math.nan)
+    return rewards
 
 
 def _share(value: Estimate) -> str:

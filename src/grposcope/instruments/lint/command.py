@@ -12,6 +12,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments import has
 
 if TYPE_CHECKING:
+    from grposcope.core.run import Run
     from grposcope.instruments.gradient.probe_record import ProbeRecord
     from grposcope.instruments.lint.config import Known
     from grposcope.instruments.lint.findings import LintResult
@@ -30,6 +31,7 @@ examples:
   grposcope lint train.py#2                     the second of several sets of settings in a file
   grposcope lint config.yaml --success-rate 0.1 how many groups will be dead if a tenth of rollouts succeed
   grposcope lint config.yaml --run runs/before  lengths, rewards, dead groups and curvature of an earlier run
+  grposcope lint config.yaml --run base.jsonl   what several rewards will weigh, from a few rollouts of the base model
   grposcope lint config.yaml --fail-on failing  exit status 1 if it cannot work, for CI
 """
 
@@ -42,7 +44,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     known = command.add_argument_group("facts that the settings do not contain")
     known.add_argument("--success-rate", type=float, metavar="P", help="share of rollouts that succeed at the start")
     known.add_argument("--probe", metavar="PROBE", help="folder of a probe of the model on the task")
-    known.add_argument("--run", dest="run_path", metavar="RUN", help="an earlier run on the same task, of any trainer")
+    known.add_argument("--run", dest="run_path", metavar="RUN",
+                       help="an earlier run on the same task, of any trainer, or rollouts of the base model as "
+                            "grposcope rewards reads them")  # fmt: skip
     known.add_argument("--world", type=int, metavar="N", help="processes that will train, for TRL")
     logs.add_flags(command, "run_path")
     command.add_argument(
@@ -85,12 +89,23 @@ def _check_flags(arguments: argparse.Namespace) -> None:
             raise UserError(f"--fail-on {name!r} is neither a grade nor a check; use one of {', '.join(names)}")
 
 
+def _run(arguments: argparse.Namespace) -> Run:
+    """The earlier run, or a file of rollouts with the rewards of single functions, such as a few of the base model."""
+    place = Path(arguments.run_path)
+    if has("rewards"):
+        from grposcope.instruments.rewards import rows
+
+        if rows.recognises(place):
+            return rows.with_sums(rows.read(place, logs.settings(arguments.set)))
+    return logs.read(arguments.run_path, arguments)
+
+
 def _known(arguments: argparse.Namespace) -> Known:
     """What the flags tell beside the settings."""
     from grposcope.instruments.lint.ask_checks import update_rule
     from grposcope.instruments.lint.config import Known
 
-    run = logs.read(arguments.run_path, arguments) if arguments.run_path else None
+    run = _run(arguments) if arguments.run_path else None
     rule, source = (None, "") if run is None else update_rule(run)
     probe = _probe(Path(arguments.probe)) if arguments.probe else None
     return Known(arguments.success_rate, run, probe, arguments.world, rule, source)

@@ -10,16 +10,23 @@ from typing import Any
 import numpy as np
 
 from grposcope.core.answer import Answer, DrawnLater, Figure, Table, Word
-from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, labels
 from grposcope.core.text import listed, number, percent, visible
-from grposcope.instruments.rewards import INSTRUMENT, RewardSettings, constrained, found, logged, source
+from grposcope.instruments.rewards import (
+    INSTRUMENT,
+    RewardSettings,
+    constrained,
+    found,
+    logged,
+    moving,
+    source,
+)
 from grposcope.instruments.rewards.found import GradientParts, RewardsFound, Trade
 from grposcope.instruments.rewards.logged import LoggedSpreads
+from grposcope.instruments.rewards.wording import shown_share, shown_value
 from grposcope.maths import component_weights
 from grposcope.maths.aggregation import Aggregation, Floats
 from grposcope.maths.component_weights import ComponentWeight, Correlation, RewardWeights
-from grposcope.maths.intervals import Z
 
 MOSTLY = 0.5
 """Share of the live groups in which a component is constant, above which it is named."""
@@ -49,7 +56,7 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
     """
     rollouts = source.of_run(run, settings)
     if rollouts is not None:
-        moved = None if gram is None else found.gradient(rollouts, gram)
+        moved = found.probed(run) if gram is None else found.gradient(rollouts, gram)
         return of_found(found.of_rollouts(rollouts), settings, moved)
     spreads = logged.of_run(run, settings)
     return None if spreads is None else of_spreads(spreads)
@@ -73,11 +80,11 @@ def of_found(what: RewardsFound, settings: RewardSettings, moved: GradientParts 
         sentence=_sentence(weights),
         because="; ".join(faults),
         do=_do(weights, how) if faults else "",
-        text=[*what.rollouts.notes, *_notes(weights, how)],
+        text=[*what.rollouts.notes, *_notes(weights, how), *moving.notes(moved)],
         tables=[
             _table(weights),
             *_sizes(what),
-            *_gradient(what, moved),
+            *moving.tables(moved),
             *_correlations(weights.correlations),
             *_collisions(what),
         ],
@@ -102,19 +109,10 @@ def _sentence(weights: RewardWeights) -> str:
         return f"{visible(largest.name, 40)} is the only reward with a weight."
     apart = max(others, key=lambda one: one.intended_share / max(one.share.value, 1e-12))
     return (
-        f"{visible(largest.name, 40)} has {_shown(largest.share)} of the weight in the advantage "
-        f"({percent(largest.intended_share)} was asked for), {visible(apart.name, 40)} {_shown(apart.share)} "
+        f"{visible(largest.name, 40)} has {shown_share(largest.share)} of the weight in the advantage "
+        f"({percent(largest.intended_share)} was asked for), {visible(apart.name, 40)} {shown_share(apart.share)} "
         f"({percent(apart.intended_share)})."
     )
-
-
-def _shown(share: Estimate, digits: int = 0) -> str:
-    """A share with half of its 95 % interval."""
-    if not math.isfinite(share.value):
-        return "cannot tell"
-    if not math.isfinite(share.se):
-        return percent(share.value, digits)
-    return f"{percent(share.value, digits)} ± {percent(Z * share.se, max(digits, 1))}"
 
 
 def _faults(weights: RewardWeights) -> list[str]:
@@ -125,7 +123,7 @@ def _faults(weights: RewardWeights) -> list[str]:
             faults.append(f"{name} is {number(one.constant)} on every rollout, so the policy learns nothing from it")
         elif one.muted:
             faults.append(
-                f"{name} should have {percent(one.intended_share)} of the weight and has {_shown(one.share, 1)}"
+                f"{name} should have {percent(one.intended_share)} of the weight and has {shown_share(one.share, 1)}"
             )
     share = weights.collisions.share
     if weights.collisions.pairs and share.value > COLLIDING:
@@ -172,7 +170,9 @@ def _notes(weights: RewardWeights, how: Aggregation) -> list[str]:
     for one in weights.components:
         name = visible(one.name, 40)
         if one.dead_in_live.value > MOSTLY and not one.dead and one.intended:
-            notes.append(f"{name} is constant in {_shown(one.dead_in_live)} of the live groups and adds nothing there.")
+            notes.append(
+                f"{name} is constant in {shown_share(one.dead_in_live)} of the live groups and adds nothing there."
+            )
         if one.absent and how.method == "sum_then_normalize":
             notes.append(
                 f"{name} has no value for {percent(one.absent, 1)} of the rollouts; in the sum these count as 0."
@@ -207,8 +207,9 @@ def _table(weights: RewardWeights) -> Table:
         "constant in live groups",
     )
     rows = [
-        (visible(one.name, 60), number(one.intended), percent(one.intended_share), _shown(one.share, 1),
-         _value(one.effective), _value(one.per_unit), _shown(one.variance_share, 1), _shown(one.dead_in_live))
+        (visible(one.name, 60), number(one.intended), percent(one.intended_share), shown_share(one.share, 1),
+         shown_value(one.effective), shown_value(one.per_unit), shown_share(one.variance_share, 1),
+         shown_share(one.dead_in_live))
         for one in weights.components
     ]  # fmt: skip
     return Table(
@@ -241,16 +242,10 @@ def _sizes(what: RewardsFound) -> list[Table]:
     return [Table("With another group size", header, rows, caption, folded=True)]
 
 
-def _value(value: Estimate) -> str:
-    if not math.isfinite(value.value):
-        return "cannot tell"
-    return number(value.value) + (f" ± {number(Z * value.se)}" if math.isfinite(value.se) else "")
-
-
 def _correlations(pairs: Sequence[Correlation]) -> list[Table]:
     rows = []
     for one in pairs:
-        value = _value(one.value)
+        value = shown_value(one.value)
         told = value if value != "cannot tell" else f"cannot tell: {one.value.flag}"
         rows.append((visible(one.first, 60), visible(one.second, 60), told))
     if not rows:
@@ -268,27 +263,12 @@ def _collisions(what: RewardsFound) -> list[Table]:
     rows = [(_tuple(first), _tuple(second), f"{times:,}") for first, second, times in met.examples]
     return [Table(
         "Different rewards, same advantage", (", ".join(visible(name, 30) for name in used), "and", "pairs"), rows,
-        f"{_shown(met.share, 1)} of {met.pairs:,} pairs of rollouts of one group with different rewards.",
+        f"{shown_share(met.share, 1)} of {met.pairs:,} pairs of rollouts of one group with different rewards.",
     )]  # fmt: skip
 
 
 def _tuple(values: Sequence[float]) -> str:
     return f"({', '.join(number(value) for value in values)})"
-
-
-def _gradient(what: RewardsFound, moved: GradientParts | None) -> list[Table]:
-    if moved is None:
-        return []
-    names = [visible(name, 60) for name in what.rollouts.given.names]
-    rows = [
-        (name, _shown(share, 1), *("–" if j == k else _value(moved.cosine(j, k)) for k in range(len(names))))
-        for j, (name, share) in enumerate(zip(names, moved.shares, strict=True))
-    ]
-    return [Table(
-        "What each reward moves", ("reward", "of the gradient", *(f"cosine with {name}" for name in names)), rows,
-        "Of the gradient: ⟨g_j, g⟩/‖g‖², shares that sum to 1; below 0, a reward pulls against the update. Products "
-        "are those of different prompts, without the noise of a prompt's own rollouts; ± is half a 95% interval.",
-    )]  # fmt: skip
 
 
 def _missing(what: RewardsFound, verified: set[str], moved: GradientParts | None) -> list[str]:
@@ -313,13 +293,9 @@ def _figures(what: RewardsFound) -> Iterable[Figure]:
 
 
 def _document(what: RewardsFound, moved: GradientParts | None) -> dict[str, Any]:
-    weights, names = what.weights, what.rollouts.given.names
-    gradient = None if moved is None else {
-        "shares": dict(zip(names, moved.shares, strict=True)),
-        "cosines": [{"first": names[j], "second": names[k], "value": one} for (j, k), one in moved.cosines.items()],
-    }  # fmt: skip
+    weights = what.weights
     return {
-        "gradient": gradient,
+        "gradient": moving.document(moved),
         "aggregation": asdict(what.rollouts.how),
         "weights_known": what.rollouts.known,
         "groups": weights.groups,

@@ -11,6 +11,7 @@ import numpy as np
 from grposcope.core.answer import Answer, DrawnLater, Figure, Table, Word
 from grposcope.core.run import Floats, Run
 from grposcope.core.text import listed, number, visible
+from grposcope.instruments.rewards import found, moving
 from grposcope.maths.intervals import Z
 
 PREFIX = "constraint/"
@@ -103,13 +104,15 @@ def section(runs: Sequence[Run]) -> Answer | None:
         "Violation: of the batches' means, as a share of the limit, above 0 where it is violated; ± is half a 95% "
         "interval, of the training prompts. Batches: share of them that violate it.",
     )  # fmt: skip
+    moved = None if len(runs[0].groups.components) > 1 else found.probed(runs[0])  # else with the rewards
     return Answer(
         "constraints",
         "Do the constraints hold?",
         word,
         sentence,
+        text=moving.notes(moved),
         do="raise dual_rate, or start from a policy that is closer to the limit" if broken else "",
-        tables=[table],
+        tables=[table, *moving.tables(moved)],
         figures=DrawnLater(lambda: _figures(runs, held)),
         document={one.text: {**vars(one), "word": one.word} for one in held},
     )

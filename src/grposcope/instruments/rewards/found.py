@@ -11,9 +11,9 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, once
-from grposcope.instruments.rewards import RewardSettings, source
+from grposcope.instruments.rewards import RewardSettings, probe_file, source
 from grposcope.instruments.rewards.source import RewardRollouts
-from grposcope.maths import component_weights
+from grposcope.maths import component_gradients, component_weights
 from grposcope.maths.aggregation import Components, Floats, combine
 from grposcope.maths.component_weights import RewardWeights
 from grposcope.maths.timeseries.change import EARLY, LATE, fit
@@ -135,14 +135,25 @@ def trades(given: Components) -> tuple[Trade, ...]:
 
 @dataclass(frozen=True)
 class GradientParts:
-    """Shares (K,) of the gradient's squared norm by reward, and cosines of their gradients by pair."""
+    """Shares (K,) of the gradient's squared norm by reward and constraint, and cosines of their gradients by pair.
 
+    steps: of the probes, none where the inner products came from elsewhere. prompts: in all of them.
+    """
+
+    names: tuple[str, ...]
     shares: tuple[Estimate, ...]
     cosines: Mapping[tuple[int, int], Estimate]
+    prompts: int
+    steps: tuple[int, ...] = ()
 
     def cosine(self, j: int, k: int) -> Estimate:
         """The cosine of two rewards' gradients."""
         return self.cosines[min(j, k), max(j, k)]
+
+    def against(self) -> list[tuple[str, str, Estimate]]:
+        """Pairs whose cosine is below 0 with its whole interval."""
+        found = [(self.names[j], self.names[k], value) for (j, k), value in self.cosines.items()]
+        return [one for one in found if one[2].interval()[1] < 0]
 
 
 def gradient(rollouts: RewardRollouts, gram: Floats) -> GradientParts:
@@ -158,5 +169,16 @@ def gradient(rollouts: RewardRollouts, gram: Floats) -> GradientParts:
     shape = len(sizes), int(sizes[0])
     parts = combine(given, rollouts.weights, rollouts.how).contributions[order].reshape(*shape, -1)
     products = gram[np.ix_(order, order)].reshape(*shape, *shape)
-    shares, cosines = component_weights.gradient_shares(products, parts)
-    return GradientParts(tuple(shares), cosines)
+    shares, cosines = component_gradients.gradient_shares(products, parts)
+    return GradientParts(given.names, tuple(shares), cosines, len(sizes))
+
+
+@once
+def probed(run: Run) -> GradientParts | None:
+    """What each reward and constraint moves, over the probes of a run; None without any. UserError for damaged ones."""
+    probes = [] if run.folder is None else probe_file.alike(probe_file.in_folder(run.folder))
+    if not probes:
+        return None
+    shares, cosines = component_gradients.shares_of_products([one.products for one in probes])
+    prompts, steps = sum(one.products.shape[-1] for one in probes), tuple(one.step for one in probes)
+    return GradientParts(probes[0].names, tuple(shares), cosines, prompts, steps)

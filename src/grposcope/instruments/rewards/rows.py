@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,13 @@ def read(path: Path, settings: dict[str, Any]) -> Run:
         ),
         no_evaluations(),
     )
+
+
+def with_sums(run: Run) -> Run:
+    """The run with the sum of the rewards for each rollout without a reward of its own; absent ones count as 0."""
+    groups = run.groups
+    sums = np.sum([np.nan_to_num(values) for values in groups.components.values()], axis=0)
+    return replace(run, groups=replace(groups, rewards=np.where(np.isnan(groups.rewards), sums, groups.rewards)))
 
 
 def _number(value: Any, what: str) -> float:

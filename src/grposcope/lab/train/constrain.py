@@ -29,6 +29,7 @@ class RunConstraints:
     def __init__(self, dual: Dual, state: Mapping[str, Any] | None = None):
         """dual: at its start. state: what `state` returned at the checkpoint gone on from, else None."""
         self.dual = dual
+        self.added: dict[str, Tensor] = {}
         self.told = state is not None
         if state is not None:
             self.dual.restore(state)
@@ -38,11 +39,15 @@ class RunConstraints:
         return self.dual.state() if self.dual.constraints else None
 
     def penalties(self, values: Values) -> Tensor:
-        """What all constraints add to the advantage of each rollout, (B, 1); one 0 where none does."""
+        """What all constraints add to the advantage of each rollout, (B, 1); one 0 where none does.
+
+        What each of them adds, (P, G), stays in `added` until the next batch.
+        """
         total = torch.zeros(1, dtype=torch.float64)
+        self.added = {}
         for one, multiplier in zip(self.dual.constraints, self.dual.multipliers, strict=True):
             if multiplier:
-                found = several.penalty(values(one.name), one, multiplier)
+                found = self.added[one.text] = several.penalty(values(one.name), one, multiplier)
                 total = total.to(found) + found
         return total.reshape(-1, 1)
 

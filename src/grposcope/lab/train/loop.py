@@ -50,6 +50,7 @@ from grposcope.watch import loggers
 from grposcope.watch.loggers import MetricLogger, Progress
 
 if TYPE_CHECKING:
+    from grposcope.instruments.gradient.probe import Probe
     from grposcope.instruments.verify.in_training import TrainingVerifier
     from grposcope.watch.live import LiveAlarms
 
@@ -347,7 +348,13 @@ class _Session:
         rollouts = batch.rollouts
         if fresh:
             try:
-                metrics = probes.geometry(self.setup, step, rollouts, probes.of_update(self.setup, rollouts, terms), lr)
+                of_update, added = probes.of_update(self.setup, rollouts, terms), self.limits.added
+
+                def keep(measured: Probe, rows: Tensor) -> None:
+                    given = self.setup, step, rollouts, terms.credit, added, measured, rows
+                    probes.components(*given, self.record.folder)
+
+                metrics = probes.geometry(self.setup, step, rollouts, of_update, lr, keep)
             except UserError as error:
                 self.progress.say(f"step {step}: no geometry: {error}")
                 metrics = dict.fromkeys(per_step.NAMES, math.nan)

@@ -8,8 +8,10 @@ is fresh; else, with an interval above 1, when the batch is used for the last ti
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -21,6 +23,9 @@ from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.setup import Setup
 from grposcope.lab.train.stale_weights import Staleness
 from grposcope.lab.train.update import TokenTerms
+
+if TYPE_CHECKING:
+    from grposcope.instruments.gradient.probe import Probe
 
 CHECKED = 10
 """One probe in CHECKED, beginning with the first, compares its gradient with autograd's."""
@@ -71,7 +76,7 @@ def of_update(setup: Setup, rollouts: Rollouts, terms: TokenTerms) -> UpdateTerm
     """The terms of the coming update on a fresh batch; those of the current weights' own rollouts have no ratio."""
     config = setup.config
     if not of_another_sampler(config):
-        return UpdateTerms(config.credit, None, True)
+        return UpdateTerms(config.credit if config.constraint is None else terms.credit, None, True)
     now = terms.trainer
     if now is None:  # a rounded sampler without a correction
         now = frozen_logprobs(setup.policy.model, rollouts, config.temperature, setup.micro_batch)
@@ -79,16 +84,27 @@ def of_update(setup: Setup, rollouts: Rollouts, terms: TokenTerms) -> UpdateTerm
     return UpdateTerms(terms.credit, log_ratio, False)
 
 
-def geometry(setup: Setup, step: int, rollouts: Rollouts, terms: UpdateTerms, lr: float) -> dict[str, float]:
-    """Metrics `geometry/…` of a fresh batch; UserError as from `step_metrics`, and where every group lost a rollout."""
+def geometry(
+    setup: Setup,
+    step: int,
+    rollouts: Rollouts,
+    terms: UpdateTerms,
+    lr: float,
+    keep: Callable[[Probe, Tensor], None] = lambda measured, rows: None,
+) -> dict[str, float]:
+    """Metrics `geometry/…` of a fresh batch; UserError as from `step_metrics`, and where every group lost a rollout.
+
+    keep: called with the probe, if there is one, and the rollouts of the batch that it is of.
+    """
     from grposcope.instruments.gradient import per_step
 
     config = setup.config
     whole = (~rollouts.rewards.isnan()).all(-1).nonzero()[:, 0]  # no rollout was dropped
+    own = rows_of_groups(whole, rollouts.groups[1])
     if not len(whole):
         raise UserError("every group has lost a rollout whose reward failed")
     if len(whole) < len(rollouts.rewards):
-        rollouts, terms = rollouts.take(whole), terms.rows(rows_of_groups(whole, rollouts.groups[1]))
+        rollouts, terms = rollouts.take(whole), terms.rows(own)
     return per_step.step_metrics(
         setup.policy.model,
         rollouts,
@@ -101,7 +117,34 @@ def geometry(setup: Setup, step: int, rollouts: Rollouts, terms: UpdateTerms, lr
         check=checked(config, step),
         own=terms.own,
         log_ratio=terms.log_ratio,
+        keep=lambda measured, rows: keep(measured, own[rows]),
     )
+
+
+def components(
+    setup: Setup,
+    step: int,
+    rollouts: Rollouts,
+    credit: Tensor,
+    penalties: Mapping[str, Tensor],
+    measured: Probe,
+    rows: Tensor,
+    folder: Path,
+) -> None:
+    """Write what each reward and constraint moves, where there are several and a probe of the update's own rollouts.
+
+    credit (B, T) of the batch, in which the penalties of the constraints are contained; measured: of its `rows`.
+    """
+    task = setup.task
+    names, weights = (task.components, task.weights) if task.components else (("reward",), (1.0,))
+    if not has("rewards") or len(names) + len(penalties) < 2 or of_another_sampler(setup.config):
+        return
+    from grposcope.instruments.rewards import probe_file, probing
+
+    given = setup.objective, names, weights, credit, penalties, measured.gram, rows, setup.objective.aggregation
+    found = probing.measure(step, rollouts, *given)
+    if found is not None:
+        probe_file.write(folder, found)
 
 
 def offpolicy(setup: Setup, step: int, rollouts: Rollouts, old: Tensor | None, folder: Path) -> None:

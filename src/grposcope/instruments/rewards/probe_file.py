@@ -1,0 +1,114 @@
+"""Probes of a run with several rewards, RUN/components/step-NNNNNN.npz: the one module that knows the format.
+
+Arrays of a file, with P prompts and K parts of the advantage, rewards first and then constraints:
+
+    format, step          whole numbers: of the format; of the optimiser step that trains on the rollouts
+    names (K,) text; constraints (K,) true for a constraint
+    products (K, K, P, P) ⟨g_pj, g_qk⟩ of the gradients of part j on prompt p, `maths.component_gradients`
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.files import atomic
+from grposcope.maths.aggregation import Floats
+
+FORMAT = 1
+"""The version that this module writes, and the newest that it reads."""
+
+FOLDER = "components"
+"""Subfolder of a run with its probes of several rewards."""
+
+REMEDY = "delete it: the other probes are then pooled without it"
+
+_NAME = re.compile(r"step-(\d{1,15})\.npz")
+
+
+@dataclass(frozen=True)
+class RewardProbe:
+    """Products (K, K, P, P) of what each part moves on each prompt, at the weights before `step`.
+
+    names (K,): of the rewards, then of the constraints. constraints: how many of them.
+    """
+
+    step: int
+    names: tuple[str, ...]
+    constraints: int
+    products: Floats
+
+
+def write(run: Path, probe: RewardProbe) -> Path:
+    """Write a probe into the folder of a run; returns its file. UserError where that fails."""
+    rewards = len(probe.names) - probe.constraints
+    arrays = {
+        "format": FORMAT, "step": probe.step, "names": np.array(probe.names, np.str_), "products": probe.products,
+        "constraints": np.arange(len(probe.names)) >= rewards,
+    }  # fmt: skip
+    path = run / FOLDER / f"step-{probe.step:06d}.npz"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(path) as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+    except OSError as problem:
+        raise UserError(f"cannot write {path}: {problem.strerror or problem}; make room") from None
+    return path
+
+
+def in_folder(run: Path) -> list[RewardProbe]:
+    """The probes in the folder of a run, or of the record in its subfolder `grposcope`, by step.
+
+    UserError for a file that is damaged.
+    """
+    places = [place / FOLDER for place in (run, run / "grposcope")]
+    paths = [path for place in places for path in sorted(place.glob("step-*.npz")) if _NAME.fullmatch(path.name)]
+    return sorted(map(read, paths), key=lambda one: one.step)
+
+
+def read(path: Path) -> RewardProbe:
+    """The probe in a file; UserError where it is damaged or of a newer format."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        if int(arrays["format"]) > FORMAT:
+            raise UserError(f"{path} has format {int(arrays['format'])}, newer than {FORMAT}; update GRPOscope")
+        names, products = tuple(str(one) for one in arrays["names"]), arrays["products"].astype(np.float64)
+        constraints = arrays["constraints"].astype(bool)
+        size = len(names)
+        if products.ndim != 4 or products.shape != (size, size, *[products.shape[-1]] * 2) or products.shape[-1] < 2:
+            raise ValueError(f"products have shape {products.shape}")
+        if constraints.shape != (size,) or (np.diff(constraints.astype(int)) < 0).any():
+            raise ValueError("constraints are not the last parts")
+        if not np.isfinite(products).all():
+            raise ValueError("products hold values that are not finite")
+        return RewardProbe(int(arrays["step"]), names, int(constraints.sum()), products)
+    except KeyError as missing:
+        raise UserError(f"{path} has no array {missing}; {REMEDY}") from None
+    except (OSError, ValueError, TypeError, EOFError, IndexError, zipfile.BadZipFile) as problem:
+        raise UserError(f"{path} cannot be read ({str(problem).splitlines()[0]}); {REMEDY}") from None
+
+
+def alike(probes: Sequence[RewardProbe]) -> list[RewardProbe]:
+    """The probes with the parts of the last one; a constraint without a multiplier yet is no part."""
+    if not probes:
+        return []
+    names = max(probes, key=lambda one: (len(one.names), one.step)).names
+    return [_with(one, names) for one in probes if set(one.names) <= set(names)]
+
+
+def _with(probe: RewardProbe, names: tuple[str, ...]) -> RewardProbe:
+    """The probe with all `names`, those that it lacks with products of 0."""
+    if probe.names == names:
+        return probe
+    places = np.array([names.index(name) for name in probe.names])
+    products = np.zeros((len(names), len(names), *probe.products.shape[2:]))
+    products[np.ix_(places, places)] = probe.products
+    constraints = len(names) - (len(probe.names) - probe.constraints)
+    return RewardProbe(probe.step, names, constraints, products)
