@@ -1,7 +1,7 @@
 """A run of ms-swift 4.6.0's GRPO: 24 steps of a model of two layers on a CPU, two reward functions, three evaluations.
 
 `swift rlhf --rlhf_type grpo --reward_funcs letters digits --reward_weights 1 0.5 --num_generations 4 --max_steps 24
---eval_steps 8 --log_completions true --log_entropy true --beta 0.04`; args.json is shortened to what a run is judged by.
+--eval_steps 8 --log_completions true --log_entropy true --beta 0.04`; args.json is shortened to what judges a run.
 """
 
 from __future__ import annotations
