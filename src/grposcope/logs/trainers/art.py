@@ -74,11 +74,13 @@ ART = Trainer(
     keys={
         "reward": ("reward/mean", *with_prefix("reward")),
         "entropy": ("loss/entropy", *with_prefix("entropy")),
+        "kl_k1": ("loss/kl_policy_ref",),
         "kl_estimate": ("loss/kl_div", *with_prefix("kl_div")),
         "loss": ("loss/train", *with_prefix("loss")),
         "policy_loss": ("loss/policy_loss", *with_prefix("policy_loss")),
         "grad_norm": ("loss/grad_norm", *with_prefix("grad_norm")),
         "lr": ("loss/learning_rate", *with_prefix("learning_rate")),
+        "staleness/mean": with_prefix("steps_off_policy"),
     },
     logs=(
         LogKind(read_model, folder=_is_model),
