@@ -59,6 +59,7 @@ SEEDS = {
     "tune": {"good": range(10), "lr2": range(100, 104), "g4": range(200, 204), "t07": range(300, 304)},
     "first": {"good": range(1000, 1012), "lr2": range(1100, 1108), "g4": range(1200, 1208), "t07": range(1300, 1308)},
     "fresh": {"good": range(2000, 2012), "lr2": range(2100, 2108), "g4": range(2200, 2208), "t07": range(2300, 2308)},
+    "third": {"good": range(3000, 3012), "g4": range(3200, 3208), "t07": range(3300, 3308), "lr2": range(3100, 3108)},
 }
 """Half -> change -> seeds."""
 

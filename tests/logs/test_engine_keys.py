@@ -21,7 +21,7 @@ from grposcope.core.run import Run
 from grposcope.instruments.diagnosis.judge import diagnose, diagnose_together
 from grposcope.logs import Hints, read
 from grposcope.logs.find import find
-from grposcope.logs.trainers import prime_rl
+from grposcope.logs.trainers import prime_rl, trainer_named
 
 
 def all_rows(of_step: Callable[[int], Iterable[logs.Row]]) -> list[logs.Row]:
@@ -292,3 +292,24 @@ def test_twinkle_with_several_updates_to_a_batch(tmp_path: Path) -> None:
     there = ~np.isnan(run.table["reward"])
     assert run.table["step"][there].tolist() == list(range(1, 25, 4))
     assert not np.isnan(run.table["grad_norm"]).any()
+
+
+@pytest.mark.parametrize(("engine", "key", "metric"), [
+    ("openrlhf", "vllm_kl", "mismatch/k1"), ("openrlhf", "rollout/truncated_rate", "truncated"),
+    ("tinker", "async/staleness_mean", "staleness/mean"), ("art", "train/steps_off_policy", "staleness/mean"),
+    ("art", "loss/kl_policy_ref", "kl_k1"), ("skyrl", "policy/response_length", None),
+])  # fmt: skip
+def test_keys_by_their_definition_in_the_source(engine: str, key: str, metric: str | None) -> None:
+    assert trainer_named(engine).metric(key) == metric
+
+
+def test_rows_of_every_kind_of_number(tmp_path: Path) -> None:
+    """Rows of plain numbers are packed at once; nulls, truths, numbers beyond any float and texts are not lost."""
+    kinds: list[tuple[Any, float]] = [
+        (1, 1.0), (0.5, 0.5), (True, 1.0), (None, np.nan), ("2.5", 2.5), (-0.0, 0.0), (10**400, np.inf),
+        (2**60, 2.0**60),
+    ]  # fmt: skip
+    path = written(tmp_path / "a.jsonl", [
+        {"step": step, "reward": 0.1 * step, "odd": value} for step, (value, _) in enumerate(kinds, 1)
+    ])  # fmt: skip
+    np.testing.assert_array_equal(read(path).table["odd"], [value for _, value in kinds])

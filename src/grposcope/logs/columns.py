@@ -8,9 +8,10 @@ Keys whose values are not numbers are counted, with examples; keys too sparse fo
 from __future__ import annotations
 
 import math
-from array import array
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -319,13 +320,18 @@ def _column(values: Sequence[Any]) -> Floats | None:
         return None
 
 
+@lru_cache
+def _doubles(count: int) -> struct.Struct:
+    return struct.Struct(f"{count}d")
+
+
 def _row(values: Mapping[str, Any]) -> Floats | None:
     """Numbers and nulls of a row as a float64 array; None where there is anything else, or one beyond any float."""
     try:
-        return np.frombuffer(array("d", values.values())) if values else np.empty(0)
+        return np.frombuffer(_doubles(len(values)).pack(*values.values())) if values else np.empty(0)
     except OverflowError:
         return None
-    except TypeError:  # a null, or no number
+    except struct.error:  # a null, or no number
         numbers = _NUMBERS.issuperset(map(type, values.values()))
     try:
         return np.fromiter(values.values(), np.float64, len(values)) if numbers else None

@@ -47,9 +47,10 @@ STEPS = (
 CLOCKS = frozenset(
     ("epoch", "timestamp", "_timestamp", "_runtime", "time", "wall_time", "progress/done_frac", "progress/epoch",
      "rollout/step", "train/step", "eval/step",
+     "train_speed(s/it)", "memory(GiB)",
      "Relative Time (Process)", "Wall Time", "relative_time", "train/epoch", "training/epoch", *STEPS)
 )  # fmt: skip
-"""Keys that say when a row was written; a row with only these holds no metric."""
+"""Keys that say when a row was written, or how fast; a row with only these holds no metric."""
 
 TIMES = ("time/", "timing/", "timing_s/", "perf/", "system/")
 """Beginnings of keys about the machine, which parts of a trainer log at the same step with values of their own."""

@@ -201,11 +201,17 @@ def _read(arguments: argparse.Namespace, source: ModelSource) -> LoggedRollouts:
     """The rollouts that `--rollouts` and `--step` name, in groups; completes the flags that depend on them."""
     from grposcope.logs import logged_rollouts
     from grposcope.logs.formats.log_file import LogFile
-    from grposcope.logs.trainers import trl_completions, verl
+    from grposcope.logs.trainers import rollout_files, trl_completions, verl
 
     place = Path(arguments.rollouts)
     if not place.exists():
         raise UserError(f"--rollouts {place}: there is no such file or folder")
+    if (written := rollout_files.find(place)) is not None:
+        step = logged_rollouts.choose(sorted(written.paths), arguments.step, source.step, place)
+        rows = written.logged(step)
+        arguments.task = f"rollouts of {rows.engine}, step {step}"
+        size = arguments.group if arguments.group is not None else source.settings.get("group")
+        return logged_rollouts.grouped(rows, size, None, arguments.prompts)
     files = {trl_completions.step_of(path): path for path in trl_completions.files(place)} if place.is_dir() else {}
     verls = {} if files or not place.is_dir() else verl.rollout_files(place)
     if place.is_file():
@@ -214,7 +220,10 @@ def _read(arguments: argparse.Namespace, source: ModelSource) -> LoggedRollouts:
         (files if of_trl else verls)[int(name) if name.isdigit() else 0] = place
     found = files or verls
     if not found:
-        raise UserError(f"--rollouts {place} holds neither completions_N.parquet of TRL nor N.jsonl of verl")
+        raise UserError(
+            f"--rollouts {place} holds neither completions_N.parquet of TRL nor N.jsonl of verl, nor "
+            "the rollouts of ART, ms-swift, prime-rl or verifiers"
+        )
     step = logged_rollouts.choose(sorted(found), arguments.step, source.step, place)
     rows = trl_completions.logged(found[step], _functions(source)) if files else verl.logged(found[step], step)
     size = arguments.group if arguments.group is not None else source.settings.get("group")

@@ -1,4 +1,5 @@
-"""Rollouts with the log-probabilities of trainer and sampler: JSONL with a row per rollout, or our own record."""
+"""Rollouts with both log-probabilities, the trainer's and the sampler's: JSONL with a row per rollout, prime-rl's
+token_exports, or our own record."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines, json_number
 from grposcope.core.text import visible
 from grposcope.logs.native import rollouts as recorded
+from grposcope.logs.trainers import prime_rl
 from grposcope.maths.importance import Floats, Ratios
 
 CURRENT = ("logprobs", "trainer_logprobs", "log_probs", "per_token_logps")
@@ -105,11 +107,12 @@ class _Row:
 
 
 def read(path: Path) -> MismatchedRollouts:
-    """The rollouts of a file, or of the record of a run, in its folder.
+    """The rollouts of a file, of token exports, or of the record of a run, in its folder.
 
     UserError, with the line, for rows that lack one of the two columns or do not fit, and for a record without both.
     """
-    rows = list(_recorded(path) if path.is_dir() else _rows(path))
+    exports = prime_rl.export_files(path) if path.is_dir() else {}
+    rows = list(_exported(exports) if exports else _recorded(path) if path.is_dir() else _rows(path))
     if len(rows) < 2:
         raise UserError(f"{path} has {len(rows)} rollout; give two or more, better hundreds")
     named = [row.prompt for row in rows]
@@ -147,29 +150,53 @@ def _recorded(run: Path) -> Iterator[_Row]:
         )
 
 
+def _exported(files: Mapping[int, Sequence[Path]]) -> Iterator[_Row]:
+    """The trained tokens of token exports; what stands before the first of them is the prompt."""
+    for step, paths in files.items():
+        for path in paths:
+            for line, row in json_lines(path, growing=True):
+                where = f"{path}, line {line}"
+                mask, ids = row.get("loss_mask"), row.get("token_ids")
+                if not isinstance(mask, list) or not isinstance(ids, list) or len(mask) != len(ids):
+                    raise UserError(f"{where}: no loss_mask with a flag for each of token_ids; give exports as written")
+                if not any(mask):
+                    continue
+                names = ("trainer_logprobs", "inference_logprobs")
+                if lacking := next((n for n in names if len(row.get(n) or ()) != len(mask)), None):
+                    raise UserError(f"{where}: {lacking} has no value for each of {len(mask):,} tokens")
+                cut = {n: [one for one, kept in zip(row[n], mask, strict=True) if kept] for n in names}
+                env = row.get("env_name")
+                yield _row(
+                    {**cut, "prompt": f"{step} {ids[: mask.index(True)]}", **({"env": env} if env else {})}, where
+                )
+
+
 def _rows(path: Path) -> Iterator[_Row]:
     for line, row in json_lines(path):
-        where = f"{path}, line {line}"
-        trainer, sampler = (log_probabilities(row, names, where) for names in (TRAINER, SAMPLER))
-        if len(trainer) != len(sampler):
-            raise UserError(
-                f"{where}: {len(trainer):,} log-probabilities of the trainer and {len(sampler):,} of the sampler; give "
-                "both for the same tokens, those of the completion without prompt and padding"
-            )
-        if not len(trainer):
-            raise UserError(f"{where} has no tokens; leave empty completions out")
-        difference = trainer - sampler
-        old = log_probabilities(row, OLD, where) if _present(row, CURRENT) and _present(row, OLD) else None
-        if old is not None and len(old) != len(sampler):
-            raise UserError(f"{where}: {len(old):,} log-probabilities of the old policy and {len(sampler):,} others")
-        absent = np.isnan(difference) | (np.isnan(old) if old is not None else False)
-        prompt = next((str(row[name]) for name in GROUP if row.get(name) is not None), None)
-        yield _Row(
-            np.where(absent, 0.0, difference), np.nan_to_num(sampler),
-            None if old is None else np.where(absent, 0.0, old - sampler), int(absent.sum()),
-            number_in(row, ("reward",), where),
-            number_in(row, VERSION, where), prompt, _texts(row),
-        )  # fmt: skip
+        yield _row(row, f"{path}, line {line}")
+
+
+def _row(row: Mapping[str, Any], where: str) -> _Row:
+    trainer, sampler = (log_probabilities(row, names, where) for names in (TRAINER, SAMPLER))
+    if len(trainer) != len(sampler):
+        raise UserError(
+            f"{where}: {len(trainer):,} log-probabilities of the trainer and {len(sampler):,} of the sampler; give "
+            "both for the same tokens, those of the completion without prompt and padding"
+        )
+    if not len(trainer):
+        raise UserError(f"{where} has no tokens; leave empty completions out")
+    difference = trainer - sampler
+    old = log_probabilities(row, OLD, where) if _present(row, CURRENT) and _present(row, OLD) else None
+    if old is not None and len(old) != len(sampler):
+        raise UserError(f"{where}: {len(old):,} log-probabilities of the old policy and {len(sampler):,} others")
+    absent = np.isnan(difference) | (np.isnan(old) if old is not None else False)
+    prompt = next((str(row[name]) for name in GROUP if row.get(name) is not None), None)
+    return _Row(
+        np.where(absent, 0.0, difference), np.nan_to_num(sampler),
+        None if old is None else np.where(absent, 0.0, old - sampler), int(absent.sum()),
+        number_in(row, ("reward",), where),
+        number_in(row, VERSION, where), prompt, _texts(row),
+    )  # fmt: skip
 
 
 def _texts(row: Mapping[str, Any]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 - JSONL with a rollout a line, names as in NAMES; so are the files of verl's rollout_data_dir.
 - TRL's completions/completions_NNNNN.parquet: texts, rewards by function, advantages; no ids, no log-probabilities.
+- ART's trajectories/, ms-swift's completions.jsonl, the traces of prime-rl and verifiers (`rollout_files`).
 - prime-rl's token_exports: whole sequences, of which the prompt is what stands before the first trained token.
 - verify/step-NNNNNN.jsonl of our own record: whole batches, written every verify_every steps; verify/settings.json.
 - rollouts/step-NNNNNN.parquet of our own record: a part of the groups of a step, with log-probabilities.
@@ -28,7 +29,8 @@ from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence,
 from grposcope.logs.formats import parquet
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import rollouts as recorded
-from grposcope.logs.trainers import prime_rl, trl_completions, verl
+from grposcope.logs.trainers import prime_rl, rollout_files, trl_completions, verl
+from grposcope.logs.written_rollouts import WrittenRollout
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "step": ("step", "global_step"),
@@ -222,7 +224,7 @@ def row_of(row: Mapping[str, Any], where: str) -> EvidenceRow:
 
 def _run(place: Path, hints: Hints) -> tuple[Run | None, str]:
     """The run of a log, or why there is none."""
-    if place.is_file() and _is_rollouts(place):
+    if place.is_file() and (_is_rollouts(place) or rollout_files.find(place) is not None):
         return None, ""
     try:
         return logs.read(place, hints), ""
@@ -231,7 +233,7 @@ def _run(place: Path, hints: Hints) -> tuple[Run | None, str]:
 
 
 def _needs_log(place: Path) -> bool:
-    return place.is_dir() or not _is_rollouts(place)
+    return place.is_dir() or not (_is_rollouts(place) or rollout_files.find(place) is not None)
 
 
 def _is_rollouts(path: Path) -> bool:
@@ -248,13 +250,15 @@ def _is_rollouts(path: Path) -> bool:
 def _any_rows(place: Path, run: Run | None) -> Iterator[EvidenceRow]:
     """The rollouts at a place, by what lies there; none where there are none."""
     if place.is_file():
-        if place.suffix == ".parquet":
+        if (written := rollout_files.find(place)) is not None:
+            yield from map(_of_written, written.rollouts())
+        elif place.suffix == ".parquet":
             yield from _parquet(place, run)
         elif _is_rollouts(place):
             yield from rows(place)
         return
-    if written := row_file.files(place):
-        for path in written:
+    if own := row_file.files(place):
+        for path in own:
             yield from rows(path)
     elif files := trl_completions.files(place):
         for path in files:
@@ -269,6 +273,8 @@ def _any_rows(place: Path, run: Run | None) -> Iterator[EvidenceRow]:
     elif dumped := verl.rollout_files(place):
         for step, path in dumped.items():
             yield from (row if row.step else replace(row, step=step) for row in rows(path))
+    elif (written := rollout_files.find(place)) is not None:
+        yield from map(_of_written, written.rollouts())
     else:
         for path in sorted(place.glob("rollouts*.jsonl*")):
             yield from rows(path) if _is_rollouts(path) else ()
@@ -299,6 +305,31 @@ def _of_trl(path: Path, run: Run | None) -> Iterator[EvidenceRow]:
             rewards={name: float(column[place]) for name, column in logged.rewards.items()},
             advantages=None if logged.advantages is None else logged.advantages[place : place + 1],
         )
+
+
+def _of_written(one: WrittenRollout) -> EvidenceRow:
+    """A rollout of an engine whose files name its group."""
+    return EvidenceRow(
+        where=one.where,
+        step=one.step,
+        group=one.group,
+        prompt=one.prompt,
+        completion=one.completion,
+        prompt_ids=one.prompt_ids,
+        completion_ids=one.completion_ids,
+        trained=one.trained,
+        sampler=one.sampler,
+        current=one.trainer,
+        rewards=one.components if len(one.components) > 1 else {},
+        reward=one.reward,
+        advantages=one.advantages,
+        truncated=one.truncated,
+        version=one.version,
+        environment=one.environment,
+        failed=one.failed,
+        written=one.trained,
+        named=True,
+    )
 
 
 def _of_record(path: Path) -> Iterator[EvidenceRow]:

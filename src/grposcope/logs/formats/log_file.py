@@ -122,7 +122,8 @@ class LogFile:
             return "json lines" if later else "json document"
         of_columns = bool(row) and all(isinstance(value, list) for value in row.values())
         of_rows = any(isinstance(value, list) and value and isinstance(value[-1], dict) for value in row.values())
-        alone = len(start.split(b"\n", 2)) < 3
+        parts = start.split(b"\n", 2)
+        alone = len(parts) < 3 and json_row(parts[-1] if len(parts) == 2 else b"") is None
         document = "log_history" in row or "nbformat" in row or (alone and (of_columns or of_rows))
         return "json document" if document else "json lines"
 

@@ -5,6 +5,9 @@
 The step is a text, that of Megatron runs `iteration`. `reward_std` is within groups unless scale_rewards=batch;
 `rollout_correction/…` compares trainer and sampler before any cap or mask, but `is_weight_mean` and `ess` are of the
 weights in use. `rollout_correction/chi2_seq` is of geometric means over a sequence, so it keeps its name.
+
+Settings are those of args.json in the output folder or beside the log; the rollouts are in completions.jsonl
+(`ms_swift_completions`).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from grposcope.core.metrics import LOGGED
@@ -19,8 +23,13 @@ from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats.jsonl import objects
 from grposcope.logs.formats.log_file import LogFile, LogKind
 from grposcope.logs.hints import Hints
+from grposcope.logs.trainers import ms_swift_completions, trl
+from grposcope.logs.trainers.ms_swift_completions import arguments
 from grposcope.logs.trainers.trainer import Columns, Definitions, Settings
 from grposcope.logs.trainers.trl import TRL
+
+LOG = "logging.jsonl"
+"""The log, in the output folder."""
 
 STEPS = ("global_step/max_steps", "iteration")
 """Keys whose text is the step, a slash, and the number of steps that are planned."""
@@ -41,8 +50,43 @@ def read_lines(file: LogFile, hints: Hints) -> RawLog:
     for line, row in objects(file):
         step = step_of(row)
         kept = {key: value for key, value in row.items() if not isinstance(value, str)}
-        rows.row(line, kept if step is None else {**kept, "step": step})
-    return RawLog(file.path, rows, "ms-swift", notes=file.notes)
+        if "log_history" not in row:  # the last line of a run, which has all rows once more
+            rows.row(line, kept if step is None else {**kept, "step": step})
+    return _with_arguments(RawLog(file.path, rows, "ms-swift", notes=file.notes), file.path.parent)
+
+
+def read_folder(folder: LogFile, hints: Hints) -> RawLog:
+    """An output folder by its log, with the groups of its completions; without a log, or a checkpoint, by its state."""
+    place = folder.path
+    if (place / LOG).is_file():
+        log = read_lines(LogFile(place / LOG), hints)
+    else:
+        log = _with_arguments(replace(trl.read_folder(folder, hints), engine="ms-swift"), place)
+    found = ms_swift_completions.find(place)
+    if found is not None:
+        log.groups, where, notes = found.groups()
+        log.rollouts = found.texts(where)
+        log.notes += notes
+    return replace(log, source=place, name=place.resolve().name)
+
+
+def _with_arguments(log: RawLog, folder: Path) -> RawLog:
+    """The log with the arguments of its run, where ms-swift wrote them into the folder."""
+    given = arguments(folder)
+    if not given:
+        return log
+    every, last = given.get("logging_steps"), given.get("max_steps")
+    window = int(every) if isinstance(every, int | float) and 1 <= every < 2**53 else None
+    if window and window > 1 and log.window is None:
+        log.notes.append(
+            f"each row is the mean over {window} steps (logging_steps), so spikes and variances are damped"
+        )
+    given["max_steps"] = last if isinstance(last, int) and last > 0 else None  # -1: as many as the epochs have
+    return replace(log, logged={**given, **log.logged}, window=log.window or window)
+
+
+def _is_output(folder: Path) -> bool:
+    return bool(arguments(folder)) and ((folder / LOG).is_file() or bool(trl.state_files(folder)))
 
 
 def define(columns: Columns, settings: Settings, window: int) -> Definitions:
@@ -87,9 +131,12 @@ MS_SWIFT = replace(
     },
     define=define,
     leaves_files_of="trl",
-    logs=(LogKind(read_lines, file=_of_lines),),
+    logs=(
+        LogKind(read_lines, file=_of_lines), LogKind(read_folder, folder=_is_output), ms_swift_completions.KIND,
+    ),
     how_to_log={
         **TRL.how_to_log,
+        "groups": "log_completions=True",
         "entropy": "log_entropy=True",
         "mismatch": "rollout_importance_sampling_mode, or log_rollout_offpolicy_metrics=True",
     },

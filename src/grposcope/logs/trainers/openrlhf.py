@@ -5,7 +5,8 @@
 
 The dict is a printed Python one with nan and inf in it; it is searched for pairs and never evaluated. OpenRLHF counts a
 global step per training step on a batch of rollouts. It logs the total spread of rewards and that within groups, which
-together split the variance; its `kl` follows --kl_estimator, k1 by default, and may be negative.
+together split the variance. `vllm_kl` is the mean of log π_sampler − log π_trainer; `kl` follows --kl_estimator, k1 by
+default, and may be negative.
 """
 
 from __future__ import annotations
@@ -53,20 +54,21 @@ OPENRLHF = Trainer(
         keys & {"group_reward_std", "rollout/reward_mean", "ppo_clip_ratio", "is_filter_ratio"}
     ),
     keys={
-        "reward": ("reward",),
+        "reward": ("reward", "rollout/reward_mean"),
         "reward_std": ("group_reward_std",),
         "reward_std_batch": ("rollout/reward_std",),
         "score": ("score",),
         "entropy_loss": ("entropy_loss",),
         "kl_estimate": ("kl",),
         "kl_old_k1": ("ppo_kl",),
-        "length": ("response_length",),
-        "truncated": ("truncated",),
+        "length": ("response_length", "rollout/response_length_mean"),
+        "truncated": ("truncated", "rollout/truncated_rate"),
         "at_limit": ("response_clip_ratio",),
         "policy_loss": ("policy_loss",),
         "grad_norm": ("actor_grad_norm",),
         "clip_fraction": ("ppo_clip_ratio",),
         "lr": ("actor_lr",),
+        "mismatch/k1": ("vllm_kl",),
         "rollouts": ("rollout/num_samples",),
         "seconds_step": ("timing/step_total",),
     },
@@ -98,6 +100,7 @@ OPENRLHF = Trainer(
         "loss": "policy_loss; give the log of the trainer itself",
         "clip_fraction": "ppo_clip_ratio",
         "reward_std": "group_reward_std",
+        "mismatch": "vllm_kl, with --algo.advantage.is_correction_level",
     },
 )
 """Everything that is known of OpenRLHF."""

@@ -1,7 +1,8 @@
 """SkyRL: its keys in W&B, TensorBoard or JSON lines.
 
 `reward/avg_raw_reward` is the reward of the rollouts, `loss/avg_final_rewards` what is left after a KL penalty.
-`policy/policy_kl` follows the estimator that was configured.
+`policy/policy_kl` follows the estimator that was configured. `policy/response_length` is the width of the padded batch,
+so it keeps its name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ SKYRL = Trainer(
         "reward_after_kl": ("loss/avg_final_rewards",),
         "entropy_loss": ("policy/policy_entropy",),
         "kl_estimate": ("policy/policy_kl",),
-        "length": ("generate/avg_num_tokens", "policy/response_length"),
+        "length": ("generate/avg_num_tokens",),
         "length_min": ("generate/min_num_tokens",),
         "length_max": ("generate/max_num_tokens",),
         "loss": ("policy/final_loss",),

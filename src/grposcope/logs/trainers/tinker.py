@@ -55,6 +55,8 @@ TINKER = Trainer(
         "reward": ("env/all/reward/total",),
         "mismatch/k1": ("optim/kl_sample_train_v1",),
         "mismatch/k2": ("optim/kl_sample_train_v2",),
+        "staleness/mean": ("async/staleness_mean",),
+        "staleness/max": ("async/staleness_max",),
     },
     usual_keys=USUAL,
 )

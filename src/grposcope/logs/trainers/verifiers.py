@@ -2,13 +2,15 @@
 
 `mismatch_kl` is the k3 estimate between trainer and sampler and `importance_ratio` the mean ratio, both over all
 trained tokens. Each of `reward/NAME` is one function of the rubric. `reward/std` is over all rollouts with ddof 0,
-so it keeps its name. prime-rl, which trains on environments of verifiers, has a reader of its own.
+so it keeps its name. prime-rl, which trains on environments of verifiers, has a reader of its own; the rollouts that
+both write are read by `traces`.
 """
 
 from __future__ import annotations
 
 import re
 
+from grposcope.logs.trainers import traces
 from grposcope.logs.trainers.trainer import Trainer
 
 VERIFIERS = Trainer(
@@ -32,6 +34,7 @@ VERIFIERS = Trainer(
     component=re.compile(r"reward/(?!std$)(?P<name>[^/]+)(?P<what>)"),
     windowed=True,
     leaves_files_of="trl",
+    logs=(traces.KIND,),
     how_to_log={
         "reward": "always logged; give the training log itself",
         "entropy": "entropy, always logged",

@@ -1,0 +1,120 @@
+"""Groups of rollouts from ART's trajectories/train/NNNN.parquet, in the folder of a model, or NNNN.jsonl before 0.5.
+
+A row of Parquet is a trajectory: `group_index`, `reward`, `metrics` (JSON) and `messages`, of which those that the
+policy wrote are `trainable`. A line of JSON is a group, its `trajectories` with `messages_and_choices`; a choice, which
+has a `finish_reason`, was written by the policy. The number in the name is the step of the weights that drew them.
+Neither has token ids or log-probabilities. Trajectories that ended in an exception are not written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from grposcope.core.errors import UserError
+from grposcope.core.files import json_lines
+from grposcope.core.text import visible
+from grposcope.logs.formats import parquet
+from grposcope.logs.formats.log_file import LogFile
+from grposcope.logs.written_rollouts import WrittenFiles, WrittenRollout, kind, messages, number, numbers
+
+_NAME = re.compile(r"(?P<step>\d{1,15})\.(?:parquet|jsonl)(?:\.gz)?")
+_COLUMNS = frozenset(("group_index", "reward", "messages"))
+
+
+def find(place: Path) -> WrittenFiles | None:
+    """The trajectories at a place: a file, their folder, or that of the model, of which those of training count."""
+    if place.is_file():
+        return WrittenFiles("art", {_step_of(place): place}, rollouts) if recognises(LogFile(place)) else None
+    for folder in (place / "trajectories" / "train", place / "train", place):
+        if not folder.is_dir():
+            continue
+        named = {int(match["step"]): path for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))}
+        paths = {step: named[step] for step in sorted(named)}
+        if paths and recognises(LogFile(next(iter(paths.values())))):
+            return WrittenFiles("art", paths, rollouts)
+    return None
+
+
+def recognises(file: LogFile) -> bool:
+    """Whether a file holds trajectories of ART."""
+    if file.head.startswith(parquet.MAGIC):
+        return set(parquet.column_names(file.path)) >= _COLUMNS
+    row = file.first_row if file.shape in ("json lines", "json document") else None
+    first = row.get("trajectories") if row is not None else None
+    if not isinstance(first, list):
+        return False
+    return not first or (isinstance(first[0], dict) and "messages_and_choices" in first[0])
+
+
+def rollouts(path: Path) -> Iterator[WrittenRollout]:
+    """The trajectories of a file, in its order. UserError, with the row or line, for what does not fit."""
+    if LogFile(path).head.startswith(parquet.MAGIC):
+        yield from _of_parquet(path)
+    else:
+        yield from _of_lines(path)
+
+
+def _of_parquet(path: Path) -> Iterator[WrittenRollout]:
+    table = parquet.table(path)
+    if lacking := sorted(_COLUMNS - set(table.column_names)):
+        raise UserError(f"{path} lacks the column {lacking[0]!r}; give trajectories as ART writes them")
+    step = _step_of(path)
+    for place, row in enumerate(table.to_pylist(), 1):
+        where = f"{path}, row {place}"
+        said = messages(row["messages"], "messages", where)
+        first = next((k for k, one in enumerate(said) if one.get("trainable")), len(said))
+        texts = [{name: value for name, value in one.items() if name != "trainable"} for one in said]
+        yield _rollout(where, step, row["group_index"], texts[:first], texts[first:], row, None)
+
+
+def _of_lines(path: Path) -> Iterator[WrittenRollout]:
+    step = _step_of(path)
+    for line, row in json_lines(path, growing=True):
+        where = f"{path}, line {line}"
+        members = row.get("trajectories")
+        if not isinstance(members, list):
+            raise UserError(f"{where}: trajectories is {visible(str(members), 40)}; give a list, a group a line")
+        for place, one in enumerate(members, 1):
+            each = f"{where}, trajectory {place}"
+            if not isinstance(one, dict):
+                raise UserError(f"{each}: {visible(str(one), 40)} is no object; give it as ART writes it")
+            said = messages(one.get("messages_and_choices"), "messages_and_choices", each)
+            first = next((k for k, part in enumerate(said) if "finish_reason" in part), len(said))
+            texts = [part["message"] if isinstance(part.get("message"), dict) else part for part in said]
+            ends = [part["finish_reason"] for part in said if "finish_reason" in part]
+            cut = ends[-1] == "length" if ends else None
+            yield _rollout(each, step, line, texts[:first], texts[first:], one, cut)
+
+
+def _rollout(
+    where: str, step: int, group: Any, prompt: Any, completion: Any, row: Mapping[str, Any], truncated: bool | None
+) -> WrittenRollout:
+    beside = row.get("metrics")
+    if isinstance(beside, str):
+        try:
+            beside = json.loads(beside)
+        except ValueError as error:
+            raise UserError(f"{where}: metrics is not valid JSON ({error}); give an object of numbers") from None
+    return WrittenRollout(
+        where=where,
+        step=step,
+        group=str(group),
+        prompt=prompt,
+        completion=completion,
+        reward=number(row.get("reward"), "reward", where),
+        components=numbers(beside, "metrics", where),
+        truncated=truncated,
+    )
+
+
+def _step_of(path: Path) -> int:
+    match = _NAME.fullmatch(path.name)
+    return int(match["step"]) if match else 0
+
+
+KIND = kind(find, recognises)
+"""Trajectories without the history of their model."""

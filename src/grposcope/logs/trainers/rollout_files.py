@@ -1,0 +1,19 @@
+"""Rollouts that engines write, whichever engine wrote them. A new one is a line in FINDERS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from grposcope.logs.trainers import art_trajectories, ms_swift_completions, traces
+from grposcope.logs.written_rollouts import WrittenFiles
+
+FINDERS: tuple[Callable[[Path], WrittenFiles | None], ...] = (
+    art_trajectories.find, ms_swift_completions.find, traces.find,
+)  # fmt: skip
+"""What finds the files of an engine at a place; each gives None for those of others."""
+
+
+def find(place: Path) -> WrittenFiles | None:
+    """The rollouts at a place, a file or folder; None where no engine of FINDERS wrote any."""
+    return next((found for finder in FINDERS if (found := finder(place)) is not None), None)

@@ -1,0 +1,310 @@
+"""Groups of rollouts from the traces of verifiers: those of prime-rl's orchestrator, and of evaluations.
+
+- rollouts/step_N/train/effective/traces.jsonl in the run of prime-rl, a line per episode: `task`, `group`, `env`,
+  `run` and `traces`, one for each agent. `effective` are those that were trained on; `all`, taken where there is no
+  other, has the failed and rejected ones too. Log-probabilities have four decimals there.
+- traces.jsonl of an evaluation by verifiers, the same without `group`: rollouts of one task are one.
+- results.jsonl of verifiers up to 0.1: `example_id`, `prompt`, `completion`, `reward`, `metrics`; no tokens.
+
+A trace is a graph of messages (`nodes`), each with its tokens, of which those under `mask` were sampled. The reward is
+the sum of score × weight. A trace with several branches has no one sequence of tokens, so that its tokens are left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.files import json_lines
+from grposcope.core.run import Bools, Floats
+from grposcope.core.text import visible
+from grposcope.logs.formats.log_file import LogFile
+from grposcope.logs.written_rollouts import WrittenFiles, WrittenRollout, kind, messages, number, numbers
+
+TRACES, RESULTS = "traces.jsonl", "results.jsonl"
+"""Files of episodes, and of rollouts before there were episodes."""
+
+_STEP = re.compile(r"step_(\d{1,15})")
+_LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed")
+_PER_SAMPLED = {"logprobs": math.nan, "trainer_logprobs": math.nan, "advantages": 0.0}
+"""Column with a value for each sampled token -> the value of the others."""
+
+
+def find(place: Path) -> WrittenFiles | None:
+    """The traces at a place: a file, a folder with one, or rollouts/ of prime-rl, itself or in the folder of a run."""
+    if place.is_file():
+        return _of_file(place)
+    for folder in (place / "rollouts", place):
+        if paths := step_files(folder):
+            return WrittenFiles("prime-rl", paths, _stepped)
+    return next((_of_file(place / name) for name in (TRACES, RESULTS) if (place / name).is_file()), None)
+
+
+def step_files(folder: Path) -> dict[int, Path]:
+    """Step -> file of the episodes of training in a folder rollouts/ of prime-rl; empty for any other folder."""
+    if not folder.is_dir():
+        return {}
+    steps = {int(match[1]): path for path in folder.iterdir() if (match := _STEP.fullmatch(path.name))}
+    found: dict[int, Path] = {}
+    for step in sorted(steps):
+        kinds = (steps[step] / "train" / subset / TRACES for subset in ("effective", "all"))
+        if (path := next((path for path in kinds if path.is_file()), None)) is not None:
+            found[step] = path
+    return found
+
+
+def recognises(file: LogFile) -> bool:
+    """Whether a file has an episode, a trace or a result of verifiers a line."""
+    row = file.first_row if file.shape in ("json lines", "json document") else None
+    return row is not None and (_is_episode(row) or _is_trace(row) or _is_result(row))
+
+
+def _is_episode(row: Mapping[str, Any]) -> bool:
+    return isinstance(row.get("traces"), list) and isinstance(row.get("task"), dict)
+
+
+def _is_trace(row: Mapping[str, Any]) -> bool:
+    return isinstance(row.get("nodes"), list) and isinstance(row.get("task"), dict)
+
+
+def _is_result(row: Mapping[str, Any]) -> bool:
+    return {"example_id", "prompt", "completion", "reward"} <= row.keys()
+
+
+def _of_file(path: Path) -> WrittenFiles | None:
+    if not recognises(LogFile(path)):
+        return None
+    row = LogFile(path).first_row or {}
+    engine = "prime-rl" if isinstance(run := row.get("run"), dict) and run.get("type") == "train" else "verifiers"
+    in_path = _step_in(path)
+    steps = {in_path: path} if in_path is not None else {one.step: path for one in rollouts(path)}
+    return WrittenFiles(engine, dict(sorted(steps.items())) or {0: path}, partial(rollouts, step=in_path))
+
+
+def _step_in(path: Path) -> int | None:
+    """The step in the folders of a file as prime-rl names them."""
+    names = path.resolve().parts[-4:-1]
+    return next((int(match[1]) for name in names if (match := _STEP.fullmatch(name))), None)
+
+
+def _stepped(path: Path) -> Iterator[WrittenRollout]:
+    return rollouts(path, _step_in(path))
+
+
+def rollouts(path: Path, step: int | None = None) -> Iterator[WrittenRollout]:
+    """The rollouts of the agents that are trained, in the order of the file.
+
+    step: of all of them, by default the one at which each was drawn. UserError, with the line, for what does not fit.
+    """
+    for line, row in json_lines(path, growing=True):
+        where = f"{path}, line {line}"
+        if _is_episode(row):
+            yield from _of_episode(row, where, step)
+        elif _is_trace(row):
+            yield from _of_episode({"task": row["task"], "traces": [row]}, where, step)
+        elif _is_result(row):
+            yield _of_result(row, where, step)
+        else:
+            has = visible(", ".join(row), 60)
+            raise UserError(f"{where}: no traces, nodes or completion in it (it has {has}); give {TRACES} as written")
+
+
+def _of_episode(row: Mapping[str, Any], where: str, step: int | None) -> Iterator[WrittenRollout]:
+    run, env, group = (_object(row, name, where) for name in ("run", "env", "group"))
+    work = _object(run, "work", where)
+    policy = _object(work, "policy", where)
+    at = step if step is not None else _whole(work.get("step"), "step", where)
+    environment = str(env.get("name") or env.get("id") or "")
+    for place, trace in enumerate(row["traces"], 1):
+        each = where if len(row["traces"]) == 1 else f"{where}, trace {place}"
+        if not isinstance(trace, dict):
+            raise UserError(f"{each}: {visible(str(trace), 40)} is no trace; give {TRACES} as written")
+        if _object(trace, "agent", each).get("trainable", True) is not False:
+            key = group.get("id")
+            yield _of_trace(
+                trace, each, at, str(key) if key is not None else _task(row["task"]),
+                number(policy.get("start"), "policy/start", each), environment,
+            )  # fmt: skip
+
+
+def _of_trace(
+    trace: Mapping[str, Any], where: str, step: int, group: str, version: float, environment: str
+) -> WrittenRollout:
+    path, branched = _path(trace.get("nodes") or [], where)
+    first = next((k for k, node in enumerate(path) if node.get("sampled")), len(path))
+    said = messages([node.get("message") for node in path], "message", where)
+    scores, reward = _rewards(trace.get("rewards"), where)
+    errors = trace.get("errors")
+    failed = ""
+    if trace.get("ok") is False:
+        last = errors[-1] if isinstance(errors, list) and errors else None
+        failed = str(last.get("type")) if isinstance(last, dict) else str(trace.get("stop_condition") or "not ok")
+    tokens: dict[str, Any] = {} if branched else _tokens(path, where)
+    return WrittenRollout(
+        where=where,
+        step=step,
+        group=group,
+        prompt=said[:first],
+        completion=said[first:],
+        reward=math.nan if failed and not scores else reward,
+        components=scores,
+        truncated=_truncated(trace),
+        version=version,
+        environment=environment,
+        failed=failed,
+        **tokens,
+    )
+
+
+def _path(nodes: Any, where: str) -> tuple[list[Mapping[str, Any]], bool]:
+    """The messages from the root to the last one that was sampled, and whether others lie beside that path."""
+    if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
+        raise UserError(f"{where}: nodes is {visible(str(nodes), 40)}; give a list of messages as written")
+    sampled = [k for k, node in enumerate(nodes) if node.get("sampled")]
+    at: int | None = sampled[-1] if sampled else len(nodes) - 1 if nodes else None
+    path: list[int] = []
+    while at is not None:
+        path.append(at)
+        parent = nodes[at].get("parent")
+        if parent is not None and not (isinstance(parent, int) and 0 <= parent < at):
+            raise UserError(f"{where}: parent of node {at} is {visible(str(parent), 40)}; give one before it")
+        at = parent
+    return [nodes[k] for k in reversed(path)], len(set(sampled) - set(path)) > 0
+
+
+def _tokens(path: Sequence[Mapping[str, Any]], where: str) -> dict[str, Any]:
+    """Ids, mask, log-probabilities and advantages of a path, cut at the first sampled token; empty without ids."""
+    ids: list[int] = []
+    mask: list[bool] = []
+    columns: dict[str, list[Floats]] = {name: [] for name in _PER_SAMPLED}
+    for place, node in enumerate(path):
+        own, flags = node.get("token_ids") or [], node.get("mask") or []
+        if len(own) != len(flags):
+            raise UserError(f"{where}: node {place} has {len(own):,} token_ids and {len(flags):,} flags in mask")
+        ids += own
+        mask += [bool(flag) for flag in flags]
+        for name, parts in columns.items():
+            parts.append(_spread(node, name, np.array(flags, bool), f"{where}: node {place}"))
+    if not ids or not any(mask):
+        return {}
+    start = mask.index(True)
+    known = {name: np.concatenate(parts)[start:] for name, parts in columns.items()}
+    drawn = np.array(mask[start:])
+    present = {name: not np.isnan(values[drawn]).any() for name, values in known.items()}
+    try:
+        prompt, completion = np.array(ids[:start], np.int64), np.array(ids[start:], np.int64)
+    except (ValueError, TypeError, OverflowError):
+        raise UserError(f"{where}: token_ids has values that are no ids of tokens") from None
+    return {
+        "prompt_ids": prompt,
+        "completion_ids": completion,
+        "trained": drawn,
+        "sampler": known["logprobs"] if present["logprobs"] else None,
+        "trainer": known["trainer_logprobs"] if present["trainer_logprobs"] else None,
+        "advantages": known["advantages"] if present["advantages"] else None,
+    }
+
+
+def _spread(node: Mapping[str, Any], name: str, mask: Bools, where: str) -> Floats:
+    """A column with a value per sampled token over all tokens of a message; NaN for those that it lacks."""
+    spread: Floats = np.full(len(mask), _PER_SAMPLED[name])
+    values = node.get(name)
+    if values is None or (values == [] and mask.any()):
+        spread[mask] = np.nan
+        return spread
+    if not isinstance(values, list) or len(values) != mask.sum():
+        shown = f"{len(values):,} values" if isinstance(values, list) else visible(str(values), 40)
+        raise UserError(f"{where} has {shown} as {name} and {int(mask.sum()):,} sampled tokens; give one for each")
+    spread[mask] = [number(one, name, where) for one in values]
+    return spread
+
+
+def _of_result(row: Mapping[str, Any], where: str, step: int | None) -> WrittenRollout:
+    prompt, completion = (_text(row[name], name, where) for name in ("prompt", "completion"))
+    error = row.get("error")
+    kind = error.get("error") if isinstance(error, dict) else error
+    cut = row.get("is_truncated")
+    return WrittenRollout(
+        where=where,
+        step=step or 0,
+        group=str(row["example_id"]),
+        prompt=prompt,
+        completion=completion,
+        reward=number(row["reward"], "reward", where),
+        components=numbers(row.get("metrics"), "metrics", where),
+        truncated=cut if isinstance(cut, bool) else None,
+        environment=str(row.get("task") or ""),
+        failed=str(kind) if kind else "",
+    )
+
+
+def _text(value: Any, what: str, where: str) -> Any:
+    return value if isinstance(value, str) else messages(value or [], what, where)
+
+
+def _rewards(value: Any, where: str) -> tuple[dict[str, float], float]:
+    """The scores by name, and the sum of score × weight."""
+    if value is None:
+        return {}, 0.0
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: rewards is {visible(str(value), 40)}; give an object as written")
+    scores, total = {}, 0.0
+    for name, one in value.items():
+        if one is None:
+            continue
+        part = one if isinstance(one, dict) else {"score": one}
+        scores[name] = number(part.get("score"), f"rewards/{visible(name, 40)}", where)
+        total += scores[name] * number(part.get("weight", 1.0), f"the weight of {visible(name, 40)}", where)
+    return scores, total
+
+
+def _truncated(trace: Mapping[str, Any]) -> bool | None:
+    """Whether a limit cut the rollout, by what stopped it and by the last call that went well."""
+    if isinstance(said := trace.get("is_truncated"), bool):
+        return said
+    if trace.get("stop_condition") in _LIMITS:
+        return True
+    calls = [call for call in trace.get("calls") or [] if isinstance(call, dict) and call.get("error") is None]
+    return calls[-1].get("finish_reason") == "length" if calls else None
+
+
+def _task(task: Mapping[str, Any]) -> str:
+    """What tells a task from others, of a file without groups."""
+    inner = task.get("data")
+    data: Mapping[str, Any] = inner if isinstance(inner, dict) else {}
+    named = (task.get("key"), task.get("hash"), data.get("id"), data.get("idx"), data.get("prompt"))
+    return str(next((one for one in named if one is not None), ""))
+
+
+def _object(row: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    value = row.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: {name} is {visible(str(value), 40)}; give {TRACES} as written")
+    return value
+
+
+def _whole(value: Any, what: str, where: str) -> int:
+    if value is None:
+        return 0
+    if not isinstance(value, int) or abs(value) >= 2**53:
+        raise UserError(f"{where}: {what} is {visible(str(value), 40)}; give a whole number")
+    return value
+
+
+def _is_folder(folder: Path) -> bool:
+    here = (folder / name for name in (TRACES, RESULTS))
+    return bool(step_files(folder)) or any(path.is_file() and recognises(LogFile(path)) for path in here)
+
+
+KIND = replace(kind(find, recognises), folder=_is_folder)
+"""Traces by themselves; the folder of a run of prime-rl is read by its metrics."""
