@@ -25,10 +25,10 @@ from torch import Tensor
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.gradient import (
-    apart,
     backward,
     baseline,
     class_means,
+    memory,
     sparsity,
     spectrum,
     token_credit,
@@ -37,12 +37,11 @@ from grposcope.instruments.gradient import (
 from grposcope.instruments.gradient.backward import AttachedModel
 from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.class_means import ClassMeanShares
-from grposcope.instruments.gradient.layers import HELD, Layer, LayerMeasurements, Tier
+from grposcope.instruments.gradient.layers import Layer, LayerMeasurements, Tier
 from grposcope.instruments.gradient.logits import TokenScores
-from grposcope.instruments.gradient.score import is_large
 from grposcope.instruments.gradient.spectrum import Spectrum
 from grposcope.instruments.gradient.weightings import Weighting
-from grposcope.lab import cpu, policies
+from grposcope.lab import policies
 from grposcope.lab.objectives import Objective, advantages
 from grposcope.lab.rollout_arrays import Rollouts
 from grposcope.lab.workers import ALONE, Workers
@@ -244,26 +243,5 @@ def _weightings(
 
 
 def memory_needed(attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE, weightings: int = 1) -> float:
-    """Bytes a probe takes in each process: activations and logits of its rollouts, waiting factors, layer gradients.
-
-    weightings: gradients of a layer that are taken together, as far as `HELD` allows.
-    """
-    every, width = rollouts.tokens.shape
-    rows = math.ceil(every / workers.size)
-    config = attached.model.config
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config  # of a vision-language model
-    vocabulary = getattr(text, "vocab_size", 0)
-    longest = rollouts.prompt_mask.sum(-1).max().item() + width
-    sides = sorted((sum(p.shape[-2:]) for p in attached.measured.values() if not is_large(p.numel())), reverse=True)
-    waiting = sum(sides[: cpu.items_held(rollouts.mask.device)])  # the widest, at the same time
-    matrices = [math.prod(p.shape[-2:]) for p in attached.measured.values()]
-    gradients = max((4 * n * max(1, min(weightings, HELD // (4 * n))) for n in matrices if n), default=0)
-    apart_bytes = min(4 * every * sum(attached.measured[name].numel() for name in attached.apart), apart.HELD)
-    factors = 4 * every * longest * waiting
-    return float(
-        attached.bytes_per_token * rows * longest
-        + 4 * (rows + 3) * width * vocabulary
-        + factors
-        + 2 * gradients
-        + apart_bytes
-    )
+    """Bytes that a probe takes in each process above its loaded model, see `memory`."""
+    return memory.needed(attached, rollouts, workers, weightings, check=not math.isnan(attached.error)).peak
