@@ -73,7 +73,9 @@ def needed(
     scores = rows * (width + 1) * vocabulary
     logits, factor = scores * item, scores * max(item, 4)  # as the model computes them, and as they are measured
     heads = {name for name, p in attached.measured.items() if p is head}
-    inner = {name: p for name, p in attached.measured.items() if name not in heads and p.dim() > 1}
+    looked_up = None if tied else _weight(attached, "get_input_embeddings")
+    inner = {name: p for name, p in attached.measured.items() if p is not head and p is not looked_up and p.dim() > 1}
+    embedding = looked_up if any(p is looked_up for p in attached.measured.values()) else None
 
     kept = attached.bytes_per_token * rows * longest
     block = HEAP * attached.block_bytes * rows * longest
@@ -100,16 +102,22 @@ def needed(
         + (held if tied else 0.0)
         + (0.0 if head is None or is_large(head.numel()) else last)
         + apart_bytes,
-        embedding=held + own + apart_bytes if tied else 0.0,
+        embedding=apart_bytes
+        + (held + own if tied else 0.0)
+        + (0.0 if embedding is None else _gradients(embedding.numel(), weightings)),
     )
 
 
 def _head(attached: AttachedModel) -> tuple[Tensor | None, bool]:
     """The weights of the head, and whether these are the embedding's."""
-    model = attached.model
-    modules = [getattr(model, name, lambda: None)() for name in ("get_output_embeddings", "get_input_embeddings")]
-    head, embedding = (getattr(module, "weight", None) for module in modules)
-    return head, head is not None and head is embedding
+    head = _weight(attached, "get_output_embeddings")
+    return head, head is not None and head is _weight(attached, "get_input_embeddings")
+
+
+def _weight(attached: AttachedModel, name: str) -> Tensor | None:
+    """The weights of the module that a function of the model names."""
+    found: Tensor | None = getattr(getattr(attached.model, name, lambda: None)(), "weight", None)
+    return found
 
 
 def _gradients(size: int, weightings: int) -> float:
