@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import torch
 
 from grposcope import __version__
 from grposcope.cli import main, parser
@@ -82,6 +83,29 @@ def test_a_fault_of_ours_is_no_flagged_mode(monkeypatch: pytest.MonkeyPatch, cap
     said = capsys.readouterr().err
     assert "ZeroDivisionError" in said
     assert said.splitlines()[-1].startswith("grposcope: this is a fault of grposcope")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError("cannot allocate"), "memory ran out"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory: you tried to "
+                      "allocate 800 bytes"), "memory ran out"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\nmore"), "memory ran out"),
+        (RuntimeError("CUDA error: device-side assert triggered\nmore"), "the GPU failed"),
+    ],
+)  # fmt: skip
+def test_a_full_or_lost_device_is_one_line(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def run(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("grposcope.instruments.stability.command.run", run)
+    assert main(["stability"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert words in said
 
 
 def test_a_bad_line_is_named(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:

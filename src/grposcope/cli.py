@@ -24,7 +24,7 @@ from grposcope import __version__, instruments
 from grposcope.commands import generic, known, listing
 from grposcope.commands.flags import FlagParser
 from grposcope.core.deferred import deferred
-from grposcope.core.errors import UserError
+from grposcope.core.errors import UserError, lost_device
 from grposcope.core.installing import install
 from grposcope.core.instrument import Command, Instrument
 from grposcope.core.text import visible
@@ -160,7 +160,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("grposcope: interrupted", file=sys.stderr)
         return 130
-    except Exception:
+    except Exception as error:
+        if said := lost_device(error):
+            print(f"grposcope: error: {visible(said, 10_000)}", file=sys.stderr)
+            return 2
         traceback.print_exc()
         print(
             "grposcope: this is a fault of grposcope, not of the input; please report the lines above", file=sys.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from geometry_models import batch, build, logprobs, one_by_one
 from torch import Tensor
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.gradient import backward, probe, spectrum, weightings
+from grposcope.instruments.gradient import backward, memory, probe, spectrum, weightings
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab import cpu, policies
 from grposcope.lab.objectives import recipes
@@ -222,19 +223,49 @@ def test_layers_that_wait_count_in_the_estimate(
     model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attached, needed = backward.attach(model, rollouts), []
-    for held in (1, 9):
+    for held in (2, 9):
         monkeypatch.setattr(cpu, "items_held", lambda _, held=held: held)
-        needed.append(probe.memory_needed(attached, rollouts))
-    places = rollouts.prompt_ids.shape[1] + rollouts.tokens.shape[1]
-    sides = sorted((sum(p.shape[-2:]) for p in attached.measured.values()), reverse=True)
-    assert needed[1] - needed[0] == pytest.approx(4 * len(rollouts.tokens) * places * sum(sides[1:9]))
+        needed.append(memory.needed(attached, rollouts).blocks)
+    places = int(rollouts.prompt_mask.sum(-1).max()) + rollouts.tokens.shape[1]
+    head = model.get_output_embeddings().weight
+    inner = [p for p in attached.measured.values() if p.dim() > 1 and p is not head]
+    sides = sorted((sum(p.shape[-2:]) for p in inner), reverse=True)
+    more = memory.HEAP * 4 * len(rollouts.tokens) * places * sum(sides[2:9])
+    assert needed[1] - needed[0] == pytest.approx(more)
 
 
-def test_a_large_layer_needs_room_for_its_gradient(model: Any, rollouts: Rollouts) -> None:
+def test_a_tied_head_needs_room_for_its_gradients(model: Any, rollouts: Rollouts) -> None:
     attached = backward.attach(model, rollouts)
-    one, three = (probe.memory_needed(attached, rollouts, weightings=n) for n in (1, 3))
-    largest = max(p.numel() for p in attached.measured.values())
-    assert three - one == pytest.approx(2 * 2 * 4 * largest)
+    one, three = (memory.needed(attached, rollouts, weightings=n).embedding for n in (1, 3))
+    assert three - one == pytest.approx(2 * 4 * model.get_output_embeddings().weight.numel())
+
+
+def test_activations_grow_with_tokens_and_nothing_counts_twice(model: Any, rollouts: Rollouts) -> None:
+    """What is kept is what autograd and the hooks keep, without the logits; padding keeps that number."""
+    attached = backward.attach(model, rollouts)
+    attached.stream(rollouts, lambda _: None)
+    config = model.config
+    heads = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
+    linear = heads + 2 * config.hidden_size + 2 * config.intermediate_size
+    kept = attached.bytes_per_token / 4 / config.num_hidden_layers
+    assert linear <= kept < 1.7 * (linear + config.hidden_size)
+    assert attached.block_bytes / 4 > config.intermediate_size
+
+
+def test_memory_and_time_are_foretold(model: Any, rollouts: Rollouts) -> None:
+    lines: list[str] = []
+    probe.probe(model, rollouts, recipes.GRPO, foretold=lines.append)
+    assert len(lines) == 1
+    assert re.fullmatch(r"the probe will take about \d+ MB above the loaded model, and about \d+ s", lines[0])
+
+
+def test_a_probe_in_bfloat16_of_many_tokens(rollouts: Rollouts) -> None:
+    """Spectra of more tokens than are taken in full, from logits in 16 bits."""
+    model, many = build("llama").to(torch.bfloat16), batch(prompts=6, group=8)
+    assert int(many.mask.sum()) > spectrum.SMALL
+    half = probe.probe(model, many, recipes.GRPO).token_spectra["grpo"]
+    full = probe.probe(model.float(), many, recipes.GRPO).token_spectra["grpo"]
+    assert half.values[0] == pytest.approx(full.values[0], rel=0.05)
 
 
 def test_what_is_done_before_an_interruption_is_kept(model: Any, rollouts: Rollouts) -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -73,7 +73,8 @@ class AttachedModel:
     apart: those of `measured` that no hook covers: they take passes of their own, see `apart`.
     idle: those that the text does not use, as the self-check found, such as what a vision-language model sees with.
     energies: squared norms of the gradients of autograd in the self-check, by name.
-    bytes_per_token: memory kept for the backward pass, as observed in the last pass.
+    bytes_per_token: memory kept for the backward pass, without the logits, as observed in the last pass.
+    block_bytes: the same of the largest block alone while it is recomputed, per token, as the self-check observed it.
     error: relative error of the self-check, NaN where it was not made; worst: the parameter with the largest
     relative error, and that error. half: whether the last pass computed in 16 bits, whatever the weights are kept in.
     """
@@ -83,6 +84,7 @@ class AttachedModel:
     measured: dict[str, nn.Parameter]
     left_out: tuple[str, ...]
     bytes_per_token: float = math.nan
+    block_bytes: float = 0.0
     error: float = math.nan
     worst: tuple[str, float] = ("", math.nan)
     half: bool = False
@@ -90,6 +92,7 @@ class AttachedModel:
     idle: frozenset[str] = frozenset()
     energies: dict[str, float] = field(default_factory=dict)
     _owners: hooks.Owners = field(default_factory=dict)
+    _logits: int = 0
 
     @property
     def share_left_out(self) -> float:
@@ -151,8 +154,10 @@ class AttachedModel:
         given = mask.to(torch.float32) if weights is None else weights.where(mask, 0.0)
         mine = without_padding(rollouts).rows(rows.mine)
         whole_rows: list[TokenScores] = []
+        self._logits = 0
 
         def after(scores: Tensor, tokens: TokenScores) -> None:
+            self._logits = scores.untyped_storage().nbytes()
             whole_rows.append(TokenScores(rows.join(tokens.logp), rows.join(tokens.norms)))
             if between is not None:
                 between(scores, *whole_rows)
@@ -185,7 +190,7 @@ class AttachedModel:
         outside: dict[str, None] = {}  # parameters of which autograd found a gradient: some use was not observed
         gathered = any(apart.spread(p) for p in self.measured.values())
         measuring = cpu.in_background(visit, keep, device, _together) if keep else nullcontext(visit)
-        with measuring as measure, workers.assembling(measure, rows, self.entries) as take:
+        with cpu.returning(device), measuring as measure, workers.assembling(measure, rows, self.entries) as take:
             with (
                 _checkpointing(self.model),
                 apart.without_gradients(self.model, self.apart),
@@ -200,7 +205,7 @@ class AttachedModel:
                 self.half = collector.half or any(
                     p.is_floating_point() and p.itemsize == 2 for p in self.model.parameters()
                 )
-                self.bytes_per_token = (saved() + collector.kept_bytes()) / _tokens(mine)
+                self.bytes_per_token = (saved() - self._logits + collector.kept_bytes()) / _tokens(mine)
                 collector.visit = take
                 if total.requires_grad:
                     total.backward()
@@ -328,14 +333,13 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
             missing.append(name)
 
     with _checkpointing(attached.model), apart.gradients_to(attached.model, compare):
-        with saved_bytes() as saved:
-            _, total = weighted_logp(attached.model, few, weights * coefficients[:, None], attached.temperature)
+        _, total = weighted_logp(attached.model, few, weights * coefficients[:, None], attached.temperature)
         if total.requires_grad:
             total.backward()
+        del total
+    attached.block_bytes = _saved_in_a_block(attached, few) / _tokens(few)
     for name, found in waiting.items():  # autograd has no gradient of these
         off[name], size[name] = math.fsum(_square(score.dense()) for score in found), 0.0
-    blocks = len(checkpointing.blocks(attached.model))
-    attached.bytes_per_token += saved() / _tokens(few) / blocks if blocks else 0.0  # one block is recomputed at a time
     for name in missing:  # spread over processes, and used outside of its layer: left out, by name
         del attached.measured[name], attached._owners[name]
     attached.left_out += tuple(missing)
@@ -435,6 +439,26 @@ def _checkpointing(model: Any) -> Iterator[None]:
 
 
 # Memory
+
+
+def _saved_in_a_block(attached: AttachedModel, few: Rollouts) -> int:
+    """Bytes that the block which keeps most keeps for its backward pass, without recomputing anything."""
+    model, most = attached.model, 0
+    with ExitStack() as stack:
+        stack.callback(model.train, model.training)
+        model.eval()  # models that checkpoint do so in training mode only
+        saved = stack.enter_context(saved_bytes())
+        before: list[int] = []
+
+        def end(*_: Any) -> None:
+            nonlocal most
+            most = max(most, saved() - before.pop())
+
+        for block in checkpointing.every_block(model):
+            stack.callback(block.register_forward_pre_hook(lambda *_: before.append(saved())).remove)
+            stack.callback(block.register_forward_hook(end).remove)
+        weighted_logp(model, few, few.mask.float(), attached.temperature)
+    return most
 
 
 @contextmanager

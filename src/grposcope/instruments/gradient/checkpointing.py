@@ -20,8 +20,11 @@ from grposcope.lab.policies import recomputes_activations
 
 def blocks(model: nn.Module) -> list[nn.Module]:
     """The layers of a Hugging Face model that can be checkpointed; none where checkpointing is switched on already."""
-    if recomputes_activations(model):
-        return []
+    return [] if recomputes_activations(model) else every_block(model)
+
+
+def every_block(model: nn.Module) -> list[nn.Module]:
+    """The layers of a Hugging Face model that can be checkpointed."""
     return [m for m in model.modules() if any(c.__name__ == "GradientCheckpointingLayer" for c in type(m).__mro__)]
 
 

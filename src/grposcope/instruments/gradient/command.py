@@ -168,6 +168,7 @@ def _run(arguments: argparse.Namespace, workers: Workers) -> int:
             learning_rate=policy.learning_rate if arguments.lr is None else arguments.lr,
             seed=arguments.seed,
             progress=_say if sys.stderr.isatty() else lambda _: None,
+            foretold=_say if workers.size == 1 else None,
             workers=workers,
         )
     except KeyboardInterrupt:

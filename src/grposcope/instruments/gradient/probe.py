@@ -12,6 +12,7 @@ Ctrl-C keeps the layers that are done: `complete` is then False.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,10 +26,11 @@ from torch import Tensor
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.gradient import (
-    apart,
     backward,
     baseline,
     class_means,
+    logits,
+    memory,
     sparsity,
     spectrum,
     token_credit,
@@ -37,12 +39,11 @@ from grposcope.instruments.gradient import (
 from grposcope.instruments.gradient.backward import AttachedModel
 from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.class_means import ClassMeanShares
-from grposcope.instruments.gradient.layers import HELD, Layer, LayerMeasurements, Tier
+from grposcope.instruments.gradient.layers import Layer, LayerMeasurements, Tier
 from grposcope.instruments.gradient.logits import TokenScores
-from grposcope.instruments.gradient.score import is_large
 from grposcope.instruments.gradient.spectrum import Spectrum
 from grposcope.instruments.gradient.weightings import Weighting
-from grposcope.lab import cpu, policies
+from grposcope.lab import policies
 from grposcope.lab.objectives import Objective, advantages
 from grposcope.lab.rollout_arrays import Rollouts
 from grposcope.lab.workers import ALONE, Workers
@@ -132,6 +133,7 @@ def probe(
     seed: int = 0,
     check: bool = True,
     progress: Callable[[str], None] = lambda _: None,
+    foretold: Callable[[str], None] | None = None,
     workers: Workers = ALONE,
     log_ratio: Tensor | None = None,
 ) -> Probe:
@@ -143,7 +145,8 @@ def probe(
     `weightings.controls`; extra: further weightings. temperature: the sampling temperature of the rollouts.
     tier "fast" takes the `leading` singular values and bounds the rest, "exact" takes all. learning_rate: for the
     share of weights a step would change. check: compare with autograd on a few tokens first, which also improves
-    the estimate of the memory needed. progress: called with a line per layer. workers: processes that share the work,
+    the estimate of the memory needed. progress: called with a line per layer. foretold: called before the pass with a
+    line on the memory and the time that it will take, which costs a forward pass of one rollout. workers: processes that share the work,
     see `engines.distributed`; all call this with the same arguments, and get the same result. log_ratio (B, T): log
     π/π_old of each token, where the update of the recipe has a ratio; it enters the recipe's weights alone.
 
@@ -161,6 +164,9 @@ def probe(
             f"the probe would take about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
             "use fewer prompts, smaller groups or shorter completions, or recompute activations (checkpointing)"
         )
+    if foretold is not None:
+        seconds = seconds_needed(attached, rollouts, workers, sum(one.per_rollout is None for one in wanted.values()))
+        foretold(f"the probe will take about {_size(needed)} above the loaded model, and about {_time(seconds)}")
     if attached.apart:
         progress(
             f"{len(attached.apart)} parameters, {attached.share_apart:.2%} of the weights, take passes of their own"
@@ -244,26 +250,33 @@ def _weightings(
 
 
 def memory_needed(attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE, weightings: int = 1) -> float:
-    """Bytes a probe takes in each process: activations and logits of its rollouts, waiting factors, layer gradients.
+    """Bytes that a probe takes in each process above its loaded model, see `memory`."""
+    return memory.needed(attached, rollouts, workers, weightings, check=not math.isnan(attached.error)).peak
 
-    weightings: gradients of a layer that are taken together, as far as `HELD` allows.
+
+FORWARDS = 4.5
+"""Time of a probe's pass over that of the forward pass alone; benchmarks/probe_memory.py measures it."""
+
+
+def seconds_needed(attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE, further: int = 0) -> float:
+    """Seconds that a probe will take after its self-check, from the forward pass of one rollout, which this makes.
+
+    further: weightings that take a pass of their own. Good to a factor of two: single rollouts are slower on a GPU and
+    with several threads, and background threads help the pass.
     """
-    every, width = rollouts.tokens.shape
-    rows = math.ceil(every / workers.size)
-    config = attached.model.config
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config  # of a vision-language model
-    vocabulary = getattr(text, "vocab_size", 0)
-    longest = rollouts.prompt_mask.sum(-1).max().item() + width
-    sides = sorted((sum(p.shape[-2:]) for p in attached.measured.values() if not is_large(p.numel())), reverse=True)
-    waiting = sum(sides[: cpu.items_held(rollouts.mask.device)])  # the widest, at the same time
-    matrices = [math.prod(p.shape[-2:]) for p in attached.measured.values()]
-    gradients = max((4 * n * max(1, min(weightings, HELD // (4 * n))) for n in matrices if n), default=0)
-    apart_bytes = min(4 * every * sum(attached.measured[name].numel() for name in attached.apart), apart.HELD)
-    factors = 4 * every * longest * waiting
-    return float(
-        attached.bytes_per_token * rows * longest
-        + 4 * (rows + 3) * width * vocabulary
-        + factors
-        + 2 * gradients
-        + apart_bytes
-    )
+    longest = int(rollouts.lengths.argmax())
+    one = logits.without_padding(rollouts).rows(slice(longest, longest + 1))
+    began = time.perf_counter()
+    with torch.no_grad():
+        float(logits.weighted_logp(attached.model, one, one.mask.float(), attached.temperature)[1])  # waits for a GPU
+    passed = time.perf_counter() - began
+    alone = bool(attached.apart)  # a forward and a backward pass of each rollout
+    return FORWARDS * passed * len(rollouts.mask) / workers.size * (1 + further + 0.7 * alone)
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(seconds, 1):.0f} s"

@@ -212,36 +212,62 @@ def leading(
     size = min(length if scale is None else int((scale != 0).sum()), columns)
     if size <= max(2 * count, SMALL):
         return exact(matrix, scale, rows)
-    factor = None if scale is None else scale[rows.mine, None].to(matrix)
+    kind = torch.promote_types(matrix.dtype, torch.float32)  # there is no QR in 16 bits
+    factor = None if scale is None else scale[rows.mine, None].to(matrix.device, kind)
 
     def by_row(x: Tensor) -> Tensor:
         return x if factor is None else factor * x
 
     if frobenius is None:
-        norms = by_row(torch.linalg.vector_norm(matrix, dim=1, keepdim=True))
+        norms = by_row(torch.linalg.vector_norm(matrix, dim=1, keepdim=True, dtype=kind))
         square = torch.linalg.vector_norm(norms, dtype=torch.float64).square()
         frobenius = float(rows.sum(square)) ** 0.5
     if not math.isfinite(frobenius) or frobenius == 0:
         return _undefined(size, frobenius)
 
     def right(x: Tensor) -> Tensor:
-        return rows.join(by_row(matrix @ x))
+        return rows.join(by_row(_times(matrix, x)))
 
     def left(x: Tensor) -> Tensor:
-        return rows.sum(matrix.mT @ by_row(x[rows.mine]))
+        return rows.sum(_transposed_times(matrix, by_row(x[rows.mine])))
 
     out, back = (left, right) if length <= columns else (right, left)  # from the shorter side to the longer, and back
-    basis = _start(min(length, columns), count + 8, seed).to(matrix)
+    basis = _start(min(length, columns), count + 8, seed).to(matrix.device, kind)
     for _ in range(rounds):
         basis = torch.linalg.qr(back(out(basis))).Q
     image = out(basis)  # Rayleigh-Ritz in the span of the basis
     wide = image.double()
     energy, turn = torch.linalg.eigh(wide.mT @ wide)
-    values, turn = energy.flip(0)[:count].clamp(min=0).sqrt(), turn.flip(1)[:, :count].to(matrix)
+    values, turn = energy.flip(0)[:count].clamp(min=0).sqrt(), turn.flip(1)[:, :count].to(basis)
     # with u = basis · turn and v = Gᵀu/σ only the part of G v outside the span is left
-    ends = image @ (turn / values.clamp(min=1e-12 * frobenius).to(matrix))
-    slack = torch.linalg.vector_norm(back(ends) - basis @ turn * values.to(matrix), dim=0)
+    ends = image @ (turn / values.clamp(min=1e-12 * frobenius).to(basis))
+    slack = torch.linalg.vector_norm(back(ends) - basis @ turn * values.to(basis), dim=0)
     return Spectrum(values.cpu().numpy(), slack.double().cpu().numpy(), size, frobenius)
+
+
+def _times(matrix: Tensor, x: Tensor) -> Tensor:
+    """matrix @ x in the precision of x; a matrix in 16 bits is converted some rows at a time."""
+    if matrix.dtype == x.dtype:
+        return matrix @ x
+    return torch.cat([part.to(x) @ x for part in _parts(matrix)])
+
+
+def _transposed_times(matrix: Tensor, x: Tensor) -> Tensor:
+    """matrix.mT @ x in the precision of x; a matrix in 16 bits is converted some rows at a time."""
+    if matrix.dtype == x.dtype:
+        return matrix.mT @ x
+    total = x.new_zeros(matrix.shape[1], x.shape[1])
+    for part, own in zip(_parts(matrix), x.split(_rows_at_once(matrix)), strict=True):
+        total.addmm_(part.to(x).mT, own)
+    return total
+
+
+def _parts(matrix: Tensor) -> tuple[Tensor, ...]:
+    return matrix.split(_rows_at_once(matrix))
+
+
+def _rows_at_once(matrix: Tensor) -> int:
+    return max(1, PIECE // (8 * matrix.shape[1]))
 
 
 @lru_cache(maxsize=32)

@@ -21,13 +21,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from grposcope.lab.cpu import contraction, llama, llama_pass, native, threads
+from grposcope.lab.cpu import allocator, contraction, llama, llama_pass, native, threads
 from grposcope.lab.cpu.contraction import Contraction, Lookups
 from grposcope.lab.cpu.interface import PRECISIONS, Decoder, Draws, DrawsAhead
 from grposcope.lab.cpu.model_passes import Passes, Weigh
 
 __all__ = [
     "PRECISIONS",
+    "RETURNED",
     "Contraction",
     "Decoder",
     "Draws",
@@ -42,6 +43,7 @@ __all__ = [
     "items_held",
     "map_pieces",
     "passes",
+    "returning",
 ]
 
 T = TypeVar("T")
@@ -118,3 +120,12 @@ def map_pieces(work: Callable[[slice], T], pieces: Sequence[slice], device: torc
 def items_held(device: torch.device) -> int:
     """Largest number of items not `alone` that `in_background` works on or keeps waiting at the same time."""
     return threads.items_held(device) if enabled() else 1
+
+
+RETURNED = allocator.RETURNED
+"""Bytes from which arrays are given back to the system at once, while memory is `returning`."""
+
+
+def returning(device: torch.device) -> AbstractContextManager[None]:
+    """While measuring on a CPU, memory of large arrays is given back at once, so that its peak can be foretold."""
+    return allocator.returning() if enabled() and device.type == "cpu" else nullcontext()

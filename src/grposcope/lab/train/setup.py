@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -36,6 +37,8 @@ from grposcope.lab.train.stale_weights import Staleness, StaleWeights
 from grposcope.logs.native.schema import ModelInfo, RunConfig
 from grposcope.maths.aggregation import METHODS, Aggregation
 from grposcope.maths.constraints import LENGTH, Constraint
+
+logger = logging.getLogger("grposcope")
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,7 @@ def prepare(config: TrainConfig) -> Setup:
     if allocation.chosen(config.allocate).allocator.replaces_dead:
         objective = replace(objective, resample_dead=True)
     objective = _of_several(config, objective, task)
+    _check_training(policy, config.optimizer, bool(objective.kl))
     reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
     if config.checkpointing:
         policies.recompute_activations(policy.model)
@@ -180,6 +184,29 @@ def prepare(config: TrainConfig) -> Setup:
         annotator=annotator(credit, context),
         stale=StaleWeights(policy, staleness, config.interval) if staleness.most else None,
     )
+
+
+def training_bytes(policy: Policy, optimizer: str, reference: bool) -> float:
+    """Bytes of what training keeps beside the weights: gradient, moments of the optimiser, weights of a reference.
+
+    Activations come on top: see `micro_batch`, which chooses how many there are at a time.
+    """
+    trained = sum(p.numel() * p.element_size() for p in policy.model.parameters() if p.requires_grad)
+    every = sum(p.numel() * p.element_size() for p in policy.model.parameters())
+    return float(trained * (1 + optimizers.OPTIMIZERS[optimizer].states) + every * reference)
+
+
+def _check_training(policy: Policy, optimizer: str, reference: bool) -> None:
+    """UserError where what training keeps does not fit into memory; beyond 1 GB it is told."""
+    needed, free = training_bytes(policy, optimizer, reference), policies.available_memory(policy.model.device)
+    said = f"training keeps {needed / 1e9:,.1f} GB beside the weights (gradient, moments{', reference' * reference})"
+    if needed > free:
+        raise UserError(
+            f"{said} and {free / 1e9:,.1f} GB are free; use dtype bfloat16, optimizer sgd, no reference (kl 0) or a "
+            "smaller model, or train adapters with TRL"
+        )
+    if needed > 1e9:
+        logger.warning("%s; %.1f GB are free for it and for activations", said, free / 1e9)
 
 
 def _of_several(config: TrainConfig, objective: Objective, task: Task) -> Objective:

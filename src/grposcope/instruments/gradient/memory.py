@@ -1,0 +1,137 @@
+"""Memory that a probe takes above its loaded model, said before the pass begins.
+
+A probe holds most in one of five moments, each of which holds a sum of arrays that follow from shapes:
+
+    check       autograd's largest gradient, with the sums and copies that comparing it takes
+    forward     activations kept, logits, and one piece of work on them
+    head        activations kept, logits, the gradient of the head
+    blocks      activations kept, one block recomputed, factors and gradients of the layers in work; the logits where the
+                head is tied to the embedding, since its score is whole only at the end
+    embedding   logits and the gradient of a tied embedding
+
+What a block keeps per token is observed in the self-check. Measured against peaks of processes in
+`benchmarks/probe_memory.py`: docs/results.md has the ratios. The prediction is of a CPU; a GPU has no heap.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from grposcope.instruments.gradient import apart
+from grposcope.instruments.gradient.layers import HELD
+from grposcope.instruments.gradient.logits import AT_ONCE
+from grposcope.instruments.gradient.score import is_large
+from grposcope.instruments.gradient.spectrum import SMALL
+from grposcope.lab import cpu
+from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.workers import ALONE, Workers
+
+if TYPE_CHECKING:
+    from grposcope.instruments.gradient.backward import AttachedModel
+
+FIXED = 20e6
+"""Bytes that every probe takes: threads, code that libraries load or make on first use, results."""
+
+HEAP = 1.15
+"""Memory taken over memory in use, of arrays below `cpu.RETURNED`, which the C library keeps for later use."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Bytes that a probe holds in each of its moments, see above."""
+
+    check: float
+    forward: float
+    head: float
+    blocks: float
+    embedding: float
+
+    @property
+    def peak(self) -> float:
+        """Bytes at the most."""
+        return max(self.check, self.forward, self.head, self.blocks, self.embedding) + FIXED
+
+
+def needed(
+    attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE, weightings: int = 1, check: bool = True
+) -> Moments:
+    """What a probe of these rollouts holds in each process, after `attach` has checked `attached`.
+
+    weightings: gradients of a layer that are taken together, as far as `HELD` allows. check: whether a self-check
+    belongs to it.
+    """
+    every, width = rollouts.tokens.shape
+    rows = math.ceil(every / workers.size)
+    longest = int(rollouts.prompt_mask.sum(-1).max()) + width
+    head, tied = _head(attached)
+    item = 4 if head is None else head.itemsize
+    vocabulary = 0 if head is None else max(head.shape)
+    scores = rows * (width + 1) * vocabulary
+    logits, factor = scores * item, scores * max(item, 4)  # as the model computes them, and as they are measured
+    heads = {name for name, p in attached.measured.items() if p is head}
+    looked_up = None if tied else _weight(attached, "get_input_embeddings")
+    inner = {name: p for name, p in attached.measured.items() if p is not head and p is not looked_up and p.dim() > 1}
+    embedding = looked_up if any(p is looked_up for p in attached.measured.values()) else None
+
+    kept = attached.bytes_per_token * rows * longest
+    block = HEAP * attached.block_bytes * rows * longest
+    block += _scores_of_attention(attached, rollouts) if not bool(rollouts.prompt_mask.all()) else 0.0
+    sides = sorted((sum(p.shape[-2:]) for p in inner.values() if not is_large(p[0].numel() * len(p))), reverse=True)
+    waiting = HEAP * 4 * every * longest * sum(sides[: cpu.items_held(rollouts.mask.device)])
+    sizes = sorted((math.prod(p.shape[-2:]) for p in inner.values()), reverse=True)
+    pair = sizes[:2] if cpu.items_held(rollouts.mask.device) > 1 else sizes[:1]
+    gradients = sum(_gradients(size, weightings) for size in pair)
+    own = _gradients(0 if head is None else head.numel(), weightings) if heads else 0.0
+    few = 4 * scores if width * rows <= SMALL else 3 * 4 * AT_ONCE * vocabulary
+    held = factor if heads else 0.0  # the score of the head
+    last = 0.0 if tied or not heads else held + own  # of an untied head that background threads work on
+    apart_bytes = min(4 * every * sum(attached.measured[name].numel() for name in attached.apart), apart.HELD)
+    largest = max(((p.numel(), p) for p in attached.measured.values()), key=lambda found: found[0])[1]
+    return Moments(
+        check=_check(largest, tied and largest is head) if check else 0.0,
+        forward=kept + logits + max(few, block / 2),
+        head=kept + max(logits, held) + (logits if item < 4 and heads else 0.0) + (0.0 if tied else own),
+        blocks=kept
+        + block
+        + waiting
+        + gradients
+        + (held if tied else 0.0)
+        + (0.0 if head is None or is_large(head.numel()) else last)
+        + apart_bytes,
+        embedding=apart_bytes
+        + (held + own if tied else 0.0)
+        + (0.0 if embedding is None else _gradients(embedding.numel(), weightings)),
+    )
+
+
+def _head(attached: AttachedModel) -> tuple[Tensor | None, bool]:
+    """The weights of the head, and whether these are the embedding's."""
+    head = _weight(attached, "get_output_embeddings")
+    return head, head is not None and head is _weight(attached, "get_input_embeddings")
+
+
+def _weight(attached: AttachedModel, name: str) -> Tensor | None:
+    """The weights of the module that a function of the model names."""
+    found: Tensor | None = getattr(getattr(attached.model, name, lambda: None)(), "weight", None)
+    return found
+
+
+def _gradients(size: int, weightings: int) -> float:
+    """Bytes of the gradients of a matrix of `size` entries that are held together."""
+    return 4.0 * size * max(1, min(weightings, HELD // (4 * size))) if size else 0.0
+
+
+def _check(largest: Tensor, tied: bool) -> float:
+    """Bytes of comparing autograd's gradient of the largest parameter: of a tied one it has two parts and their sum."""
+    parts = (3 if tied else 1) * largest.numel() * largest.itemsize
+    return float(max(parts, largest.numel() * (largest.itemsize + 4)) if largest.itemsize < 4 else parts)
+
+
+def _scores_of_attention(attached: AttachedModel, rollouts: Rollouts) -> float:
+    """Bytes of a mask of attention (B, 1, L, L) with padding, as truth values and as numbers."""
+    longest = int(rollouts.prompt_mask.sum(-1).max()) + rollouts.tokens.shape[1]
+    return 5.0 * len(rollouts.tokens) * longest**2
