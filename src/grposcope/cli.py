@@ -161,8 +161,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("grposcope: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
-        if said := lost_device(error):
-            print(f"grposcope: error: {visible(said, 10_000)}", file=sys.stderr)
+        if (lost := lost_device(error)) is not None:
+            print(f"grposcope: error: {visible(lost, 10_000)}", file=sys.stderr)
             return 2
         traceback.print_exc()
         print(
