@@ -14,6 +14,7 @@ class UserError(Exception):
     def __str__(self) -> str:
         return plain(super().__str__())
 
+
 def lost_device(error: BaseException) -> str | None:
     """One line for memory that ran out, on a GPU or for an array of the CPU, and for a GPU that failed; else None.
 

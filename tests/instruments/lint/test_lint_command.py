@@ -138,7 +138,6 @@ def test_settings_that_cannot_be_read_are_not_called_healthy(
     assert capsys.readouterr().out.startswith("cannot tell: no problem in the settings that can be read (no findings; ")
 
 
-
 @pytest.mark.needs("rewards")
 def test_rollouts_of_the_base_model_say_what_rewards_will_weigh(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """As JSON lines, without a reward of their own: dead groups are those of the sum, and weights are the settings'."""
