@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from grposcope.instruments.diagnosis.findings import Finding
 from grposcope.instruments.diagnosis.verdict import Verdict
+from grposcope.watch.advice import Advice, fresh
 
-Event = Literal["start", "verdict", "rule", "stalled", "resumed", "unreadable", "readable"]
+Event = Literal["start", "verdict", "rule", "advice", "stalled", "resumed", "unreadable", "readable"]
 
 QUIET = ("ok", "cannot tell")
 """Statuses that a rule may have at the first look without a line of its own."""
@@ -23,7 +24,7 @@ QUIET = ("ok", "cannot tell")
 class WatchedState:
     """What a look at a run found: the step, the verdict, the findings, and why nothing is written or can be read.
 
-    stalled, problem: sentences, empty where it goes on and can be read.
+    stalled, problem: sentences, empty where it goes on and can be read. advice: all of it so far.
     """
 
     step: int = 0
@@ -31,6 +32,7 @@ class WatchedState:
     findings: Sequence[Finding] = ()
     stalled: str = ""
     problem: str = ""
+    advice: Sequence[Advice] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ def between(old: WatchedState, new: WatchedState) -> list[Change]:
     for finding in old.findings:  # a rule may give its failure another name
         if new.findings and finding.grade and finding.mode not in named:
             changes.append(Change("rule", new.step, finding.mode, finding.grade, "ok", cause="no longer flagged"))
+    for one in fresh(old.advice, new.advice):
+        changes.append(Change("advice", one.step, one.monitor, "", one.action, one.since, one.cause, one.advice))
     if bool(old.stalled) != bool(new.stalled):
         changes.append(Change("stalled" if new.stalled else "resumed", new.step, cause=new.stalled))
     if bool(old.problem) != bool(new.problem):

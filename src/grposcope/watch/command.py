@@ -69,6 +69,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         "except no learning and zero loss, which any run shows at first, or when this mode is; may be given more "
         "than once. Modes: " + ", ".join(RULES),
     )
+    alarm.add_argument("--autopilot", default="off", metavar="advise[:LIMITS]",
+                       help="also say what an autopilot would do, on the screen, in the stream and to webhooks "
+                            "(default: off)")  # fmt: skip
     add_webhook(alarm, "each new flag")
     add_write_to(alarm)
 
@@ -77,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Look again and again until the run has ended, something of --fail-on is flagged, Ctrl-C, or once."""
     from grposcope.core.text import visible
     from grposcope.logs.hints import LAST
-    from grposcope.watch import alerts, changes
+    from grposcope.watch import advice, alerts, changes
     from grposcope.watch.follow import Watcher
 
     if not arguments.every > 0:
@@ -95,7 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
         levels = RunLevels(run="/".join(place.parts[-2:]))
         server.metrics = lambda accept: exposition(levels, time.time(), accept)
         print(f"page: {server.url}\nmetrics: {server.metrics_url}", file=sys.stderr)
-    watcher = Watcher(place, hints, minor=fatal.modes | told.modes)
+    advises = None if arguments.autopilot == "off" else advice.adviser(arguments.autopilot)
+    watcher = Watcher(place, hints, fatal.modes | told.modes, advises)
     stream = bool(arguments.json and not arguments.once)
     shown, reason, state = "", "left by Ctrl-C", changes.WatchedState()
     begin: Sequence[Change] = (changes.Change("start"),)
@@ -115,6 +119,10 @@ def run(arguments: argparse.Namespace) -> int:
                 levels = levels_of(watcher, now)
             ending = [alarm for alarm in new if fatal.covers(alarm.mode, alarm.grade)]
             wanted = [alarm for alarm in new if alarm in ending or told.covers(alarm.mode, alarm.grade)]
+            receivers: list[Delivers] = [*hooks, *written]
+            for one in advice.fresh(before.advice, state.advice):
+                for receiver in receivers:
+                    receiver.send(advice.alert(one, str(place)))
             _tell(wanted, changed, state, told, str(place), hooks, written)
             for line in alerts.failures(written):
                 print(visible(line, 1000), file=sys.stderr)

@@ -35,6 +35,7 @@ from grposcope.logs.sources import with_overflow
 from grposcope.logs.tail import READING, RESTING, GrowingLog, Pace, Tail
 from grposcope.logs.trainers.trl_output import RECORD
 from grposcope.maths.intervals import interval
+from grposcope.watch.advice import Advice, Adviser
 from grposcope.watch.alarms import Alarm, Alarms
 from grposcope.watch.changes import WatchedState
 from grposcope.watch.wording import alarm_line
@@ -100,10 +101,15 @@ class Watcher:
     """A run while it goes, whoever writes it; the path need not exist yet. minor: minor modes to raise as well.
 
     While it goes, findings and verdict are those of the last look, whose level allows for the looks before; of a run
-    that ended they are those of `diagnose`. learned: what became of it, empty before two evaluations.
+    that ended they are those of `diagnose`. learned: what became of it, empty before two evaluations. adviser: gives
+    `advice`, where it is asked for.
     """
 
-    def __init__(self, path: Path, hints: Hints | None = None, minor: Collection[str] = ()):
+    def __init__(
+        self, path: Path, hints: Hints | None = None, minor: Collection[str] = (), adviser: Adviser | None = None
+    ):
+        self.adviser = adviser
+        self.advice: tuple[Advice, ...] = ()
         self.path = path
         self.hints = hints
         self.record: GrowingRecord | None = None
@@ -165,6 +171,7 @@ class Watcher:
                 new = self.alarms.look(run)
                 self.findings = findings_of(run) if run.meta.status in ENDED else self.alarms.findings
                 self.verdict = verdict(run, self.findings) if self.findings else None
+                self.advice = self.advice if self.adviser is None else self.adviser(run)
                 self.learned = learning.of_run(run).sentence if len(learning.evaluations(run)) > 1 else ""
         self._pace.spent(time.perf_counter() - began)
         return new
@@ -183,7 +190,8 @@ class Watcher:
     def state(self, now: float) -> WatchedState:
         """What the last look found, to be compared with that of another look."""
         run = self.snapshot(now)
-        return WatchedState(run.step, self.verdict, self.findings, run.stalled, run.problem if run.changed else "")
+        problem = run.problem if run.changed else ""
+        return WatchedState(run.step, self.verdict, self.findings, run.stalled, problem, self.advice)
 
     def screen(self, now: float, width: int) -> str:
         """The run as lines of at most `width` characters."""
@@ -200,6 +208,9 @@ class Watcher:
             rows += ["", *textwrap.wrap(visible(str(self.verdict), 900), width)]
         for alarm in self.alarms.raised[-ALARMS_SHOWN:]:
             rows += textwrap.wrap(f"✗ {visible(alarm_line(alarm), 600)}", width, subsequent_indent="  ")
+        for one in self.advice[-ALARMS_SHOWN:]:
+            said = f"→ step {one.step:,}: {one.cause}. {one.advice}"
+            rows += textwrap.wrap(visible(said, 600), width, subsequent_indent="  ")
         warning = run.stalled or run.problem
         if warning:
             rows += ["", *textwrap.wrap(f"! {visible(warning, 500)}", width)]
@@ -234,6 +245,7 @@ class Watcher:
             "grade": self.verdict.word if self.verdict else None,
             "flagged": flagged_modes(self.findings),
             "alarms": self.alarms.raised,
+            "advice": [vars(one) for one in self.advice],
         }
 
 
