@@ -47,7 +47,7 @@ arrays below `cpu.RETURNED`: in models that checkpoint by themselves, and in tho
 
 
 @dataclass(frozen=True)
-class Moments:
+class ProbeMemory:
     """Bytes that a probe holds in each of its moments, see above."""
 
     check: float
@@ -64,7 +64,7 @@ class Moments:
 
 def needed(
     attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE, weightings: int = 1, check: bool = True
-) -> Moments:
+) -> ProbeMemory:
     """What a probe of these rollouts holds in each process, after `attach` has checked `attached`.
 
     weightings: gradients of a layer that are taken together, as far as `HELD` allows. check: whether a self-check
@@ -103,7 +103,7 @@ def needed(
     last = 0.0 if tied or not heads else held + own  # of an untied head that background threads work on
     apart_bytes = min(4 * every * sum(attached.measured[name].numel() for name in attached.apart), apart.HELD)
     largest = max(((p.numel(), p) for p in attached.measured.values()), key=lambda found: found[0])[1]
-    return Moments(
+    return ProbeMemory(
         check=_check(largest, tied and largest is head) if check else 0.0,
         forward=kept + logits + gaps + max(few, block / 2),
         head=kept + max(logits, held) + (logits if item < 4 and heads else 0.0) + (0.0 if tied else own),
