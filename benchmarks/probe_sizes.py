@@ -44,7 +44,9 @@ def build(one: dict[str, Any]) -> Any:
         "num_key_value_heads": one["width"] // 128, "tie_word_embeddings": True,
     }  # fmt: skip
     experts = {"moe_intermediate_size": one["inside"], "num_experts_per_tok": 2}
-    config = Qwen3MoeConfig(**common, num_experts=one["experts"], **experts) if "experts" in one else LlamaConfig(**common)
+    config = (
+        Qwen3MoeConfig(**common, num_experts=one["experts"], **experts) if "experts" in one else LlamaConfig(**common)
+    )
     torch.set_default_dtype(torch.bfloat16)
     try:
         return AutoModelForCausalLM.from_config(config).eval()
@@ -94,7 +96,9 @@ def main() -> None:
     if given.child:
         print(json.dumps(measure(given.names[0], given.length)))
         return
-    print("| model | weights, 10⁹ | memory told, GB | measured, GB | time told, s | taken, s |\n|---|---|---|---|---|---|")
+    print(
+        "| model | weights, 10⁹ | memory told, GB | measured, GB | time told, s | taken, s |\n|---|---|---|---|---|---|"
+    )
     rows = {}
     for name in given.names or ["0.1b", "0.25b", "0.5b", "0.5b-moe"]:
         words = [sys.executable, __file__, name, "--child", "--length", str(given.length)]

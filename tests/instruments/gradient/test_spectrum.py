@@ -187,7 +187,7 @@ def test_a_matrix_in_16_bits_has_the_spectrum_of_its_numbers(
     matrix = (torch.randn(shape, generator=random) @ torch.diag(0.9 ** torch.arange(shape[1]))).bfloat16()
     scale = torch.rand(shape[0], generator=random)
     scale[::7] = 0.0
-    for given in (None, scale):
-        half, full = (spectrum.leading(one, 16, scale=given) for one in (matrix, matrix.float()))
+    for weights in (None, scale):
+        half, full = (spectrum.leading(one, 16, scale=weights) for one in (matrix, matrix.float()))
         assert half.values == pytest.approx(full.values, rel=1e-5)
         assert half.frobenius == pytest.approx(full.frobenius, rel=1e-5)

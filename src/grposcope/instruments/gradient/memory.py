@@ -5,12 +5,12 @@ A probe holds most in one of five moments, each of which holds a sum of arrays t
     check       autograd's largest gradient, with the sums and copies that comparing it takes
     forward     activations kept, logits, and one piece of work on them
     head        activations kept, logits, the gradient of the head
-    blocks      activations kept, one block recomputed, factors and gradients of the layers in work; the logits where the
-                head is tied to the embedding, since its score is whole only at the end
+    blocks      activations kept, one block recomputed, factors and gradients of the layers in work; the logits where
+                the head is tied to the embedding, since its score is whole only at the end
     embedding   logits and the gradient of a tied embedding
 
 What a block keeps per token is observed in the self-check. Measured against peaks of processes in
-`benchmarks/probe_memory.py`: docs/results.md has the ratios. The prediction is of a CPU; a GPU has no heap.
+`benchmarks/probe_memory.py`; docs/limits.md has the ratios. The prediction is of a CPU; a GPU has no heap.
 """
 
 from __future__ import annotations
