@@ -176,3 +176,18 @@ def test_a_matrix_without_a_spectrum_says_so(value: float) -> None:
     matrix = torch.full((180, 200), value)
     for computed in (spectrum.exact(matrix), spectrum.leading(matrix, count=4)):
         assert all(math.isnan(v) for v in computed.ranks().values())
+
+
+@pytest.mark.parametrize("shape", [(300, 400), (400, 300)])
+def test_a_matrix_in_16_bits_has_the_spectrum_of_its_numbers(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spectrum, "PIECE", 8 * 300 * 70)  # some rows at a time
+    random = torch.Generator().manual_seed(0)
+    matrix = (torch.randn(shape, generator=random) @ torch.diag(0.9 ** torch.arange(shape[1]))).bfloat16()
+    scale = torch.rand(shape[0], generator=random)
+    scale[::7] = 0.0
+    for weights in (None, scale):
+        half, full = (spectrum.leading(one, 16, scale=weights) for one in (matrix, matrix.float()))
+        assert half.values == pytest.approx(full.values, rel=1e-5)
+        assert half.frobenius == pytest.approx(full.frobenius, rel=1e-5)

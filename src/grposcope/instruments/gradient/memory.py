@@ -5,28 +5,29 @@ A probe holds most in one of five moments, each of which holds a sum of arrays t
     check       autograd's largest gradient, with the sums and copies that comparing it takes
     forward     activations kept, logits, and one piece of work on them
     head        activations kept, logits, the gradient of the head
-    blocks      activations kept, one block recomputed, factors and gradients of the layers in work; the logits where the
-                head is tied to the embedding, since its score is whole only at the end
+    blocks      activations kept, one block recomputed, factors and gradients of the layers in work; the logits where
+                the head is tied to the embedding, since its score is whole only at the end
     embedding   logits and the gradient of a tied embedding
 
 What a block keeps per token is observed in the self-check. Measured against peaks of processes in
-`benchmarks/probe_memory.py`: docs/results.md has the ratios. The prediction is of a CPU; a GPU has no heap.
+`benchmarks/probe_memory.py`; docs/limits.md has the ratios. The prediction is of a CPU; a GPU has no heap.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from grposcope.instruments.gradient import apart
+from grposcope.instruments.gradient import apart, checkpointing
 from grposcope.instruments.gradient.layers import HELD
 from grposcope.instruments.gradient.logits import AT_ONCE
 from grposcope.instruments.gradient.score import is_large
 from grposcope.instruments.gradient.spectrum import SMALL
 from grposcope.lab import cpu
+from grposcope.lab.policies import recomputes_activations
 from grposcope.lab.rollout_arrays import Rollouts
 from grposcope.lab.workers import ALONE, Workers
 
@@ -40,8 +41,13 @@ HEAP = 1.15
 """Memory taken over memory in use, of arrays below `cpu.RETURNED`, which the C library keeps for later use."""
 
 
+GAPS = 0.4
+"""Share of every block's activations that stays in gaps of the heap, where a graph of many small objects grows between
+arrays below `cpu.RETURNED`: in models that checkpoint by themselves, and in those with stacks of experts."""
+
+
 @dataclass(frozen=True)
-class Moments:
+class ProbeMemory:
     """Bytes that a probe holds in each of its moments, see above."""
 
     check: float
@@ -58,7 +64,7 @@ class Moments:
 
 def needed(
     attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE, weightings: int = 1, check: bool = True
-) -> Moments:
+) -> ProbeMemory:
     """What a probe of these rollouts holds in each process, after `attach` has checked `attached`.
 
     weightings: gradients of a layer that are taken together, as far as `HELD` allows. check: whether a self-check
@@ -80,6 +86,12 @@ def needed(
     kept = attached.bytes_per_token * rows * longest
     block = HEAP * attached.block_bytes * rows * longest
     block += _scores_of_attention(attached, rollouts) if not bool(rollouts.prompt_mask.all()) else 0.0
+    stacks = sorted((sum(p.shape[-2:]) for p in inner.values() if p.dim() == 3), reverse=True)
+    routed = 2 * 4 * every * longest * _experts_per_token(attached) * sum(stacks[:2])
+    blocks = checkpointing.every_block(attached.model)
+    arrays = 4 * rows * longest * getattr(_text(attached), "hidden_size", 0)
+    gaps = GAPS * block * len(blocks) if (stacks or recomputes_activations(attached.model)) else 0.0
+    gaps = gaps if arrays < cpu.RETURNED and rollouts.mask.device.type == "cpu" else 0.0
     sides = sorted((sum(p.shape[-2:]) for p in inner.values() if not is_large(p[0].numel() * len(p))), reverse=True)
     waiting = HEAP * 4 * every * longest * sum(sides[: cpu.items_held(rollouts.mask.device)])
     sizes = sorted((math.prod(p.shape[-2:]) for p in inner.values()), reverse=True)
@@ -91,12 +103,14 @@ def needed(
     last = 0.0 if tied or not heads else held + own  # of an untied head that background threads work on
     apart_bytes = min(4 * every * sum(attached.measured[name].numel() for name in attached.apart), apart.HELD)
     largest = max(((p.numel(), p) for p in attached.measured.values()), key=lambda found: found[0])[1]
-    return Moments(
+    return ProbeMemory(
         check=_check(largest, tied and largest is head) if check else 0.0,
-        forward=kept + logits + max(few, block / 2),
+        forward=kept + logits + gaps + max(few, block / 2),
         head=kept + max(logits, held) + (logits if item < 4 and heads else 0.0) + (0.0 if tied else own),
         blocks=kept
         + block
+        + gaps
+        + routed
         + waiting
         + gradients
         + (held if tied else 0.0)
@@ -118,6 +132,18 @@ def _weight(attached: AttachedModel, name: str) -> Tensor | None:
     """The weights of the module that a function of the model names."""
     found: Tensor | None = getattr(getattr(attached.model, name, lambda: None)(), "weight", None)
     return found
+
+
+def _text(attached: AttachedModel) -> Any:
+    """The configuration of the text, also of a vision-language model."""
+    config = attached.model.config
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def _experts_per_token(attached: AttachedModel) -> int:
+    config = _text(attached)
+    names = ("num_experts_per_tok", "top_k_experts", "moe_top_k", "num_selected_experts")
+    return next((int(getattr(config, name)) for name in names if getattr(config, name, None)), 1)
 
 
 def _gradients(size: int, weightings: int) -> float:

@@ -146,7 +146,8 @@ def probe(
     tier "fast" takes the `leading` singular values and bounds the rest, "exact" takes all. learning_rate: for the
     share of weights a step would change. check: compare with autograd on a few tokens first, which also improves
     the estimate of the memory needed. progress: called with a line per layer. foretold: called before the pass with a
-    line on the memory and the time that it will take, which costs a forward pass of one rollout. workers: processes that share the work,
+    line on the memory and the time that it will take, at the cost of a forward pass of one. workers: processes
+    that share the work,
     see `engines.distributed`; all call this with the same arguments, and get the same result. log_ratio (B, T): log
     π/π_old of each token, where the update of the recipe has a ratio; it enters the recipe's weights alone.
 
@@ -255,7 +256,7 @@ def memory_needed(attached: AttachedModel, rollouts: Rollouts, workers: Workers 
 
 
 FORWARDS = 4.5
-"""Time of a probe's pass over that of the forward pass alone; benchmarks/probe_memory.py measures it."""
+"""Time of a probe over that of its forward pass alone: recomputation, gradients and scores come on top."""
 
 
 def seconds_needed(attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE, further: int = 0) -> float:
