@@ -156,7 +156,7 @@ def test_interrupted_runs_keep_what_is_done(run, monkeypatch: pytest.MonkeyPatch
     )
     calls = iter(range(10))
     outcome = run(checkpoint_every=1)
-    assert "stopped after step 2 of 4; its last checkpoint is of step 2; go on with: " in command.stopped(outcome)
+    assert "stopped after step 2 of 4; its last checkpoint is of step 2; to continue: " in command.stopped(outcome)
 
 
 def test_gradients_that_stay_infinite_end_the_run(run, monkeypatch: pytest.MonkeyPatch) -> None:
