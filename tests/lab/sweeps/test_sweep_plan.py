@@ -90,7 +90,7 @@ def test_the_first_cell_is_the_baseline_and_a_plan_without_a_grid_has_one(tmp_pa
         ("grid: {group: [4, 4]}\n", "group has a value twice"),
         ("grid: {group: []}\n", "group has no values"),
         ("grid: [1]\n", "is not a mapping of settings"),
-        ("cells: 3\n", "cells is no list"),
+        ("cells: 3\n", "cells is not a list"),
         ("cells:\n- {group: 4}\n- {group: 4}\n", "two cells are called group=4"),
         ("seeds: 0\n", "seeds is 0; give how many"),
         ("seeds: [1, 1]\n", "give how many, such as 8, or a list of different seeds"),

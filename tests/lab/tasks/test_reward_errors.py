@@ -92,7 +92,7 @@ def test_a_reward_that_fails_everywhere_is_broken() -> None:
         def rewards(self, problems: object, completions: object) -> list[float]:
             return [1.0]
 
-    with pytest.raises(UserError, match="returned 1 values for 4 rollouts"):
+    with pytest.raises(UserError, match="returned 1 value for 4 rollouts"):
         graded(Short(), PROBLEMS, ["a", "b", "c", "d"], 5, "drop")
 
 

@@ -150,7 +150,7 @@ def test_interrupted_runs_keep_what_is_done(run, monkeypatch: pytest.MonkeyPatch
     assert outcome.steps == 2
     assert len(rows(outcome.folder)) == 2
     assert (outcome.folder / "model" / "model.safetensors").exists()
-    went_on = f"go on with: grposcope train --resume {outcome.folder}"
+    went_on = f"to continue: grposcope train --resume {outcome.folder}"
     assert (
         command.stopped(outcome) == f"stopped after step 2 of 4; it has no checkpoint yet and starts again; {went_on}"
     )
