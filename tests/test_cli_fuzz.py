@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from grposcope.cli import main
+from grposcope.cli import main, parser
 
 SECONDS = 30
 """Longest that a command may take on these small files."""
@@ -145,10 +147,80 @@ def test_any_command_on_hostile_files(number: int, tmp_path_factory: pytest.Temp
     check(number, tmp_path_factory.getbasetemp(), sound)
 
 
+MANY = int(os.environ.get("GRPOSCOPE_FUZZ_EXAMPLES", "3000"))
+LIMIT = float(os.environ.get("GRPOSCOPE_FUZZ_SECONDS", "100"))
+"""Examples of the slow tests, and the seconds that each of them may take: what is not looked at by then is skipped."""
+
+BEGAN: dict[str, float] = {}
+
+
+def late(test: str) -> bool:
+    """Whether a slow test has used up its time."""
+    return time.monotonic() - BEGAN.setdefault(test, time.monotonic()) > LIMIT
+
+
 @pytest.mark.slow
-@settings(QUIET, max_examples=600)
+@settings(QUIET, max_examples=MANY)
 @given(number=st.integers(0, 2**32 - 1))
 def test_any_command_on_many_hostile_files(
     number: int, tmp_path_factory: pytest.TempPathFactory, sound: list[Path]
 ) -> None:
-    check(number, tmp_path_factory.getbasetemp(), sound)
+    if not late("files"):
+        check(number, tmp_path_factory.getbasetemp(), sound)
+
+
+NOWHERE = "/nowhere/at/all"
+ON_NOTHING: tuple[tuple[str, ...], ...] = (
+    ("train", "--resume", NOWHERE), ("probe", "--model", NOWHERE), ("credit", NOWHERE), ("evaluate", NOWHERE, "--task",
+    "arithmetic"),
+    ("offpolicy", NOWHERE), ("verify", NOWHERE), ("lint", NOWHERE), ("rewards", NOWHERE), ("plan", NOWHERE),
+    ("sweep", NOWHERE), ("stability", "--run", NOWHERE), ("watch", "--once", NOWHERE + "/x"), ("runs", NOWHERE),
+)  # fmt: skip
+"""Every command, on something that is not there: whatever the flag, it has to say so in one line."""
+
+VALUES = (
+    "",
+    "0",
+    "-1",
+    "nan",
+    "inf",
+    "1e400",
+    "99999999999999999999",
+    "x",
+    "/dev/null",
+    "é\x1b[31m",
+    "a=b",
+    ",",
+    "1,2,x",
+)
+
+
+def check_flags(number: int, commands: Sequence[tuple[str, ...]] = ON_NOTHING) -> None:
+    """One example from its number: a command on nothing, with a flag of its own and a value that may make no sense."""
+    rng = np.random.default_rng(number)
+    command = hostile.one(rng, commands)
+    options = parser([command[0]])._subparsers._group_actions[0].choices[command[0]]._option_string_actions  # type: ignore[union-attr, index]
+    flags = sorted(
+        flag for flag in options if flag not in ("-h", "--help", "--help-all", "--list", "--serve", "--json")
+    )
+    arguments = [*command, str(rng.choice(flags)), *([str(rng.choice(VALUES))] if rng.random() < 0.9 else [])]
+    status, out, err = call(arguments)
+    fault = wrong(arguments, status, out, err) or ("" if status == 2 else "it went on")
+    assert not fault, f"{fault}: example {number}, {arguments}: status {status}\n{out[-300:]}\n{err[-3000:]}"
+
+
+@seed(0)
+@settings(QUIET, max_examples=30)
+@given(number=st.integers(0, 2**32 - 1))
+def test_any_flag_with_any_value(number: int) -> None:
+    """Of commands that do not import torch to find out that nothing is there; the others in the slow test."""
+    heavy = {"train", "probe", "credit", "evaluate", "offpolicy"}
+    check_flags(number, [command for command in ON_NOTHING if command[0] not in heavy])
+
+
+@pytest.mark.slow
+@settings(QUIET, max_examples=MANY)
+@given(number=st.integers(0, 2**32 - 1))
+def test_any_flag_with_many_values(number: int) -> None:
+    if not late("flags"):
+        check_flags(number)

@@ -100,7 +100,7 @@ def test_what_an_instrument_needs_is_said_before_its_work(folder: Path) -> None:
     plan, runs = hiding.commands(("gradient", "stability"), asked["plan"], asked["runs"])
     assert (plan.status, plan.out) == (2, "")
     assert plan.err == (
-        "grposcope: error: Cannot tell: this needs the module instruments.gradient, which is not installed.\n"
+        "grposcope: error: Cannot tell: this needs the instrument gradient, which cannot be imported.\n"
     )
     assert runs.status == 0
 

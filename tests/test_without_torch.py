@@ -134,7 +134,7 @@ def test_flags_are_told_and_checked_without_the_packages_of_the_lab() -> None:
         ("train", "--prompts", "1000", "--group", "90", "--max-tokens", "900000000"): "GB of memory or more",
         ("probe", "--sweep-group", "9"): "--sweep-group 9 must be between 2 and --group 8",
         ("credit", "--prompts", "1"): "--prompts 1 must be at least 3",
-        ("evaluate", "tiny", "--samples", "0"): "--samples 0 should be 1 or more",
+        ("evaluate", "tiny", "--samples", "0"): "--samples 0 must be 1 or more",
         ("offpolicy", "tiny", "--top-k", "0"): "--top-k 0 must be at least 1",
         ("sweep", "nowhere.yaml", "--jobs", "0"): "--jobs 0 is not a number of runs",
     }

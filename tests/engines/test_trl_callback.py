@@ -172,7 +172,7 @@ def test_windows_are_recorded(tmp_path: Path) -> None:
 def test_it_says_at_the_start_what_will_not_be_seen(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     Play(GRPOscopeCallback(), tmp_path / "a", logging_steps=10).run(1)
     said = capsys.readouterr().err
-    assert "are not seen: set log_completions=True" in said
+    assert "Without log_completions=True the record has no single rewards" in said
     assert "each row is the mean of 10 steps, 10 rows in all, and changes are tested from 30 rows on: set log" in said
     Play(GRPOscopeCallback(), tmp_path / "b", log_completions=True).run(1)
     assert "set log" not in capsys.readouterr().err
@@ -207,7 +207,7 @@ def test_either_folder_is_the_whole_run(tmp_path: Path) -> None:
 def test_records_and_checkpoints_of_different_runs_are_not_joined(tmp_path: Path) -> None:
     Play(GRPOscopeCallback(), tmp_path).run(30)
     states(tmp_path, 30, shift=0.1)
-    with pytest.raises(UserError, match=r"of different runs: their rewards at step 1 show; give .*grposcope or "):
+    with pytest.raises(UserError, match=r"of different runs: their rewards at step 1 differ; give .*grposcope or "):
         read(tmp_path)
     run = read(tmp_path / "grposcope")
     assert run.table["reward"][0] == logged(1)["reward"]
@@ -287,7 +287,7 @@ def test_what_is_no_mode_is_refused() -> None:
         match="stop_on 'nan' is neither a grade nor a mode of failure; give failing, warning, note, or one of:",
     ):
         GRPOscopeCallback(stop_on=("nan",))
-    with pytest.raises(UserError, match="alert_on 'nan' is no grade"):
+    with pytest.raises(UserError, match="alert_on 'nan' is neither a grade"):
         GRPOscopeCallback(alert_on="nan")
     with pytest.raises(UserError, match="no URL"):
         GRPOscopeCallback(alert_to="ftp://x")
@@ -374,7 +374,7 @@ def test_groups_are_the_weighted_sums(tmp_path: Path) -> None:
     assert len({row["problem"] for row in rows}) == 2
     assert rows[0]["problem"].endswith(" p")
     for names, size, words in (
-        (["a"], 3, "no whole groups of 3"),
+        (["a"], 3, "do not divide into groups of 3"),
         (["c"], 2, "lacks the column 'c'"),
         (["a"], 4, "mixes prompts"),
     ):
@@ -570,7 +570,7 @@ def test_a_receiver_that_hangs_does_not_slow_the_training(
         play = Play(callback, tmp_path, nan_from_10).run(30)
     assert time.monotonic() - began < 10
     assert play.state.global_step == 30
-    assert "webhook: no answer yet" in capsys.readouterr().err
+    assert "webhook: no answer in time" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("hasty")

@@ -79,7 +79,7 @@ def find(model: str, checkpoint: int | None = None) -> ModelSource:
         return _of_trl(folder, models, checkpoint)
     if settings is None:
         if checkpoint is not None:
-            raise UserError(f"--checkpoint {checkpoint} needs --model with the folder of a run, and {model} is not one")
+            raise UserError(f"--checkpoint {checkpoint} needs --model with the folder of a run; {model} is not one")
         return ModelSource(model)
     if checkpoint is not None:
         return _of_checkpoint(folder, checkpoints.folder_of(folder, checkpoint), settings)

@@ -144,7 +144,7 @@ def test_tokens_that_count_are_those_that_were_drawn(case: str) -> None:
 
 @pytest.mark.parametrize(("widths", "group"), [((2, 2, 2), 4), ((2, 2), 6), ((16,), 8)])
 def test_groups_that_trees_do_not_fill_are_refused(widths: tuple[int, ...], group: int) -> None:
-    with pytest.raises(UserError, match=f"{prod(widths)} leaves, and the group of {group} is no multiple"):
+    with pytest.raises(UserError, match=f"{prod(widths)} leaves, and the group of {group} is not a multiple"):
         filling(widths, group)
 
 

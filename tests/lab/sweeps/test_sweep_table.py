@@ -51,7 +51,7 @@ def test_one_seed_tells_nothing() -> None:
     result = table.compared({"a": {0: 1.0}, "b": {0: 2.0}, "c": {}}, "a", "reward")
     said = answer.answer(result, [])
     assert said.word == "cannot tell"
-    assert said.sentence.startswith("Nothing can be told")
+    assert said.sentence.startswith("Cannot tell")
     assert "no run" in terminal.text(said)
 
 

@@ -92,13 +92,13 @@ def test_a_reward_that_fails_everywhere_is_broken() -> None:
         def rewards(self, problems: object, completions: object) -> list[float]:
             return [1.0]
 
-    with pytest.raises(UserError, match="returned 1 values for 4 rollouts"):
+    with pytest.raises(UserError, match="returned 1 value for 4 rollouts"):
         graded(Short(), PROBLEMS, ["a", "b", "c", "d"], 5, "drop")
 
 
 def test_many_that_hang_end_the_run_in_time() -> None:
     began = time.monotonic()
     problems = [Problem(f"p{i}", "?") for i in range(100)]
-    with pytest.raises(UserError, match=r"too slow to go on without the rollouts that hang.* the first rollout 0"):
+    with pytest.raises(UserError, match=r"is too slow.* first rollout 0"):
         graded(task(lambda c: time.sleep(30)), problems, ["a"] * 100, 0.4, "zero")
     assert time.monotonic() - began < 20  # not 100 × 30

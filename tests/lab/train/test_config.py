@@ -36,7 +36,7 @@ from grposcope.lab.train.config import TrainConfig, check
         ({"group": 1, "recipe": "rloo"}, "use a group of 2 or more"),
         ({"group": 1, "credit": "steps", "recipe": "reinforce"}, "credit steps needs groups of 2 or more"),
         ({"credit": "tree", "group": 6}, "credit tree: the tree is wider than the group: .* has 8 leaves"),
-        ({"credit": "tree:widths=2x2", "group": 6}, "4 leaves, and the group of 6 is no multiple"),
+        ({"credit": "tree:widths=2x2", "group": 6}, "4 leaves, and the group of 6 is not a multiple"),
         ({"credit": "tree", "probe_every": 5}, "leave out probe_every"),
         ({"correction": "half"}, "unknown correction 'half'; use one of none, token_ratio, token_cap"),
         ({"correction": "icepop:5,0.5"}, "bounds that cannot be; write it like icepop:0.5,5"),

@@ -128,7 +128,7 @@ def test_a_damaged_critic_is_named(settings: TrainConfig, monkeypatch: pytest.Mo
     stopped_at(monkeypatch, settings, 6)
     file = tmp_path / "run" / "checkpoints" / "step-000004" / "critic.safetensors"
     file.write_bytes(file.read_bytes()[:-3])
-    with pytest.raises(UserError, match=r"critic.safetensors has .* it was cut; delete this folder"):
+    with pytest.raises(UserError, match=r"critic.safetensors has .* it was cut off; delete this folder"):
         resume(tmp_path / "run")
 
 

@@ -114,5 +114,5 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 def test_an_advantage_replaces_that_of_the_recipe() -> None:
     assert TrainConfig(recipe="grpo", advantage="leave_one_out").objective(9).advantage is advantages.leave_one_out
     check(TrainConfig(recipe="grpo", advantage="whitened", group=1))
-    with pytest.raises(UserError, match="groups of 2 or more rollouts to compare, and a group of 1 leaves"):
+    with pytest.raises(UserError, match="groups of 2 or more rollouts to compare, and a group of 1 has nothing"):
         check(TrainConfig(recipe="reinforce", advantage="centered", group=1))

@@ -128,9 +128,9 @@ def test_a_run_records_its_rewards_and_constraints_and_resumes_bit_for_bit(files
         ({"constraint": "length<=5; length>=9"}, "cannot both hold"),
         ({"constraint": "length<=5", "group": 1, "recipe": "reinforce"}, "leave out constraint|use a group of 2"),
         ({"aggregation": "normalize_then_sum", "recipe": "dapo"}, "penalty for overlong completions"),
-        ({"reward": "{}:right", "aggregation": "normalize_then_sum"}, "has one; name several functions"),
+        ({"reward": "{}:right", "aggregation": "normalize_then_sum"}, "has one; name several reward functions"),
         ({"reward": "{}:right,fom"}, "has no 'fom'; its functions are right, form, first_bad"),
-        ({"reward": "{}:right,form=x"}, "the weight 'x' is no finite number"),
+        ({"reward": "{}:right,form=x"}, "the weight 'x' is not a finite number"),
         ({"reward": "{}:right=0,form=0"}, "all weights of the rewards are 0"),
         ({"reward": "{}:right,right"}, "a name comes twice"),
         ({"reward": "{}:right,first_bad"}, r"\(first_bad\) is nan for rollout 0"),
@@ -159,7 +159,7 @@ def test_a_cost_that_nobody_can_change_is_told(files: dict[str, Any], capsys: py
     Path(place).write_text(REWARDS + "def never(completions, **_):\n    return [0.0] * len(completions)\n")
     loop.train(TrainConfig(**{**files, "reward": f"{place}:right,never", "constraint": "never>=0.5", "steps": 1}))
     shown = capsys.readouterr()
-    assert "never>=0.5 is violated from the start, and its cost is the same" in shown.out + shown.err
+    assert "never>=0.5 is violated from the start, and its cost is equal" in shown.out + shown.err
 
 
 def test_the_default_is_the_recipe_on_the_sum() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from grposcope.core.answer import Answer
 from grposcope.core.run import Run
-from grposcope.core.text import capitalised, number, visible
+from grposcope.core.text import capitalised, number, plain, visible
 from grposcope.instruments.diagnosis import answer
 from grposcope.instruments.diagnosis.findings import Evidence, Finding
 from grposcope.instruments.diagnosis.verdict import Verdict, conclusion
@@ -59,7 +59,7 @@ def certainty(finding: Finding) -> str:
 
 def _measured(one: Evidence) -> str:
     error = f"\u00a0±\u00a0{one.se:.2g}" if math.isfinite(one.se) and one.se > 0 else ""
-    return f"{one.what}:\u00a0{number(one.value)}{error}" + (f" ({one.limit})" if one.limit else "")
+    return plain(f"{one.what}:\u00a0{number(one.value)}{error}" + (f" ({one.limit})" if one.limit else ""))
 
 
 def counted(findings: Sequence[Finding]) -> str:

@@ -153,7 +153,7 @@ def _check(arguments: argparse.Namespace) -> None:
     for name, least in (("samples", 1), ("limit", 1), ("max_tokens", 1), ("batch", 1), ("temperature", 0)):
         value = getattr(arguments, name)
         if value is not None and not least <= value < float("inf"):
-            raise UserError(f"--{name.replace('_', '-')} {value} should be {least} or more")
+            raise UserError(f"--{name.replace('_', '-')} {value} must be {least} or more")
     if arguments.temperature == 0 and arguments.samples > 1:
         raise UserError("--temperature 0 writes the same completion each time; use --samples 1, or a temperature")
     if not arguments.task:

@@ -138,6 +138,8 @@ def _run(arguments: argparse.Namespace, workers: Workers) -> int:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    if arguments.model == "":
+        raise UserError("--model is empty; name a model folder, a run or a hub name")
     arguments.model = arguments.place or arguments.model or "tiny"
     source = probe_model.find(arguments.model, arguments.checkpoint)
     of_run = arguments.recipe is None and bool(source.logged)

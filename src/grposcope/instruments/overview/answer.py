@@ -87,7 +87,7 @@ def _sentence(runs: Sequence[Run]) -> str:
     evaluated = zip(labels(runs), map(learning.evaluations, runs), strict=True)
     ends = {label: evaluations[-1][1] for label, evaluations in evaluated if evaluations}
     if len(ends) < 2:
-        return f"{len(runs)} runs; fewer than two have held-out evaluations, so they cannot be compared."
+        return f"{len(runs)} runs; fewer than two have held-out evaluations to rank them by, so compare their curves."
     named = {label: heldout.name(learning.score(run)) for label, run in zip(labels(runs), runs, strict=True)}
     if len({named[label] for label in ends}) > 1:
         return f"{len(runs)} runs; they log different held-out scores, which cannot be compared."
