@@ -45,7 +45,7 @@ def shot(page: Path, picture: Path) -> None:
         options.add_argument(argument)
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
     try:
-        size = {"width": 1000, "height": 3000, "deviceScaleFactor": 1, "mobile": False}
+        size = {"width": 1000, "height": 2400, "deviceScaleFactor": 1, "mobile": False}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         driver.get(page.as_uri())
         end = time.monotonic() + 60

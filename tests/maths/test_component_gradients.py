@@ -34,9 +34,9 @@ def test_gradient_shares_are_those_of_the_mean_gradient() -> None:
     assert low - 0.05 < inside < high + 0.05
 
 
-def products(rng: np.random.Generator, prompts: int) -> tuple[np.ndarray, np.ndarray]:
+def products(rng: np.random.Generator, prompts: int, signal: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """Gradients (P, K, D) of two components by prompt, and their products."""
-    own = rng.normal(size=(prompts, 2, 4)) + np.array([[1, 0, 0, 1], [0.5, 1, 0, 0]])
+    own = rng.normal(size=(prompts, 2, 4)) + signal * np.array([[1, 0, 0, 1], [0.5, 1, 0, 0]])
     return own, np.einsum("pjd,qkd->jkpq", own, own)
 
 
@@ -94,3 +94,13 @@ def test_a_group_in_which_components_cancel_has_no_parts() -> None:
     found = component_gradients.parts(given, [1, 1], np.array([0.0, 0.0, 1.0, -1.0]))
     assert found is not None
     assert found.tolist() == [[0, 0], [0, 0], [1, 0], [-1, 0]]
+
+
+def test_a_probe_of_two_prompts_takes_no_interval_from_the_others() -> None:
+    rng = np.random.default_rng(3)
+    made = [products(rng, prompts, 4.0)[1] for prompts in (8, 2, 8)]
+    shares, cosines = component_gradients.shares_of_products(made)
+    rest = component_gradients.shares_of_products([made[0], made[2]])
+    assert 0 < shares[0].se < 3 * rest[0][0].se
+    assert np.isfinite(cosines[0, 1].se)
+    assert np.isnan(component_gradients.shares_of_products([made[1]])[0][0].se)

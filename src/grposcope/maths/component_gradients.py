@@ -73,7 +73,8 @@ def shares_of_products(probes: Sequence[Floats]) -> tuple[list[Estimate], dict[t
     With g_j the mean over prompts of the gradients of component j, share j is ⟨g_j, g⟩/‖g‖², and a cosine is
     ⟨g_j, g_k⟩/(‖g_j‖ ‖g_k‖). Products are means over pairs of different prompts of one probe, so that the noise of a
     prompt's own rollouts has no part in them, and are summed over the probes: of gradients that change from probe to
-    probe, each counts by its size. The jackknife leaves out each prompt of each probe. NaN where the noise leaves no
+    probe, each counts by its size. The jackknife leaves out each prompt of each probe, of a probe of two prompts all
+    of it, twice, which errs on the wide side. NaN where the noise leaves no
     positive norm.
     """
     parts = len(probes[0])
@@ -81,7 +82,7 @@ def shares_of_products(probes: Sequence[Floats]) -> tuple[list[Estimate], dict[t
     def pairs(of: Sequence[Floats]) -> tuple[float, Floats]:
         each = [float(resampling.pair_mean(one, resampling.point(len(one)))[0]) for one in of]
         whole = float(sum(each))
-        left = [whole - value + resampling.pair_means_left_out(one) for value, one in zip(each, of, strict=True)]
+        left = [whole - value + _without_each(one, len(of) > 1) for value, one in zip(each, of, strict=True)]
         return whole, np.concatenate(left)
 
     norm = pairs([one.sum((0, 1)) for one in probes])
@@ -93,6 +94,12 @@ def shares_of_products(probes: Sequence[Floats]) -> tuple[list[Estimate], dict[t
         roots = _root(own[j][0], own[k][0]), _roots(own[j][1], own[k][1])
         cosines[j, k] = _quotient(pairs(both), roots)
     return shares, cosines
+
+
+def _without_each(products: Floats, others: bool) -> Floats:
+    """Pair means (P,) without each prompt; 0 for a probe of two, which without one is left out, if there are others."""
+    left = resampling.pair_means_left_out(products)
+    return np.zeros(len(left)) if others and len(left) == 2 else left
 
 
 def _root(first: float, second: float) -> float:
