@@ -162,9 +162,7 @@ def whole_evidence(folder: Path) -> tuple[Any, dict[str, Any]]:
         "rollouts": replace(found, run=None),
         "log": found,
         "checkpoints": replace(found, scored=tuple(scored), gradients=tuple(gradients)),
-        "rewards": replace(
-            found, scored=tuple(scored), gradients=tuple(gradients), grader=None if several else grader
-        ),
+        "rewards": replace(found, scored=tuple(scored), gradients=tuple(gradients), grader=None if several else grader),
     }
     return levels["rewards"], levels
 

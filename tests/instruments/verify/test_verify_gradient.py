@@ -186,10 +186,25 @@ def test_prompts_drawn_again_within_an_epoch() -> None:
     """Six prompts, two in a batch: those of step 1 may come back at step 4, and not at step 3."""
     stated = Stated(data=6, prompts=2, interval=1)
     for step, status in ((3, "broken"), (4, "holds")):
-        made = [EvidenceRow("", at, prompt=name) for at, names in ((1, "ab"), (2, "cd"), (step, "ab")) for name in names]
+        made = [
+            EvidenceRow("", at, prompt=name) for at, names in ((1, "ab"), (2, "cd"), (step, "ab")) for name in names
+        ]
         result = told(PipelineEvidence("", rows=tuple(made), stated=stated), "resume")
         assert result.status == status
         assert status == "holds" or (result.told[0].fault, result.told[0].since) == ("data order repeated", 3)
         last = tuple(row for row in made if row.step == step)
         before = {1: frozenset("ab"), 2: frozenset("cd")}
         assert told(PipelineEvidence("", rows=last, stated=stated, earlier=before), "resume").status == status
+
+
+def test_settings_of_other_names_are_refused(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt setting is named with the nearest one; those of trainers are taken."""
+    import json
+
+    from grposcope.cli import main
+
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text("".join(json.dumps({"completion": "a", "reward": float(i)}) + "\n" for i in range(4)))
+    assert main(["verify", str(path), "--set", "num_generation=4"]) == 2
+    assert "did you mean num_generations?" in capsys.readouterr().err
+    assert main(["verify", str(path), "--set", "num_generations=4", "--set", "loss_type=grpo"]) == 0

@@ -112,7 +112,7 @@ def _gradient(
                 (torch.from_numpy(np.nan_to_num(weights[i])).to(one) * one).sum()
                 for i, one in zip(part, logps, strict=True)
             ]
-            torch.stack(terms).sum().backward()  # type: ignore[no-untyped-call]
+            torch.stack(terms).sum().backward()
     found = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten().float() for p in trained])
     policy.model.zero_grad(set_to_none=True)
     return found

@@ -74,6 +74,13 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Field of Stated -> keys that say it, "." between levels, the preferred one first."""
 
+NAMES = frozenset(
+    {key for keys in ALIASES.values() for key in keys} | set(stated_loss.NAMES)
+    | {"scale_rewards", "algorithm.adv_estimator", "advantage", "algorithm.norm_adv_by_std_in_grpo", "ends", "weights",
+       "multi_objective_aggregation", "objective.advantage", "reward_weights", "eos_token_id", "precision"}
+)  # fmt: skip
+"""Every name of a setting that is read here."""
+
 _WHOLE = ("group", "top_k", "limit", "iterations", "accumulation", "ddof", "pad", "warmup", "updates")
 _REAL = ("temperature", "top_p", "learning_rate", "kl", "epsilon", "clip", "beta2")
 _WORDS = {"baseline": ("mean", "leave-one-out", "none", "batch"), "scale": ("group", "batch", "mean", "each", "none")}

@@ -56,6 +56,15 @@ VERL = {
 
 _ACTOR = "actor_rollout_ref.actor."
 
+NAMES = (
+    "loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level", "use_bias_correction_kl",
+    "entropy_coef", "top_entropy_quantile", "off_policy_mask_threshold", "use_vllm", "use_liger_kernel",
+    "vllm_importance_sampling_correction",
+    *(f"{_ACTOR}{name}" for name in ("loss_agg_mode", "clip_ratio", "clip_ratio_low", "clip_ratio_high",
+      "clip_ratio_c", "kl_loss_type", "entropy_coeff", "policy_loss.loss_mode")),
+)  # fmt: skip
+"""Names of settings that are read here."""
+
 
 def of_trl(settings: Mapping[str, Any], limit: int | None) -> StatedLoss | None:
     """The loss of GRPOConfig's fields by name; limit: longest completion. None where these state no loss of ours."""

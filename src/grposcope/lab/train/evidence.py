@@ -79,7 +79,7 @@ def stated(setup: Setup) -> Stated:
     ))  # fmt: skip
 
 
-def _order(setup: Setup) -> Mapping[str, int]:
+def _order(setup: Setup) -> dict[str, Any]:
     """Prompts of an epoch and of a batch, where they are drawn in turn and no two are equal."""
     in_turn = setup.config.allocate == "uniform" and not setup.objective.resample_dead
     different = len({problem.prompt for problem in setup.train_set}) == len(setup.train_set)

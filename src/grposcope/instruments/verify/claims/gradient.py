@@ -56,7 +56,10 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         compared = np.isfinite(given) & np.isfinite(found)
         if not compared.any():
             continue
-        apart, scale = np.abs(given - found)[compared], max(np.abs(given[compared]).max(), np.abs(found[compared]).max())
+        apart, scale = (
+            np.abs(given - found)[compared],
+            max(np.abs(given[compared]).max(), np.abs(found[compared]).max()),
+        )
         share = float(apart.max() / scale) if scale else 0.0
         tolerance = BFLOAT16 if in_bfloat16(given) else FLOAT32
         tokens += int(compared.sum())
