@@ -118,8 +118,14 @@ def test_faults_of_the_loss_are_named(change: Any, fault: str) -> None:
 
 def test_a_mean_of_means_is_told_from_a_mean_over_tokens() -> None:
     given = drawn(1)
-    of_parts = [derivative(replace(recipes.GRPO, reduction=reductions.token_mean),
-                           {name: value[part : part + 4] for name, value in given.items()}) / 2 for part in (0, 4)]  # fmt: skip
+    of_parts = [
+        derivative(
+            replace(recipes.GRPO, reduction=reductions.token_mean),
+            {name: value[part : part + 4] for name, value in given.items()},
+        )
+        / 2
+        for part in (0, 4)
+    ]
     made = rows(given, torch.cat(of_parts), parts=2)
     result = told(PipelineEvidence("", rows=made, stated=Stated(loss=StatedLoss(reduction="token mean"), kl=KL)))
     assert result.told[0].fault == "another aggregation"
@@ -157,7 +163,7 @@ def test_norms_taken_again() -> None:
     """‖g + β h‖ with |g|² = 4, |h|² = 1, g·h = 0.5."""
     right = (4 + 2 * KL * 0.5 + KL**2) ** 0.5
     for logged, words in (
-        (right, ""), (right * 1.0005, ""), ((4 - 2 * KL * 0.5 + KL**2) ** 0.5, "opposite sign"), (2.0, "without the KL"),
+        (right, ""), (right * 1.0005, ""), ((4 - 2 * KL * 0.5 + KL**2) ** 0.5, "opposite sign"), (2.0, "without the"),
         (4 * right, "of 4 passes"), (1.01 * right, "taken again"),
     ):  # fmt: skip
         seen = GradientEvidence(3, logged, 4.0, 1.0, 0.5, 8, "step 2")

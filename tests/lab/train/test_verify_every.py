@@ -51,8 +51,8 @@ def test_the_gradient_is_taken_again_and_a_loss_with_another_sign_is_named(
     policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logged norms are those of the stated loss at the checkpoint before the step; then the KL term pushes away."""
-    settings = {"steps": 3, "eval_problems": 0, "rollouts_every": 0, "kl": 0.3, "verify_every": 1, "checkpoint_every": 1,
-                "keep_checkpoints": 0, "lr": 3e-3}  # fmt: skip
+    settings = {"steps": 3, "eval_problems": 0, "rollouts_every": 0, "kl": 0.3, "verify_every": 1,
+                "checkpoint_every": 1, "keep_checkpoints": 0, "lr": 3e-3}  # fmt: skip
     train(config(policy, tmp_path, out=str(tmp_path / "sound"), **settings))
     found = again(tmp_path / "sound")
     assert [one.step for one in found.gradients] == [2, 3]

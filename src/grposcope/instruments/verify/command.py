@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from grposcope.commands import log_flags
 from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
-from grposcope.instruments.verify import command_model_flags, stated
+from grposcope.instruments.verify import command_model_flags
 
 if TYPE_CHECKING:
     from grposcope.logs import Hints
@@ -82,6 +82,8 @@ def _hints(arguments: argparse.Namespace, number: int | None) -> Hints:
 
 def _check_names(given: Mapping[str, Any]) -> None:
     """UserError for a setting that nothing reads."""
+    from grposcope.instruments.verify import stated
+
     known = log_flags.known_settings() | stated.NAMES
     for name in given:
         if name not in known:

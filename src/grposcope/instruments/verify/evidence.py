@@ -72,8 +72,8 @@ class Stated:
     tokens. ends: token ids that end a completion. pad: the id of padding. masks_truncated: whether cut completions
     are left out of the loss. iterations: updates per batch of rollouts. accumulation: micro-batches per update.
     schedule: of the learning rate, such as "linear". kl: coefficient. warmup and updates: of the schedule, in optimiser
-    steps. precision: number format of the sampler, of `numerics.FORMATS`. loss: what is minimised. reference: "start" where
-    the KL term is to the weights that the run began from, all along. clip: largest norm of the gradient, 0 for any.
+    steps. precision: number format of the sampler, of `numerics.FORMATS`. loss: what is minimised. reference: "start"
+    where the KL term is to the weights that the run began from. clip: largest norm of the gradient, 0 for any.
     beta2: of Adam. data: prompts of an epoch, drawn in turn without replacement; prompts: of a batch; interval:
     optimiser steps on a batch.
     """
@@ -179,8 +179,8 @@ class PipelineEvidence:
     them where they were kept. scored: by checkpoint, in the order of training. filtered: whether rollouts may have been
     left out before they were written, None if it is not known. notes: what the reader left out or assumed.
     whole: whether the rows of a step are all that it trained on, None if it is not known. arrived: the sampler's
-    weights against the trainer's, by kind of module, where both were given. optimizer: its states, in the order of their
-    steps. gradients: taken again at checkpoints. earlier: prompts of batches, by step, of which no rows are here.
+    weights against the trainer's, by kind of module, where both were given. optimizer: its states, in the order of
+    their steps. gradients: taken again at checkpoints. earlier: prompts of batches, by step, of which no rows are here.
     """
 
     source: str

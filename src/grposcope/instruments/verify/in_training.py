@@ -59,7 +59,8 @@ class TrainingVerifier:
     ) -> list[str]:
         """Write the batch of `step` and judge it; a line for each claim that is newly broken.
 
-        optimizer: what its state says after this step, or after the one before. A claim whose judging fails is told as that and ends nothing. Raises UserError where the disk refuses.
+        optimizer: what its state says after this step, or after the one before. A claim whose judging fails is
+        told as that and ends nothing. Raises UserError where the disk refuses.
         """
         began = time.perf_counter()
         row_file.write(self.folder, step, rows)

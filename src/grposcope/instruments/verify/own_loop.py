@@ -160,8 +160,8 @@ def verify_batch(
     stated: what the settings say. scored: the tokens of all rows under checkpoints. grader: the reward function, which
     is then asked again. run: the log. filtered: whether rollouts were left out before they came here, None if that is
     not known. error: the chance that any claim of a sound pipeline is called broken; a loop that asks at every batch
-    gives less, such as 0.05 / (k (k + 1)) at the k-th. optimizer: what its state said after earlier steps. earlier: prompts of
-    earlier batches, by step.
+    gives less, such as 0.05 / (k (k + 1)) at the k-th. optimizer: what its state said after earlier steps. earlier:
+    prompts of earlier batches, by step.
     """
     evidence = PipelineEvidence(
         source,

@@ -27,7 +27,8 @@ class Update:
     of the divergence to the reference, NaN without one. kl_old: the same to the policy that
     ratios are to. clip_low, clip_high: shares of tokens held by the clip. trained: rollouts that took
     part, in the `rows` of what was given, (trained,), with the log-probabilities `logp` (trained, T) that the loss was
-    taken at and the `weights` (trained, T) = ∂L/∂log π that the backward pass began from. kl and kl_old are means over the tokens of those, the clip shares over all tokens.
+    taken at and the `weights` (trained, T) = ∂L/∂log π that the backward pass began from. kl and kl_old are
+    means over the tokens of those, the clip shares over all tokens.
     """
 
     loss: float

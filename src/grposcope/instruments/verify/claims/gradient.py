@@ -77,8 +77,8 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     yield ClaimTest(
         fault=first[1],
         broken=bool(wrong),
-        evidence=f"The derivatives of the loss at step {first[0]} {first[2]}; they differ from those of the settings by "
-        f"{size:.2g} of their length",
+        evidence=f"The derivatives of the loss at step {first[0]} {first[2]}; they differ from those of the settings "
+        f"by {size:.2g} of their length",
         held=f"The loss has the derivatives of the settings at {tokens:,} tokens, to {largest:.1g} of the largest; "
         f"{FLOAT32:g} would have been seen ({BFLOAT16:g} in bfloat16).",
         effect=f"The gradient is that of another objective: {size:.0%} of the token weights are not those stated.",
@@ -151,8 +151,8 @@ def _norms(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     yield ClaimTest(
         fault="gradient norm",
         broken=bool(wrong),
-        evidence=f"The norm of the gradient at step {first.step} is {first.logged:.5g}, and {first.norm(1, kl):.5g} taken "
-        f"again at {first.checkpoint} from its {first.rollouts:,} rollouts{_instead(first, kl, evidence)}",
+        evidence=f"The norm of the gradient at step {first.step} is {first.logged:.5g}, and {first.norm(1, kl):.5g} "
+        f"taken again at {first.checkpoint} from its {first.rollouts:,} rollouts{_instead(first, kl, evidence)}",
         held=f"The norm of the gradient taken again at {len(evidence.gradients):,} checkpoints is the logged one to "
         f"{far:.1g}; {NORMS.get(first.precision, 1e-3):g} would have been seen.",
         effect="Another gradient than the stated objective's is followed.",

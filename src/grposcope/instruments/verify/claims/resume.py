@@ -83,8 +83,8 @@ def _drawn_again(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str
     yield ClaimTest(
         fault="data order repeated",
         broken=bool(again),
-        evidence=f"{len(again):,} prompts come twice within an epoch of {data:,}; the first, at step {step}, had come at "
-        f"step {before}",
+        evidence=f"{len(again):,} prompts come twice within an epoch of {data:,}; the first, at step {step}, had come "
+        f"at step {before}",
         held=f"No prompt comes twice in the {len(every):,} batches of an epoch of {data:,}; a single one would have "
         "been seen.",
         effect="Some prompts are trained on twice and others never.",
