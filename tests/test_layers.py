@@ -42,6 +42,7 @@ MEASURING = (
     "instruments/offpolicy/command_model.py", "instruments/offpolicy/probing.py", "instruments/rewards/probing.py",
     "instruments/verify/scoring.py",
     "instruments/verify/module_differences.py", "instruments/verify/command_model.py",
+    "instruments/verify/gradient_norm.py",
     "commands/probe_model.py",
     "watch/live.py", "watch/loggers.py", "watch/receivers.py", "lab/train/command.py", "lab/sweeps/command.py",
 )  # fmt: skip

@@ -502,7 +502,7 @@ WEIGHTS = ("weights", "checkpoints", "sampling", "arrived")
 
 SAMPLING = ("sampling", "weights")
 ADVANTAGES = ("advantages", "groups")
-GRADIENT = ("first update", "metrics")
+GRADIENT = ("gradient", "first update", "metrics")
 LORA = ("use_peft=true", "lora_r=4", 'lora_target_modules=["q_proj","v_proj"]')
 PASSES = {"micro_batch": 16}
 

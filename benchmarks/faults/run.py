@@ -135,17 +135,22 @@ def _named(key: str) -> str:
 
 def whole_evidence(folder: Path) -> tuple[Any, dict[str, Any]]:
     """All evidence of a run, and what it is without log, checkpoints and rewards, by the name of the level."""
-    from grposcope.instruments.verify import read, scoring
+    from grposcope.instruments.verify import gradient_norm, read, scoring
     from grposcope.lab import policies, tasks
 
     found = read.evidence(folder)
     if found.run is None:
         raise SystemExit(f"{folder} has no log")
-    scored = []
+    scored: list[Any] = []
+    gradients: list[Any] = []
     for step, place in checkpoints(folder).items():
         policy = policies.load(place)
         rows, _ = scoring.with_ids(found.rows, policy)
         scored.append(scoring.score(policy, rows, found.stated.temperature or 1.0, f"step {step}", step))
+        lora = any((Path(place) / "adapter_config.json").exists() for place in checkpoints(folder).values())
+        if not (lora and all(p.requires_grad for p in policy.model.parameters())):
+            gradient = gradient_norm.measure(policy, replace(found, rows=rows), step + 1)
+            gradients += [] if gradient is None else [gradient]
     task = tasks.load("arithmetic")
     problems = {problem.prompt: problem for problem in task.problems("train")}
 
@@ -156,8 +161,8 @@ def whole_evidence(folder: Path) -> tuple[Any, dict[str, Any]]:
     levels = {
         "rollouts": replace(found, run=None),
         "log": found,
-        "checkpoints": replace(found, scored=tuple(scored)),
-        "rewards": replace(found, scored=tuple(scored), grader=None if several else grader),
+        "checkpoints": replace(found, scored=tuple(scored), gradients=tuple(gradients)),
+        "rewards": replace(found, scored=tuple(scored), gradients=tuple(gradients), grader=None if several else grader),
     }
     return levels["rewards"], levels
 
@@ -199,7 +204,11 @@ def until(evidence: Any, step: int) -> Any:
         for one in evidence.scored
         if one.step is None or one.step <= step
     )
-    return replace(evidence, rows=tuple(evidence.rows[i] for i in kept), scored=scored)
+    return replace(
+        evidence, rows=tuple(evidence.rows[i] for i in kept), scored=scored,
+        gradients=tuple(one for one in evidence.gradients if one.step <= step),
+        optimizer=tuple(one for one in evidence.optimizer if one.step <= step),
+    )  # fmt: skip
 
 
 def fewest(evidence: Any) -> float | None:

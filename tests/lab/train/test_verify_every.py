@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from small_runs import config, weights
 
-from grposcope.instruments.verify import judge, read
+from grposcope.instruments.verify import gradient_norm, judge, read
+from grposcope.instruments.verify.evidence import PipelineEvidence
+from grposcope.lab import policies
 from grposcope.lab.policies import Policy
 from grposcope.lab.train import loop
 from grposcope.lab.train.loop import train
@@ -41,3 +45,44 @@ def test_evidence_of_a_run(policy: Policy, tmp_path: Path, monkeypatch: pytest.M
     train(config(policy, tmp_path, verify_every=1, out=str(tmp_path / "wrong"), **settings))
     broken = [one.claim.name for one in judge.judge(read.evidence(tmp_path / "wrong")) if one.status == "broken"]
     assert broken == ["advantages"]
+
+
+def test_the_gradient_is_taken_again_and_a_loss_with_another_sign_is_named(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logged norms are those of the stated loss at the checkpoint before the step; then the KL term pushes away."""
+    settings = {"steps": 3, "eval_problems": 0, "rollouts_every": 0, "kl": 0.3, "verify_every": 1,
+                "checkpoint_every": 1, "keep_checkpoints": 0, "lr": 3e-3}  # fmt: skip
+    train(config(policy, tmp_path, out=str(tmp_path / "sound"), **settings))
+    found = again(tmp_path / "sound")
+    assert [one.step for one in found.gradients] == [2, 3]
+    for one in found.gradients:
+        assert one.norm(1, 0.3) == pytest.approx(one.logged, rel=1e-4)
+    sound = {one.claim.name: one.status for one in judge.judge(found)}
+    assert (sound["gradient"], sound["resume"]) == ("holds", "holds")
+
+    step = loop._Session.optimise
+
+    def turned(self: loop._Session, *given: Any) -> Any:
+        right, objective = self.setup, self.setup.objective
+        self.setup = replace(right, objective=replace(objective, kl=-objective.kl))
+        try:
+            return step(self, *given)
+        finally:
+            self.setup = right
+
+    monkeypatch.setattr(loop._Session, "optimise", turned)
+    train(config(policy, tmp_path, out=str(tmp_path / "wrong"), **settings))
+    wrong = again(tmp_path / "wrong")
+    told = next(one for one in judge.judge(wrong) if one.claim.name == "gradient")
+    assert told.told[0].fault == "KL sign"
+    assert told.told[0].since == 2
+    assert {one.fault for one in told.told} == {"KL sign", "gradient norm"}
+
+
+def again(folder: Path) -> PipelineEvidence:
+    """The evidence of a run with the gradients at its checkpoints."""
+    found = read.evidence(folder)
+    places = {int(one.parent.name[5:]): one for one in folder.glob("checkpoints/step-*/model")}
+    taken = [gradient_norm.measure(policies.load(str(places[at])), found, at + 1) for at in sorted(places)]
+    return replace(found, gradients=tuple(one for one in taken if one is not None))

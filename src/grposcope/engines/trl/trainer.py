@@ -117,6 +117,7 @@ class GRPOscopeMixin(_Behind):
         self._scope_pending: verifying.PendingBatch | None = None
         self._scope_verifier: TrainingVerifier | None = None
         self._scope_watched: list[Tensor] | None = None
+        self._scope_derivative: list[Tensor] | None = None
         _check(self)
         self._scope_steering = None if autopilot == "off" else steering.Steering(self, autopilot)
         if self._scope_steering is not None:
@@ -200,6 +201,9 @@ class GRPOscopeMixin(_Behind):
         found = super()._get_per_token_logps_and_entropies(*given, **more)
         if self._scope_watched is not None:
             self._scope_watched.append(found[0].detach())
+            if found[0].requires_grad and self._scope_derivative is None:
+                derivative = self._scope_derivative = []
+                found[0].register_hook(lambda gradient: derivative.append(gradient.detach()))
         return found
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
@@ -207,14 +211,23 @@ class GRPOscopeMixin(_Behind):
         pending = self._scope_pending
         if pending is None or not isinstance(inputs, dict) or verifying.ROW not in inputs:
             return super()._compute_loss(model, inputs)
-        self._scope_watched = []
+        self._scope_watched, self._scope_derivative = [], None
         try:
             loss = super()._compute_loss(model, inputs)
             pending.take(inputs, next(iter(self._scope_watched), None), self.state.global_step + 1)
         finally:
             self._scope_watched = None
-        if not pending.left:
-            _verify(self)
+        return loss
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+        """TRL's, noting where the backward pass began while evidence is gathered, which is judged when it is whole."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        pending = self._scope_pending
+        if pending is not None:
+            found, self._scope_derivative = self._scope_derivative, None
+            pending.weigh(found[0] if found else None, self.accelerator.num_processes)
+            if not pending.left:
+                _verify(self)
         return loss
 
     def train(self, resume_from_checkpoint: Any = None, *more: Any, **given: Any) -> Any:
@@ -430,7 +443,8 @@ def _verify(trainer: Any) -> None:
                 trainer._scope_credit.source.whole,
             )  # fmt: skip
             trainer._scope_verifier = TrainingVerifier(folder, stated, pending.step - 1)
-        for line in trainer._scope_verifier.take(pending.step, rows, pending.scored):
+        state = verifying.optimizer_state(trainer, trainer.state.global_step)
+        for line in trainer._scope_verifier.take(pending.step, rows, pending.scored, state):
             say(f"grposcope: {line}", logging.WARNING)
     except Exception as error:
         _say_no_evidence(trainer, pending.step, error)

@@ -19,12 +19,15 @@ from grposcope.engines.trl import settings
 from grposcope.engines.trl.scored import Scored
 
 if TYPE_CHECKING:
-    from grposcope.instruments.verify.evidence import EvidenceRow, ScoredTokens, Stated
+    from grposcope.instruments.verify.evidence import EvidenceRow, OptimizerEvidence, ScoredTokens, Stated
 
 ROW = "grposcope_row"
 """Key of the row numbers in a batch."""
 
-METHODS = {"_compute_loss": ("self", "model", "inputs")}
+METHODS = {
+    "_compute_loss": ("self", "model", "inputs"),
+    "training_step": ("self", "model", "inputs", "num_items_in_batch"),
+}
 """Methods of TRL's trainer that are overridden for this, with the parameters that they must have."""
 
 SCORED = 64
@@ -44,6 +47,20 @@ class PendingBatch:
     kept: Tensor
     scored: tuple[ScoredTokens, ...]
     left: set[int]
+    part: int = 0
+    waiting: tuple[list[int], int] = ((), 0)  # type: ignore[assignment]
+
+    def weigh(self, gradient: Tensor | None, processes: int) -> None:
+        """Note ∂L/∂log π (b, T) of the rows that the loss took last; a step's gradient is the mean over processes."""
+        (numbers, step), self.waiting = self.waiting, ([], 0)
+        if gradient is None or step != self.step:
+            return
+        self.part += 1
+        for i, number in enumerate(numbers):
+            own = self.kept[number].cpu().numpy()
+            self.rows[number] = replace(
+                self.rows[number], loss_weights=_values(gradient[i])[own] / processes, part=self.part
+            )
 
     def take(self, inputs: Mapping[str, Any], logps: Tensor | None, step: int) -> None:
         """Note what the loss of optimiser step `step` took of some rows; logps (b, T): log-probabilities in it.
@@ -52,6 +69,10 @@ class PendingBatch:
         """
         trained = inputs["completion_mask"] * inputs.get("tool_mask", 1)
         advantages, old = inputs["advantages"], inputs.get("old_per_token_logps")
+        reference = inputs.get("ref_per_token_logps")
+        self.waiting = [number for number in inputs[ROW].tolist() if number in self.left], step
+        if len(self.waiting[0]) < len(inputs[ROW]):
+            self.waiting = [], 0
         for i, number in enumerate(inputs[ROW].tolist()):
             if number not in self.left:  # a later pass over the same batch
                 continue
@@ -66,6 +87,7 @@ class PendingBatch:
                 trained=trained[i].bool().cpu().numpy()[own],
                 advantages=_values(advantages[i]).reshape(-1) if advantages.dim() == 1 else _values(advantages[i])[own],
                 current=current,
+                reference=None if reference is None else _where(attended, _values(reference[i])[own]),
                 old=current if old is None else _where(attended, _values(old[i])[own]),
             )
 
@@ -120,6 +142,8 @@ def stated(trainer: Any, ends: set[int], pad: int, advantage: str | None, whole:
     from grposcope.instruments.verify.evidence import Stated
 
     args = trainer.args
+    from grposcope.instruments.verify.stated_loss import of_trl
+
     own = type(trainer).create_scheduler is not Trainer.create_scheduler  # a schedule that the arguments do not say
     compared = _compared(args, advantage) if whole else {}
     return Stated(
@@ -138,9 +162,31 @@ def stated(trainer: Any, ends: set[int], pad: int, advantage: str | None, whole:
         learning_rate=args.learning_rate,
         schedule=None if own else str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
         kl=float(getattr(args, "beta", 0.0) or 0.0),
+        loss=None if settings.is_rloo(args) or _scaled(trainer) else of_trl(vars(args), args.max_completion_length),
+        reference=None if getattr(args, "sync_ref_model", False) else "start",
+        clip=float(args.max_grad_norm or 0.0),
+        beta2=float(args.adam_beta2),
         warmup=None if own else args.get_warmup_steps(trainer.state.max_steps),
         updates=None if own else trainer.state.max_steps,
     )
+
+
+def _scaled(trainer: Any) -> bool:
+    """Whether something behind TRL's loss scales it: a gradient scaler of float16, or DeepSpeed."""
+    return getattr(trainer.accelerator, "scaler", None) is not None or bool(trainer.is_deepspeed_enabled)
+
+
+def optimizer_state(trainer: Any, step: int) -> OptimizerEvidence | None:
+    """What the state of Adam says after `step`; None for another optimiser, and where steps may be left out."""
+    from grposcope.instruments.verify.evidence import OptimizerEvidence
+
+    inner = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+    states = [state for state in getattr(inner, "state", {}).values() if "exp_avg_sq" in state and "step" in state]
+    if _scaled(trainer) or not states:
+        return None
+    rate = float(inner.param_groups[0]["lr"])
+    second = sum(float(state["exp_avg_sq"].sum()) for state in states)
+    return OptimizerEvidence(step, min(float(state["step"]) for state in states), second, rate)
 
 
 COMPARED: Mapping[str, Mapping[str, Any]] = {

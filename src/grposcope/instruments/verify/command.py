@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,9 +87,22 @@ def _hints(arguments: argparse.Namespace, number: int | None) -> Hints:
     return log_flags.hints(argparse.Namespace(**{**vars(arguments), "set": of_log}), number)
 
 
+def _check_names(given: Mapping[str, Any]) -> None:
+    """UserError for a setting that nothing reads."""
+    from grposcope.instruments.verify import stated
+
+    known = log_flags.known_settings() | stated.NAMES
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            remedy = f"did you mean {close[0]}?" if close else f"it may be {', '.join(sorted(stated.ALIASES))}"
+            raise UserError(f"--set {name}: no setting has that name; {remedy}")
+
+
 def _settings(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """The engine and the settings that --config and --set say, the second before the first."""
     given = log_flags.named_values(arguments.set)
+    _check_names(given)
     if arguments.config is None:
         return "", given
     from grposcope.instruments import has

@@ -14,8 +14,8 @@ from transformers.utils import logging
 
 from grposcope.commands import probe_model
 from grposcope.core.errors import UserError
-from grposcope.instruments.verify import module_differences, numerics, scoring
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence, ScoredTokens
+from grposcope.instruments.verify import gradient_norm, module_differences, numerics, scoring
+from grposcope.instruments.verify.evidence import EvidenceRow, GradientEvidence, PipelineEvidence, ScoredTokens
 from grposcope.instruments.verify.module_match import ModuleMatch
 from grposcope.lab import policies
 from grposcope.lab.policies import Policy, adapters
@@ -60,9 +60,12 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
         _Shape.of(policy).check(_load(one.model, arguments))
     rows, said = scoring.with_ids(evidence.rows, policy)
     notes, scored = (*evidence.notes, *said, *_absent(rows)), []
+    gradients: list[GradientEvidence] = []
+    with_adapters = any((Path(one.model) / adapters.CONFIG).is_file() for one in named)
     for number, one in enumerate(named):
         policy = policy if number == 0 else _load(one.model, arguments)
         scored.append(scoring.score(policy, rows, temperature, one.name, one.step, _progress(one.name)))
+        gradients += _taken_again(policy, replace(evidence, rows=rows, stated=stated), one.step, with_adapters)
     arrived: tuple[ModuleMatch, ...] = ()
     if arguments.sampler_weights:
         first, *others = sorted(named, key=lambda one: one.name != BASE)
@@ -70,7 +73,19 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
         before = module_differences.weights_of(_load(first.model, arguments)) if others else None
         sampler = _load(probe_model.find(arguments.sampler_weights).model, arguments)
         arrived = module_differences.compare(trainer, module_differences.weights_of(sampler), before)
-    return replace(evidence, rows=rows, stated=stated, scored=_ordered(scored), notes=notes, arrived=arrived)
+    return replace(
+        evidence, rows=rows, stated=stated, scored=_ordered(scored), notes=notes, arrived=arrived,
+        gradients=tuple(sorted(gradients, key=lambda one: one.step)),
+    )  # fmt: skip
+
+
+def _taken_again(
+    policy: Policy, evidence: PipelineEvidence, step: int | None, with_adapters: bool
+) -> list[GradientEvidence]:
+    """The gradient of the step after a checkpoint; none of a base model whose adapters are trained."""
+    base = with_adapters and all(p.requires_grad for p in policy.model.parameters())
+    found = None if step is None or base else gradient_norm.measure(policy, evidence, step + 1)
+    return [] if found is None else [found]
 
 
 def _quiet(arguments: argparse.Namespace) -> None:

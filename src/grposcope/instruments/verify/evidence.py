@@ -10,6 +10,7 @@ from typing import Any
 
 from grposcope.core.run import Bools, Floats, Ints, Run
 from grposcope.instruments.verify.module_match import ModuleMatch
+from grposcope.instruments.verify.stated_loss import StatedLoss
 from grposcope.logs.logged_rollouts import Text
 
 Grader = Callable[[Sequence[Text], Sequence[Text]], Sequence[float]]
@@ -23,7 +24,9 @@ class EvidenceRow:
     where: file and line, for messages. step: the optimiser step that trained on it. group: what tells its siblings
     apart from others. prompt_ids (S,), completion_ids (T,): tokens without padding. trained (T,): tokens with a weight
     in the loss. sampler, old, current (T,): log-probabilities of the sampler, of the trainer's weights when it was
-    drawn, and of those that the loss was taken at. rewards: by function, before weights. advantages (T,), or (1,) where
+    drawn, and of those that the loss was taken at. reference (T,): those of the policy that the KL term is to.
+    loss_weights (T,): ∂L/∂log π as the backward pass began from it, 0 for a rollout that no pass took. part: number of
+    the micro-batch that the loss took it in. rewards: by function, before weights. advantages (T,), or (1,) where
     all tokens have one. truncated: whether the limit of length cut it. version: of the sampler's weights. failed: what
     went wrong while it was drawn or graded, empty for nothing. dropped: why it was left out of training, empty if not.
     written (T,): False for tokens that a tool or environment wrote. prompt_trained (S,): as `trained`, of the prompt.
@@ -42,6 +45,9 @@ class EvidenceRow:
     sampler: Floats | None = None
     old: Floats | None = None
     current: Floats | None = None
+    reference: Floats | None = None
+    loss_weights: Floats | None = None
+    part: int = 0
     rewards: Mapping[str, float] = field(default_factory=dict)
     reward: float = math.nan
     advantages: Floats | None = None
@@ -66,7 +72,10 @@ class Stated:
     tokens. ends: token ids that end a completion. pad: the id of padding. masks_truncated: whether cut completions
     are left out of the loss. iterations: updates per batch of rollouts. accumulation: micro-batches per update.
     schedule: of the learning rate, such as "linear". kl: coefficient. warmup and updates: of the schedule, in optimiser
-    steps. precision: number format of the sampler, of `numerics.FORMATS`.
+    steps. precision: number format of the sampler, of `numerics.FORMATS`. loss: what is minimised. reference: "start"
+    where the KL term is to the weights that the run began from. clip: largest norm of the gradient, 0 for any.
+    beta2: of Adam. data: prompts of an epoch, drawn in turn without replacement; prompts: of a batch; interval:
+    optimiser steps on a batch.
     """
 
     group: int | None = None
@@ -90,6 +99,51 @@ class Stated:
     warmup: int | None = None
     updates: int | None = None
     precision: str | None = None
+    loss: StatedLoss | None = None
+    reference: str | None = None
+    clip: float | None = None
+    beta2: float | None = None
+    data: int | None = None
+    prompts: int | None = None
+    interval: int | None = None
+
+
+@dataclass(frozen=True)
+class OptimizerEvidence:
+    """What the state of Adam says after optimiser step `step`.
+
+    updates: how many steps it counts, NaN where it does not. second: Σ exp_avg_sq over all weights, NaN likewise.
+    lr: of that step, NaN where it is not known. where: what it was read from, for messages.
+    """
+
+    step: int
+    updates: float = math.nan
+    second: float = math.nan
+    lr: float = math.nan
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class GradientEvidence:
+    """The gradient of a step's stated loss, taken again at a checkpoint.
+
+    step: of the optimiser. logged: norm before clipping as the run has it. policy, kl: squared norms of the gradients
+    of the surrogate and of the KL term for β = 1; cross: their inner product. rollouts: in it. precision: number format
+    of the run's weights.
+    """
+
+    step: int
+    logged: float
+    policy: float
+    kl: float
+    cross: float
+    rollouts: int
+    checkpoint: str
+    precision: str = "float32"
+
+    def norm(self, times: float, kl: float) -> float:
+        """‖times · ∇surrogate + kl · ∇KL‖."""
+        return math.sqrt(max(times**2 * self.policy + 2 * times * kl * self.cross + kl**2 * self.kl, 0.0))
 
 
 @dataclass(frozen=True)
@@ -125,7 +179,8 @@ class PipelineEvidence:
     them where they were kept. scored: by checkpoint, in the order of training. filtered: whether rollouts may have been
     left out before they were written, None if it is not known. notes: what the reader left out or assumed.
     whole: whether the rows of a step are all that it trained on, None if it is not known. arrived: the sampler's
-    weights against the trainer's, by kind of module, where both were given.
+    weights against the trainer's, by kind of module, where both were given. optimizer: its states, in the order of
+    their steps. gradients: taken again at checkpoints. earlier: prompts of batches, by step, of which no rows are here.
     """
 
     source: str
@@ -139,6 +194,9 @@ class PipelineEvidence:
     notes: tuple[str, ...] = ()
     whole: bool | None = None
     arrived: tuple[ModuleMatch, ...] = ()
+    optimizer: tuple[OptimizerEvidence, ...] = ()
+    gradients: tuple[GradientEvidence, ...] = ()
+    earlier: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
     def steps(self) -> Mapping[int, tuple[int, ...]]:

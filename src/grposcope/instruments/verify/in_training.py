@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from grposcope.core.answer import Answer
+from grposcope.core.errors import UserError
 from grposcope.core.text import visible
-from grposcope.instruments.verify import judge, own_loop, row_file
-from grposcope.instruments.verify.evidence import EvidenceRow, Grader, ScoredTokens, Stated
+from grposcope.instruments.verify import judge, own_loop, read, row_file
+from grposcope.instruments.verify.claims.resume import prompts_of
+from grposcope.instruments.verify.evidence import EvidenceRow, Grader, OptimizerEvidence, ScoredTokens, Stated
 
 LINE = 400
 """Characters of a warning."""
@@ -44,23 +47,36 @@ class TrainingVerifier:
         row_file.cut_back(folder, done)
         row_file.write_stated(folder, stated, filtered)
         self._looks = len(row_file.files(folder))
+        self._optimizer = list(row_file.read_optimizer(folder))
+        self._prompts = _prompts(folder)
 
-    def take(self, step: int, rows: Sequence[EvidenceRow], scored: Sequence[ScoredTokens] = ()) -> list[str]:
+    def take(
+        self,
+        step: int,
+        rows: Sequence[EvidenceRow],
+        scored: Sequence[ScoredTokens] = (),
+        optimizer: OptimizerEvidence | None = None,
+    ) -> list[str]:
         """Write the batch of `step` and judge it; a line for each claim that is newly broken.
 
-        A claim whose judging fails is told as that and ends nothing. Raises UserError where the disk refuses.
+        optimizer: what its state says after this step, or after the one before. A claim whose judging fails is
+        told as that and ends nothing. Raises UserError where the disk refuses.
         """
         began = time.perf_counter()
         row_file.write(self.folder, step, rows)
+        if optimizer is not None:
+            row_file.append_optimizer(self.folder, optimizer)
+            self._optimizer.append(optimizer)
         self._looks += 1
         try:
             found = own_loop.verify_batch(
                 rows, self.stated, scored=scored, grader=self.grader, filtered=self.filtered,
-                error=error_of(self._looks), source=f"step {step}",
+                error=error_of(self._looks), source=f"step {step}", optimizer=self._optimizer, earlier=self._prompts,
             )  # fmt: skip
         except Exception as error:  # the run goes on, whatever is wrong here
             self.seconds += time.perf_counter() - began
             return [visible(f"step {step}: the claims could not be tested: {type(error).__name__}: {error}", LINE)]
+        self._prompts |= prompts_of(rows)
         row_file.append_claims(self.folder, _row(step, found))
         lines = []
         for claim in found.document["claims"]:
@@ -69,6 +85,15 @@ class TrainingVerifier:
                 lines.append(visible(_line(step, claim), LINE))
         self.seconds += time.perf_counter() - began
         return lines
+
+
+def _prompts(folder: Path) -> dict[int, frozenset[str]]:
+    """Step -> prompts of the batches that a run has written before it was resumed."""
+    found: dict[int, frozenset[str]] = {}
+    for path in row_file.files(folder):
+        with suppress(UserError):  # a line that was cut
+            found |= prompts_of(read.rows(path))
+    return found
 
 
 def _row(step: int, found: Answer) -> dict[str, Any]:

@@ -19,7 +19,14 @@ from grposcope.core.answer import Answer
 from grposcope.core.errors import UserError
 from grposcope.core.run import Bools, Floats, Ints, Run
 from grposcope.instruments.verify import answer, judge
-from grposcope.instruments.verify.evidence import EvidenceRow, Grader, PipelineEvidence, ScoredTokens, Stated
+from grposcope.instruments.verify.evidence import (
+    EvidenceRow,
+    Grader,
+    OptimizerEvidence,
+    PipelineEvidence,
+    ScoredTokens,
+    Stated,
+)
 from grposcope.logs.logged_rollouts import Text
 
 
@@ -36,6 +43,9 @@ def rows_of(
     sampler: Any = None,
     old: Any = None,
     current: Any = None,
+    reference: Any = None,
+    loss_weights: Any = None,
+    part: Any = None,
     rewards: Mapping[str, Any] | None = None,
     reward: Any = None,
     advantages: Any = None,
@@ -55,7 +65,9 @@ def rows_of(
     is none, are given, or lists without padding. mask (B, T): 1 on the tokens that have a weight in the loss;
     prompt_trained (B, S): the same of the prompt. written (B, T): 0 on the tokens of tools and environments. sampler,
     old, current (B, T): log-probabilities of the sampler, of the trainer's weights when the batch was drawn, and of
-    those that the loss is taken at. rewards: by function (B,), before weights; reward (B,): their weighted sum.
+    those that the loss is taken at. reference (B, T): of the policy that the KL term is to. loss_weights (B, T): the
+    gradient of the loss with respect to those it is taken at; NaN on rows that the step did not take. part (B,): number
+    of the micro-batch. rewards: by function (B,), before weights; reward (B,): their weighted sum.
     advantages: (B,) or (B, T). group: rollouts per prompt, siblings next to each other, or what tells the groups apart,
     (B,). truncated (B,): whether the limit of length cut it. version (B,): of the sampler's weights. step: of the
     optimiser, one or (B,). The others are as in `EvidenceRow`. UserError for arrays of other sizes.
@@ -73,6 +85,8 @@ def rows_of(
             ("sampler", sampler),
             ("old", old),
             ("current", current),
+            ("reference", reference),
+            ("loss_weights", loss_weights),
         )
         if values is not None
     }
@@ -80,7 +94,7 @@ def rows_of(
     given = None if advantages is None else _rows("advantages", advantages, count)
     single = {
         name: _column(name, values, count)
-        for name, values in (("truncated", truncated), ("version", version), ("reward", reward))
+        for name, values in (("truncated", truncated), ("version", version), ("reward", reward), ("part", part))
         if values is not None
     }
     by_function = {name: _column(f"rewards {name}", values, count) for name, values in (rewards or {}).items()}
@@ -120,6 +134,9 @@ def rows_of(
                 sampler=_known(parts.get("sampler")),
                 old=_known(parts.get("old")),
                 current=_known(parts.get("current")),
+                reference=_known(parts.get("reference")),
+                loss_weights=_known(parts.get("loss_weights")),
+                part=int(single["part"][i]) if "part" in single else 0,
             )
         )
     return tuple(rows)
@@ -135,13 +152,16 @@ def verify_batch(
     filtered: bool | None = None,
     error: float = judge.JOINT_ERROR,
     source: str = "batch",
+    optimizer: Sequence[OptimizerEvidence] = (),
+    earlier: Mapping[int, frozenset[str]] | None = None,
 ) -> Answer:
     """What becomes of each claim on the rows of one batch, or of several.
 
     stated: what the settings say. scored: the tokens of all rows under checkpoints. grader: the reward function, which
     is then asked again. run: the log. filtered: whether rollouts were left out before they came here, None if that is
     not known. error: the chance that any claim of a sound pipeline is called broken; a loop that asks at every batch
-    gives less, such as 0.05 / (k (k + 1)) at the k-th.
+    gives less, such as 0.05 / (k (k + 1)) at the k-th. optimizer: what its state said after earlier steps. earlier:
+    prompts of earlier batches, by step.
     """
     evidence = PipelineEvidence(
         source,
@@ -152,6 +172,8 @@ def verify_batch(
         run=run,
         filtered=filtered,
         whole=True,
+        optimizer=tuple(optimizer),
+        earlier=earlier or {},
     )
     return answer.of(evidence, judge.judge(evidence, error=error))
 

@@ -45,6 +45,9 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "old": ("old_logprobs", "old_log_probs", "old_per_token_logps"),
     "current": ("logprobs", "trainer_logprobs", "log_probs", "per_token_logps"),
+    "reference": ("ref_logprobs", "ref_log_prob", "ref_log_probs", "ref_per_token_logps"),
+    "loss_weights": ("loss_weights",),
+    "part": ("part", "micro_batch"),
     "written": ("tool_mask", "env_mask", "written"),
     "prompt_trained": ("prompt_mask_trained", "prompt_trained", "prompt_loss_mask"),
     "reward": ("reward", "score"),
@@ -62,7 +65,7 @@ _OF_ROLLOUTS = frozenset(
     for kind in ("completion", "completion_ids", "trained", "sampler", "old", "current", "advantages")
     for name in NAMES[kind]
 )
-_TOKENS = ("trained", "sampler", "old", "current", "written")
+_TOKENS = ("trained", "sampler", "old", "current", "reference", "loss_weights", "written")
 
 
 def evidence(
@@ -104,10 +107,10 @@ def evidence(
     kept = with_groups(with_rewards(found, said), said.group)
     batches = where.is_dir() and bool(row_file.files(where) or trl_completions.files(where))
     partial = where.is_dir() and not batches and bool(recorded.files(where))
-    filtered = row_file.read_filtered(place)
     return PipelineEvidence(
-        str(place), engine, kept, said, run, filtered=filtered, notes=notes, whole=False if partial else None
-    )
+        str(place), engine, kept, said, run, filtered=row_file.read_filtered(place), notes=notes,
+        whole=False if partial else None, optimizer=row_file.read_optimizer(place),
+    )  # fmt: skip
 
 
 def of_rows(
@@ -207,6 +210,9 @@ def row_of(row: Mapping[str, Any], where: str) -> EvidenceRow:
         sampler=tokens["sampler"],
         old=tokens["old"],
         current=tokens["current"],
+        reference=tokens["reference"],
+        loss_weights=tokens["loss_weights"],
+        part=int(_number(given["part"], "part", where, 0.0)),
         rewards=_rewards(row.get("rewards"), where),
         reward=_number(given["reward"], "reward", where, math.nan),
         advantages=tokens["advantages"],

@@ -3,19 +3,20 @@
 verify/settings.json        what the settings say the pipeline does, as `Stated`
 verify/step-000050.jsonl    a batch: a rollout a line, with the names that `read.row_of` takes
 verify/claims.jsonl         what became of each claim at each of these batches
+verify/optimizer.jsonl      what the optimiser's state said at each of them, as `OptimizerEvidence`
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import atomic, dumps, json_object, typed, write_json
-from grposcope.instruments.verify.evidence import EvidenceRow, Stated
+from grposcope.core.files import atomic, dumps, json_lines, json_object, typed, write_json
+from grposcope.instruments.verify.evidence import EvidenceRow, OptimizerEvidence, Stated
 
 FOLDER = "verify"
 """Name of the folder in that of the record."""
@@ -26,10 +27,14 @@ SETTINGS = "settings.json"
 CLAIMS = "claims.jsonl"
 """Name of the file with what became of the claims."""
 
+OPTIMIZER = "optimizer.jsonl"
+"""Name of the file with what the optimiser's state said."""
+
 _TEXTS = {"prompt": "prompt", "completion": "completion", "group": "group", "environment": "environment",
           "failed": "error", "dropped": "dropped"}  # fmt: skip
 _LISTS = {"prompt_ids": "prompt_ids", "completion_ids": "completion_ids", "sampler": "rollout_logprobs",
-          "old": "old_logprobs", "current": "logprobs", "advantages": "advantages"}  # fmt: skip
+          "old": "old_logprobs", "current": "logprobs", "reference": "ref_logprobs",
+          "loss_weights": "loss_weights", "advantages": "advantages"}  # fmt: skip
 
 _FLAGS = {"trained": "mask", "written": "tool_mask", "prompt_trained": "prompt_trained"}
 
@@ -52,6 +57,8 @@ def document(row: EvidenceRow) -> dict[str, Any]:
     if row.rewards:
         found["rewards"] = dict(row.rewards)
     found |= {name: getattr(row, name) for name in ("reward", "version") if not math.isnan(getattr(row, name))}
+    if row.part:
+        found["part"] = row.part
     return found if row.truncated is None else {**found, "truncated": row.truncated}
 
 
@@ -110,8 +117,9 @@ def cut_back(folder: Path, step: int) -> None:
     for path in files(folder):
         if int(path.stem.rpartition("-")[2]) > step:
             path.unlink()
-    path = folder / FOLDER / CLAIMS
-    if path.exists():
+    for path in (folder / FOLDER / CLAIMS, folder / FOLDER / OPTIMIZER):
+        if not path.exists():
+            continue
         kept = [line for line in path.read_text("utf-8", "replace").splitlines() if _step(line, path) <= step]
         with atomic(path) as file:
             file.write("".join(line + "\n" for line in kept).encode())
@@ -127,7 +135,35 @@ def _step(line: str, path: Path) -> float:
 
 def append_claims(folder: Path, row: Mapping[str, Any]) -> None:
     """Append what became of the claims at a batch. UserError where the disk refuses."""
+    _append(folder / FOLDER / CLAIMS, row)
+
+
+def append_optimizer(folder: Path, seen: OptimizerEvidence) -> None:
+    """Append what the optimiser's state said. UserError where the disk refuses."""
+    _append(folder / FOLDER / OPTIMIZER, {name: value for name, value in asdict(seen).items() if value == value})
+
+
+def read_optimizer(folder: Path) -> tuple[OptimizerEvidence, ...]:
+    """What the optimiser's state said, in the order of steps; () for a record without it, broken lines left out."""
+    path = folder / FOLDER / OPTIMIZER
+    if not path.exists():
+        return ()
+    found = []
+    for _, row in json_lines(path):
+        try:
+            found.append(replace(typed(OptimizerEvidence, row), where=str(path)))
+        except TypeError:
+            continue
+    return tuple(sorted(found, key=lambda one: one.step))
+
+
+def read_claims(folder: Path) -> tuple[Mapping[str, Any], ...]:
+    """What became of the claims at each batch, in order; () for a record without it."""
     path = folder / FOLDER / CLAIMS
+    return tuple(row for _, row in json_lines(path)) if path.exists() else ()
+
+
+def _append(path: Path, row: Mapping[str, Any]) -> None:
     try:
         with path.open("ab") as file:
             file.write((dumps(row) + "\n").encode())

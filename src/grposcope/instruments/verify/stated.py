@@ -14,6 +14,7 @@ from typing import Any
 from grposcope.core.errors import UserError
 from grposcope.core.run import Run
 from grposcope.core.text import visible
+from grposcope.instruments.verify import stated_loss
 from grposcope.instruments.verify.evidence import Stated
 
 SCALES = {"group": "group", "batch": "batch", "none": "none", "true": "group", "false": "none", "mean": "mean"}
@@ -68,11 +69,20 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "baseline": ("baseline",),
     "scale": ("scale",),
     "pad": ("pad", "pad_token_id"),
+    "clip": ("max_grad_norm", "clip_grad", "actor_rollout_ref.actor.grad_clip"),
+    "beta2": ("adam_beta2", "beta2"),
 }  # fmt: skip
 """Field of Stated -> keys that say it, "." between levels, the preferred one first."""
 
+NAMES = frozenset(
+    {key for keys in ALIASES.values() for key in keys} | set(stated_loss.NAMES)
+    | {"scale_rewards", "algorithm.adv_estimator", "advantage", "algorithm.norm_adv_by_std_in_grpo", "ends", "weights",
+       "multi_objective_aggregation", "objective.advantage", "reward_weights", "eos_token_id", "precision"}
+)  # fmt: skip
+"""Every name of a setting that is read here."""
+
 _WHOLE = ("group", "top_k", "limit", "iterations", "accumulation", "ddof", "pad", "warmup", "updates")
-_REAL = ("temperature", "top_p", "learning_rate", "kl", "epsilon")
+_REAL = ("temperature", "top_p", "learning_rate", "kl", "epsilon", "clip", "beta2")
 _WORDS = {"baseline": ("mean", "leave-one-out", "none", "batch"), "scale": ("group", "batch", "mean", "each", "none")}
 
 
@@ -107,11 +117,13 @@ def of_settings(settings: Mapping[str, Any], engine: str = "") -> Stated:
         if key is not None:
             found[name] = _value(name, key, settings[key])
     shape = _shape(settings, engine)
+    loss = stated_loss.of_verl(settings) if engine == "verl" else stated_loss.of_trl(settings, found.get("limit"))
     weights = settings.get("reward_weights", settings.get("weights"))
     stated = Stated(
         **{name: value for name, value in found.items() if value is not None},
         ends=_ends(settings.get("ends", settings.get("eos_token_id"))),
         weights=_weights(weights),
+        loss=loss,
     )
     if shape is None:
         return stated

@@ -13,14 +13,16 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.lab.credit import chosen
-from grposcope.lab.objectives import advantages
+from grposcope.lab.objectives import advantages, ratios, reductions
+from grposcope.lab.objectives.surrogates import Cispo, Clip, OneSided, Reinforce
 from grposcope.lab.sampling.rollouts import Batch
 from grposcope.lab.train.setup import Setup
 from grposcope.lab.train.update import TokenTerms, Update
 
 if TYPE_CHECKING:
-    from grposcope.instruments.verify.evidence import EvidenceRow, ScoredTokens, Stated
+    from grposcope.instruments.verify.evidence import EvidenceRow, OptimizerEvidence, ScoredTokens, Stated
     from grposcope.instruments.verify.in_training import TrainingVerifier
+    from grposcope.instruments.verify.stated_loss import StatedLoss
 
 TASK, OVERLONG = "task", "overlong"
 """Names of the two rewards: the task's, and the penalty for length where the recipe has one."""
@@ -68,7 +70,76 @@ def stated(setup: Setup) -> Stated:
         kl=objective.kl,
         warmup=config.warmup,
         updates=config.steps,
+        loss=_loss(setup),
+        reference="start",
+        clip=config.clip_grad,
+        beta2=config.beta2 if config.optimizer != "sgd" else None,
+        interval=config.interval,
+        **_order(setup),
     ))  # fmt: skip
+
+
+def _order(setup: Setup) -> dict[str, Any]:
+    """Prompts of an epoch and of a batch, where they are drawn in turn and no two are equal."""
+    in_turn = setup.config.allocate == "uniform" and not setup.objective.resample_dead
+    different = len({problem.prompt for problem in setup.train_set}) == len(setup.train_set)
+    return {"data": len(setup.train_set), "prompts": setup.config.prompts} if in_turn and different else {}
+
+
+SURROGATES: Mapping[type, str] = {Clip: "clip", Cispo: "weighted", OneSided: "one-sided", Reinforce: "plain"}
+"""Our surrogates -> what is stated of them."""
+
+REDUCTIONS: Mapping[Any, str] = {
+    reductions.sequence_mean: "sequence mean", reductions.token_mean: "token mean",
+    reductions.constant_length: "constant length", reductions.sequence_sum: "sequence sum",
+}  # fmt: skip
+"""Our reductions -> what is stated of them."""
+
+RATIOS: Mapping[Any, str] = {ratios.token: "token", ratios.sequence: "sequence", ratios.none: "none"}
+"""Our ratios -> what is stated of them."""
+
+
+def _loss(setup: Setup) -> StatedLoss | None:
+    """What is stated of the loss; None for one that has no words for it: a term to the old policy, groups that weigh
+    differently, weights that a critic's warm-up holds at 0."""
+    from grposcope.instruments.verify.stated_loss import StatedLoss
+
+    config, objective = setup.config, setup.objective
+    plain = objective.reduction.func if isinstance(objective.reduction, partial) else objective.reduction
+    kinds = SURROGATES.get(type(objective.surrogate)), REDUCTIONS.get(plain), RATIOS.get(objective.ratio)
+    kind, reduction, ratio = kinds
+    if kind is None or reduction is None or ratio is None or objective.proximal or config.allocate != "uniform":
+        return None
+    length = objective.reduction.keywords.get("length", 0) if isinstance(objective.reduction, partial) else 0
+    if reduction == "constant length" and not length:
+        return None
+    drawn = config.correction is None and (setup.stale is not None or config.sampler_precision != "float32")
+    return StatedLoss(
+        surrogate=kind,
+        ratio=ratio,
+        low=float(getattr(objective.surrogate, "low", 0.0)),
+        high=float(getattr(objective.surrogate, "high", 0.0)),
+        bound=float(getattr(objective.surrogate, "bound", None) or 0.0),
+        reduction=reduction,
+        length=int(length),
+        divergence=objective.divergence.__name__,
+        kl_weighted=objective.kl_weighted,
+        entropy=objective.entropy,
+        counted="all",
+        old="sampler" if drawn else "trainer",
+    )
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer, step: int, lr: float = float("nan")) -> OptimizerEvidence | None:
+    """What the state of Adam says after `step`; None for an optimiser that keeps no second moment."""
+    from grposcope.instruments.verify.evidence import OptimizerEvidence
+
+    states = [state for state in optimizer.state.values() if "exp_avg_sq" in state]
+    if not states:
+        return OptimizerEvidence(step, 0.0, 0.0, lr) if isinstance(optimizer, torch.optim.Adam) else None
+    counts = [float(state["step"]) for state in states if "step" in state]
+    second = sum(float(state["exp_avg_sq"].sum()) for state in states)
+    return OptimizerEvidence(step, min(counts, default=float("nan")), second, lr)
 
 
 SCORED = 64
@@ -124,6 +195,11 @@ def rows(step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Upda
         taken = (prompts.cpu()[:, None] * group + torch.arange(group)).reshape(-1)[done.rows.cpu()]
         current[taken] = done.logp.float().cpu()
     old = _old(batch, terms, current)
+    reference = None if terms.reference is None else terms.reference[drawn]
+    weights = torch.full(rollouts.mask.shape, torch.nan)
+    weights[(prompts.cpu()[:, None] * group + torch.arange(group)).reshape(-1)] = 0.0  # of the update, passed or not
+    if done.rows is not None and done.weights is not None:
+        weights[taken] = done.weights.float().cpu()
     shaped, graded = rollouts.rewards.reshape(-1), batch.graded.reshape(-1)
     rewards = {TASK: graded[drawn]}
     if bool((shaped != graded).any()):
@@ -141,6 +217,8 @@ def rows(step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Upda
         sampler=rollouts.logp[drawn],
         old=old[drawn],
         current=current[drawn],
+        reference=reference,
+        loss_weights=weights[drawn],
         rewards=rewards,
         reward=shaped[drawn],
         advantages=terms.credit[drawn],

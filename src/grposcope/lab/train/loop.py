@@ -179,7 +179,8 @@ class _Session:
                 done = self.optimise(batch, terms, prompts, lr)
                 if checked and self.verifier is not None:
                     taken = evidence.rows(step, batch, terms, prompts, done)
-                    for line in self.verifier.take(step, taken, scored):
+                    state = evidence.optimizer_state(setup.optimizer, step, lr)
+                    for line in self.verifier.take(step, taken, scored, state):
                         self.progress.say(f"warning: {line}")
                 row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)
                 of_sampler = {**mismatch, **staleness(batch.rollouts, step)}

@@ -27,7 +27,8 @@ class Update:
     of the divergence to the reference, NaN without one. kl_old: the same to the policy that
     ratios are to. clip_low, clip_high: shares of tokens held by the clip. trained: rollouts that took
     part, in the `rows` of what was given, (trained,), with the log-probabilities `logp` (trained, T) that the loss was
-    taken at. kl and kl_old are means over the tokens of those, the clip shares over all tokens.
+    taken at and the `weights` (trained, T) = ∂L/∂log π that the backward pass began from. kl and kl_old are
+    means over the tokens of those, the clip shares over all tokens.
     """
 
     loss: float
@@ -39,6 +40,7 @@ class Update:
     trained: int
     rows: Tensor | None = None
     logp: Tensor | None = None
+    weights: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,14 @@ def update(
         reference = None if terms.reference is None else terms.reference[rows]
         return logp, old, mask[rows], terms.credit[rows], coefficients[rows], reference
 
-    term = Term(lambda rows, logp: objective.partial_weights(*given(rows, logp)), bonus)
+    taken_weights = torch.zeros(mask.shape, device=mask.device)
+
+    def weigh(rows: Tensor, logp: Tensor) -> Tensor:
+        found = objective.partial_weights(*given(rows, logp))
+        taken_weights[rows] = found.float()
+        return found
+
+    term = Term(weigh, bonus)
     logp, entropy = accumulate(model, rollouts, rows, temperature, micro_batch, term)
     norm = _step(model, optimizer, clip_grad)
     logp, old, taken, credit, _, reference = part = given(rows, logp)
@@ -115,6 +124,7 @@ def update(
         trained=len(rows),
         rows=rows,
         logp=logp,
+        weights=taken_weights[rows],
     )
 
 

@@ -52,7 +52,7 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield NotTestable("All log-probabilities are NaN; check where they are computed.")
         return
     mean = float(known.mean())
-    rounded = _half(np.concatenate([row.old for row in rows if row.old is not None]))
+    rounded = in_bfloat16(np.concatenate([row.old for row in rows if row.old is not None]))
     first = next((row for row, one in zip(rows, apart, strict=True) if np.nanmax(one, initial=0.0) > EXACT), rows[0])
     words = (
         "old log-probabilities are in bfloat16"
@@ -76,7 +76,7 @@ def _of(trained: Bools | None, values: Floats) -> Bools:
     return trained if trained is not None and len(trained) == len(values) else np.ones(len(values), bool)
 
 
-def _half(values: Floats) -> bool:
+def in_bfloat16(values: Floats) -> bool:
     """Whether numbers are those of bfloat16."""
     known = values[np.isfinite(values) & (values != 0)].astype(np.float32)
     return bool(len(known)) and not bool((known.view(np.uint32) & 0xFFFF).any())

@@ -7,13 +7,13 @@ heavy tail of a t distribution, which is an approximation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from grposcope.core.run import Floats, Run
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import PipelineEvidence
+from grposcope.instruments.verify.evidence import EvidenceRow, OptimizerEvidence, PipelineEvidence
 
 FEWEST = 20
 """Changes from row to row that a jump is compared with."""
@@ -24,7 +24,9 @@ DEGREES = 4
 
 def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Prompts of the rollouts, then what the log says at each restart."""
-    prompts = _prompts(evidence)
+    prompts = prompts_of(evidence.rows)
+    yield from _drawn_again(evidence, prompts)
+    yield from _optimizer(evidence)
     yield from _epochs(evidence, prompts)
     run = evidence.run
     if run is None:
@@ -48,16 +50,79 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             yield from _jump(run, name, at, fault, effect)
 
 
-def _prompts(evidence: PipelineEvidence) -> Mapping[int, frozenset[str]]:
+def prompts_of(rows: Sequence[EvidenceRow]) -> dict[int, frozenset[str]]:
     """Step -> its prompts."""
     found: dict[int, set[str]] = {}
-    for row in evidence.rows:
+    for row in rows:
         name = str(row.prompt) if row.prompt is not None else None
         if name is None and row.prompt_ids is not None and len(row.prompt_ids):
             name = row.prompt_ids.tobytes().hex()
         if name is not None:
             found.setdefault(row.step, set()).add(name)
     return {step: frozenset(found[step]) for step in sorted(found)}
+
+
+def _drawn_again(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]]) -> Iterator[ClaimTest]:
+    """No prompt in two batches of an epoch, where the settings say how long it is and that prompts come in turn."""
+    data, size, interval = evidence.stated.data, evidence.stated.prompts, evidence.stated.interval or 1
+    every = {**evidence.earlier, **prompts}
+    if not data or not size or len(every) < 2:
+        return
+    seen: dict[tuple[int, str], int] = {}
+    again: list[tuple[int, int]] = []
+    for step in sorted(every):
+        first = (step - 1) // interval * size
+        epoch = first // data
+        if (first + size - 1) // data != epoch:
+            continue  # a batch across the end of an epoch has prompts of both
+        for prompt in every[step]:
+            before = seen.setdefault((epoch, prompt), step)
+            if (before - 1) // interval != (step - 1) // interval and step in prompts:
+                again.append((step, before))
+    step, before = min(again, default=(0, 0))
+    yield ClaimTest(
+        fault="data order repeated",
+        broken=bool(again),
+        evidence=f"{len(again):,} prompts come twice within an epoch of {data:,}; the first, at step {step}, had come "
+        f"at step {before}",
+        held=f"No prompt comes twice in the {len(every):,} batches of an epoch of {data:,}; a single one would have "
+        "been seen.",
+        effect="Some prompts are trained on twice and others never.",
+        remedy="Restore the place in the data with the checkpoint.",
+        since=step if again else None,
+    )
+
+
+def _optimizer(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """Adam's state goes on: its count of updates grows with the steps, its second moments decay no faster than β₂."""
+    known = [one for one in evidence.optimizer if one.updates == one.updates or one.second == one.second]
+    if not known:
+        yield NotTestable("Nothing says what the optimiser's state is; keep it with the checkpoints, or train with "
+                          "verify_every.")  # fmt: skip
+        return
+    beta2 = evidence.stated.beta2
+    lost: list[tuple[int, str]] = []
+    before = OptimizerEvidence(0, 0.0, 0.0)
+    for one in known:
+        steps = one.step - before.step
+        missing = steps - (one.updates - before.updates)
+        if one.updates < before.updates or missing > max(1.0, 0.5 * steps):
+            lost.append((one.step, f"after step {one.step} it counts {one.updates:.0f} updates, where it had "
+                         f"{before.updates:.0f} after step {before.step}"))  # fmt: skip
+        elif beta2 is not None and steps > 0 and one.second < 0.99 * beta2**steps * before.second:
+            lost.append((one.step, f"after step {one.step} its second moments sum to {one.second:.3g}, where they had "
+                         f"{before.second:.3g} after step {before.step} and decay by {beta2:g} a step"))  # fmt: skip
+        before = one
+    yield ClaimTest(
+        fault="optimiser state lost",
+        broken=bool(lost),
+        evidence=f"The optimiser's state began anew: {lost[0][1]} ({known[0].where or 'in training'})" if lost else "",
+        held=f"The optimiser's state goes on over {len(known):,} looks: {before.updates:.0f} updates after step "
+        f"{before.step}; moments or a count that begin anew would have been seen.",
+        effect="The optimiser begins without its averages: first steps are too large.",
+        remedy="Restore the optimiser's state with the checkpoint, and make the optimiser once.",
+        since=lost[0][0] if lost else None,
+    )
 
 
 def _epochs(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]]) -> Iterator[ClaimTest | NotTestable]:

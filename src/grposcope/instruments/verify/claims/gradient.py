@@ -1,0 +1,247 @@
+"""The gradient is the objective's: weights of the loss, its reference, and norms taken again at a checkpoint. Exact.
+
+∂L/∂log π of every token, as the backward pass began from it, is compared with the closed form of the stated loss
+(`token_weights`): to 1e-4 of the batch's largest in float32 and to 2e-2 where numbers are in bfloat16. What they are
+instead is found by least squares over surrogate and KL term, w = a w_surrogate + b w_KL, and by other reductions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from grposcope.core.run import Floats
+from grposcope.instruments.verify import token_weights
+from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
+from grposcope.instruments.verify.claims.first_update import EXACT, in_bfloat16
+from grposcope.instruments.verify.evidence import EvidenceRow, GradientEvidence, PipelineEvidence
+from grposcope.instruments.verify.stated_loss import StatedLoss
+from grposcope.instruments.verify.token_weights import REDUCTIONS
+
+FLOAT32, BFLOAT16 = 1e-4, 2e-2
+"""Largest difference of weights that rounding explains, as a share of the batch's largest weight."""
+
+NORMS = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
+"""Number format -> relative difference of two norms of one gradient that rounding and the order of sums explain."""
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """Token weights, then norms at checkpoints, then the reference."""
+    yield from _weights(evidence)
+    yield from _norms(evidence)
+    yield from _reference(evidence)
+
+
+def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    loss, kl = evidence.stated.loss, evidence.stated.kl
+    if not any(row.loss_weights is not None for row in evidence.rows):
+        yield NotTestable("Nothing says what the backward pass began from; train with verify_every, or write "
+                          "loss_weights, the gradient of the loss with respect to the log-probabilities.")  # fmt: skip
+        return
+    if loss is None or kl is None:
+        yield NotTestable("The settings do not say which loss is minimised (loss_type, epsilon, beta), or it is one "
+                          "that is not known here.")  # fmt: skip
+        return
+    wrong: list[tuple[int, str, str]] = []
+    largest, tokens, size = 0.0, 0, 0.0
+    for step, places in evidence.steps.items():
+        rows = [evidence.rows[place] for place in places]
+        some = [rows[place] for place in token_weights.of_update(rows) if rows[place].loss_weights is not None]
+        if not some:
+            continue
+        given = np.concatenate([_given(row) for row in some])
+        found = _wanted(loss, kl, some, rows)
+        compared = np.isfinite(given) & np.isfinite(found)
+        if not compared.any():
+            continue
+        apart, scale = (
+            np.abs(given - found)[compared],
+            max(np.abs(given[compared]).max(), np.abs(found[compared]).max()),
+        )
+        share = float(apart.max() / scale) if scale else 0.0
+        tolerance = BFLOAT16 if in_bfloat16(given) else FLOAT32
+        tokens += int(compared.sum())
+        largest = max(largest, share)
+        if share > tolerance:
+            fault, words = _explained(loss, kl, some, rows, given, tolerance)
+            wrong.append((step, fault, words))
+            reach = float(np.linalg.norm(found[compared]))
+            size = size or float(np.linalg.norm((given - found)[compared])) / max(reach, 1e-300)
+    if not tokens:
+        yield NotTestable("No batch has both the weights of its loss and what they are made of: advantages, and "
+                          "log-probabilities of the policy and of the reference.")  # fmt: skip
+        return
+    first = wrong[0] if wrong else (0, "weights of the loss", "")
+    yield ClaimTest(
+        fault=first[1],
+        broken=bool(wrong),
+        evidence=f"The derivatives of the loss at step {first[0]} {first[2]}; they differ from those of the settings "
+        f"by {size:.2g} of their length",
+        held=f"The loss has the derivatives of the settings at {tokens:,} tokens, to {largest:.1g} of the largest; "
+        f"{FLOAT32:g} would have been seen ({BFLOAT16:g} in bfloat16).",
+        effect=f"The gradient is that of another objective: {size:.0%} of the token weights are not those stated.",
+        remedy="Compare sign and factor of each term of the loss with the settings, and what divides it when passes "
+        "are added up.",
+        since=first[0] if wrong else None,
+    )
+
+
+def _given(row: EvidenceRow) -> Floats:
+    return np.zeros(0) if row.loss_weights is None else row.loss_weights
+
+
+def _wanted(loss: StatedLoss, kl: float, some: Sequence[EvidenceRow], rows: Sequence[EvidenceRow]) -> Floats:
+    """Weights of all tokens of some rows, one after the other; without a KL term no reference is asked for."""
+    found = token_weights.of(loss, some, [row for row in rows if not row.dropped])
+    return np.concatenate(found.total(kl) if kl else found.policy)
+
+
+def _explained(
+    loss: StatedLoss, kl: float, some: Sequence[EvidenceRow], rows: Sequence[EvidenceRow], given: Floats,
+    tolerance: float,
+) -> tuple[str, str]:  # fmt: skip
+    """What the weights are instead: a fault, and words for it."""
+    parts = len({row.part for row in some})
+    for reduction in dict.fromkeys((loss.reduction, *REDUCTIONS)):
+        if reduction == "constant length" and not loss.length:
+            continue
+        found = token_weights.of(replace(loss, reduction=reduction), some, [row for row in rows if not row.dropped])
+        policy, pull = np.concatenate(found.policy), np.concatenate(found.kl)
+        columns = np.stack([policy, np.nan_to_num(pull)], 1)[:, : 2 if kl and np.isfinite(pull).any() else 1]
+        known = np.isfinite(given) & np.isfinite(columns).all(1)
+        (a, *b), *_ = np.linalg.lstsq(columns[known], given[known], rcond=None)
+        left = np.abs(columns[known] @ np.array([a, *b]) - given[known])
+        if left.max() > tolerance * np.abs(given[known]).max() or not np.abs(policy[known]).max() > 0:
+            continue
+        return _named(float(a), float(b[0]) if b else None, kl, reduction, loss.reduction, parts)
+    return "weights of the loss", "are those of no loss that was tried"
+
+
+def _named(a: float, b: float | None, kl: float, reduction: str, stated: str, parts: int) -> tuple[str, str]:
+    """The fault in weights that are a times those of the surrogate plus b times those of the KL term."""
+    if b is not None and abs(a) > 1e-6 and abs(b / a - kl) > 0.02 * abs(kl):
+        found = b / a
+        if abs(found + kl) <= 0.02 * abs(kl):
+            return "KL sign", f"have the KL term with the opposite sign ({found:.3g} in place of {kl:.3g})"
+        if abs(found) <= 0.02 * abs(kl):
+            return "KL left out", f"have no KL term, whose coefficient is {kl:.3g}"
+        return "KL coefficient", f"have the KL term with the coefficient {found:.3g} in place of {kl:.3g}"
+    if a < 0:
+        return "sign of the loss", "have the opposite sign"
+    if reduction != stated:
+        words = f"are those of {REDUCTIONS[reduction]}, where {REDUCTIONS[stated]} is stated"
+        return "another aggregation", words + (f", {a:.4g} times" if abs(a - 1) > 0.01 else "")
+    if parts > 1 and abs(a - parts) < 0.01 * parts:
+        return "accumulation not scaled", f"are {parts} times as large: those of {parts} passes are added up undivided"
+    return "factor of the loss", f"are {a:.4g} times as large"
+
+
+def _norms(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """Logged norms of the gradient against those taken again."""
+    kl = evidence.stated.kl or 0.0
+    if not evidence.gradients:
+        yield NotTestable("No norm of a gradient was taken again; that takes the checkpoint before a step, all of its "
+                          "rollouts, and its logged norm.")  # fmt: skip
+        return
+    wrong = [one for one in evidence.gradients if abs(one.logged - one.norm(1, kl)) > _allowed(one, kl)]
+    far = max(abs(one.logged / one.norm(1, kl) - 1) if one.norm(1, kl) else 0.0 for one in evidence.gradients)
+    first = wrong[0] if wrong else evidence.gradients[0]
+    yield ClaimTest(
+        fault="gradient norm",
+        broken=bool(wrong),
+        evidence=f"The norm of the gradient at step {first.step} is {first.logged:.5g}, and {first.norm(1, kl):.5g} "
+        f"taken again at {first.checkpoint} from its {first.rollouts:,} rollouts{_instead(first, kl, evidence)}",
+        held=f"The norm of the gradient taken again at {len(evidence.gradients):,} checkpoints is the logged one to "
+        f"{far:.1g}; {NORMS.get(first.precision, 1e-3):g} would have been seen.",
+        effect="Another gradient than the stated objective's is followed.",
+        remedy="Compare sign and factor of each term of the loss with the settings, and look for dropout and frozen or "
+        "unscaled parts.",
+        since=first.step if wrong else None,
+    )
+
+
+def _allowed(one: GradientEvidence, kl: float) -> float:
+    return NORMS.get(one.precision, 1e-3) * max(one.norm(1, kl), one.logged) + 1e-7
+
+
+def _instead(one: GradientEvidence, kl: float, evidence: PipelineEvidence) -> str:
+    """What would explain the norm, as a clause."""
+    tried = [(1.0, -kl, "with the KL term of the opposite sign"), (1.0, 0.0, "without the KL term")] if kl else []
+    count = evidence.stated.accumulation or 1
+    if count > 1:
+        tried += [(float(count), count * kl, f"of {count} passes that are not divided"),
+                  (1 / count, kl / count, f"of {count} passes that are divided twice")]  # fmt: skip
+    for a, b, words in tried:
+        if abs(one.logged - one.norm(a, b)) <= _allowed(one, kl):
+            return f"; it is that {words}"
+    return ""
+
+
+def _reference(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
+    """The KL term is to the weights that the run began from, all along."""
+    places = [place for place, row in enumerate(evidence.rows) if row.reference is not None]
+    if not evidence.stated.kl:
+        return
+    if not places:
+        yield NotTestable("The reference's log-probabilities are not written (ref_logprobs).")
+        return
+    if evidence.stated.reference != "start":
+        yield NotTestable("The settings do not say that the reference stays as the run began, so that it may move.")
+        return
+    start = next((one for one in evidence.scored if one.step == 0), None)
+    wrong: list[tuple[int, str]] = []
+    tested, far = 0, 0.0
+    for place in places:
+        row = evidence.rows[place]
+        if row.reference is None:
+            continue
+        if start is not None and len(start.logp[place]) == len(row.reference):
+            apart = np.abs(start.logp[place] - row.reference)
+            limit = 0.05 if in_bfloat16(row.reference) else EXACT
+            counted = np.isfinite(apart) & (True if row.trained is None else row.trained)
+            if counted.any():
+                tested, far = tested + 1, max(far, float(apart[counted].mean()))
+                if apart[counted].mean() > limit:
+                    near = [one.name for one in evidence.scored if one is not start and np.nanmean(
+                        np.abs(one.logp[place] - row.reference)[counted]) <= limit]  # fmt: skip
+                    words = f"; those of {near[0]} agree" if near else ""
+                    wrong.append((row.step, f"The reference's log-probabilities at step {row.step} are "
+                                  f"{apart[counted].mean():.2g} nats per token from those of the weights that the run "
+                                  f"began from{words}"))  # fmt: skip
+    for step, own in evidence.steps.items():
+        pairs = [(row.reference, row.current) for row in (evidence.rows[place] for place in own)
+                 if row.reference is not None and row.current is not None]  # fmt: skip
+        if start is not None or not pairs or not _moved(evidence, step):
+            continue
+        tested += len(pairs)
+        if all(np.array_equal(one, other, equal_nan=True) or np.nanmax(np.abs(one - other), initial=0) < 1e-6
+               for one, other in pairs):  # fmt: skip
+            wrong.append((step, f"The reference's log-probabilities at step {step} are the policy's own in all "
+                          f"{len(pairs):,} rollouts, though the weights have moved"))  # fmt: skip
+    if not tested:
+        yield NotTestable("Whether the reference stays takes the weights that the run began from, or a step after "
+                          "which they have moved.")  # fmt: skip
+        return
+    since, words = min(wrong, default=(0, ""))
+    yield ClaimTest(
+        fault="reference updated",
+        broken=bool(wrong),
+        evidence=words,
+        held=f"The reference's log-probabilities of {tested:,} rollouts are those of a policy that stays"
+        f"{f', to {far:.1g} nats' if start is not None else ''}; {EXACT:g} nats would have been seen.",
+        effect="The KL term holds the policy to where it just was, and not to where it began.",
+        remedy="Keep a frozen copy of the first weights as the reference, and update it only where that is meant.",
+        since=since if wrong else None,
+    )
+
+
+def _moved(evidence: PipelineEvidence, step: int) -> bool:
+    """Whether a gradient has moved the weights before a step."""
+    return any(one.step < step and one.second > 0 and one.lr > 0 for one in evidence.optimizer)
+
+
+CLAIM = Claim("gradient", "The gradient is the objective's",
+              "derivatives of the loss by log-probability; or the checkpoint before a step, its rollouts and its norm; "
+              "the reference's log-probabilities", tests)  # fmt: skip
