@@ -267,10 +267,10 @@ def untrained(out: Path) -> dict[str, list[float]]:
     """Means and deviations within problems of the model that every run starts from."""
     path = out / "untrained.json"
     if not path.exists():
-        found = measured(str(lesson(out)), out)
-        centred = found - found.mean(1, keepdims=True)
+        drawn = measured(str(lesson(out)), out)
+        centred = drawn - drawn.mean(1, keepdims=True)
         spread = np.sqrt((centred**2).sum((0, 1)) / (centred.shape[0] * (centred.shape[1] - 1)))
-        path.write_text(json.dumps({"means": found.mean((0, 1)).tolist(), "deviations": spread.tolist()}))
+        path.write_text(json.dumps({"means": drawn.mean((0, 1)).tolist(), "deviations": spread.tolist()}))
     known: dict[str, list[float]] = json.loads(path.read_text())
     return known
 

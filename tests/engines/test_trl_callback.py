@@ -289,7 +289,7 @@ def test_what_is_no_mode_is_refused() -> None:
         GRPOscopeCallback(stop_on=("nan",))
     with pytest.raises(UserError, match="alert_on 'nan' is neither a grade"):
         GRPOscopeCallback(alert_on="nan")
-    with pytest.raises(UserError, match="no URL"):
+    with pytest.raises(UserError, match="is not an http or https URL"):
         GRPOscopeCallback(alert_to="ftp://x")
     with pytest.raises(UserError, match="alert_to 'mlflow' is unknown; give wandb, tensorboard, or a URL"):
         GRPOscopeCallback(alert_to=("wandb", "mlflow"))

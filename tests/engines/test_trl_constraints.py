@@ -179,7 +179,7 @@ def test_lengths_are_those_before_trl_masks_and_rewards_of_none_count_nowhere() 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"constraints": ["form>=1"]}, "no reward 'form'; choose among reward_letters, reward_length, length, reward"),
+        ({"constraints": ["form>=1"]}, "no reward 'form'; it may be of reward_letters, reward_length, length, reward"),
         ({"constraints": "length<=5; length>=9"}, "cannot both hold"),
         ({"constraints": ["length<5"]}, "cannot be read"),
         ({"constraints": ["length<=5"], "dual_rate": float("nan")}, "must be 0 or more"),

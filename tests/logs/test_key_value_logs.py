@@ -160,7 +160,7 @@ def test_what_is_no_log_of_a_run_is_refused(tmp_path: Path) -> None:
     for text, words in (
         ("step 1: loss=0.5, lr=1e-4\nstep 2: loss=0.4, lr=1e-4\n", "holds no metrics|not a log in a known format"),
         ("reward is high today\n" * 9, "not a log in a known format"),
-        ("[eval] step=1 reward=0.5\n[eval] step=2 reward=0.5\n", "cannot be told|no reward in it"),
+        ("[eval] step=1 reward=0.5\n[eval] step=2 reward=0.5\n", "cannot be told|no key is named as a reward"),
     ):
         (tmp_path / "out.log").write_text(text)
         with pytest.raises(UserError, match=words):

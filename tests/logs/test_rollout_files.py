@@ -73,7 +73,7 @@ def test_a_failed_rollout_has_no_reward() -> None:
     """Of `all`, which is read by itself; in rollouts/ the files of what was trained on count."""
     _, failed = traces.rollouts(ALL)
     assert (failed.failed, math.isnan(failed.reward)) == ("TimeoutError", True)
-    assert any("1 rollouts have no reward" in note for note in read(ALL).meta.notes)
+    assert any("1 rollout has no reward" in note for note in read(ALL).meta.notes)
 
 
 @pytest.mark.parametrize("place", [TRACES, FIXTURES / "prime_rl", EFFECTIVE])
@@ -105,7 +105,7 @@ def test_an_advantage_that_is_not_that_of_its_group(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("change", "words"), [
     (lambda t: t["nodes"][1].update(mask=[True]), "line 3: node 1 has 3 token_ids and 1 flags in mask"),
-    (lambda t: t["nodes"][1].update(logprobs=[-1.0]), "line 3: node 1 has 1 values as logprobs and 2 sampled tokens"),
+    (lambda t: t["nodes"][1].update(logprobs=[-1.0]), "line 3: node 1 has 1 value as logprobs and 2 sampled tokens"),
     (lambda t: t["nodes"][1].update(parent=7), "line 3: parent of node 1 is 7"),
     (lambda t: t.update(nodes="x"), "line 3: nodes is x"),
     (lambda t: t["rewards"].update(right={"score": "high"}), "line 3: rewards/right is high"),

@@ -195,7 +195,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     for path, words in (
         (tmp_path, "a folder of 1 run"),
         (tmp_path / "file", "file is empty"),
-        (tmp_path / "newer", "record of format 99"),
+        (tmp_path / "newer", "record format 99"),
         (tmp_path / "no" / "where", "there is no folder"),
     ):
         with pytest.raises(UserError, match=words) as error:

@@ -210,7 +210,7 @@ def bad(folder: Path) -> dict[str, tuple[Path, str]]:
     files = {
         "empty": (b"", "is empty"),
         "sft.jsonl": (b'{"step": 1, "loss": 2.0, "learning_rate": 1e-5}\n' * 3, "log of supervised training"),
-        "junk.log": (bytes(range(256)) * 64, "binary data"),
+        "junk.log": (bytes(range(256)) * 64, "binary file"),
         "text.log": (b"hello\nworld\n" * 20, "text.log"),
         "training_args.bin": (pickle.dumps(Trap(folder / "sprung")), "pickle"),
         "model.pt": (b"PK\x03\x04 zip", "pickle or an archive"),
@@ -226,7 +226,7 @@ def bad(folder: Path) -> dict[str, tuple[Path, str]]:
     runs.mkdir()
     for name in ("a.jsonl", "b.jsonl"):
         log(runs / name)
-    return {**found, "two": (runs, "more than one log"), "none": (folder / "no" / "such", "there is no")}
+    return {**found, "two": (runs, "holds logs of different runs"), "none": (folder / "no" / "such", "there is no")}
 
 
 def test_what_is_no_run_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,7 @@ def test_what_is_flagged_is_drawn_with_its_onset() -> None:
     flagged, evidence, advice, rest, how = found.tables
     assert [row[:2] for row in flagged.rows] == [("entropy collapse", "✗ failing"), ("reward decline", "✗ failing")]
     assert [row[0] for row in advice.rows] == ["entropy collapse", "reward decline"]
-    assert advice.rows[0][1] + " (1 more problem found)" == found.do
+    assert advice.rows[0][1] + ". 1 more problem found" == found.do
     assert {row[0] for row in evidence.rows} == {"entropy collapse", "reward decline"}
     assert all(float(row[3]) > 0 for row in evidence.rows)
     assert 0.95 < float(flagged.rows[0][3]) <= 1

@@ -320,7 +320,7 @@ def test_mini_batches_of_verl_are_shared_by_rollouts_not_prompts() -> None:
     ("changes", "words"),
     [
         ({"data.train_batch_size": 128}, "128 prompts have no part of 256"),
-        ({"data.train_batch_size": 1000}, "1000 prompts leave 232 after 3 parts of 256"),
+        ({"data.train_batch_size": 1000}, "1000 prompts leave 232 after 3 mini-batches of 256"),
         ({"trainer.n_gpus_per_node": 7}, "8192 rollouts on 7 GPUs"),
         (
             {ACTOR + "ppo_micro_batch_size_per_gpu": 3},

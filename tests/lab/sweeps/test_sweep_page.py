@@ -62,4 +62,4 @@ def test_a_sweep_without_a_finished_run_has_a_page_that_says_so(
     assert sweep.points(result) is None
     content = sweep.document(result, [RunState(one, "failed", ("status 70",)) for one in cells.runs], {})
     page.write(content, tmp_path / "page.html")
-    assert "Nothing can be told" in (tmp_path / "page.html").read_text()
+    assert "Cannot tell: a difference from" in (tmp_path / "page.html").read_text()

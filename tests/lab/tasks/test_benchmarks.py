@@ -69,7 +69,7 @@ def test_the_last_box_is_found_however_long_the_solution(tmp_path: Path) -> None
 
 
 def test_nothing_usable_or_nothing_known(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none of its 1 rows can be graded \(no answer\)"):
+    with pytest.raises(UserError, match=r"none of its 1 row can be graded \(no answer\)"):
         Benchmark(_write(tmp_path / "set.jsonl", [{"problem": "P", "answer": ""}]))
     with pytest.raises(UserError, match=r"the fields text, label fit no benchmark"):
         Benchmark(_write(tmp_path / "set.jsonl", [{"text": "P", "label": ""}]))

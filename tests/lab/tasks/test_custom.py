@@ -103,7 +103,7 @@ def test_numbers_of_numpy_are_numbers(rows: str) -> None:
 
 @pytest.mark.parametrize(
     ("returned", "said"),
-    [([1.0], "returned 1 values for 3"), ([0.0, math.nan, 0.0], r"rollout 1 \(problem 2\)"), (1.0, "raised TypeError")],
+    [([1.0], "returned 1 value for 3"), ([0.0, math.nan, 0.0], r"rollout 1 \(problem 2\)"), (1.0, "raised TypeError")],
 )
 def test_what_the_function_returns_is_checked(rows: str, returned: Any, said: str) -> None:
     task = Custom(rows, reward=lambda completions: returned)

@@ -76,7 +76,7 @@ def test_jsonl(rows: Path) -> None:
         ("arithmetic:step=3", "no option 'step'; its options are steps, largest, ops, limit, size"),
         ("arithmetic:steps=three", "steps=three should be a whole number"),
         ("arithmetic:steps", "'steps' is not an option; write key=value"),
-        ("arithmetic:steps=", "'steps=' is no option"),
+        ("arithmetic:steps=", "'steps=' is not an option"),
         ("benchmarks", "needs an argument: benchmarks:PATH"),
         ("jsonl:", "needs an argument: jsonl:PATH"),
         ("reasoning_gym", "needs an argument: reasoning_gym:NAME"),

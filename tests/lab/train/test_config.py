@@ -30,7 +30,7 @@ from grposcope.lab.train.config import TrainConfig, check
         ({"momentum": 1.0}, "momentum"),
         ({"lr": -1e-3}, "lr is -0.001"),
         ({"recipe": "grop"}, "unknown recipe 'grop'"),
-        ({"interval": 3, "minibatches": 2}, "no multiple"),
+        ({"interval": 3, "minibatches": 2}, "not a multiple"),
         ({"prompts": 5, "interval": 2, "minibatches": 2}, "cannot be split"),
         ({"group": 1}, "use a group of 2 or more"),
         ({"group": 1, "recipe": "rloo"}, "use a group of 2 or more"),

@@ -171,7 +171,7 @@ def test_gradients_that_stay_infinite_end_the_run(run, monkeypatch: pytest.Monke
     [
         ("broken", r"raised ZeroDivisionError: division by zero in .*rewards.py, line 14 \(rollout 0"),
         ("leaves", r"raised SystemExit: 0 in .*rewards.py, line \d+ \(rollout 0"),
-        ("short", r"returned 1 values for \d+ rollouts"),
+        ("short", r"returned 1 value for \d+ rollouts"),
         ("nan", r"is nan for rollout 2 \(problem"),
     ],
 )

@@ -63,7 +63,7 @@ def parse(text: str) -> AutopilotPolicy:
         )
     file = yaml_files.read(Path(text))
     if not isinstance(file.content, Mapping):
-        raise UserError(f"{file.path}: a policy is made of lines such as `rollbacks: 1`")
+        raise UserError(f"{file.path} holds no settings of a policy; give a file with lines such as rollbacks: 1")
     content = dict(file.content)
     for key in ("monitors",):
         if isinstance(content.get(key), list):
