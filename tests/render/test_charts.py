@@ -201,6 +201,7 @@ def form(part: Any) -> str:
     return json.dumps(told(part), sort_keys=True)
 
 
+@pytest.mark.slow
 def test_specifications_name_only_columns_that_exist(figures: list[Figure]) -> None:
     assert len({figure.name for figure in figures}) >= 30
     for figure in figures:

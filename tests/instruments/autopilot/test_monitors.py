@@ -28,6 +28,7 @@ def loudest(levels: np.ndarray, seed: int) -> float:
     return most
 
 
+@pytest.mark.slow
 def test_a_level_at_the_very_limit_alarms_no_more_often_than_allowed() -> None:
     """The hardest case of the null: after a level was shown, the mean lies just at the limit that follows from it."""
     alarms = 0

@@ -157,6 +157,7 @@ def test_a_pilot_survives_json_at_any_step() -> None:
         assert fly(cut) == whole
 
 
+@pytest.mark.slow
 def test_over_a_whole_run_alarms_are_no_more_frequent_than_alpha() -> None:
     """Sound runs of 150 batches: constant levels and rising ones."""
     spoke = 0

@@ -108,6 +108,7 @@ def test_wrong_signs_count_steps_that_are_sure(monkeypatch: pytest.MonkeyPatch) 
     assert "exact" not in signs
 
 
+@pytest.mark.slow
 def test_all_sources_are_measured_on_one_batch(found: Frontier) -> None:
     record = found.record
     names = [one.name for one in record.sources]
@@ -136,6 +137,7 @@ def test_all_sources_are_measured_on_one_batch(found: Frontier) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_record(policy: Policy, found: Frontier) -> None:
     task = tasks.load("arithmetic")
     again = credit_frontier.measure(policy, task, BUDGET, Sampling(task.max_tokens), seed=1, quiet=True)
@@ -144,6 +146,7 @@ def test_the_same_seed_gives_the_same_record(policy: Policy, found: Frontier) ->
     )
 
 
+@pytest.mark.slow
 def test_the_record_is_read_back_and_worded(found: Frontier, tmp_path: Path) -> None:
     records.write(tmp_path, found.record, found.rollouts)
     again = records.read(tmp_path)

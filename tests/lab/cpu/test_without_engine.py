@@ -119,6 +119,7 @@ def steps(folder: Path, **changes: Any) -> tuple[list[dict[str, Any]], list[dict
     return steps, evaluations, load_file(folder / "model" / "model.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"kl": 0.1, "entropy": 0.01, "interval": 3}], ids=str)
 def test_a_run_and_its_evaluations_agree(tmp_path: Path, hide: Hide, changes: dict[str, Any]) -> None:
     fast = steps(tmp_path / "fast", **changes)
@@ -145,6 +146,7 @@ def test_a_probe_agrees(hide: Hide) -> None:
             np.testing.assert_allclose(spectrum.values, other.spectra[name].values, atol=1e-5 * spectrum.frobenius)
 
 
+@pytest.mark.slow
 def test_the_comparison_of_credits_agrees(tmp_path: Path, hide: Hide, capsys: pytest.CaptureFixture) -> None:
     given = ["credit", "tiny", "--prompts", "3", "--group", "4", "--reference", "4", "--oracle", "4", "--json",
              "--continuations", "2", "--trees", "2x2"]  # fmt: skip
