@@ -189,18 +189,28 @@ def test_the_state_of_the_optimizer(counts: Any, second: Any, lost: int | None) 
 
 
 def test_prompts_drawn_again_within_an_epoch() -> None:
-    """Six prompts, two in a batch: those of step 1 may come back at step 4, and not at step 3."""
-    stated = Stated(data=6, prompts=2, interval=1)
+    """Twelve prompts, four in a batch: those of step 1 may come back at step 4, and not at step 3."""
+    stated = Stated(data=12, prompts=4, interval=1)
     for step, status in ((3, "broken"), (4, "holds")):
         made = [
-            EvidenceRow("", at, prompt=name) for at, names in ((1, "ab"), (2, "cd"), (step, "ab")) for name in names
+            EvidenceRow("", at, prompt=name)
+            for at, names in ((1, "abcd"), (2, "efgh"), (step, "abcd"))
+            for name in names
         ]
         result = told(PipelineEvidence("", rows=tuple(made), stated=stated), "resume")
         assert result.status == status
         assert status == "holds" or (result.told[0].fault, result.told[0].since) == ("data order repeated", 3)
         last = tuple(row for row in made if row.step == step)
-        before = {1: frozenset("ab"), 2: frozenset("cd")}
+        before = {1: frozenset("abcd"), 2: frozenset("efgh")}
         assert told(PipelineEvidence("", rows=last, stated=stated, earlier=before), "resume").status == status
+
+
+def test_data_that_hold_prompts_twice_are_not_said_to_be_repeated() -> None:
+    """One prompt of four comes again, at another distance each time."""
+    batches = {1: "abcd", 2: "efgh", 3: "aijk", 4: "lemn", 5: "opaq"}
+    made = tuple(EvidenceRow("", step, prompt=name) for step, names in batches.items() for name in names)
+    result = told(PipelineEvidence("", rows=made, stated=Stated(data=20, prompts=4, interval=1)), "resume")
+    assert result.status == "cannot tell"
 
 
 def test_settings_of_other_names_are_refused(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

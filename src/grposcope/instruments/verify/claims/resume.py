@@ -7,6 +7,7 @@ heavy tail of a t distribution, which is an approximation.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -62,7 +63,33 @@ def prompts_of(rows: Sequence[EvidenceRow]) -> dict[int, frozenset[str]]:
     return {step: frozenset(found[step]) for step in sorted(found)}
 
 
-def _drawn_again(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]]) -> Iterator[ClaimTest]:
+EQUAL_PROMPTS = NotTestable(
+    "Some prompts come again within an epoch, one by one: the data may hold equal prompts; leave them out of the data "
+    "to have its order tested."
+)
+
+IN_ORDER = 4
+"""Prompts that have to come again at the same distance before the order of the data is said to be repeated."""
+
+
+def in_order(again: Sequence[tuple[int, int]], prompts: Mapping[int, frozenset[str]]) -> bool:
+    """Whether data come again: IN_ORDER prompts or more at one distance in steps, and half of those of their steps.
+
+    again: step at which a prompt comes, and step at which it had come, of each. Prompts that the data hold twice come
+    again one by one, at any distance.
+    """
+    at: dict[int, Counter[int]] = {}
+    for step, before in again:
+        at.setdefault(step - before, Counter())[step] += 1
+    return any(
+        count.total() >= IN_ORDER and 2 * count.total() >= sum(len(prompts.get(step, ())) for step in count)
+        for count in at.values()
+    )
+
+
+def _drawn_again(
+    evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]]
+) -> Iterator[ClaimTest | NotTestable]:
     """No prompt in two batches of an epoch, where the settings say how long it is and that prompts come in turn."""
     data, size, interval = evidence.stated.data, evidence.stated.prompts, evidence.stated.interval or 1
     every = {**evidence.earlier, **prompts}
@@ -79,6 +106,9 @@ def _drawn_again(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str
             before = seen.setdefault((epoch, prompt), step)
             if (before - 1) // interval != (step - 1) // interval and step in prompts:
                 again.append((step, before))
+    if again and not in_order(again, prompts):
+        yield EQUAL_PROMPTS
+        return
     step, before = min(again, default=(0, 0))
     yield ClaimTest(
         fault="data order repeated",
@@ -149,6 +179,9 @@ def _epochs(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]]) -
             if step - first > 1 and prompts[step - 1].isdisjoint({prompt}):
                 again.append((step, first))
     if inside < 2:
+        return
+    if again and not in_order(again, prompts):
+        yield EQUAL_PROMPTS
         return
     first_again = min(again, default=None)
     yield ClaimTest(
