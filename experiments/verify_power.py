@@ -31,6 +31,7 @@ import argparse
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -210,6 +211,30 @@ def theory(kl: float, size: int, alternatives: int) -> float:
     return float(ndtr((gained - bar) / math.sqrt(2 * gained))) if gained > 0 else 0.0
 
 
+def picture(table: Path, path: Path) -> None:
+    """Power against nats, of the table of recorded results, beside what theory says for as many alternatives."""
+    import altair as alt
+
+    rows = []
+    for line in table.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        found = re.match(r"[\d.]+", cells[1]) if len(cells) == len(SIZES) + 2 else None
+        if found is None or "(" not in cells[2]:
+            continue
+        for size, cell in zip(SIZES, cells[2:], strict=True):
+            measured, expected = map(float, re.findall(r"[\d.]+", cell))
+            nats = size * float(found[0])
+            rows += [{"fault": cells[0], "nats": nats, "power": measured, "what": "measured"},
+                     {"fault": cells[0], "nats": nats, "power": expected, "what": "theory"}]  # fmt: skip
+    x = alt.X("nats:Q", scale=alt.Scale(type="log"), title="KL per rollout × rollouts, nats")
+    y = alt.Y("power:Q", title="faults found")
+    chart = alt.Chart(alt.Data(values=rows)).encode(x, y, alt.Color("fault:N", title=None))
+    lines = chart.mark_line(strokeDash=[4, 3], opacity=0.6).transform_filter("datum.what == 'theory'")
+    points = chart.mark_point(filled=True, size=45).transform_filter("datum.what == 'measured'")
+    rule = alt.Chart(alt.Data(values=[{"nats": 15}])).mark_rule(color="gray").encode(x="nats:Q")
+    (lines + points + rule).properties(width=520, height=260).save(str(path), ppi=110)
+
+
 def report(results: dict[str, Any]) -> None:
     """Tables and verdicts by the rules."""
     print("\n| fault | KL per rollout | " + " | ".join(map(str, SIZES)) + " | named |")
@@ -249,7 +274,11 @@ def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--out", default="runs/verify_power")
     flags.add_argument("--report", action="store_true")
+    flags.add_argument("--picture", type=Path, help="draw the recorded power of experiments/verify.md into this file")
     arguments = flags.parse_args()
+    if arguments.picture is not None:
+        picture(Path(__file__).with_suffix("").with_name("verify.md"), arguments.picture)
+        return
     out = Path(arguments.out)
     if not arguments.report:
         out.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 INSTRUMENT = Instrument(
     "verify",
     "Does my pipeline do what it says?",
+    answers="grposcope.instruments.verify.in_record",
     commands=(
         Command(
             "verify",
