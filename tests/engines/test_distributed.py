@@ -59,7 +59,7 @@ def test_a_rank_that_fails_ends_all_within_seconds(found: list[dict[str, Any]]) 
 
 def test_rollouts_that_cannot_be_shared_are_refused_everywhere(found: list[dict[str, Any]]) -> None:
     for rank in found:
-        assert f"rollouts cannot be shared by {len(found)} processes" in rank["too few rollouts"][0]
+        assert f" cannot be shared by {len(found)} processes" in rank["too few rollouts"][0]
         assert rank["groups of several sizes"][0].startswith("groups have 5 to 10 rollouts over all ranks")
 
 

@@ -190,7 +190,7 @@ def dry_run(arguments: argparse.Namespace) -> int:
     documents = []
     for path in paths if isinstance(paths, list) else [paths]:
         if path is None:
-            raise UserError("--dry-run needs a log")
+            raise UserError("--dry-run needs a log; name one, or leave --dry-run out")
         found: Understood | Refused
         try:
             found = understood(_read(path, arguments))
