@@ -69,7 +69,18 @@ def main() -> None:
         document = json.loads(said.stdout)
     told = {claim["claim"]: claim["status"] for claim in document["claims"] if claim["status"] != "cannot tell"}
     tokens = int(batch.mask.sum())
-    print(json.dumps({"rollouts": len(batch.mask), "tokens": tokens, "seconds": round(seconds, 1), "claims": told}))
+    evidence = [t["evidence"] for c in document["claims"] if c["claim"] == "checkpoints" for t in c["tests"]][:1]
+    print(
+        json.dumps(
+            {
+                "evidence": evidence,
+                "rollouts": len(batch.mask),
+                "tokens": tokens,
+                "seconds": round(seconds, 1),
+                "claims": told,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":
