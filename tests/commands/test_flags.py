@@ -91,3 +91,14 @@ def test_without_argcomplete_the_shell_is_told_nothing(
     monkeypatch.setenv("_ARGCOMPLETE", "1")
     assert main([]) == 1
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("text", ["-1", "two", "1.5"])
+def test_numbers_of_threads_that_cannot_be(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before torch is loaded, by the parser itself."""
+    try:
+        status: object = main(["probe", "tiny", "--threads", text])
+    except SystemExit as left:
+        status = left.code
+    assert status == 2
+    assert "least 0" in capsys.readouterr().err

@@ -6,10 +6,25 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from grposcope.core.text import visible
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A type of a flag: whole numbers from `least` on."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number; give one of at least {least}") from None
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{number} is too small; give at least {least}")
+        return number
+
+    return read
 
 
 class FlagParser(argparse.ArgumentParser):

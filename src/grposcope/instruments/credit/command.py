@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grposcope.commands import flags
 from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
 from grposcope.lab import batch_memory
@@ -82,7 +83,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                          "a probe (default: credit/step-N of the run, else none)")  # fmt: skip
     machine.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of the weights")
     machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
-    machine.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads, 0 for all cores")
+    machine.add_argument("--threads", type=flags.whole(0), default=0, metavar="N", help="CPU threads, 0 for all cores")
     machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
     add_json(machine)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grposcope.core.answer import Answer, Table
+from grposcope.core.answer import Answer, Table, Word
 from grposcope.core.run import Run
 from grposcope.core.text import visible
 from grposcope.instruments.verify import INSTRUMENT
@@ -54,7 +54,7 @@ def section(looks: Sequence[Mapping[str, Any]]) -> Answer:
         if tested
         else "None of the claims could be tested while the run trained."
     )
-    word = "failing" if broken else "healthy" if tested else "cannot tell"
+    word: Word = "failing" if broken else "healthy" if tested else "cannot tell"
     tables = [Table("Claims", ("claim", "status", "what was seen"), rows)] if rows else []
     return Answer("verify", INSTRUMENT.question, word, sentence, text=text, tables=tables,
                   document={"looks": [dict(look) for look in looks]})  # fmt: skip
