@@ -222,7 +222,7 @@ def _read(arguments: argparse.Namespace, source: ModelSource) -> LoggedRollouts:
     if not found:
         raise UserError(
             f"--rollouts {place} holds neither completions_N.parquet of TRL nor N.jsonl of verl, nor "
-            "the rollouts of ART, ms-swift, prime-rl or verifiers"
+            "the rollouts of ART, ms-swift, prime-rl or verifiers; give a folder or file with one of them"
         )
     step = logged_rollouts.choose(sorted(found), arguments.step, source.step, place)
     rows = trl_completions.logged(found[step], _functions(source)) if files else verl.logged(found[step], step)
