@@ -12,19 +12,25 @@ from typing import Any, NoReturn
 from grposcope.core.text import visible
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """A type of a flag: whole numbers from `least` on."""
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A type of a flag: whole numbers from `least` to `most`."""
 
-    def read(text: str) -> int:
+    def _number(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number; give one of at least {least}") from None
-        if number < least:
-            raise argparse.ArgumentTypeError(f"{number} is too small; give at least {least}")
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number; give one from {least} to {most}"
+            ) from None
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"{number} is out of range; give a number from {least} to {most:,}")
         return number
 
-    return read
+    return _number
+
+
+threads = whole(0, 4096)
+"""A number of CPU threads, 0 for all cores."""
 
 
 class FlagParser(argparse.ArgumentParser):

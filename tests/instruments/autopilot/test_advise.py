@@ -32,7 +32,7 @@ def test_a_log_of_means_that_falls(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "An autopilot would have spoken at step" in said
     assert "The policy got worse: the mean reward was at least" in said
     assert re.search(r"since step (59|6[0-4])", said)
-    assert "Only the mean reward of a step is known" in said
+    assert "Only mean rewards of steps are known" in said
 
 
 def test_a_sound_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

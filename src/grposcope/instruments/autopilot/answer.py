@@ -44,9 +44,13 @@ def of_run(run: Run, settings: AdviceSettings | None = None) -> Answer:
             missing=["Log the mean reward of every step, or better the rewards of every group."],
         )
     found = of_story(replay(run, policy), policy, would=True)
-    if len(run.groups):
+    missing = []
+    if len(run.evaluations) and not run.evaluations.n.any():
+        missing.append("Held-out scores say nothing here: the log has not how many problems they are of.")
+    if not len(run.groups):
+        missing.append("Only mean rewards of steps are known: with the rewards of every group a fall is seen earlier.")
+    if not missing:
         return found
-    missing = ["Only the mean reward of a step is known: with the rewards of every group a fall is seen much earlier."]
     return Answer(**{**vars(found), "missing": [*found.missing, *missing]})
 
 

@@ -83,7 +83,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                          "a probe (default: credit/step-N of the run, else none)")  # fmt: skip
     machine.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of the weights")
     machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
-    machine.add_argument("--threads", type=flags.whole(0), default=0, metavar="N", help="CPU threads, 0 for all cores")
+    machine.add_argument("--threads", type=flags.threads, default=0, metavar="N", help="CPU threads, 0 for all cores")
     machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
     add_json(machine)
 

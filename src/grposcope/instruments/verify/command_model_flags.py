@@ -26,5 +26,5 @@ def add(command: argparse.ArgumentParser) -> None:
                        help="number format of the sampler: float32, bfloat16, fp8 or int8 (default: bfloat16 is "
                             "allowed for)")  # fmt: skip
     model.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
-    model.add_argument("--threads", type=flags.whole(0), default=0, metavar="N", help="CPU threads, 0 for all cores")
+    model.add_argument("--threads", type=flags.threads, default=0, metavar="N", help="CPU threads, 0 for all cores")
     model.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
