@@ -15,7 +15,8 @@ from grposcope.core.text import visible
 def whole(least: int, most: int) -> Callable[[str], int]:
     """A type of a flag: whole numbers from `least` to `most`."""
 
-    def _number(text: str) -> int:
+    def read(text: str) -> int:
+        """The number; argparse's error for what is none, or out of range."""
         try:
             number = int(text)
         except ValueError:
@@ -26,7 +27,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{number} is out of range; give a number from {least} to {most:,}")
         return number
 
-    return _number
+    return read
 
 
 threads = whole(0, 4096)
