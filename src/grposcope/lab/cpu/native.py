@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from functools import cache
@@ -26,9 +27,17 @@ from grposcope.lab.cpu import compiled
 from grposcope.lab.cpu.interface import PRECISIONS, Draws
 from grposcope.lab.cpu.llama import rotation
 
-LANES = 16
+WIDEST = 16
+"""Floats of the longest vectors of any processor; heads are a multiple of it, so that every machine decodes alike."""
+
 PART = 256
 """Tokens of the vocabulary that a draw looks at together."""
+
+CHUNK = 192
+"""Tokens of prompts that C reads together, as in `c/step.c`: a call reads a multiple of them, in which bits agree."""
+
+QUICK = 0.2
+"""Seconds of a call that reads prompts below which the next reads twice as many tokens."""
 
 SPARE = 64 * 2**20
 """Bytes of a decoder up to which the next takes over its memory: the system takes its time to give and clear it."""
@@ -76,6 +85,7 @@ def library() -> ctypes.CDLL | None:
         return None
     for name, arguments, result in (
         ("precisions", (), ctypes.c_int),
+        ("lanes", (), ctypes.c_int),
         ("packed_bytes", (ctypes.c_int, _Whole, _Whole), _Whole),
         ("pack", (ctypes.c_int, _Pointer, _Pointer, ctypes.c_float, _Whole, _Whole, _Pointer, ctypes.c_int), None),
         ("scratch_floats", (_Pointer, *3 * [_Whole]), _Whole),
@@ -87,6 +97,14 @@ def library() -> ctypes.CDLL | None:
         function = getattr(loaded, name)
         function.argtypes, function.restype = arguments, result
     return loaded
+
+
+@cache
+def lanes() -> int:
+    """Rows that a vector of this processor holds."""
+    step = library()
+    assert step is not None
+    return int(step.lanes())
 
 
 @cache
@@ -104,7 +122,7 @@ def available(precision: str) -> str:
 def fits(model: PreTrainedModel) -> bool:
     """Whether the compiled step can run a model that `LlamaDecoder` can."""
     size = model.model.layers[0].self_attn.head_dim
-    return bool(size % LANES == 0) and library() is not None
+    return bool(size % WIDEST == 0) and library() is not None
 
 
 class NativeDecoder:
@@ -198,12 +216,18 @@ class NativeDecoder:
         tokens, prompt = ids[mask].long(), mask.nonzero()[:, 0]
         positions = (mask.long().cumsum(-1) - 1)[mask]
         numbers, last = torch.arange(prompts), self.lengths.cumsum(0) - 1
-        hidden, out = torch.empty(prompts, self.struct.hidden), torch.empty(self.struct.vocabulary, _up(prompts))
-        step = _Step(
-            len(tokens), 0, *map(_address, (tokens, positions)), None, *map(_address, (prompt, self.lengths, out))
-        )
-        given = (*map(_address, (last, numbers)), prompts, _address(hidden))
-        self.library.read_prompts(ctypes.byref(self.struct), ctypes.byref(step), *given, self.threads)
+        hidden, out = torch.zeros(prompts, self.struct.hidden), torch.empty(self.struct.vocabulary, _up(prompts))
+        start, count = 0, CHUNK
+        while start < len(tokens):  # between the parts Python, and with it Ctrl-C, has a turn
+            began, here = time.perf_counter(), slice(start, start + count)
+            part, places, owners, ends = tokens[here], positions[here], prompt[here], last - start
+            step = _Step(
+                len(part), 0, *map(_address, (part, places)), None, *map(_address, (owners, self.lengths, out))
+            )
+            given = (*map(_address, (ends, numbers)), prompts, _address(hidden))
+            self.library.read_prompts(ctypes.byref(self.struct), ctypes.byref(step), *given, self.threads)
+            start += count
+            count *= 2 if time.perf_counter() - began < QUICK else 1
         return out[:, :prompts]
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -288,5 +312,5 @@ def _address(x: Tensor) -> int:
 
 
 def _up(n: int) -> int:
-    """The next multiple of LANES, at least one."""
-    return max(1, -(-n // LANES)) * LANES
+    """The next multiple of `lanes`, at least one."""
+    return max(1, -(-n // lanes())) * lanes()

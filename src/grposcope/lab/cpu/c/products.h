@@ -12,7 +12,6 @@
  * each group. Every sum runs in one fixed order, whatever the number of threads or sequences.
  */
 enum { FLOAT32, BFLOAT16, INT8 };
-#define TILE 8
 #define GROUP 64
 #define AHEAD 2048 /* bytes of weights that are fetched in advance */
 

@@ -9,7 +9,23 @@
 #include <immintrin.h>
 #endif
 
+/* LANES: floats of one of the processor's vectors; longer ones would go through memory. TILE: rows of weights that are multiplied
+ * together, by at most three vectors of columns, so that the sums fit into the registers. */
+#if defined(__AVX512F__)
 #define LANES 16
+#define TILE 8
+#elif defined(__AVX__)
+#define LANES 8
+#define TILE 4
+#elif defined(__aarch64__)
+#define LANES 4
+#define TILE 8
+#else
+#define LANES 4
+#define TILE 4
+#endif
+int lanes(void) { return LANES; }
+
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 #define INLINE static inline __attribute__((always_inline))
