@@ -47,7 +47,7 @@ wheel-check: $(READY) ## build archives twice, compare, check, install in new en
 	build/wheel/lab/bin/grposcope train --steps 1 --out build/wheel/run --json
 	build/wheel/logs/bin/grposcope diagnose build/wheel/run
 	build/wheel/logs/bin/grposcope report build/wheel/run
-	build/wheel/logs/bin/grposcope train 2>&1 | grep "extra lab"
+	build/wheel/logs/bin/grposcope train 2>&1 | grep "needs the package"
 	du -sm build/wheel/logs/lib build/wheel/lab/lib
 
 docs: $(READY) ## build the documentation as a site in build/site, its links checked

@@ -293,6 +293,15 @@ def readers() -> str:
     return re.sub(r"(?<=^### By engine and version\n)\n(?:\|.*\n)+", lambda found: wrong, page, flags=re.M)
 
 
+def words_by_hand() -> dict[str, int]:
+    """Words of each page that people write: all but the pages and tables that are made of code."""
+    made = {HERE / f"{name}.md" for name in ("cli", "api", "checks", "formulas", "failures")}
+    pages = [HERE.parent / "README.md", HERE.parent / "CONTRIBUTING.md", *sorted(HERE.rglob("*.md"))]
+    texts = {page: page.read_text() for page in pages if page not in made}
+    texts[HERE / "readers.md"] = re.sub(r"^\| `.*\n", "", texts[HERE / "readers.md"], flags=re.M)
+    return {str(page.relative_to(HERE.parent)): len(text.split()) for page, text in texts.items()}
+
+
 def _defects() -> list[str]:
     """A table of the metrics that an engine logs wrongly."""
     lines = ["| engine | key | versions | what it is instead | known from | what is done |", "|---" * 6 + "|"]
@@ -348,3 +357,4 @@ if __name__ == "__main__":
     (HERE / "checks.md").write_text(checks())
     (HERE / "formulas.md").write_text(formulas())
     (HERE / "readers.md").write_text(readers())
+    print(f"{sum(words_by_hand().values()):,} words written by hand")

@@ -4,8 +4,11 @@ python experiments/autopilot.py base --out FOLDER                 the model that
 python experiments/autopilot.py faults --model FOLDER --out FILE  a fault from a step on, paired seeds
 python experiments/autopilot.py nulls --model FOLDER --out FILE   sound trainings of many settings
 python experiments/autopilot.py settings --out FILE               bad settings from the start
+python experiments/autopilot.py more --model FOLDER --out FILE    further faults, and the arm that stops
+python experiments/autopilot.py raise --model FOLDER --out FILE   whether a rate that was cut is raised again
 python experiments/autopilot.py simulated --out FILE              levels without any training
 python experiments/autopilot.py report FILE …                     the tables, with the verdicts
+python experiments/autopilot.py page --model FOLDER --out FOLDER  the picture of the page of a run that was saved
 
 A file has a line for each run; what is there is not run again. experiments/autopilot.md has rules, budget and results.
 """
@@ -19,7 +22,7 @@ import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,10 +38,14 @@ from grposcope.instruments.autopilot.policy import AutopilotPolicy
 from grposcope.lab.train import loop
 from grposcope.lab.train.allocate import Allocated, RolloutAllocation
 from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.stale_weights import Staleness
 from grposcope.maths.holm import holm
 
 STEPS, BEGINS, EVERY = 100, 41, 10
 """Optimiser steps of a run, the first with the fault, and steps between evaluations and checkpoints."""
+
+LONGER = 240
+"""Steps of the runs that show whether a rate is raised again."""
 
 BASE: dict[str, Any] = {
     "steps": STEPS, "prompts": 16, "group": 8, "warmup": 5, "schedule": "constant", "lr": 4e-4, "eval_every": EVERY,
@@ -50,18 +57,28 @@ SEEDS = tuple(range(10, 18))
 """Seeds of the comparisons; faults and defaults were chosen on seed 900."""
 
 
+LATER = tuple(range(20, 28))
+"""Seeds of experiment 5, of which no run had been looked at when its code was final."""
+
+
 # Faults: what is done to a batch, or to the settings, from step BEGINS on
 
 
 @dataclass(frozen=True)
 class Fault:
     """batch: changes the rewards (P, G) of a batch, given the batch and the step. lr: factor on the learning rate.
-    last: the last step with it. curable: whether a setting or a rollback can cure it."""
+    last: the last step with it. curable: whether a setting or a rollback can cure it. lag: of a sampler in steps, given
+    the step. entropy: added to the weight of the entropy bonus. hard: whether only the hardest tenth of the problems is
+    drawn. settings: what the run needs to have it."""
 
     batch: Callable[[Any, int], Any] | None = None
     lr: float = 1.0
     last: int = STEPS
     curable: bool = False
+    lag: Callable[[int], int] | None = None
+    entropy: float = 0.0
+    hard: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def regraded(batch: Any, rewards: torch.Tensor) -> Any:
@@ -96,6 +113,32 @@ FAULTS = {
 }
 
 
+MORE = {
+    "staleness grows": Fault(lag=lambda step: min(step - BEGINS + 1, 32), settings={"staleness": "0-32"}),
+    "sampler frozen": Fault(lag=lambda step: step - BEGINS + 1, settings={"staleness": "0-64"}),
+    "entropy bonus -0.1": Fault(entropy=-0.1, curable=True),
+    "problems hard": Fault(hard=True),
+    "3 batches inverted": Fault(batch=inverted, last=BEGINS + 2, curable=True),
+}
+"""Faults of the second round."""
+
+LONG = {
+    "rate x30": Fault(lr=30.0, last=LONGER, curable=True),
+    "rate x100, 5 steps": Fault(lr=100.0, last=BEGINS + 4, curable=True),
+}
+"""Faults of the runs with LONGER steps."""
+
+CORRECTED = "staleness grows, corrected"
+"""The fault with a correction from the start, which is the best setting in hindsight."""
+
+EVERY_FAULT = {
+    **FAULTS,
+    **MORE,
+    CORRECTED: MORE["staleness grows"],
+    **{f"long: {name}": fault for name, fault in LONG.items()},
+}
+
+
 class Faulty(RolloutAllocation):
     """Batches of a run to which a fault is done from a step on. A batch is one step, so that positions tell it."""
 
@@ -103,30 +146,55 @@ class Faulty(RolloutAllocation):
 
     def draw(self, position: int) -> Allocated:
         """The batch that begins at `position` of the data."""
-        found = super().draw(position)
         step = position // self.config.prompts + 1
-        on = BEGINS <= step <= self.fault.last and self.fault.batch is not None
-        return replace(found, batch=self.fault.batch(found.batch, step)) if on else found  # type: ignore[misc]
+        on = BEGINS <= step <= self.fault.last
+        if on and self.fault.hard:
+            batch = self.setup.collect(self.config.seed, position, self._hard(step))
+            return Allocated(replace(batch, position=position + self.config.prompts), {})
+        found = super().draw(position)
+        return replace(found, batch=self.fault.batch(found.batch, step)) if on and self.fault.batch else found
+
+    def _hard(self, step: int) -> list[Any]:
+        """Problems of the hardest tenth, drawn with replacement."""
+        task, problems = self.setup.task, self.setup.train_set
+        ranks = np.argsort([task.difficulty(one) for one in problems], kind="stable")[-len(problems) // 10 :]
+        draw = np.random.default_rng((self.config.seed, step))
+        return [problems[i] for i in draw.choice(ranks, self.config.prompts)]
 
 
 @contextlib.contextmanager
 def done(fault: Fault) -> Iterator[type[Faulty]]:
     """Inside the block the fault is done to the run."""
-    own = loop.learning_rate
+    own, update, lags, now = loop.learning_rate, loop.update, Staleness.lags, [0]
+
+    def on() -> bool:
+        return BEGINS <= now[0] <= fault.last
 
     def rate(step: int, *rest: Any) -> float:
-        on = BEGINS - 1 <= step <= fault.last - 1
-        return own(step, *rest) * (fault.lr if on else 1.0)
+        now[0] = step + 1
+        return own(step, *rest) * (fault.lr if on() else 1.0)
 
-    with mock.patch.object(loop, "learning_rate", rate):
+    def updated(model: Any, optimizer: Any, objective: Any, *rest: Any) -> Any:
+        entropy = objective.entropy + (fault.entropy if on() else 0.0)
+        return update(model, optimizer, replace(objective, entropy=entropy), *rest)
+
+    def lagging(self: Staleness, count: int, seed: int, position: int) -> list[int]:
+        now[0] = position // BASE["prompts"] + 1
+        return [fault.lag(now[0]) if on() and fault.lag is not None else 0] * count
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(loop, "learning_rate", rate))
+        stack.enter_context(mock.patch.object(loop, "update", updated) if fault.entropy else contextlib.nullcontext())
+        stack.enter_context(mock.patch.object(Staleness, "lags", lagging if fault.lag is not None else lags))
         yield type("FaultyHere", (Faulty,), {"fault": fault})
 
 
 def run(name: str, settings: Mapping[str, Any], seed: int, autopilot: str, place: Path | None = None) -> dict[str, Any]:
     """A row: what came of one training."""
-    fault = FAULTS.get(name, Fault())
+    fault = EVERY_FAULT.get(name, Fault())
     folder = Path(tempfile.mkdtemp(prefix="autopilot-", dir=place)) / "run"
-    config = TrainConfig(**{**BASE, **settings, "seed": seed, "autopilot": autopilot, "out": str(folder)})
+    given = {**BASE, **fault.settings, **settings}
+    config = TrainConfig(**{**given, "seed": seed, "autopilot": autopilot, "out": str(folder)})
     try:
         with done(fault) as source:
             result = loop.train(config, source)
@@ -145,12 +213,13 @@ def run(name: str, settings: Mapping[str, Any], seed: int, autopilot: str, place
     }  # fmt: skip
 
 
-def area(row: Mapping[str, Any], until: int | None = None, total: int = STEPS) -> float:
+def area(row: Mapping[str, Any], until: int | None = None) -> float:
     """Mean held-out accuracy over the steps of a run, by the evaluations and straight lines between them.
 
     From a step whose weights were put back on, accuracy is that of the weights that were put back; after a stop it
     stays so. until: the run is stopped there by an oracle, and keeps the accuracy it had.
     """
+    total = int(row["settings"].get("steps", STEPS))
     points = {int(step): value for step, value in row["accuracy"].items()}
     jumps: list[tuple[float, float]] = []
     for one in row["decisions"]:
@@ -172,27 +241,57 @@ def kept(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def add(path: Path, wanted: Sequence[tuple[str, Mapping[str, Any], int, str]]) -> None:
-    """Run what is wanted and not there, a row each."""
-    there = {(row["cell"], json.dumps(row["settings"], sort_keys=True), row["seed"], row["autopilot"])
-             for row in kept(path)}  # fmt: skip
+def add(path: Path, wanted: Sequence[Wanted]) -> None:
+    """Run what is wanted and not there, a row each.
+
+    A run that an autopilot watched and did nothing to is the run left alone, number by number, and stands for it.
+    """
     for name, settings, seed, autopilot in wanted:
-        if (name, json.dumps(settings, sort_keys=True), seed, autopilot) not in there:
-            row = run(name, settings, seed, autopilot)
-            with path.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+        rows = [row for row in kept(path) if (row["cell"], row["settings"], row["seed"]) == (name, settings, seed)]
+        if any(row["autopilot"] == autopilot for row in rows):
+            continue
+        same = [row for row in rows if row["autopilot"] == "act" and not row["decisions"]]
+        copied = bool(same) and autopilot == "off"
+        row = {**same[0], "autopilot": "off"} if copied else run(name, settings, seed, autopilot)
+        with path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
 
 
-def faults(model: str) -> list[tuple[str, Mapping[str, Any], int, str]]:
+Wanted = tuple[str, Mapping[str, Any], int, str]
+"""Cell, settings, seed, arm of a run."""
+
+STOP = "act:rollbacks=0,changes=0,tokens=1"
+"""Policy of the arm that does nothing but stop."""
+
+
+def faults(model: str) -> list[Wanted]:
     """Every cell, arm and seed of experiment 2, seed by seed."""
     return [
         (name, {"model": model}, seed, arm) for seed in SEEDS for name in ("none", *FAULTS) for arm in ("off", "act")
     ]
 
 
-def nulls(model: str) -> list[tuple[str, Mapping[str, Any], int, str]]:
+def more(model: str) -> list[Wanted]:
+    """The second round of experiment 2."""
+    given = {"model": model}
+    found: list[Wanted] = []
+    for seed in SEEDS:
+        found += [(name, given, seed, "act") for name in MORE]
+        found += [(name, given, seed, "off") for name in MORE]
+        found.append((CORRECTED, {**given, "correction": "sequence_cap:2"}, seed, "off"))
+    return found
+
+
+def raised(model: str) -> list[Wanted]:
+    """Experiment 5: longer runs, with and without raising a rate that was cut."""
+    given = {"model": model, "steps": LONGER, "eval_every": 20, "checkpoint_every": 20}
+    arms = ("act", "act:raise_after=0", STOP)
+    return [(f"long: {name}", given, seed, arm) for seed in LATER for name in LONG for arm in arms]
+
+
+def nulls(model: str) -> list[Wanted]:
     """200 sound trainings: two models, three recipes, two group sizes, batches, rates and refresh intervals."""
-    found: list[tuple[str, Mapping[str, Any], int, str]] = []
+    found: list[Wanted] = []
     draw = np.random.default_rng(7)
     for seed in range(5000, 5200):
         settings = {
@@ -210,15 +309,22 @@ def nulls(model: str) -> list[tuple[str, Mapping[str, Any], int, str]]:
     return found
 
 
-BAD = {"rate x8": {"lr": 3.2e-3}, "G 2": {"group": 2}, "interval x16": {"interval": 16, "lr": 1e-3}}
-"""Bad settings of experiment 3, from the start."""
+BAD = {
+    "rate x8": {"lr": 3.2e-3},
+    "token limit 8": {"max_tokens": 8},
+    "G 2": {"group": 2, "prompts": 64},
+    "G 64": {"group": 64, "prompts": 2},
+}
+"""Bad settings of experiment 3, from the start; all draw 12,800 rollouts."""
 
 
-def bad_settings() -> list[tuple[str, Mapping[str, Any], int, str]]:
-    """Bad settings left alone and with the autopilot, and the best fixed ones."""
-    cells = {**BAD, "best fixed": {}}
-    return [(f"start: {name}", settings, seed, arm) for seed in SEEDS for name, settings in cells.items()
-            for arm in (("off",) if name == "best fixed" else ("off", "act"))]  # fmt: skip
+def bad_settings(model: str) -> list[Wanted]:
+    """From the shipped model: bad settings with the autopilot and left alone, and the settings of experiment 2."""
+    found: list[Wanted] = []
+    for seed in SEEDS:
+        found += [(f"start: {name}", settings, seed, arm) for name, settings in BAD.items() for arm in ("act", "off")]
+        found.append(("start: best fixed", {}, seed, "off"))
+    return found
 
 
 # Simulated levels
@@ -281,6 +387,23 @@ def report(paths: Sequence[Path]) -> Iterator[str]:
     if sound:
         yield f"sound trainings: something decided in {interval(sum(bool(r['decisions']) for r in sound), len(sound))}"
     yield from _arms(trained)
+    yield from _against(trained, STOP, "nothing but a stop")
+    yield from _against(trained, "act:raise_after=0", "a rate that was cut stays cut")
+
+
+def _against(trained: Sequence[Mapping[str, Any]], arm: str, words: str) -> Iterator[str]:
+    """The autopilot less another arm, by cell."""
+    by = {(row["cell"], row["seed"], row["autopilot"]): row for row in trained}
+    for cell in dict.fromkeys(name for name, _, own in by if own == arm):
+        pairs = [(by[cell, seed, "act"], row) for (name, seed, own), row in by.items()
+                 if (name, own) == (cell, arm) and (cell, seed, "act") in by]  # fmt: skip
+        own, other = ([area(pair[k]) for pair in pairs] for k in (0, 1))
+        gain = np.array(own) - np.array(other)
+        low, high = stats.t.interval(0.95, len(gain) - 1, gain.mean(), max(stats.sem(gain), 1e-9))
+        yield (
+            f"{cell}, {len(gain)} seeds: autopilot {spread(own)}, {words} {spread(other)}, "
+            f"difference {gain.mean():+.3f} ({low:+.3f} to {high:+.3f})"
+        )
 
 
 def _arms(trained: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -296,7 +419,11 @@ def _arms(trained: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         error = float(np.std(gain, ddof=1) / math.sqrt(len(gain))) if len(gain) > 1 else math.nan
         test = stats.t.sf((gain.mean() + 0.03) / max(error, 1e-9), len(gain) - 1) if len(gain) > 1 else math.nan
         lowest.append(float(test))
-        actions = [one["action"] for seed in seeds for one in by[cell, seed, "act"]["decisions"]]
+        actions = [
+            " ".join(filter(None, (one["action"], one.get("setting", ""))))
+            for seed in seeds
+            for one in by[cell, seed, "act"]["decisions"]
+        ]
         counts = ", ".join(f"{actions.count(name)} {name}" for name in dict.fromkeys(actions)) or "none"
         table.append((cell, len(seeds), left, flown, best, gain, error, counts))
     for (cell, count, left, flown, best, gain, error, counts), p in zip(table, holm(lowest), strict=True):
@@ -312,21 +439,42 @@ def _oracle(by: Mapping[Any, Any], cell: str, seed: int, left: float) -> float:
         return area(by["start: best fixed", seed, "off"])
     if cell == "none":
         return left
-    fault = FAULTS[cell]
     stopped = area(by[cell, seed, "off"], until=BEGINS - 1)
-    return max(stopped, area(by["none", seed, "off"])) if fault.curable else stopped
+    if (CORRECTED, seed, "off") in by and cell == "staleness grows":
+        return max(stopped, area(by[CORRECTED, seed, "off"]))
+    return max(stopped, area(by["none", seed, "off"])) if EVERY_FAULT[cell].curable else stopped
+
+
+def page(model: str, out: Path) -> None:
+    """Train the fault of a rate × 30, and photograph what its page says of the autopilot."""
+    from rewards_page import shot
+
+    from grposcope.cli import main as command
+
+    folder = out / "run"
+    if not (folder / "summary.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        with done(FAULTS["rate x30"]) as source:
+            loop.train(TrainConfig(**{**BASE, "model": model, "seed": SEEDS[0], "autopilot": "act",
+                                      "out": str(folder)}), source)  # fmt: skip
+    command(["report", str(folder), "--out", str(out / "page.html")])
+    shot(out / "page.html", out / "autopilot-page.png", ("verdict", "autopilot"))
 
 
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("base", "faults", "nulls", "settings", "simulated", "report"))
+    parser.add_argument(
+        "what", choices=("base", "faults", "nulls", "settings", "more", "raise", "simulated", "page", "report")
+    )
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--model", default="")
     given = parser.parse_args()
     if given.what == "report":
         print("\n".join(report(given.files)))
+    elif given.what == "page":
+        page(given.model, given.out.resolve())
     elif given.what == "base":
         settings = {
             "steps": 80,
@@ -340,8 +488,8 @@ def main() -> None:
     elif given.what == "simulated":
         given.out.write_text("".join(json.dumps(row) + "\n" for row in simulated()))
     else:
-        wanted = {"faults": lambda: faults(given.model), "nulls": lambda: nulls(given.model), "settings": bad_settings}
-        add(given.out, wanted[given.what]())
+        wanted = {"faults": faults, "nulls": nulls, "more": more, "raise": raised, "settings": bad_settings}
+        add(given.out, wanted[given.what](given.model))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rewards_pareto import LONGEST, lesson, problems
@@ -35,8 +36,8 @@ def run(out: Path) -> Path:
     return folder
 
 
-def shot(page: Path, picture: Path) -> None:
-    """Photograph the sections of the page, one below the other."""
+def shot(page: Path, picture: Path, sections: Sequence[str] = SECTIONS) -> None:
+    """Photograph these sections of the page, one below the other."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -54,7 +55,7 @@ def shot(page: Path, picture: Path) -> None:
                 raise SystemExit("the page was not drawn")
             time.sleep(0.1)
         kept = "const kept = arguments[0]; document.querySelectorAll('section').forEach(s => { s.hidden = "
-        driver.execute_script(kept + "!kept.includes(s.id); })", list(SECTIONS))
+        driver.execute_script(kept + "!kept.includes(s.id); })", list(sections))
         driver.find_element("css selector", "main").screenshot(str(picture))
     finally:
         driver.quit()

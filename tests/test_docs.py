@@ -40,6 +40,14 @@ def test_generated_pages_are_current(build: ModuleType, page: str) -> None:
     assert (ROOT / "docs" / f"{page}.md").read_text() == getattr(build, page)(), "run: python docs/build.py"
 
 
+def test_the_docs_can_be_read(build: ModuleType) -> None:
+    """At most 40,000 words by hand: who adds a page shortens another."""
+    words = build.words_by_hand()
+    assert "docs/cli.md" not in words
+    assert words["README.md"] > 500
+    assert sum(words.values()) <= 40_000, dict(sorted(words.items(), key=lambda one: -one[1])[:8])
+
+
 def test_a_new_trainer_has_a_column_among_the_keys(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"reward": ("toy/reward",), "advantage_min": ("toy/least",)}
     monkeypatch.setitem(TRAINERS, "toy", Trainer("toy", "Toy", recognises=lambda keys: False, keys=keys))

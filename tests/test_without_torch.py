@@ -118,7 +118,8 @@ def test_a_command_that_needs_an_extra_names_it_in_one_line() -> None:
     for status, _, err in attempt(["train"], ["probe"], ["credit"], absent=LAB):
         assert status == 2
         (line,) = err.splitlines()
-        assert "which the extra lab of GRPOscope installs: pip install '" in line
+        assert "this command needs the package " in line
+        assert ", which is not installed; run pip install '" in line
         assert "'grposcope[" not in line, "no index has it"
 
 

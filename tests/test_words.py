@@ -16,6 +16,11 @@ BANNED = (
     "goes on with", "looked at for adapters", "nowhere to write to", "is no number", "is no share",
     "is no run", "is no multiple", "explains of the rest", "where 1 is the most", "out of the ordinary",
     "honest band", "flattered", "in disguise",
+    "go on with", "began anew", "begins? anew", "train anew", "taken again", "spoken at", "has not how many", "a stub",
+    "turned round", "Weigh", "the spread of", "mean spread", "was asked for", "more tests", "suffice for none",
+    "parting at", "at no single step", "not true that", "would go on", "spread does not", "dropped blindly",
+    "nats in the mean",
+    "is no (?:limit|event|list|finite|plain|object|trace)", "are no ids", "; do:",
 )  # fmt: skip
 """Turns of phrase that readers stumbled over."""
 

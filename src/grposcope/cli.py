@@ -149,8 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         extra = EXTRAS[package]
         print(
-            f"grposcope: error: this needs the package {package}, which the extra {extra} of GRPOscope installs: "
-            f"{install(extra)}",
+            f"grposcope: error: this command needs the package {package}, which is not installed; run {install(extra)}",
             file=sys.stderr,
         )
         return 2

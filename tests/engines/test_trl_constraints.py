@@ -206,7 +206,7 @@ def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="multipliers is not a number for each constraint"):
         made(tmp_path, constraints="length<=2", **given).train(resume_from_checkpoint=True)
     path.unlink()
-    with pytest.raises(UserError, match="the multipliers that its constraints go on with"):
+    with pytest.raises(UserError, match="the multipliers that its constraints continue from"):
         made(tmp_path, constraints="length<=2", **given).train(resume_from_checkpoint=True)
 
 

@@ -92,7 +92,7 @@ def test_a_fault_is_told_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         tiny_trl.trainer(tmp_path, [], kind=Shifted, ours={"verify_every": 1}, max_steps=2).train()
     told = [record.message for record in caplog.records if "broken" in record.message]
     assert len(told) == 1
-    assert "step 1: broken: advantages are those of the settings" in told[0]
+    assert "step 1: broken: advantages follow from rewards and settings" in told[0]
 
 
 def test_settings_that_cannot_be(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ def test_names_may_have_spaces_and_signs_of_html() -> None:
     ("texts", "said"),
     [
         (["length"], "cannot be read; write NAME<=X"),
-        (["length<=many"], "'many' is no finite number"),
-        (["length<=nan"], "'nan' is no finite number"),
+        (["length<=many"], "'many' is not a finite number"),
+        (["length<=nan"], "'nan' is not a finite number"),
         (["share(length>3)<=2"], "a share lies between 0 and 1"),
         (["q0(length)<=2"], "a quantile lies between"),
         (["median(length)<=2"], "cannot be read"),

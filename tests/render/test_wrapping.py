@@ -83,3 +83,18 @@ def test_widths_and_colours_are_those_of_the_terminal(monkeypatch: pytest.Monkey
 def test_all_lines_of_the_verdict_have_its_colour_and_nothing_else_has() -> None:
     assert wrapping.coloured("Failing: a\nb\n\nc", "failing") == "\x1b[1;31mFailing: a\x1b[0m\n\x1b[1;31mb\x1b[0m\n\nc"
     assert wrapping.coloured("told\n\nc", "told") == "told\n\nc"
+
+
+def test_a_terminal_gets_lines_of_its_width_and_a_pipe_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = Answer("one", "?", sentence="word " * 60)
+    assert len(terminal.text(said).splitlines()) == 1
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, terminal.text(said).splitlines())) <= 80
+
+
+def test_all_rows_of_a_folded_table_where_all_are_wanted() -> None:
+    rows = [(f"row {i}", "x") for i in range(terminal.FOLDED + 3)]
+    said = Answer("one", "?", tables=[Table("t", ("a", "b"), rows, folded=True)])
+    assert "3 more rows on the page" in terminal.text(said)
+    assert f"row {terminal.FOLDED + 2}" in terminal.text(said, whole=True)

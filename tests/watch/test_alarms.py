@@ -85,7 +85,7 @@ def test_what_is_news(judge: dict[str, Any]) -> None:
         seen += [(alarm.step, alarm.onset) for alarm in watched.look(run(rows))]
     assert seen == [(30, 10), (80, 65)]
     assert watched.raised[0] == Alarm("length", "failing", 30, 10, 1 - 1e-9, "why", "do")
-    assert alarm_line(watched.raised[0]) == "step 30: failing: length, since step 10, because why; do: do"
+    assert alarm_line(watched.raised[0]) == "step 30: failing: length, since step 10, because why; what to do: do"
 
 
 def test_a_run_that_goes_back_is_judged_anew(judge: dict[str, Any]) -> None:

@@ -22,9 +22,11 @@ import synthetic
 from asked import asked
 
 from grposcope.core.errors import UserError
+from grposcope.core.estimate import Estimate
 from grposcope.core.text import BLOCKS, sparkline
 from grposcope.logs import tail
 from grposcope.watch import command as watch
+from grposcope.watch import follow
 from grposcope.watch.follow import Watcher
 
 
@@ -509,3 +511,10 @@ def test_what_is_on_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture, mo
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert call(path) == 0
     assert capsys.readouterr().out.startswith("\x1b[H\x1b[J")
+
+
+def test_a_held_out_score_below_zero_is_no_percentage() -> None:
+    low = [(10, Estimate(-0.9, 0.02, 400)), (20, Estimate(-0.963, 0.02, 400))]
+    assert follow._last_score(low, [-0.9, -0.963]) == "-0.963 (-1 to -0.924) at step 20"
+    share = [(20, Estimate(0.5, 0.025, 400))]
+    assert follow._last_score(share, [0.5]).startswith("50% (45% to 55%)")

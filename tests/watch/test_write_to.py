@@ -23,7 +23,7 @@ from grposcope.watch.destinations import Destination, RefusedError, destination
 from grposcope.watch.write_to import Writer
 
 PLACE = Destination("tensorboard", "somewhere")
-VERDICT = Alert("runs/a", "failing: <b>reward</b> fell", "do: stop", "failing", "", 40)
+VERDICT = Alert("runs/a", "failing: <b>reward</b> fell", "what to do: stop", "failing", "", 40)
 ALARM = Alert("runs/a", "failing: kl blow-up, since step 30", "step 40, because it grew", "failing", "kl blow-up", 40)
 
 
@@ -150,7 +150,7 @@ def test_the_watch_writes_each_change_once(tmp_path: Path, monkeypatch: pytest.M
         ("entropy collapse", "failing", 80), ("", "failing", 80),
     ]  # fmt: skip
     assert "since step" in sent[0].title
-    assert sent[1].text.startswith("do: ")
+    assert sent[1].text.startswith("what to do: ")
     with pytest.raises(UserError, match=r"^--write-to 'x' is not a destination"):
         asked("watch", path, "--once", "--write-to", "x")
 

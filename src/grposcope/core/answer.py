@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Literal, overload
 
 from grposcope.core.estimate import Estimate
-from grposcope.core.text import plain
+from grposcope.core.text import plain, printable, visible
 
 Word = Literal["failing", "warning", "healthy", "cannot tell", "told"]
 """The first word of an answer: how bad it is; "cannot tell"; or "told", where nothing is judged good or bad."""
@@ -44,13 +44,22 @@ def exactly(value: float) -> Estimate:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text, whose first column names the row. folded: hidden on the page until the reader opens it."""
+    """A table of text, whose first column names the row. folded: hidden on the page until the reader opens it.
+
+    Numbers in cells get the one style of `core.text.plain`.
+    """
 
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
     folded: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "caption", plain(self.caption))
+        rows = [tuple(map(plain, row)) for row in self.rows]
+        if any(cells != tuple(row) for cells, row in zip(rows, self.rows, strict=True)):
+            object.__setattr__(self, "rows", rows)
 
 
 @dataclass(frozen=True)
@@ -127,6 +136,14 @@ class Answer:
         for name in ("text", "missing"):
             parts = getattr(self, name)
             object.__setattr__(self, name, (tuple if isinstance(parts, tuple) else list)(map(plain, parts)))
+
+    def __repr__(self) -> str:
+        """The answer as a person reads it: its word and its sentence."""
+        return f"<{type(self).__name__} {self.name}, {self.word}: {visible(self.sentence, 400)}>"
+
+    def __str__(self) -> str:
+        """All that is said in words, a paragraph each."""
+        return "\n".join(printable(paragraph) for paragraph in self.paragraphs)
 
     @property
     def paragraphs(self) -> tuple[str, ...]:

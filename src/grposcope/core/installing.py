@@ -10,4 +10,4 @@ def install(extra: str) -> str:
     checkout = Path(__file__).parents[3]
     if (checkout / "pyproject.toml").is_file():
         return f"pip install '{checkout}[{extra}]'"
-    return f"pip install '.[{extra}]' in a checkout, or 'PATH_OF_THE_WHEEL[{extra}]' as for GRPOscope itself"
+    return f"pip install '.[{extra}]' in your checkout of GRPOscope (of a wheel: pip install 'WHEEL[{extra}]')"

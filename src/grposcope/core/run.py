@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.core.not_finite import not_finite
-from grposcope.core.text import plain, visible
+from grposcope.core.text import listed, plain, visible
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -85,6 +85,9 @@ class Groups:
     def __len__(self) -> int:
         return len(self.step)
 
+    def __repr__(self) -> str:
+        return plain(f"<Groups: {len(self):,} groups of {len(self.rewards):,} rollouts>")
+
     @property
     def sizes(self) -> Ints:
         """Rollouts in each group, (N,)."""
@@ -134,6 +137,11 @@ class Evaluations:
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def __repr__(self) -> str:
+        names = [visible(name, 60) for name in self.metrics[:3]]
+        names += [f"{len(self.metrics) - 3:,} more"] if len(self.metrics) > 3 else []
+        return plain(f"<Evaluations: {len(self):,} values of {listed(names) or 'no metric'}>")
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -293,6 +301,15 @@ class Run:
     reading: Reading | None = None
     scopes: Mapping[str, Run] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        """A line: name, trainer, rows, steps, metrics and how many groups and evaluations there are."""
+        rows, step = self.steps, self.table["step"]
+        between = f", steps {step[0]:.0f} to {step[-1]:.0f}" if rows else ""
+        parts = [f"{visible(self.meta.engine, 40)}, {rows:,} rows{between}, {len(self.table):,} metrics"]
+        parts += [f"{len(part):,} {name}" for name, part in (("groups", self.groups), ("evaluations", self.evaluations))
+                  if len(part)]  # fmt: skip
+        return f"<{type(self).__name__} {visible(self.meta.name, 80)!r}: {plain(', '.join(parts))}>"
 
     @property
     def steps(self) -> int:

@@ -1,6 +1,6 @@
-"""Whether the rollouts of a batch fit into memory, said before they are drawn.
+"""Whether work fits into memory, said before it begins: the rollouts of a batch, and what passes over them take.
 
-The numbers are lower bounds: what is refused cannot work, what is not refused still may not.
+The numbers of `check` are lower bounds: what is refused cannot work, what is not refused still may not.
 """
 
 from __future__ import annotations
@@ -50,3 +50,36 @@ def check(
             f"{said}{long} need {needed / 1e9:,.1f} GB of memory or more, and {left / 1e9:,.1f} GB are free; lower one "
             "of them"
         )
+
+
+ROOM = 0.9
+"""Share of the free memory that work with a model may take."""
+
+
+def refuse_if_full(what: str, needed: float, free: float, remedy: str, error: type[UserError] = UserError) -> None:
+    """`error` in one line where `needed` bytes are more than ROOM of the free ones, with the remedy."""
+    if needed > ROOM * free:
+        raise error(f"{what} would take about {size(needed)} and {size(free)} are free; {remedy}")
+
+
+def foretold(what: str, needed: float, seconds: float | None = None, of: str = "") -> str:
+    """The line that says what work with a model will take. of: what the time is the time of, such as a step."""
+    after = "" if seconds is None else f", and about {duration(seconds)}{of}"
+    return f"{what} will take about {size(needed)} above the loaded model{after}"
+
+
+def size(count: float) -> str:
+    """Bytes in words."""
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words."""
+    minutes = seconds / 60
+    return (
+        f"{minutes / 60:.1f} hours"
+        if minutes >= 90
+        else f"{minutes:.0f} minutes"
+        if seconds >= 90
+        else (f"{max(seconds, 1):.0f} s")
+    )

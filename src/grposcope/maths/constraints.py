@@ -105,7 +105,9 @@ def _number(text: str, whole: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UserError(f"constraint {visible(whole, 60)!r}: {visible(text.strip(), 20)!r} is no finite number; {FORM}")
+        raise UserError(
+            f"constraint {visible(whole, 60)!r}: {visible(text.strip(), 20)!r} is not a finite number; {FORM}"
+        )
     return value
 
 

@@ -22,23 +22,29 @@ FOLDED = 12
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def text(answer: Answer, width: int | None = None) -> str:
+def text(answer: Answer, width: int | None = None, whole: bool = False) -> str:
     """The answer in words, then its numbers and its tables; figures are for the page.
 
-    width: that no line exceeds; None for lines as long as they are.
+    width: that no line exceeds; None for the width of the terminal, and in a file or a pipe for lines as long as they
+    are. whole: print all rows of tables that the page shows folded.
     """
+    if width is None and sys.stdout.isatty():
+        width = wrapping.width()
     parts = [_paragraph(visible(paragraph, LONGEST), width) for paragraph in answer.paragraphs]
     if answer.numbers:
         parts.append(_rows([(one.name, one.shown, one.detail) for one in answer.numbers], width))
-    parts += [of_table(one, width) for one in answer.tables]
+    parts += [of_table(one, width, whole) for one in answer.tables]
     return "\n\n".join(parts)
 
 
-def of_table(one: Table, width: int | None = None) -> str:
-    """A table with its title above and its caption below; of a folded one the first rows, as many as a screen shows."""
-    shown = one.rows[:FOLDED] if one.folded else one.rows
+def of_table(one: Table, width: int | None = None, whole: bool = False) -> str:
+    """A table with its title above and its caption below.
+
+    Of a folded one the first rows, as many as a screen shows, unless the `whole` is wanted.
+    """
+    shown = one.rows[:FOLDED] if one.folded and not whole else one.rows
     left = len(one.rows) - len(shown)
-    more = f"  … {left:,} further rows are on the page" if left else ""
+    more = f"  … {left:,} more row{'s' * (left > 1)} on the page and in the JSON document" if left else ""
     parts = (one.title, _rows((one.header, *shown), width), more, _paragraph(one.caption, width))
     return "\n".join(part for part in parts if part)
 

@@ -24,7 +24,7 @@ from grposcope.core.files import MEND, is_whole, json_number
 from grposcope.core.metrics import VARIANTS, metric, variant
 from grposcope.core.not_finite import not_finite_in
 from grposcope.core.run import Floats, Run
-from grposcope.core.text import duration, number, percent, sparkline, visible
+from grposcope.core.text import duration, number, percent, span, sparkline, visible
 from grposcope.instruments.diagnosis import heldout, learning
 from grposcope.instruments.diagnosis.findings import Finding
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, flagged_modes, verdict
@@ -478,10 +478,11 @@ def _metrics(run: Snapshot, width: int) -> list[str]:
 def _last_score(heldout: Sequence[tuple[int, Estimate]], scores: Sequence[float]) -> str:
     """The last held-out score, with its interval where it has one."""
     step, last = heldout[-1]
-    text = percent(last.value) if min(scores) >= 0 and max(scores) <= 1 else number(last.value)
+    form = percent if min(scores) >= 0 and max(scores) <= 1 else number
+    text = form(last.value)
     low, high = interval(last)
     if math.isfinite(low):
-        text += f" ({percent(low)}-{percent(high)})"
+        text += f" ({span(low, high, form)})"
     return f"{text} at step {step:,}"
 
 

@@ -35,7 +35,7 @@ def alarm_alert(alarm: Alarm, source: str) -> Alert:
 
 
 def _why_and_what_to_do(alarm: Alarm) -> str:
-    return f"because {alarm.because}; do: {alarm.advice}"
+    return f"because {alarm.because}; what to do: {alarm.advice}"
 
 
 def verdict_alert(verdict: Verdict, findings: Sequence[Finding], source: str, step: int = 0, mode: str = "") -> Alert:

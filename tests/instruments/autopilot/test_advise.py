@@ -14,6 +14,8 @@ import synthetic
 from grposcope.cli import main
 from grposcope.instruments.autopilot import answer, events
 from grposcope.instruments.autopilot.pilot import Decision
+from grposcope.instruments.autopilot.policy import AutopilotPolicy
+from grposcope.instruments.autopilot.replay import replay
 from grposcope.logs import read
 
 
@@ -29,17 +31,36 @@ def test_a_log_of_means_that_falls(tmp_path: Path, capsys: pytest.CaptureFixture
     path = log(tmp_path / "log.jsonl", np.r_[np.full(60, 0.7), np.full(60, 0.2)])
     assert main(["advise", str(path)]) == 0
     said = capsys.readouterr().out
-    assert "An autopilot would have spoken at step" in said
+    assert "An autopilot would first have reacted at step" in said
     assert "The policy got worse: the mean reward was at least" in said
     assert re.search(r"since step (59|6[0-4])", said)
-    assert "Only mean rewards of steps are known" in said
+    assert "Only the mean reward of each step is known" in said
+
+
+def advised(levels: np.ndarray, tmp_path: Path) -> list[Decision]:
+    story = replay(read(log(tmp_path / "log.jsonl", levels)), AutopilotPolicy(mode="advise"))
+    return list(story.decisions)
+
+
+def test_advice_that_nobody_follows_is_given_once(tmp_path: Path) -> None:
+    (one,) = advised(np.r_[np.full(60, 0.7), np.full(200, 0.2)], tmp_path)
+    assert one.action == "rollback"
+
+
+def test_a_second_fall_is_told_once_the_first_was_made_good(tmp_path: Path) -> None:
+    one, other = advised(np.r_[np.full(60, 0.7), np.full(40, 0.2), np.full(60, 0.7), np.full(60, 0.2)], tmp_path)
+    assert one.step < 100
+    assert other.step > 160
 
 
 def test_a_sound_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = log(tmp_path / "log.jsonl", np.linspace(0.2, 0.8, 120))
     assert main(["advise", str(path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["sentence"] == "No monitor has enough evidence that anything should be done."
+    assert (
+        document["sentence"]
+        == "An autopilot would have done nothing: none of its monitors has enough evidence of a fault."
+    )
 
 
 def test_a_gradient_that_is_not_finite(tmp_path: Path) -> None:

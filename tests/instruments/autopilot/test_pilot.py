@@ -77,8 +77,13 @@ def test_where_held_out_accuracy_held_nothing_is_changed() -> None:
     heldout = {10: 0.6, 20: 0.61, 30: 0.62, **dict.fromkeys(range(36, 60), 0.62)}
     pilot, (first, *_) = flown(FALL, heldout=heldout)
     assert first.action == "tell"
-    assert "reward or the data changed" in first.cause
+    assert "reward function or the data changed" in first.cause
     assert pilot.counts.rollbacks == 0
+
+
+def test_an_evaluation_before_the_fall_says_nothing_of_it() -> None:
+    _, (first, *_) = flown(FALL, heldout={10: 0.6, 20: 0.61, 30: 0.62, 35: 0.62})
+    assert (first.action, first.cause) == ("rollback", "the policy got worse")
 
 
 def test_held_out_falls_while_the_reward_rises() -> None:
@@ -102,6 +107,96 @@ def test_a_gradient_that_is_not_finite_is_seen_at_once() -> None:
         pilot.batch(step, np.full((4, 4), 0.5))
         pilot.update(math.nan)
         assert (pilot.alarm(step) is not None) == (step == 3)
+
+
+def limits(allowed: float, most: int) -> list[Decision]:
+    """Decisions of a pilot whose completions are cut until the limit is 40 tokens."""
+    pilot, found, tokens = Pilot(AutopilotPolicy(tokens=allowed)), [], 10
+    for step in range(1, 120):
+        pilot.batch(step, np.eye(8, 4), np.full((8, 4), float(tokens < 40)))
+        if (alarm := pilot.alarm(step)) is not None:
+            found.append(pilot.decide(alarm, Situation(step, tokens=tokens, tokens_most=most)))
+            tokens = found[-1].tokens or tokens
+    return found
+
+
+def test_the_token_limit_is_raised_until_completions_end() -> None:
+    assert [(one.action, one.setting, one.tokens) for one in limits(4, 40)] == [
+        ("change", "tokens", 20), ("change", "tokens", 40),
+    ]  # fmt: skip
+
+
+def test_the_token_limit_is_raised_as_far_as_is_allowed() -> None:
+    """A context of 15 tokens: one raise, and then a person is told."""
+    assert [(one.action, one.tokens) for one in limits(4, 15)] == [("change", 15), ("tell", 0)]
+
+
+def test_rollouts_of_earlier_weights_get_a_correction_first() -> None:
+    draw, pilot, found, factor, correctable = np.random.default_rng(0), Pilot(AutopilotPolicy()), [], 1.0, True
+    for step, level in enumerate(np.r_[np.full(35, 0.7), np.full(60, 0.1)], 1):
+        pilot.batch(step, (draw.random((16, 4)) < level).astype(float))
+        if (alarm := pilot.alarm(step)) is not None:
+            now = Situation(step, 1, 1, factor, (20, 30), correctable=correctable)
+            found.append(pilot.decide(alarm, now))
+            factor, correctable = found[-1].factor, correctable and not found[-1].correction
+    assert [one.setting for one in found[:2]] == ["correction", "rate"]
+    assert found[0].correction == "sequence_cap:2"
+    assert found[0].factor == 1.0
+    assert found[1].factor == 0.25**2
+
+
+def steered(
+    works: float, steps: int = 400, policy: AutopilotPolicy | None = None, cut: int = -1, bad: float = 0.2
+) -> list[Decision]:
+    """Decisions where the level is 0.7 while the factor on the rate is at most `works`, after a fault at step 36, else
+    `bad`. cut: step at which the pilot goes through JSON."""
+    draw, pilot, found, factor = np.random.default_rng(5), Pilot(policy or AutopilotPolicy()), [], 1.0
+    for step in range(1, steps + 1):
+        level = 0.7 if step < 36 or factor <= works else 0.2 if factor == 1.0 else bad
+        pilot = Pilot(pilot.policy, json.loads(dumps(pilot.state()))) if step == cut else pilot
+        pilot.batch(step, (draw.random((16, 4)) < level).astype(float))
+        pilot.followed(step)
+        if (alarm := pilot.alarm(step)) is not None:
+            found.append(pilot.decide(alarm, Situation(step, 1, 1, factor, [c for c in (0, 10, 20, 30) if c < step] + [
+                one.step for one in found])))  # fmt: skip
+            factor = found[-1].factor
+    return found
+
+
+def test_a_rate_is_raised_again_where_the_fault_has_passed() -> None:
+    first, second = steered(works=1.0, steps=45), steered(works=0.3)
+    assert not first
+    (back, up, *rest) = second
+    assert (back.action, back.factor) == ("rollback", 0.25)
+    assert (up.action, up.setting, up.monitor, up.factor) == ("change", "rate", "calm", 1.0)
+    assert up.step - back.step >= AutopilotPolicy().raise_after
+    (again,) = rest
+    assert (again.action, again.factor, again.to) == ("rollback", 0.25, up.step)  # to where the raise began
+
+
+def test_a_rate_that_was_found_too_high_is_not_tried_again() -> None:
+    found = steered(works=0.07)
+    assert [round(one.factor, 6) for one in found] == [0.25, 0.25**3, 0.25**2, 0.25, 0.25**2]
+    assert [one.action for one in found] == ["rollback", "rollback", "change", "change", "rollback"]
+
+
+def test_a_raise_that_lowers_the_level_a_little_is_taken_back() -> None:
+    """By 0.1, as much as may be lost in all: the raise is judged by the level just before it."""
+    (_, *_, up, back) = steered(works=0.07, bad=0.6, steps=200)[:4]
+    assert (up.monitor, back.action, back.to) == ("calm", "rollback", up.step)
+    assert back.step - up.step <= 40
+
+
+@pytest.mark.parametrize("cut", [60, 88, 90, 100, 130])
+def test_a_raise_survives_json(cut: int) -> None:
+    whole, again = (steered(works=0.07, steps=160, cut=at) for at in (-1, cut))
+    assert len(whole) >= 4
+    assert [repr(one) for one in again] == [repr(one) for one in whole]
+
+
+def test_a_rate_is_never_raised_where_that_is_not_allowed() -> None:
+    found = steered(works=0.3, policy=AutopilotPolicy(raise_after=0))
+    assert [one.factor for one in found] == [0.25]
 
 
 def test_cut_completions_and_dead_groups_are_told_once() -> None:

@@ -30,15 +30,15 @@ def test_a_file_of_all_defaults_is_the_default(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("fly", "give one of off, advise, act"),
-        ("act:speed=2", "there is no 'speed' in a policy; it has mode, alpha"),
+        ("act:speed=2", "a policy has no setting 'speed'; its settings are mode, alpha"),
         ("act:alpha=2", "alpha is 2.0; it must be between 0 and 1"),
         ("act:alpha=nan", "alpha is nan"),
         ("act:rollbacks=1.5", "rollbacks is '1.5'; it must be a int"),
-        ("act:rollbacks", "'rollbacks' is no limit; write key=value"),
+        ("act:rollbacks", "'rollbacks' is not a limit; write key=value"),
         ("act:stop=perhaps", "stop is 'perhaps'"),
         ("act:monitors=reward+luck", "there is no monitor 'luck'"),
         ("act:monitors=", "a policy needs a monitor"),
-        ("act:rollbacks=0,changes=0,stop=no", "no rollback, no change and no stop are allowed"),
+        ("act:rollbacks=0,changes=0,stop=no", "the policy allows no rollback, no change and no stop"),
     ],
 )
 def test_what_cannot_be(text: str, said: str) -> None:
@@ -47,10 +47,16 @@ def test_what_cannot_be(text: str, said: str) -> None:
     assert said in str(refused.value)
 
 
+def test_off_in_yaml_is_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "autopilot.yaml"
+    path.write_text("mode: off\n")
+    assert parse(str(path)).mode == "off"
+
+
 def test_a_file_names_its_line(tmp_path: Path) -> None:
     path = tmp_path / "autopilot.yaml"
     path.write_text("alpha: 0.1\nspeed: 2\n")
-    with pytest.raises(UserError, match=r"autopilot.yaml, line 2: there is no 'speed'"):
+    with pytest.raises(UserError, match=r"autopilot.yaml, line 2: a policy has no setting 'speed'"):
         parse(str(path))
     with pytest.raises(UserError, match="there is no "):
         parse(str(tmp_path / "none.yaml"))

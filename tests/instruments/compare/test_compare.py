@@ -34,9 +34,9 @@ def test_the_step_where_runs_part(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert found["adjusted"] < 0.01
     assert found["low"] <= 53
     assert abs(found["step"] - 51) <= 10
-    first = f"b.jsonl against a.jsonl: reward {found['second']:.3g} against {found['first']:.3g} at the end ("
+    first = f"b.jsonl against a.jsonl: reward {found['second']:.3g} against {found['first']:.3g} at the common end ("
     assert out.startswith(first), "the size goes first"
-    assert f"), parting at step {found['step']} [{found['low']}, {found['high']}]." in out.splitlines()[0]
+    assert f"), different from step {found['step']} [{found['low']}, {found['high']}] on." in out.splitlines()[0]
     assert found["second"] - found["first"] == pytest.approx(0.4, abs=0.05)
 
 
@@ -51,7 +51,7 @@ def test_a_constant_offset_has_a_size_and_no_date(
     assert (found["step"], found["low"], found["high"]) == (None, None, None)
     assert "step" not in out.splitlines()[0]
     assert "(+0.1" in out.splitlines()[0] or "(+0.09" in out.splitlines()[0]
-    assert "at no single step" in out
+    assert "from no certain step" in out
 
 
 def test_a_date_is_given_only_where_its_interval_is_short() -> None:
@@ -74,7 +74,7 @@ def test_the_reward_goes_first_and_the_others_follow(tmp_path: Path, capsys: pyt
                 for i, (a, b) in enumerate(noise)]  # fmt: skip
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out, _ = call(capsys, tmp_path / "a.jsonl", tmp_path / "b.jsonl")
-    assert "at the end (+0." in out.splitlines()[0]
+    assert "at the common end (+0." in out.splitlines()[0]
     assert re.search(r"; kl \(\+0\.0\d+\) differs too\.$", out.splitlines()[0])
 
 
@@ -88,7 +88,7 @@ def test_same_run_does_not_part(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_what_cannot_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match="two runs"):
         call(capsys, log(tmp_path / "a.jsonl", 0, 0.0))
-    with pytest.raises(UserError, match="share 0 steps"):
+    with pytest.raises(UserError, match="have 0 steps in common"):
         call(capsys, tmp_path / "a.jsonl", log(tmp_path / "b.jsonl", 1, 0.0, first=5000))
 
 

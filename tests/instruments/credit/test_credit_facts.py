@@ -42,16 +42,16 @@ def test_the_whole_sentence() -> None:
         source("otb", 1.9), source("continuations:k=4", 1 / 3, tokens=4.0, kind="ii"),
     )  # fmt: skip
     assert findings.verdict(one) == (
-        "Exact credit would save 2.3 × here (2.08 to 2.54); the cheapest that pays is tree:widths=2x2 (1.6 ×, 1.45 to "
-        "1.77); continuations at K = 4 would cost 3 × what they save."
+        "Exact credit would save 2.3 × here (2.08 to 2.54); the cheapest source that pays is tree:widths=2x2 (saving "
+        "1.6 ×, 1.45 to 1.77); estimating credit by K = 4 continuations of each step would cost 3 × what it saves."
     )
 
 
 @pytest.mark.parametrize(
     ("exact", "said"),
     [
-        (source(EXACT, 1.2, 0.2), "Cannot tell whether exact credit would save here (1.2 ×, 0.804 to 1.79), which "
-                                  "would take about 380 prompts"),
+        (source(EXACT, 1.2, 0.2), "Cannot tell whether exact credit would save rollouts (saving 1.2 ×, 95% interval "
+                                  "0.804 to 1.79): about 380 prompts would tell"),
         (source(EXACT, 1.0, 0.02), "Exact credit would save at most 1.04 × here (1 ×, 0.961 to 1.04): credit does not"),
         (replace(source(EXACT, 1.0), saving=Ranged(flag="too few")), "Cannot tell what exact credit would save (too"),
     ],
@@ -63,8 +63,8 @@ def test_what_is_said_of_exact_credit(exact: SourceRecord, said: str) -> None:
 def test_without_continuations_and_without_anything_that_pays() -> None:
     one = replace(record(source("prefix", 0.8)), skipped={EXACT: "no continuations were drawn"})
     assert findings.verdict(one) == (
-        "What exact credit would save is unknown (no continuations were drawn); no source of credit is known "
-        "to pay; the best is prefix (0.8 ×, 0.724 to 0.884)."
+        "What exact credit would save is unknown (no continuations were drawn); no measured source is "
+        "shown to pay; the largest saving is that of prefix (0.8 ×, 0.724 to 0.884)."
     )
 
 
@@ -72,7 +72,7 @@ def test_a_large_saving_of_one_in_many_does_not_pay() -> None:
     """Two standard errors are enough for one source and not for thirty."""
     lucky = source("lucky", 1.25, 0.1)
     assert "pays is lucky" in findings.verdict(record(lucky))
-    assert "known to pay" in findings.verdict(record(lucky, *(source(f"s{i}", 0.9) for i in range(30))))
+    assert "shown to pay" in findings.verdict(record(lucky, *(source(f"s{i}", 0.9) for i in range(30))))
 
 
 def test_other_sentences_and_the_table() -> None:

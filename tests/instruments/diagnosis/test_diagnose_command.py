@@ -145,7 +145,7 @@ def test_a_webhook_hears_of_flags_only(
     (said,) = sent
     assert said["flagged"] == ["entropy collapse", "reward decline"]
     assert said["grade"] == "failing"
-    assert said["text"].startswith(f"{tmp_path / 'b.jsonl'}: {document['verdict']}; do: raise the upper clip")
+    assert said["text"].startswith(f"{tmp_path / 'b.jsonl'}: {document['verdict']}; what to do: raise the upper clip")
     with pytest.raises(UserError, match="not an http or https URL"):
         call(capsys, tmp_path / "a.jsonl", "--webhook", "ftp://example.org")
 

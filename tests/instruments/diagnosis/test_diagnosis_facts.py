@@ -26,7 +26,7 @@ def test_the_sentence_is_the_conclusion_and_its_clauses() -> None:
     said = verdict(run, findings)
     assert (said.word, said.mode) == ("failing", "length")
     assert said.line == str(said) == "failing: reward 0.32 → 0.66 in 120 steps; length since step 1,234"
-    assert said.clauses[:2] == ("do: do it. 1 more problem found", "because it fell")
+    assert said.clauses[:2] == ("what to do: do it. 1 more problem found", "because it fell")
     assert said.clauses[2].startswith("training reward rose from ")
     assert flagged_modes(findings) == ["length", "kl blow-up"]
     assert verdict(run, [finding("no learning", "warning")]).line.endswith("in 120 steps, no gain")
@@ -89,7 +89,7 @@ def test_findings_in_words() -> None:
 
 def test_an_alarm_in_words() -> None:
     alarm = Alarm("length", "warning", 2000, 1500, 0.99, "it grew", "cut it")
-    assert alarm_line(alarm) == "step 2,000: warning: length, since step 1,500, because it grew; do: cut it"
+    assert alarm_line(alarm) == "step 2,000: warning: length, since step 1,500, because it grew; what to do: cut it"
     alert = alarm_alert(alarm, "RUN")
     assert (alert.title, alert.grade, alert.mode, alert.step) == (
         "warning: length, since step 1,500",
@@ -97,7 +97,7 @@ def test_an_alarm_in_words() -> None:
         "length",
         2000,
     )
-    assert alert.text == "step 2,000, because it grew; do: cut it"
+    assert alert.text == "step 2,000, because it grew; what to do: cut it"
     message = alert.document
     assert message["text"] == f"RUN: {alarm_line(alarm)}"
     assert (message["mode"], message["step"], message["onset"]) == ("length", 2000, 1500)

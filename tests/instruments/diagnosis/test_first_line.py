@@ -30,3 +30,9 @@ def test_the_levels_stay_longer_than_the_length_of_the_run() -> None:
 def test_a_cause_without_room_for_the_levels_stands_alone() -> None:
     assert line("x" * 90) == f"failing: {'x' * 90}"
     assert line("x" * 200) == f"failing: {'x' * 100}…"
+
+
+def test_a_long_name_of_a_score_loses_whole_parts() -> None:
+    assert first_line.short("val-aux/aime_2024/reward/mean@32") == "…/aime_2024/reward/mean@32"
+    assert first_line.short("val-core/gsm8k/acc/mean@1") == "val-core/gsm8k/acc/mean@1"
+    assert first_line.short("x" * 40) == "…" + "x" * (first_line.NAME - 1)

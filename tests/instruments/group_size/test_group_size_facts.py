@@ -84,7 +84,7 @@ def test_rewards_alone_tell_dead_groups_and_no_best_size() -> None:
     assert (found.groups, found.steps) == (3, (3, 4))
     assert found.reward == pytest.approx(8 / 11)
     assert found.curve[0].dead.value == pytest.approx((1 / 3 + 1 / 3 + 1) / 3)
-    assert "cannot tell" in found.sentence()
+    assert "Cannot tell" in found.sentence()
 
 
 def test_a_prompt_that_carries_most_of_the_gradients_is_told(facts: GroupSize) -> None:

@@ -134,7 +134,7 @@ def test_a_run_answers_what_rewards_can_say(tmp_path: Path, capsys: pytest.Captu
         assert point["dead"]["value"] == dead_groups.expected(logged[18:], point["group"]).value
     assert document["plan"] is None
     assert "best group" in document["cannot_tell"]
-    assert "cannot tell" in text
+    assert "Cannot tell" in text
     assert "extrapolated" in text
 
 

@@ -13,6 +13,7 @@ from asked import asked
 from places import ROOT
 
 from grposcope.cli import main
+from grposcope.instruments.overview import many
 from grposcope.instruments.overview import run_lines as overview
 from grposcope.logs import Hints
 from grposcope.logs.find import find
@@ -137,7 +138,17 @@ def test_grades_and_modes_have_columns_of_their_own(tmp_path: Path, capsys: pyte
     shutil.copy(ROOT / "docs" / "example.jsonl", tmp_path)
     lines, _ = call(capsys, "runs", tmp_path)
     heads = lines[2]
-    grade, mode, scores = (heads.index(f" {word} ") + 1 for word in ("verdict", "mode", "held-out"))
+    grade, mode, scores = (heads.index(f" {word} ") + 1 for word in ("verdict", "failure", "held-out"))
     cells = {line.split()[0]: (line[grade:mode].strip(), line[mode:scores].strip()) for line in lines[3:5]}
     assert cells["example.jsonl"] == ("failing", "reward hacking")
     assert all(word in ("failing", "warning", "healthy", "cannot tell") for word, _ in cells.values())
+
+
+def test_names_that_differ_in_their_end_alone_are_told_apart() -> None:
+    names = [f"a-long-name-of-a-sweep-over-many-settings-seed-{seed}" for seed in (1, 2)]
+    shown = [many.shortened(name, 40) for name in names]
+    assert [len(name) for name in shown] == [40, 40]
+    assert shown[0] != shown[1]
+    assert shown[0].startswith("a-long-name")
+    assert shown[0].endswith("-seed-1")
+    assert many.shortened("short", 40) == "short"

@@ -155,7 +155,7 @@ def test_a_log_of_ms_swift_has_the_rewards_of_its_functions(tmp_path: Path) -> N
     assert told is not None
     assert told.sentence.startswith("Format never varied in any batch")
     assert [row[:3] for row in told.tables[0].rows] == [("Accuracy", "1", "67%"), ("Format", "0.5", "33%")]
-    assert any("standardized before they are summed" in line for line in told.text)
+    assert any("do not set its weight" in line for line in told.text)
 
 
 def test_one_reward_is_nothing_to_weigh(tmp_path: Path) -> None:

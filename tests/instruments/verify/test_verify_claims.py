@@ -156,7 +156,7 @@ def test_metrics() -> None:
     every = np.array([np.std([row["reward"] for row in part], ddof=1) for part in parts])
     lengths = [np.array([len(row["completion_ids"]) for row in part]) for part in parts]
     for name, column, words in (
-        ("reward_std", every, "the spread of the whole batch"),
+        ("reward_std", every, "the standard deviation of the whole batch"),
         ("dead_fraction", np.full(4, 0.9), ""),
         ("truncated", np.array([(one == one.max()).mean() + 0.0 for one in lengths]), "as long as the longest"),
     ):

@@ -164,7 +164,7 @@ def test_norms_taken_again() -> None:
     right = (4 + 2 * KL * 0.5 + KL**2) ** 0.5
     for logged, words in (
         (right, ""), (right * 1.0005, ""), ((4 - 2 * KL * 0.5 + KL**2) ** 0.5, "opposite sign"), (2.0, "without the"),
-        (4 * right, "of 4 passes"), (1.01 * right, "taken again"),
+        (4 * right, "of 4 passes"), (1.01 * right, "recomputed"),
     ):  # fmt: skip
         seen = GradientEvidence(3, logged, 4.0, 1.0, 0.5, 8, "step 2")
         result = told(PipelineEvidence("", stated=Stated(kl=KL, accumulation=4), gradients=(seen,)))

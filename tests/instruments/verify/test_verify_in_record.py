@@ -32,8 +32,8 @@ def test_broken_from_the_first_look_on(tmp_path: Path) -> None:
     assert answer.word == "failing"
     assert answer.sentence == "1 of the 2 claims that could be tested while the run trained is broken."
     assert list(answer.tables[0].rows) == [
-        ("Groups are groups", "holds", "at 3 of 3 looks"),
-        ("Advantages are those of the settings", "broken", "ddof <b>, at step 11"),
+        ("Groups have one prompt and the stated size", "holds", "at 3 of 3 looks"),
+        ("Advantages follow from rewards and settings", "broken", "ddof <b>, at step 11"),
     ]
     assert answer.text == ["Step 11: row 3 differs. Set ddof."]
 
@@ -41,4 +41,4 @@ def test_broken_from_the_first_look_on(tmp_path: Path) -> None:
 def test_all_that_could_be_tested_holds() -> None:
     answer = in_record.section([{"step": 1, "rollouts": 8, "claims": {"groups": HOLDS}}])
     assert answer.word == "healthy"
-    assert answer.sentence == "Nothing is broken in the 1 claim that could be tested while the run trained."
+    assert answer.sentence == "Nothing is broken: 1 claim could be tested while the run trained."

@@ -116,7 +116,7 @@ def test_a_broken_claim_is_told_once_and_stands_in_the_record(tmp_path: Path) ->
     wrong = {**given, "advantages": -np.asarray(given["advantages"])}
     lines = verifier.take(3, rows_of(**wrong))  # type: ignore[arg-type]
     assert len(lines) == 1
-    assert lines[0].startswith("step 3: broken: advantages are those of the settings:")
+    assert lines[0].startswith("step 3: broken: advantages follow from rewards and settings:")
     assert verifier.take(5, rows_of(**{**wrong, "step": 5})) == []  # type: ignore[arg-type]
     rows = [json.loads(line) for line in (tmp_path / "verify" / "claims.jsonl").read_text().splitlines()]
     assert [row["claims"]["advantages"]["status"] for row in rows] == ["holds", "broken", "broken"]

@@ -65,7 +65,7 @@ def test_weights_go_back_and_the_run_goes_on(settings: TrainConfig, monkeypatch:
     said = answer.section([read(folder)])
     assert said is not None
     assert said.sentence == "The autopilot acted once."
-    assert "Go back to the weights of step 3, and go on with 0.5 of the learning rate" in said.text[0]
+    assert "The run goes back to the weights of step 3 and continues with 0.5 × the scheduled" in said.text[0]
 
 
 @pytest.mark.slow
@@ -102,6 +102,44 @@ def test_the_interval_is_cut(settings: TrainConfig, monkeypatch: pytest.MonkeyPa
     assert generated == [True, False, False, True, False, False, True, True, True]
 
 
+def test_the_token_limit_is_raised(settings: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of later batches and of evaluations is the new one; the objective stays as it was."""
+    deciding(monkeypatch, action="change", to=-1, setting="tokens", tokens=9, factor=1.0)
+    train(replace(settings, max_tokens=4))
+    folder = Path(settings.out or "")
+    longest = [row["length"] for row in rows(folder, "steps")]
+    assert max(longest[:AT]) <= 4 < max(longest[AT:]) <= 9
+
+
+def test_a_correction_is_put_on(settings: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    deciding(monkeypatch, action="change", to=-1, setting="correction", correction="sequence_cap:2", factor=1.0)
+    train(replace(settings, staleness="2"))
+    corrected = ["importance/weight" in row for row in rows(Path(settings.out or ""), "steps")]
+    assert corrected == [False] * AT + [True] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"setting": "tokens", "tokens": 9, "factor": 1.0},
+        {"setting": "correction", "correction": "sequence_cap:2", "factor": 1.0},
+    ],
+)
+def test_a_change_outlives_a_kill(settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, what: dict[str, Any]) -> None:
+    given = replace(settings, max_tokens=4, staleness="2")
+    whole, cut = replace(given, out=f"{settings.out}-whole"), given
+    deciding(monkeypatch, action="change", to=-1, **what)
+    start(whole)
+    stopped_at(monkeypatch, cut, AT + 2)
+    resume(Path(cut.out or ""))
+    one, other = Path(whole.out or ""), Path(cut.out or "")
+    for name in ("steps", "groups", "evals", "autopilot"):
+        assert timeless(rows(one, name)) == timeless(rows(other, name)), name
+    for before, after in zip(weights(one), weights(other), strict=True):
+        assert before == after
+
+
 @pytest.mark.parametrize(
     "killed", ["between", *(pytest.param(each, marks=pytest.mark.slow) for each in ("before", "after"))]
 )
@@ -125,6 +163,44 @@ def test_killed_and_resumed_it_is_the_same_run(
                 start(cut)
     else:
         stopped_at(monkeypatch, cut, AT if killed == "before" else AT + 2)
+    resume(Path(cut.out or ""))
+    one, other = Path(whole.out or ""), Path(cut.out or "")
+    for name in ("steps", "groups", "evals", "autopilot"):
+        assert timeless(rows(one, name)) == timeless(rows(other, name)), name
+    for before, after in zip(weights(one), weights(other), strict=True):
+        assert before == after
+
+
+@pytest.mark.slow
+def test_watched_without_an_alarm_it_is_the_run_left_alone(settings: TrainConfig) -> None:
+    """Nearly all completions of the random model are cut, which is not watched here."""
+    for mode in ("off", "act:monitors=reward+heldout"):
+        train(replace(settings, autopilot=mode, out=f"{settings.out}-{mode[:3]}"))
+    one, other = (Path(f"{settings.out}-{mode}") for mode in ("off", "act"))
+    assert events.read(other) is None
+    for name in ("steps", "groups", "evals"):
+        assert timeless(rows(one, name)) == timeless(rows(other, name)), name
+    for before, after in zip(weights(one), weights(other), strict=True):
+        assert before == after
+
+
+@pytest.mark.slow
+def test_a_full_disk_in_a_rollback_loses_nothing(settings: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint after the rollback cannot be written: one line; resumed, the run is as if there had been room."""
+    whole, cut = replace(settings, out=f"{settings.out}-whole"), settings
+    deciding(monkeypatch)
+    start(whole)
+    own = checkpoint.save
+
+    def full(folder: Path, state: Any, *rest: Any) -> None:
+        if state.step == AT:
+            raise UserError(f"cannot write {folder}: No space left on device; make room")
+        own(folder, state, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", full)
+        with pytest.raises(UserError, match="No space left on device; make room"):
+            start(cut)
     resume(Path(cut.out or ""))
     one, other = Path(whole.out or ""), Path(cut.out or "")
     for name in ("steps", "groups", "evals", "autopilot"):
@@ -169,7 +245,7 @@ def test_real_monitors_bring_a_run_back(policy: Policy, tmp_path: Path, monkeypa
 
 
 def test_a_policy_that_cannot_be_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no 'speed' in a policy"):
+    with pytest.raises(UserError, match="a policy has no setting 'speed'"):
         train(TrainConfig(model=str(tmp_path / "none"), autopilot="act:speed=2"))
 
 
@@ -180,7 +256,7 @@ def test_without_checkpoints_it_is_said(settings: TrainConfig, capsys: pytest.Ca
 
 def test_a_broken_line_of_events_is_named(tmp_path: Path) -> None:
     (tmp_path / events.EVENTS).write_text('{"kind": "decision", "step": 3}\n{"ki')
-    with pytest.raises(UserError, match=r"autopilot.jsonl, line 1 is no event of an autopilot"):
+    with pytest.raises(UserError, match=r"autopilot.jsonl, line 1 is not an event of an autopilot"):
         events.read(tmp_path)
     events_only = json.dumps({"kind": "outcome", "step": 9, "of": 3, "came_true": True,
                               "mean": {"value": 0.5, "se": "NaN", "n": 1, "flag": ""}})  # fmt: skip

@@ -152,11 +152,13 @@ def test_interrupted_runs_keep_what_is_done(run, monkeypatch: pytest.MonkeyPatch
     assert (outcome.folder / "model" / "model.safetensors").exists()
     went_on = f"to continue: grposcope train --resume {outcome.folder}"
     assert (
-        command.stopped(outcome) == f"stopped after step 2 of 4; it has no checkpoint yet and starts again; {went_on}"
+        command.stopped(outcome)
+        == "stopped after step 2 of 4; there is no checkpoint yet, so that a resumed run starts "
+        f"from its first step; {went_on}"
     )
     calls = iter(range(10))
     outcome = run(checkpoint_every=1)
-    assert "stopped after step 2 of 4; its last checkpoint is of step 2; to continue: " in command.stopped(outcome)
+    assert "stopped after step 2 of 4; the last checkpoint is of step 2; to continue: " in command.stopped(outcome)
 
 
 def test_gradients_that_stay_infinite_end_the_run(run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,9 @@ from small_runs import config, rows, start, stopped_at, timeless
 
 from grposcope.core.errors import UserError
 from grposcope.lab.policies import Policy
-from grposcope.lab.sampling import rollouts
+from grposcope.lab.sampling import rollouts, termination
 from grposcope.lab.train import checkpoint, loop
+from grposcope.lab.train import update as updating
 from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.loop import resume
 
@@ -122,27 +123,46 @@ def test_the_newest_checkpoint_goes_by_number(tmp_path: Path) -> None:
     assert checkpoint.latest(tmp_path) == tmp_path / "checkpoints" / "step-1000000"
 
 
-@pytest.mark.parametrize("every", [6, 4])
-def test_a_run_that_is_asked_to_end_leaves_with_a_checkpoint(
-    every: int, settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("at", "waits", "done", "kept", "every"),
+    [(3, 0, 2, [2], 6), (4, 0, 4, [4], 6), (4, 3, 3, [], 6), (6, 3, 5, [4], 4)],
+)
+def test_a_run_that_is_asked_to_end_leaves_an_update(
+    at: int,
+    waits: float,
+    done: int,
+    kept: list[int],
+    every: int,
+    settings: TrainConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """SIGTERM in the middle of the first of two steps on one batch, at whose end a checkpoint is due or not."""
+    """SIGTERM in the backward pass of an update: the first on a batch is given up at once, with a checkpoint of what
+    came before; the second is made unless it takes longer than a moment: then the batch is given up."""
     settings = replace(settings, interval=2, checkpoint_every=every)
     start(replace(settings, out=str(tmp_path / "whole")))
-    whole, count = loop.update, iter(range(1, 100))
+    whole, count, began = updating.accumulate, iter(range(1, 100)), 0.0
 
     def asked(*args: Any) -> Any:
-        if next(count) == 3:
+        nonlocal began
+        if next(count) == at:
+            began = time.perf_counter()
             os.kill(os.getpid(), signal.SIGTERM)
+            while time.perf_counter() < began + waits:
+                pass
         return whole(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "update", asked)
+        patch.setattr(updating, "accumulate", asked)
+        patch.setattr(termination, "PATIENCE", 0.2)
         random.seed(7)
         outcome = loop.train(settings)
-    assert (outcome.steps, outcome.interrupted, outcome.terminated) == (4, True, True)
-    assert checkpoint.steps(tmp_path / "run") == [4]
+        took = time.perf_counter() - began
+    assert took < 2
+    assert (outcome.steps, outcome.interrupted, outcome.terminated) == (done, True, True)
+    assert checkpoint.steps(tmp_path / "run") == kept
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    random.seed(8 if checkpoint.steps(tmp_path / "run") else 7)
     resume(tmp_path / "run")
     assert content(tmp_path / "run") == content(tmp_path / "whole")
 
@@ -174,11 +194,11 @@ def test_a_run_that_is_asked_to_end_while_it_draws_gives_up_the_batch(
     assert content(tmp_path / "run") == content(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("at", "kept"), [(1, []), (2, [2, 3]), (3, [4, 6])])
+@pytest.mark.parametrize(("at", "kept"), [(1, []), (2, [2, 3]), (3, [4, 6]), (4, [6, 8])])
 def test_a_run_that_is_asked_to_end_while_it_is_evaluated_makes_the_evaluation_when_it_goes_on(
     at: int, kept: list[int], settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """SIGTERM in the evaluation before the first step, after step 3 or after step 6."""
+    """SIGTERM in the evaluation before the first step, after step 3, step 6 or the last, step 8."""
     start(replace(settings, out=str(tmp_path / "whole")))
     whole, count = loop.evaluate, iter(range(1, 100))
 
@@ -192,7 +212,7 @@ def test_a_run_that_is_asked_to_end_while_it_is_evaluated_makes_the_evaluation_w
         patch.setattr(loop, "evaluate", asked)
         random.seed(7)
         outcome = loop.train(settings)
-    assert (outcome.steps, outcome.interrupted, outcome.terminated) == (3 * (at - 1), True, True)
+    assert (outcome.steps, outcome.interrupted, outcome.terminated) == (min(3 * (at - 1), 8), True, True)
     assert checkpoint.steps(tmp_path / "run") == kept
     assert len(rows(tmp_path / "run", "evals")) == at - 1
     random.seed(7 if at == 1 else 8)

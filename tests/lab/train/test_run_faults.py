@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from small_runs import config, rows, start, timeless, weights
 
+from grposcope.cli import main
 from grposcope.core.errors import UserError
 from grposcope.lab.policies import Policy
+from grposcope.lab.train import loop
 from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.loop import resume, train
 from grposcope.logs import read
@@ -200,3 +203,55 @@ def test_a_reward_that_hangs_ends_the_run_with_the_rollout_named(settings: Train
     resume(Path(given.out or ""))
     train(replace(given, out=str(tmp_path / "whole")))
     ends_as(Path(given.out or ""), tmp_path / "whole")
+
+
+def _full() -> None:
+    torch.empty(2**60, dtype=torch.uint8)  # the allocator refuses this
+
+
+def _lost() -> None:
+    raise RuntimeError("CUDA error: unspecified launch failure\nmore")
+
+
+def _no_memory() -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("where", "fault", "words"),
+    [
+        ("update", _full, "use fewer prompts"),
+        ("draw", _no_memory, "use fewer prompts"),
+        ("update", _lost, "look at nvidia-smi"),
+    ],
+)
+def test_memory_that_runs_out_and_a_lost_device_leave_the_record_intact(
+    settings: TrainConfig, where: str, fault: Any, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+) -> None:  # fmt: skip
+    """One line with the remedy; all finished steps are in the record, and the resumed run is the undisturbed one."""
+    whole: tuple[Any, str] = (loop, "update") if where == "update" else (loop.RolloutAllocation, "draw")
+    own, count = getattr(*whole), iter(range(1, 1000))
+
+    def failing(*arguments: Any) -> Any:
+        if next(count) == 4:
+            fault()
+        return own(*arguments)
+
+    start(replace(settings, out=str(tmp_path / "whole")))
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in asdict(settings).items()
+             if value != getattr(TrainConfig(), name)]  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(*whole, failing)
+        random.seed(7)
+        assert main(["train", *flags]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("grposcope: error:")]
+    assert len(said) == 1
+    assert words in said[0]
+    run = tmp_path / "run"
+    assert [row["step"] for row in rows(run, "steps")] == [1, 2, 3]
+    assert len(read(run).table["step"]) == 3
+    random.seed(7)
+    resume(run)
+    assert timeless(rows(run)) == timeless(rows(tmp_path / "whole"))
+    assert weights(run) == weights(tmp_path / "whole")

@@ -77,8 +77,8 @@ class TrainerConstraints:
         path = checkpoint / CHECKPOINT
         if not path.exists():
             raise UserError(
-                f"{checkpoint} holds no {CHECKPOINT}, the multipliers that its constraints go on with; resume from "
-                "another checkpoint, leave the constraints out, or train anew"
+                f"{checkpoint} holds no {CHECKPOINT}, the multipliers that its constraints continue from; resume "
+                "from another checkpoint, leave the constraints out, or start a new run"
             )
         state = versioned_json(path, FORMAT, "GRPOscopeTrainer", "resume from another checkpoint")
         own = [one.text for one in self.run.dual.constraints]

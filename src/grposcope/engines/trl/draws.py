@@ -150,7 +150,7 @@ class PromptDraws(Sampler[int]):
         if not path.exists():
             raise UserError(
                 f"{checkpoint} holds no {CHECKPOINT}, the history of success rates that allocate {self.asked.text} "
-                "continues from; resume from another checkpoint, leave allocate out, or train anew"
+                "continues from; resume from another checkpoint, leave allocate out, or start a new run"
             )
         state = versioned_json(path, FORMAT, "GRPOscopeTrainer", "resume from another checkpoint")
         own = [*self.shape, self.repeats]

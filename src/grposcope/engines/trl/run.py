@@ -283,7 +283,7 @@ def _run(setup: Setup, launch: Launch, folder: Path, start: Path | None) -> Trai
         Progress(config.steps) if launch.main else nullcontext() as progress,
         termination.noticed() as asked,
     ):
-        heldout = HeldOutScores(lambda: _evaluated(setup, trainer), config.eval_every, record, progress)
+        heldout = HeldOutScores(lambda: _evaluated_and_told(setup, trainer), config.eval_every, record, progress)
         leave = Leave(asked)
         trainer = _trainer(setup, launch, args, adapters, [record, leave, *([heldout] if setup.heldout else [])])
         if progress is not None:
@@ -322,6 +322,7 @@ def _trainer(setup: Setup, launch: Launch, args: Any, adapters: Any, callbacks: 
             constraints=setup.config.constraint or (),
             dual_rate=setup.config.dual_rate,
             dual_damping=setup.config.dual_damping,
+            autopilot=setup.config.autopilot,
             advantage=launch.loss.advantage if ADVANTAGE in source.provides else None,
             step_rewards=_steps(setup) if source.requires(STEP_ENDS) else None,
             **({} if adapters is None else {"peft_config": adapters}),
@@ -331,6 +332,13 @@ def _trainer(setup: Setup, launch: Launch, args: Any, adapters: Any, callbacks: 
     for printing in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printing)
     return trainer
+
+
+def _evaluated_and_told(setup: Setup, trainer: RecipeTrainer) -> dict[str, Estimate]:
+    """Held-out accuracy, of which the autopilot is told."""
+    found = _evaluated(setup, trainer)
+    trainer.take_accuracy(found["pass@1"])
+    return found
 
 
 def _evaluated(setup: Setup, trainer: RecipeTrainer) -> dict[str, Estimate]:

@@ -40,6 +40,10 @@ class Scored:
         """The rewards of single functions, (P, G, functions) float64; NaN where a function gave none."""
         return self.rewards.double().reshape(-1, group, self.rewards.shape[1])
 
+    def cut(self, ends: set[int]) -> Tensor:
+        """Which completions of this process were cut before a token of `ends`, (B,) bool."""
+        return torch.tensor([not ids or ids[-1] not in ends for ids in self.ids])
+
     def columns(self) -> dict[str, list[Any]]:
         """Columns of the dataset as TRL hands them to reward functions."""
         names = [name for name in self.examples[0] if name not in ("prompt", "completion", "completion_ids")]
@@ -57,7 +61,6 @@ def rollouts(
     tokens = out["completion_ids"]
     mask = out["completion_mask"] * out.get("tool_mask", 1)
     unknown = torch.full(tokens.shape, torch.nan, device=tokens.device)
-    cut = [not ids or ids[-1] not in ends for ids in scored.ids]
     return Rollouts(
         prompt_ids=out["prompt_ids"],
         prompt_mask=out["prompt_mask"].bool(),
@@ -65,7 +68,7 @@ def rollouts(
         mask=mask.bool(),
         logp=unknown,
         entropy=unknown,
-        truncated=torch.tensor(cut, device=tokens.device),
+        truncated=scored.cut(ends).to(tokens.device),
         rewards=rewards,
         components=components,
     )

@@ -27,6 +27,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from grposcope.core import capabilities
 from grposcope.core.errors import UserError
+from grposcope.core.estimate import Estimate
 from grposcope.engines.trl import constraining, draws, guard, probing, scored, settings, steering, verifying
 from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.constraining import TrainerConstraints
@@ -66,7 +67,8 @@ class GRPOscopeMixin(_Behind):
     the place of TRL's multi_objective_aggregation. constraints: such as ["length<=200", "form>=0.98"], of a reward
     function by its name, of the reward, or of the length in tokens; their multipliers learn with the rate `dual_rate`
     and the damping `dual_damping`, once per batch of rollouts. autopilot: off, advise, act or a YAML file of a policy,
-    as for `grposcope train`; where it acts it ends the run and says how to go on. Everything else goes to the trainer.
+    as for `grposcope train`; it goes back to checkpoints, changes the learning rate and stops. Everything else goes to
+    the trainer.
 
     UserError for settings that do not go together, a reward function that cannot take what TRL passes, a batch that is
     not made of whole groups, a model without a matrix to train, and a version of TRL whose methods have changed.
@@ -174,7 +176,9 @@ class GRPOscopeMixin(_Behind):
         if self._scope_draws is not None:
             _learn(self, batch)
         if self._scope_steering is not None:
-            self._scope_steering.take(step, batch.total(self.reward_weights, self.num_generations or 1))
+            total = batch.total(self.reward_weights, self.num_generations or 1)
+            cut = self.accelerator.gather(batch.cut(_ends(self, _tokenizer(self))).to(self.args.device))
+            self._scope_steering.take(step, total, cut.reshape(total.shape))
         if due or changes:
             self._changed_or_probed(out, batch, due)
         self._begin_evidence(out, batch, step)
@@ -249,6 +253,11 @@ class GRPOscopeMixin(_Behind):
         if self._scope_steering is not None:
             self._scope_steering.restore(found)
         return super().train(str(found), *more, **given)
+
+    def take_accuracy(self, found: Estimate) -> None:
+        """Tell the autopilot of a held-out accuracy in [0, 1] after the step that was just made; in every process."""
+        if self._scope_steering is not None:
+            self._scope_steering.pilot.evaluation(self.state.global_step, found)
 
     def _get_train_sampler(self, *given: Any, **more: Any) -> Any:
         """TRL's, or draws by success rates."""

@@ -14,14 +14,14 @@ class AdviceSettings:
 
 INSTRUMENT = Instrument(
     "autopilot",
-    "What should have been done, and when?",
+    "What did an autopilot do, or what would it have done?",
     answers="grposcope.instruments.autopilot.answer",
     settings=AdviceSettings,
     commands=(
         Command(
             "advise",
             "look at a run",
-            "say what an autopilot would have done in a run, at which step, and on what evidence",
+            "say what an autopilot would have done in a run, at which step, and why",
             "grposcope.instruments.autopilot.command",
         ),
     ),

@@ -14,6 +14,12 @@ from grposcope.instruments.autopilot.pilot import Decision
 from grposcope.instruments.autopilot.policy import AutopilotPolicy, document, parse
 from grposcope.instruments.autopilot.replay import replay
 
+OTHERS = (
+    "Its monitors look for falls, cut completions, dead groups and gradients that are not finite; grposcope diagnose "
+    "looks for more kinds of failure."
+)
+"""What an autopilot that found nothing may have missed."""
+
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """The story of one run that was trained with an autopilot."""
@@ -46,9 +52,14 @@ def of_run(run: Run, settings: AdviceSettings | None = None) -> Answer:
     found = of_story(replay(run, policy), policy, would=True)
     missing = []
     if len(run.evaluations) and not run.evaluations.n.any():
-        missing.append("Held-out scores say nothing here: the log has not how many problems they are of.")
+        missing.append(
+            "Held-out scores were not used: the log does not say on how many problems they are. Give "
+            "the record of a run that does."
+        )
     if not len(run.groups):
-        missing.append("Only mean rewards of steps are known: with the rewards of every group a fall is seen earlier.")
+        missing.append(
+            "Only the mean reward of each step is known; log the rewards of every rollout to have a fall found earlier."
+        )
     if not missing:
         return found
     return Answer(**{**vars(found), "missing": [*found.missing, *missing]})
@@ -66,9 +77,13 @@ def of_story(story: Story, policy: AutopilotPolicy, would: bool = False) -> Answ
     ]
     acted = [one for one in decisions if one.action != "tell"]
     if not decisions:
-        sentence = "No monitor has enough evidence that anything should be done."
+        sentence = (
+            "An autopilot would have done nothing: none of its monitors has enough evidence of a fault."
+            if would
+            else "The autopilot did nothing: none of its monitors had enough evidence of a fault."
+        )
     elif would:
-        sentence = f"An autopilot would have spoken at step {decisions[0].step}."
+        sentence = f"An autopilot would first have reacted at step {decisions[0].step:,}."
     else:
         times = {1: "once", 2: "twice"}.get(len(acted), f"{len(acted)} times")
         sentence = f"The autopilot acted {times}." if acted else "The autopilot gave advice and changed nothing."
@@ -77,7 +92,7 @@ def of_story(story: Story, policy: AutopilotPolicy, would: bool = False) -> Answ
         INSTRUMENT.question,
         "told",
         sentence,
-        text=[*lines, wording.promise(policy)],
+        text=[*lines, wording.promise(policy), *([OTHERS] if would and not decisions else [])],
         tables=[_table(decisions, story)] if decisions else [],
         document=_document(story, policy),
     )

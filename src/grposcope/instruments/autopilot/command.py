@@ -8,10 +8,10 @@ from grposcope.commands import log_flags
 from grposcope.commands.output import add_json, finish, say
 
 DESCRIPTION = (
-    "Replay a run, and say what an autopilot would have done at which step: go on, change a setting, go back to a "
-    "checkpoint, or stop. Its monitors may be looked at after every step: the chance that any of them ever speaks "
-    "without cause is at most 5%. They see best where the log has the rewards of every group, as the record of "
-    "grposcope train has; of other logs the mean reward of a step is used."
+    "Replay a run, and say what an autopilot would have done at which step: nothing, change a setting, go back to a "
+    "checkpoint, or stop. The chance of any needless alarm over a whole run is at most 5%. Falls are found earliest "
+    "where the log has the rewards of every group, as the record of grposcope train has; of other logs the mean reward "
+    "of each step is used. diagnose looks for more kinds of failure, and has no such bound for looks at every step."
 )
 EXAMPLES = """\
 examples:

@@ -55,7 +55,7 @@ def read(folder: Path) -> Story | None:
             one = _event(row)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
-                f"{where} is no event of an autopilot ({type(error).__name__}: {error}); delete it"
+                f"{where} is not an event of an autopilot ({type(error).__name__}: {error}); delete it"
             ) from None
         if isinstance(one, FollowUp):
             outcomes.append(one)

@@ -243,9 +243,14 @@ def bets_of(content: Mapping[str, Any]) -> Bets:
     return Bets(content["batches"], [float(one) for one in content["logs"]])
 
 
+def hypothesis_of(content: Mapping[str, Any]) -> Hypothesis:
+    """The hypothesis that `asdict` was made of."""
+    return Hypothesis(**{**content, "bets": bets_of(content["bets"])})
+
+
 def fall_of(content: Mapping[str, Any]) -> Fall:
     """The monitor that `state` was made of."""
-    hypotheses = [Hypothesis(**{**one, "bets": bets_of(one["bets"])}) for one in content["hypotheses"]]
+    hypotheses = [hypothesis_of(one) for one in content["hypotheses"]]
     batches = [(int(s), int(n), float(m), float(v)) for s, n, m, v in content["batches"]]
     low, high = float(content["low"]), float(content["high"])
     return Fall(content["fall"], batches, low, high, hypotheses)

@@ -3,14 +3,19 @@
 Every decision names its evidence, what is expected of it, and is followed up: whether that came true.
 
 What is done, the mildest first. Nothing but words, where the reward fell and held-out accuracy did not: then the
-reward or the data changed, and no setting cures that. Back to the last sound checkpoint with one setting
-changed, where the policy got worse: the refresh interval if it is above one, else the learning rate. Stopped, with the
-best weights kept, where that was done as often as is allowed, or where going on would repeat the fall: held-out
+reward or the data changed, and no setting cures that. A longer token limit, where most completions are cut. Back to the
+last sound checkpoint with one setting changed, where the policy got worse: an importance correction if its rollouts are
+of earlier weights and have none, then the refresh interval if it is above one, else the learning rate. Stopped, with
+the best weights kept, where that was done as often as is allowed, or where going on would repeat the fall: held-out
 accuracy fell while the reward did not.
 
 A checkpoint is sound where that was shown: the held-out accuracy at it is not below the best by more than δ; or, where
 there was no evaluation at it, batches drawn after it and before the fall began have a mean whose lower limit is above
 what the mean fell below. Each further cut of the learning rate is as large as all before it together, and once more.
+Where the reward holds afterwards, the rate is raised again step by step, so that a fault that passes does not leave a
+run that hardly learns; where a raise is followed by a fall, the rate before it is the last. What is bet against then is
+that the mean stays above the level just before the raise less half of δ, with α of its own: only a run that had an
+alarm has a rate to raise, so that the chance of a first needless alarm is not touched.
 """
 
 from __future__ import annotations
@@ -37,6 +42,9 @@ PARTS = {"reward": 0.4, "heldout": 0.4, "cut": 0.1, "dead": 0.1, "not_finite": 0
 ONE_SIDED = 1.645
 """Standard errors below the mean of batches at a checkpoint that must stay above the limit."""
 
+CALM = "calm"
+"""Name of what is no alarm: the reward has held since the learning rate was cut."""
+
 FOLLOW = 8
 """Batches after which it is said whether what was expected came true."""
 
@@ -59,13 +67,18 @@ class PilotAlarm:
 @dataclass(frozen=True)
 class Situation:
     """What can be done at a step. interval: optimiser steps per batch, of which there are `parts` minibatches. factor:
-    on the learning rate, as decided before. checkpoints: steps that can be gone back to."""
+    on the learning rate, as decided before. checkpoints: steps that can be gone back to. tokens, tokens_most: longest
+    completion now, and at most; 0 where that cannot be changed. correctable: whether rollouts are of earlier weights
+    and have no importance correction."""
 
     step: int
     interval: int = 1
     parts: int = 1
     factor: float = 1.0
     checkpoints: Sequence[int] = ()
+    tokens: int = 0
+    tokens_most: int = 0
+    correctable: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,8 +86,10 @@ class Decision:
     """What is done at `step`, and why.
 
     action: "tell", "change", "rollback" or "stop". to: step of the checkpoint that is gone back to, -1 for none.
-    interval, factor: refresh interval and factor on the learning rate from here on. expected: lowest mean that is
-    expected of the next batches, NaN where nothing is. done: whether it was done, not only said.
+    setting: what is changed, "interval", "rate", "tokens", "correction", or empty. interval, factor: refresh interval
+    and factor on the learning rate from here on; tokens, correction: new token limit and new importance correction, 0
+    and empty where they stay. expected: lowest mean that is expected of the next batches, NaN where nothing is. done:
+    whether it was done, not only said.
     """
 
     step: int
@@ -91,6 +106,9 @@ class Decision:
     factor: float = 1.0
     expected: float = math.nan
     done: bool = False
+    setting: str = ""
+    tokens: int = 0
+    correction: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,8 +125,11 @@ class FollowUp:
 class _Counts:
     """What was decided so far.
 
-    alarms: of each monitor. changed: whether reward or data were said to have changed; worse: whether the policy was
-    said to have got worse, and nothing put it back.
+    alarms: times that each monitor began anew, after an alarm of its own or a rollback. changed: whether reward or data
+    were said to have changed; worse: whether the policy was said to have got worse, and nothing put it back. told:
+    monitors that have nothing more to say. since: step of the last action. factor: on the learning rate. before: that
+    before it was raised again, 0 if it was not; ceiling: whether a fall followed that. advised: limit of a fall that
+    was told to somebody else, and has not been made good; then there is nothing new to tell. NaN for none.
     """
 
     alarms: dict[str, int] = field(default_factory=dict)
@@ -118,6 +139,12 @@ class _Counts:
     worse: bool = False
     ended: bool = False
     bad_steps: int = 0
+    told: list[str] = field(default_factory=list)
+    since: int = -1
+    factor: float = 1.0
+    before: float = 0.0
+    ceiling: bool = False
+    advised: float = math.nan
 
 
 class Pilot:
@@ -132,6 +159,7 @@ class Pilot:
         self.policy = policy
         self.reward, self.heldout = Fall(policy.fall), HeldoutFall(policy.fall)
         self.cut, self.dead = Share(monitors.CUT), Share(monitors.DEAD)
+        self.trial: Hypothesis | None = None
         self.counts = _Counts()
         self.waiting: Decision | None = None
         self.accuracies: dict[int, float] = {}
@@ -148,12 +176,27 @@ class Pilot:
         groups = [row for row in groups if len(row)]
         if not groups:
             return
-        self._note("reward", self.reward.take(step, np.array([row.mean() for row in groups])))
+        means = np.array([row.mean() for row in groups])
+        self._note("reward", self.reward.take(step, means))
+        if self.trial is not None:
+            self.trial.take(means)
+        if not math.isnan(self.counts.advised):
+            self._made_good(step)
         self._highest = max(self._highest, *(float(row.max()) for row in groups))
         dead = [float(np.ptp(row) == 0 and row[0] < self._highest) for row in groups]
         self._note("dead", self.dead.take(np.array(dead)))
         if truncated is not None:
             self._note("cut", self.cut.take(np.asarray(truncated, np.float64).mean(1)))
+
+    def _made_good(self, step: int) -> None:
+        """Begin anew where the level is back above the limit of a fall that was told."""
+        last = monitors.level_of(self.reward.batches[-FOLLOW:])
+        if len(self.reward.batches) >= FOLLOW and last.value - ONE_SIDED * last.se >= self.counts.advised:
+            self.reward = Fall(self.policy.fall, hypotheses=self._same_limit(step))
+            self.heldout = HeldoutFall(self.policy.fall, best=self.heldout.best, best_step=self.heldout.best_step)
+            self.counts.advised = math.nan
+            for name in ("reward", "heldout"):
+                self._loudest.pop(name, None)
 
     def update(self, grad_norm: float) -> None:
         """Take the gradient norm of an optimiser step."""
@@ -170,12 +213,30 @@ class Pilot:
             return None
         if "not_finite" in self.policy.watched and self.counts.bad_steps >= monitors.NOT_FINITE:
             return PilotAlarm("not_finite", step, math.inf, step - self.counts.bad_steps + 1)
+        if self.trial is not None and self.trial.log_e >= -math.log(self.policy.alpha):
+            one, since = self.trial, self.trial.step + 1
+            e = math.exp(min(one.log_e, 700.0))
+            return PilotAlarm("reward", step, e, since, one.level, one.limit, self.reward.mean(since).value)
         for name in ("reward", "heldout", "cut", "dead"):
-            if name in ("cut", "dead") and name in self.counts.alarms:
-                continue  # said once: it is no news later
+            if name in self.counts.told or (name in ("reward", "heldout") and not math.isnan(self.counts.advised)):
+                continue  # it is no news later
             if name in self.policy.watched and self._loudest.get(name, -math.inf) >= self._threshold(name):
                 return self._described(name, step)
-        return None
+        return self._calm(step)
+
+    def _calm(self, step: int) -> PilotAlarm | None:
+        """That a rate that was cut may be tried higher, as the reward has held since; no alarm, and None if not."""
+        counts, patience = self.counts, self.policy.raise_after
+        if not (self.policy.acts and patience and counts.factor < 1) or counts.ceiling or self.waiting is not None:
+            return None
+        held = [batch for batch in self.reward.batches if batch[0] > counts.since]
+        if len(held) < patience:
+            return None
+        held = held[-patience:]
+        mean, limit = monitors.level_of(held), self._limit()
+        if mean.value - ONE_SIDED * mean.se < limit:
+            return None
+        return PilotAlarm(CALM, step, math.nan, held[0][0], limit=limit, value=mean.value)
 
     def decide(self, alarm: PilotAlarm, now: Situation) -> Decision:
         """What follows from an alarm. The monitor begins anew, with what is left of its chance of being wrong."""
@@ -202,6 +263,7 @@ class Pilot:
             "heldout": monitors.state(self.heldout),
             "cut": asdict(self.cut.bets),
             "dead": asdict(self.dead.bets),
+            "trial": None if self.trial is None else asdict(self.trial),
             "counts": asdict(self.counts),
             "waiting": None if self.waiting is None else asdict(self.waiting),
             "loudest": dict(self._loudest),
@@ -215,7 +277,10 @@ class Pilot:
         self.reward = monitors.fall_of(state["reward"])
         self.heldout = monitors.heldout_of(state["heldout"])
         self.cut.bets, self.dead.bets = monitors.bets_of(state["cut"]), monitors.bets_of(state["dead"])
-        self.counts = _Counts(**state["counts"])
+        trial = state.get("trial")
+        self.trial = None if trial is None else monitors.hypothesis_of(trial)
+        counts = state["counts"]
+        self.counts = _Counts(**{**counts, "advised": float(counts.get("advised", math.nan))})
         self.waiting = None if state["waiting"] is None else decision_of(state["waiting"])
         self._loudest = {name: float(value) for name, value in state["loudest"].items()}
         self._highest = float(state["highest"])
@@ -246,32 +311,44 @@ class Pilot:
             alarm.step, "tell", "", alarm.monitor, alarm.e, alarm.since, alarm.level, alarm.limit, alarm.value,
             interval=now.interval, factor=now.factor, done=self.policy.acts,
         )  # fmt: skip
+        if alarm.monitor == CALM:
+            factor = min(now.factor / self.policy.lr_cut, 1.0)
+            cause = "the reward has held since the learning rate was cut"
+            return replace(as_now, cause=cause, action="change", setting="rate", factor=factor)
         if alarm.monitor == "cut":
-            return replace(as_now, cause="most completions are cut at the token limit")
+            longer = min(2 * now.tokens, now.tokens_most)
+            told = replace(as_now, cause="most completions are cut at the token limit")
+            return replace(told, action="change", setting="tokens", tokens=longer) if longer > now.tokens else told
         if alarm.monitor == "dead":
-            return replace(as_now, cause="nearly all groups have equal rewards, and not the highest")
-        if alarm.monitor == "reward" and self.heldout.verdict() == "held":
-            return replace(as_now, cause="the reward or the data changed, and not the policy")
+            return replace(as_now, cause="nearly all groups have equal rewards below the highest")
+        if alarm.monitor == "reward" and not self.counts.before and self._held_since(alarm.since):
+            return replace(as_now, cause="the reward function or the data changed, not the policy")
         sound = self.sound(alarm, now.checkpoints)
         if alarm.monitor == "heldout":
             changed = self.counts.changed
             cause = (
-                "the policy follows a reward that changed" if changed else "the reward rises for what held-out does not"
+                "the reward changed and the policy follows it"
+                if changed
+                else "held-out accuracy falls while the reward does not"
             )
             again = self.counts.rollbacks > 0 and len(self.reward.batches) <= FOLLOW
             fell_too = self.counts.worse or again or self.reward.log_e > 1
             if not fell_too or changed:
                 return self._ended(replace(as_now, cause=cause), self.best(sound, now.checkpoints))
         cause = "the gradient is not finite" if alarm.monitor == "not_finite" else "the policy got worse"
-        interval, factor = self._changed(now)
-        differs = (interval, factor) != (now.interval, now.factor) and self.counts.changes < self.policy.changes
-        if sound >= 0 and self.counts.rollbacks < self.policy.rollbacks:
-            kept = (interval, factor) if differs else (now.interval, now.factor)
-            return replace(as_now, cause=cause, action="rollback", to=sound, interval=kept[0], factor=kept[1],
-                           expected=alarm.limit)  # fmt: skip
-        if sound < 0 and differs and self.counts.rollbacks < self.policy.rollbacks:
-            return replace(as_now, cause=cause, action="change", interval=interval, factor=factor)
+        change = self._changed(now)
+        raised = self.counts.before > 0
+        allowed = raised or self.counts.rollbacks < self.policy.rollbacks
+        if sound >= 0 and allowed:
+            return replace(as_now, cause=cause, action="rollback", to=sound, expected=alarm.limit, **change)
+        if sound < 0 and change and allowed:
+            return replace(as_now, cause=cause, action="change", **change)
         return self._ended(replace(as_now, cause=cause), self.best(sound, now.checkpoints))
+
+    def _held_since(self, since: int) -> bool:
+        """Whether held-out accuracy was taken since the fall of the reward began, and has not fallen with it."""
+        last = self.heldout.now
+        return last is not None and last[0] >= since and self.heldout.verdict() == "held"
 
     def _ended(self, one: Decision, sound: int) -> Decision:
         """That a run ends, at its last sound checkpoint; only told where ending is not allowed."""
@@ -282,14 +359,21 @@ class Pilot:
         known = [step for step in checkpoints if step in self.accuracies]
         return max(known, key=lambda step: (self.accuracies[step], step), default=sound)
 
-    def _changed(self, now: Situation) -> tuple[int, float]:
-        """Refresh interval and factor on the learning rate after the next change."""
+    def _changed(self, now: Situation) -> dict[str, Any]:
+        """The next change, as fields of a decision; empty where none is allowed, or none is left."""
+        if self.counts.before:
+            return {"setting": "rate", "factor": self.counts.before}
+        if self.counts.changes >= self.policy.changes:
+            return {}
+        if now.correctable and self.policy.correction:
+            return {"setting": "correction", "correction": self.policy.correction}
         if self.policy.interval and now.interval > now.parts:
             smaller = [n for n in range(now.parts, now.interval, now.parts) if now.interval % n == 0]
             at_most = [n for n in smaller if n * 4 <= now.interval] or smaller[:1]
-            return max(at_most), now.factor
+            return {"setting": "interval", "interval": max(at_most)}
         cut = self.policy.lr_cut ** (self.counts.changes + 1)
-        return now.interval, max(now.factor * cut, min(self.policy.lr_least, now.factor))
+        factor = max(now.factor * cut, min(self.policy.lr_least, now.factor))
+        return {"setting": "rate", "factor": factor} if factor < now.factor else {}
 
     def sound(self, alarm: PilotAlarm, checkpoints: Sequence[int]) -> int:
         """The newest checkpoint that is shown to be sound, -1 for none."""
@@ -323,15 +407,36 @@ class Pilot:
 
     def _counted(self, alarm: PilotAlarm, found: Decision) -> None:
         counts, name = self.counts, alarm.monitor
-        counts.alarms[name] = counts.alarms.get(name, 0) + 1
+        back, changed = found.action == "rollback", found.action in ("rollback", "change")
+        if name == CALM:
+            counts.before, counts.factor, counts.since = counts.factor, found.factor, found.step
+            self.shown.append(found.step)
+            reward, drop = self.reward, self.policy.fall * (self.reward.high - self.reward.low) / 2
+            drop = min(drop, monitors.REACHED * (found.value - reward.low) / 2)
+            self.trial = Hypothesis(found.step, found.value, found.value - drop, reward.low, reward.high)
+            return
+        for one in {name, "reward", "heldout"} if back else {name}:  # what begins anew has less of the chance of error
+            counts.alarms[one] = counts.alarms.get(one, 0) + 1
         counts.bad_steps = 0
         counts.changed |= found.action == "tell" and name == "reward"
-        counts.worse = found.action == "change" or (counts.worse and found.action != "rollback")
-        counts.rollbacks += found.action == "rollback"
-        counts.changes += found.action in ("rollback", "change") and found.interval >= 1
         counts.ended = found.action == "stop"
-        self.waiting = found if found.action == "rollback" else self.waiting
         self._loudest.pop(name, None)
+        if name in ("cut", "dead"):
+            counts.told += [name] * (found.action == "tell")
+            self.cut = Share(monitors.CUT) if name == "cut" else self.cut
+            return
+        counts.worse = found.action == "change" or (counts.worse and not back)
+        raised = changed and counts.before > 0
+        counts.ceiling |= raised
+        counts.rollbacks += back and not raised
+        counts.changes += changed and not raised
+        if changed:
+            counts.before, counts.since = 0.0, found.step
+            counts.factor = found.factor
+        self.waiting = found if back else self.waiting
+        if changed and not found.done and name == "reward":
+            counts.advised = found.limit
+        self.trial = None
         if found.action == "rollback":
             self.dropped.append((found.to, found.step - 1))
             self.shown.append(found.to)

@@ -10,6 +10,7 @@ from typing import Any
 from grposcope.core import yaml_files
 from grposcope.core.errors import UserError
 from grposcope.core.text import visible
+from grposcope.maths import corrections
 
 MODES = ("off", "advise", "act")
 """Nothing; only say what would be done; do it."""
@@ -25,8 +26,10 @@ class AutopilotPolicy:
     mode: a name of MODES. alpha: largest chance of a needless alarm over the whole run, all monitors together. fall:
     share of the range of rewards by which the mean may lie below its best level. monitors: names of MONITORS, with
     commas. rollbacks, changes: most of each in a run. lr_cut: factor on the learning rate at a change. lr_least:
-    smallest factor it may come to. interval: whether the refresh interval may be cut before the learning rate is. stop:
-    whether a run may be ended.
+    smallest factor it may come to. raise_after: batches for which the reward must hold before a rate that was cut is
+    raised again, 0 for never. interval: whether the refresh interval may be cut before the learning rate is.
+    correction: importance correction that rollouts of earlier weights get, empty for none. tokens: largest factor on
+    the token limit where most completions are cut. stop: whether a run may be ended.
     """
 
     mode: str = "act"
@@ -37,7 +40,10 @@ class AutopilotPolicy:
     changes: int = 3
     lr_cut: float = 0.25
     lr_least: float = 0.01
+    raise_after: int = 32
     interval: bool = True
+    correction: str = "sequence_cap:2"
+    tokens: float = 2.0
     stop: bool = True
 
     @property
@@ -68,6 +74,8 @@ def parse(text: str) -> AutopilotPolicy:
     for key in ("monitors",):
         if isinstance(content.get(key), list):
             content[key] = ",".join(map(str, content[key]))
+    if content.get("mode") is False:  # YAML 1.1 reads off as that
+        content["mode"] = "off"
     unknown = [key for key in content if key not in _KNOWN]
     if unknown:
         raise UserError(f"{file.where(str(unknown[0]))}: {_unknown(str(unknown[0]))}")
@@ -79,11 +87,13 @@ def document(policy: AutopilotPolicy) -> dict[str, Any]:
     return asdict(policy)
 
 
+_ALLOWED = {**dict.fromkeys(("rollbacks", "changes", "raise_after"), "0 or more"), "tokens": "between 1 and 64"}
+
 _KNOWN = {field.name: type(field.default) for field in fields(AutopilotPolicy)}
 
 
 def _unknown(key: str) -> str:
-    return f"there is no {visible(key)!r} in a policy; it has {', '.join(_KNOWN)}"
+    return f"a policy has no setting {visible(key)!r}; its settings are {', '.join(_KNOWN)}"
 
 
 def _pairs(text: str, rest: str) -> dict[str, Any]:
@@ -92,7 +102,9 @@ def _pairs(text: str, rest: str) -> dict[str, Any]:
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         if not equals:
-            raise UserError(f"autopilot {visible(text)!r}: {visible(part)!r} is no limit; write key=value")
+            raise UserError(
+                f"autopilot {visible(text)!r}: {visible(part)!r} is not a limit; write key=value, such as rollbacks=1"
+            )
         found[key.strip()] = value.strip().replace("+", ",")
     return found
 
@@ -115,20 +127,26 @@ def _checked(content: Mapping[str, Any], where: str) -> AutopilotPolicy:
         "lr_least": 0 < policy.lr_least <= 1,
         "rollbacks": policy.rollbacks >= 0,
         "changes": policy.changes >= 0,
+        "raise_after": policy.raise_after >= 0,
+        "tokens": 1 <= policy.tokens <= 64,
     }
     for key, held in bounds.items():
         if not held:
-            allowed = "0 or more" if key in ("rollbacks", "changes") else "between 0 and 1"
+            allowed = _ALLOWED.get(key, "between 0 and 1")
             raise UserError(f"{where}: {key} is {getattr(policy, key)}; it must be {allowed}")
     if policy.mode not in MODES:
         raise UserError(f"{where}: mode is {visible(policy.mode)!r}; it must be one of {', '.join(MODES)}")
+    if policy.correction:
+        corrections.named(policy.correction)
     for name in policy.watched:
         if name not in MONITORS:
             raise UserError(f"{where}: there is no monitor {visible(name)!r}; there are {', '.join(MONITORS)}")
     if not policy.watched:
         raise UserError(f"{where}: a policy needs a monitor; there are {', '.join(MONITORS)}")
     if policy.acts and not (policy.rollbacks or policy.changes or policy.stop):
-        raise UserError(f"{where}: no rollback, no change and no stop are allowed; use mode advise to be told only")
+        raise UserError(
+            f"{where}: the policy allows no rollback, no change and no stop; use mode advise, which only tells"
+        )
     return policy
 
 

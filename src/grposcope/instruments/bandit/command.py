@@ -125,11 +125,13 @@ def _floats(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers with commas, such as 1,4,8") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers with commas, such as 1,4,8") from None
 
 
 def _ints(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers with commas, such as 1,4,8") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of whole numbers with commas, such as 1,4,8"
+        ) from None

@@ -49,11 +49,12 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
     found: dict[str, tuple[Sequence[str], Sequence[Sequence[str]], str]] = {
         "Verdicts": (("run", "verdict"), judged, ""),
         "Settings that differ": (("setting", *names), differing, ""),
-        "At the end": (("metric", *names), means, "Means of the last fifth of each run's rows."),
+        "The end of each run": (("metric", *names), means, "Means of the last fifth of each run's own rows."),
         "Differences": (
-            ("run", "metric", f"minus {names[0]}", "standard error", "parts", "adjusted p"),
+            ("run", "metric", f"difference from {names[0]}", "standard error", "differs", "adjusted p"),
             _rows(names[1:], apart),
-            "Over the last fifth of the common steps; p by Holm's method over metrics.",
+            "The common end is the last fifth of the steps that both runs have; the difference there is that of a "
+            "fitted line. p by Holm's method over metrics.",
         ),
     }
     tables = [Table(title, header, rows, caption) for title, (header, rows, caption) in found.items() if rows]
@@ -65,7 +66,7 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
 def _rows(names: Sequence[str], apart: Sequence[Sequence[MetricDifference]]) -> list[tuple[str, ...]]:
     """A row per run and metric, the surest difference of each run first."""
     return [
-        (name, one.metric, f"{one.difference:+.4g}", f"{one.se:.2g}" if math.isfinite(one.se) else "", since(one),
+        (name, one.metric, signed(one.difference), f"{one.se:.2g}" if math.isfinite(one.se) else "", since(one),
          f"{one.adjusted:.2g}")
         for name, found in zip(names, apart, strict=True)
         for one in sorted(found, key=lambda one: one.adjusted)
@@ -76,7 +77,7 @@ def since(difference: MetricDifference) -> str:
     """The step from which two runs differ in a metric, with its 95 % interval; "within noise" if noise explains it."""
     if difference.adjusted >= LEVEL:
         return "within noise"
-    return f"from {_step(difference)}" if difference.step is not None else "at no single step"
+    return f"from {_step(difference)}" if difference.step is not None else "from no certain step"
 
 
 def _step(difference: MetricDifference) -> str:
@@ -90,11 +91,16 @@ def _conclusion(name: str, other: str, metrics: Sequence[MetricDifference]) -> s
         return f"{name} against {other}: they differ in no metric beyond noise."
     main, *others = sorted(differing, key=lambda one: (one.metric != "reward", one.adjusted))
     change = main.second - main.first
-    sizes = f"{number(main.second)} against {number(main.first)} at the end ({change:+.3g})"
-    date = f", parting at {_step(main)}" if main.step is not None else ""
-    also = listed([f"{one.metric} ({one.second - one.first:+.3g})" for one in others])
+    sizes = f"{number(main.second)} against {number(main.first)} at the common end ({signed(change)})"
+    date = f", different from {_step(main)} on" if main.step is not None else ""
+    also = listed([f"{one.metric} ({signed(one.second - one.first)})" for one in others])
     too = f"; {also} {'differ' if len(others) > 1 else 'differs'} too" if others else ""
     return f"{name} against {other}: {main.metric} {sizes}{date}{too}."
+
+
+def signed(value: float) -> str:
+    """A difference with its sign."""
+    return ("+" if value > 0 else "") + number(value)
 
 
 def _settings(runs: Sequence[Run]) -> dict[str, list[Any]]:

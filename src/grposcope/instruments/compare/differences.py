@@ -65,8 +65,8 @@ def differences(first: Run, second: Run) -> list[MetricDifference]:
             measured.append(_measure(name, steps[finite], one[finite], other[finite]))
     if not measured:
         raise UserError(
-            f"{first.meta.source} and {second.meta.source} share {len(steps)} steps and no metric on {LEAST} of them; "
-            "compare runs that log the same metrics at the same steps"
+            f"{first.meta.source} and {second.meta.source} have {len(steps):,} steps in common, and no metric on "
+            f"{LEAST} of them; compare runs that log the same metrics at {LEAST} common steps or more"
         )
     adjusted = holm([metric.p for metric in measured])
     return [replace(metric, adjusted=p) for metric, p in zip(measured, adjusted, strict=True)]

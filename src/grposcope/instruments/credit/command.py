@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from grposcope.commands.probe_model import ModelSource
     from grposcope.instruments.credit.batch import CreditBudget, LearnedCritic
     from grposcope.lab.policies import Policy
+    from grposcope.lab.sampling.sampler import Sampling
 
 DESCRIPTION = (
     "Compare every source of credit on the same rollouts of a frozen policy: what exact credit would "
@@ -34,6 +35,9 @@ SMALL = {"prompts": 40, "group": 8, "reference": 64}
 
 LARGE = {"prompts": 16, "group": 8, "reference": 8}
 """What is drawn of a larger one."""
+
+SOURCES = 12
+"""Sources of credit whose gradients are kept, about."""
 
 LEAST = {"prompts": 3, "group": 2, "reference": 4}
 """What is drawn at least."""
@@ -130,6 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     policy = policies.load(source.model, getattr(torch, arguments.dtype), device, arguments.remote_code)
     budget = _budget(arguments, policy, counts)
     sampling = Sampling(arguments.max_tokens or task.max_tokens, arguments.temperature)
+    _foretell(policy, budget, sampling)
     found = credit_frontier.measure(
         policy, task, budget, sampling, arguments.seed, source.step, not sys.stderr.isatty(), _critic(source)
     )
@@ -144,6 +149,33 @@ def run(arguments: argparse.Namespace) -> int:
         say(arguments, "nothing was written; give --out FOLDER to draw it with grposcope report")
     finish(arguments, document.of_answer(answer) | {"paths": paths})
     return 0
+
+
+def _foretell(policy: Policy, budget: CreditBudget, sampling: Sampling) -> None:
+    """Say what a model that is not small will take; UserError where that does not fit into memory.
+
+    A group's passes go together; a gradient is kept as random sums of its entries, with a sign of each. Continuations
+    come on top of the time, since how many places they begin at is not known before the rollouts are.
+    """
+    from grposcope.instruments.credit.gradients import WIDTH, trainable
+    from grposcope.lab import policies
+    from grposcope.lab.sampling import pass_cost
+
+    model, rows = policy.model, budget.prompts * (budget.group + budget.reference)
+    largest = max(budget.group, budget.reference)
+    trained = trainable(policy).values()
+    gradient = sum(p.numel() * (p.itemsize + 1) for p in trained)
+    entries = min(WIDTH, sum(p.numel() for p in trained))
+    kept = 4.0 * SOURCES * budget.prompts * entries
+    needed = gradient + kept + largest * pass_cost.autograd_bytes(model, sampling.max_tokens)
+    batch_memory.refuse_if_full(
+        "credit", needed, policies.available_memory(model.device),
+        "give a smaller --group and --reference, fewer --max-tokens, --dtype bfloat16 or a smaller model",
+    )  # fmt: skip
+    if not policy.small:
+        drawing, passes = pass_cost.step_seconds(model, rows, sampling.max_tokens)
+        said = batch_memory.foretold("credit", needed, drawing + passes)
+        print(f"{said} or more: continuations come on top", file=sys.stderr)
 
 
 def _complete(arguments: argparse.Namespace, source: ModelSource) -> None:

@@ -160,8 +160,8 @@ def _exact(record: CreditRecord) -> str:
             f"exact credit would save at most {number(saving.high)} × here ({number(saving.value)} ×, "
             f"{span(saving.low, saving.high)}): credit does not limit this policy"
         )
-    doubt = f"({number(saving.value)} ×, {span(saving.low, saving.high)})"
-    return f"cannot tell whether exact credit would save here {doubt}, which {_more(exact, record)}"
+    doubt = f"(saving {number(saving.value)} ×, 95% interval {span(saving.low, saving.high)})"
+    return f"cannot tell whether exact credit would save rollouts {doubt}: {_more(exact, record)}"
 
 
 def _paying(record: CreditRecord) -> str:
@@ -171,13 +171,14 @@ def _paying(record: CreditRecord) -> str:
         least = [one for one in paying if one.tokens.value <= paying[0].tokens.value * 1.001]
         best = max(least, key=lambda one: one.saving.value)
         low, high = best.saving.low, best.saving.high
-        return f"the cheapest that pays is {visible(best.name)} ({number(best.saving.value)} ×, {span(low, high)})"
+        told = f"saving {number(best.saving.value)} ×, {span(low, high)}"
+        return f"the cheapest source that pays is {visible(best.name)} ({told})"
     known = [one for one in bought if math.isfinite(one.saving.value)]
     if not known:
         return "no source of credit that costs tokens was measured"
     best = max(known, key=lambda one: one.saving.value)
     told = f"{number(best.saving.value)} ×, {span(best.saving.low, best.saving.high)}"
-    return f"no source of credit is known to pay; the best is {visible(best.name)} ({told})"
+    return f"no measured source is shown to pay; the largest saving is that of {visible(best.name)} ({told})"
 
 
 def _continued(record: CreditRecord) -> str:
@@ -185,10 +186,10 @@ def _continued(record: CreditRecord) -> str:
     if not every:
         return ""
     best = max(every, key=lambda one: one.saving.value)
-    count = best.name.rpartition("=")[2]
+    estimate = f"estimating credit by K = {best.name.rpartition('=')[2]} continuations of each step"
     if best.saving.value >= 1:
-        return f"continuations at K = {count} would save {number(best.saving.value)} × what they cost"
-    return f"continuations at K = {count} would cost {number(1 / best.saving.value)} × what they save"
+        return f"{estimate} would save {number(best.saving.value)} × what it costs"
+    return f"{estimate} would cost {number(1 / best.saving.value)} × what it saves"
 
 
 def _bought(record: CreditRecord) -> list[SourceRecord]:
@@ -199,8 +200,8 @@ def _more(one: SourceRecord, record: CreditRecord) -> str:
     """How many prompts would tell a saving of this size from 1."""
     needed = credit_error.prompts_to_tell(one.saving.value, one.log_error, record.prompts)
     if not math.isfinite(needed) or needed > 100_000:
-        return "is too close to 1 for any number of prompts"
-    return f"would take about {max(float(f'{needed:.2g}'), record.prompts + 1):,.0f} prompts"
+        return "that saving is too close to 1 for any number of prompts to tell"
+    return f"about {max(float(f'{needed:.2g}'), record.prompts + 1):,.0f} prompts would tell"
 
 
 def _bias(one: SourceRecord) -> str:

@@ -12,7 +12,7 @@ from grposcope.core.answer import Answer, Table
 from grposcope.core.metrics import COMPONENT
 from grposcope.core.outline import outline
 from grposcope.core.run import Run, labels
-from grposcope.core.text import capitalised, number, visible
+from grposcope.core.text import capitalised, number, plain, visible
 from grposcope.instruments.diagnosis import group_signal, heldout, learning
 from grposcope.instruments.diagnosis.findings import Finding, Status
 from grposcope.instruments.diagnosis.judge import LEVEL, diagnose_together
@@ -120,13 +120,14 @@ def _tables(findings: Sequence[Finding]) -> list[Table]:
     if not flagged:
         return tables
     seen = [
-        (one.mode, _status(one), "" if one.onset is None else f"{one.onset:,}", f"{one.confidence:.3f}", f"{one.p:.2g}",
+        (one.mode, _status(one), "" if one.onset is None else f"{one.onset:,}", _sure(one),
+         f"{one.p:.2g}" if one.p else "",
          visible(one.because, LIMIT))
         for one in flagged
     ]  # fmt: skip
     measured = [
         (one.mode, visible(evidence.what, LIMIT), number(evidence.value),
-         f"{evidence.se:.2g}" if math.isfinite(evidence.se) and evidence.se > 0 else "", evidence.limit)
+         plain(f"{evidence.se:.2g}") if math.isfinite(evidence.se) and evidence.se > 0 else "", evidence.limit)
         for one in flagged
         for evidence in one.evidence
     ]  # fmt: skip
@@ -142,6 +143,12 @@ def _tables(findings: Sequence[Finding]) -> list[Table]:
         *([Table("What to do", ("rule", "what to do"), advice)] if len(advice) > 1 else []),
         *tables,
     ]
+
+
+def _sure(finding: Finding) -> str:
+    if finding.p == 0:
+        return "certain"
+    return "above 0.999" if finding.confidence > 0.999 else f"{finding.confidence:.3f}"
 
 
 def _status(finding: Finding) -> str:

@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     judged, found = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
     said = document.of_answer(found)
     if arguments.verbose:
-        shown = terminal.text(replace(found, text=(*found.text, *answer.about(read_run))), wrapping.width())
+        shown = terminal.text(replace(found, text=(*found.text, *answer.about(read_run))), wrapping.width(), True)
     else:
         shown = screen.text(read_run, judged, findings, found, MORE, wrapping.width())
     if not arguments.json:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from grposcope.core.text import visible
 from grposcope.instruments.diagnosis.quantities import Quantities
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import harmonic_mean
@@ -161,3 +162,11 @@ class Finding:
     grade: Grade | None = None
     costs: str = ""
     brief: str = ""
+
+    def __repr__(self) -> str:
+        """A line: how bad, which mode, since when, why, and what to do."""
+        since = f", since step {self.onset:,}" if self.onset is not None else ""
+        do = f"; what to do: {self.advice}" if self.status == "flagged" and self.advice else ""
+        return visible(
+            f"<{type(self).__name__} {self.grade or self.status}: {self.mode}{since}, {self.because}{do}>", 600
+        )

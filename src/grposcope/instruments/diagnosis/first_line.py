@@ -106,7 +106,11 @@ def levels(outcome: Outcome, steps: int) -> str:
 def short(metric: str) -> str:
     """The name of a held-out score, its beginning left out where it is long."""
     name = heldout.name(metric)
-    return name if len(name) <= NAME else "…" + name[1 - NAME :]
+    if len(name) <= NAME:
+        return name
+    end = name[1 - NAME :]
+    _, slash, parts = end.partition("/")
+    return f"…/{parts}" if slash and parts else "…" + end
 
 
 def fitted(*variants: str) -> str:

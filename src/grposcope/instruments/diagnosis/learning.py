@@ -14,7 +14,7 @@ import numpy as np
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run
-from grposcope.core.text import capitalised
+from grposcope.core.text import capitalised, plain
 from grposcope.instruments.diagnosis import heldout, run_outcome
 from grposcope.instruments.diagnosis.heldout import Evaluated
 from grposcope.instruments.diagnosis.outcome import Direction, Fate, Outcome
@@ -192,4 +192,4 @@ def _change(outcome: Outcome, shares: bool) -> str:
 
 def _difference(value: float, shares: bool) -> str:
     """A difference of scores with its sign, of shares in percentage points."""
-    return (f"{100 * value:+.1f}" if shares else f"{value:+.3g}").replace("-", "−")
+    return plain(f"{100 * value:+.1f}" if shares else f"{value:+.3g}")

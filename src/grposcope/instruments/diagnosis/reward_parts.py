@@ -50,7 +50,7 @@ def _against_unweighted(
         only = "only " if 0 < scored.value < FOLLOWS * trained.value else ""
         score = moved(scored.value).replace("rose by ", f"rose by {only}")
         because = f"the reward {moved(trained.value)} while {name}, which is logged but has weight 0 in it, {score}"
-        brief = f"{quantities.key(series.name)} {_brief(series)} has weight 0 in it"
+        brief = f"{quantities.key(series.name)}, which is not in it, {_brief(series)}"
         tests.append(RuleResult(max(trained.p_up, behind.p_down), because, evidence, reward.onset(), brief=brief))
     return tests
 

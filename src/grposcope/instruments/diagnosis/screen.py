@@ -24,7 +24,8 @@ def text(run: Run, judged: Verdict, findings: Sequence[Finding], found: Answer, 
     """
     because = f"Because {judged.because}." if judged.because else ""
     outcome = f"{capitalised(judged.outcome)}." if judged.outcome else ""
-    head = [found.sentence, f"What to do: {found.do}." if found.do else "", because, outcome]
+    told = judged.outcome.lower() in found.sentence.lower()
+    head = [found.sentence, f"What to do: {found.do}." if found.do else "", because, "" if told else outcome]
     said = (because, outcome, *(f"{capitalised(remark)}." for remark in judged.remarks[: len(judged.notes)]))
     about, *notes = answer.about(run)
     others = [[visible(line, answer.LIMIT)] for line in (*found.text, *notes) if line not in said]

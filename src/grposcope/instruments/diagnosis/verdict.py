@@ -68,7 +68,7 @@ class Verdict:
     def clauses(self) -> tuple[str, ...]:
         """Clauses that follow the line: the advice, the reason, the outcome, and the remarks."""
         because = f"because {self.because}" if self.because else ""
-        do = f"do: {self.do}" if self.do else ""
+        do = f"what to do: {self.do}" if self.do else ""
         return tuple(clause for clause in (do, because, self.outcome, *self.remarks) if clause)
 
     def __str__(self) -> str:

@@ -28,7 +28,7 @@ LISTED = 400
 """Problems that the table of single problems holds at most, per task."""
 
 OF_SCORES = (
-    "The 95 % intervals are for more problems of this kind, and for an arm of several trainings also for more seeds. "
+    "The 95% intervals are for more problems of this kind, and for an arm of several trainings also for more seeds. "
     "Unread: completions without an answer that the grader can read; they count as wrong."
 )
 
@@ -114,7 +114,7 @@ def _apart(found: EvaluationScores) -> list[str]:
         low, high = sorted((abs(one.mean.low), abs(one.mean.high)))
         said.append(
             f"{one.task}: {better} is better than {worse} by {_points(abs(one.mean.value))} points of pass@{k} "
-            f"(95 % interval {_points(low)} to {_points(high)}, adjusted p = {one.adjusted:.2g})."
+            f"(95% interval {_points(low)} to {_points(high)}, adjusted p = {one.adjusted:.2g})."
         )
     if here and not said:
         least = number(min(one.adjusted for one in here))
@@ -207,7 +207,7 @@ def _shown(mean: CrossedMean) -> str:
     return f"{percent(mean.value, 1)}{interval}"
 
 
-DIFFERENCES = ("task", "models", "pass@k", "difference in points (95 %)", "adjusted p", "detectable")
+DIFFERENCES = ("task", "models", "pass@k", "difference in points (95%)", "adjusted p", "detectable")
 """Titles of the columns of a row of differences."""
 
 
@@ -226,7 +226,7 @@ def _difference_cells(one: ArmDifference) -> tuple[str, ...]:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
+    return f"{value:+.1f}"
 
 
 def _score_document(score: ArmScore) -> dict[str, Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from grposcope.lab.policies import Policy
 
 DESCRIPTION = (
-    "Evaluate models on held-out problems: pass@1 and pass@k with 95 % intervals, completions cut "
+    "Evaluate models on held-out problems: pass@1 and pass@k with 95% intervals, completions cut "
     "off, answers that cannot be read, and differences on the same problems. The same command "
     "continues where it was stopped."
 )

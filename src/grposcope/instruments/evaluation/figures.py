@@ -40,4 +40,4 @@ def of_pass_at_k(found: EvaluationScores, k: int) -> Figure | None:
     ]
     height = max(80, 22 * len(kept) + 20)
     return base.figure(f"pass_at_{k}", f"pass@{k}", layers, {"scores": data}, height=height,
-                       caption="A point per model with its 95 % interval.")  # fmt: skip
+                       caption="A point per model with its 95% interval.")  # fmt: skip

@@ -136,7 +136,7 @@ def hindsight_sentence(summary: ForecastSummary) -> str:
 
 def signed(value: float) -> str:
     """A change with its sign."""
-    return ("+" if value > 0 else "−" if value < 0 else "") + number(abs(value))
+    return ("+" if value > 0 else "") + number(value)
 
 
 def _models(summary: ForecastSummary) -> Table:

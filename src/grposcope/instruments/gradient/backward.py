@@ -74,7 +74,8 @@ class AttachedModel:
     idle: those that the text does not use, as the self-check found, such as what a vision-language model sees with.
     energies: squared norms of the gradients of autograd in the self-check, by name.
     bytes_per_token: memory kept for the backward pass, without the logits, as observed in the last pass.
-    block_bytes: the same of the largest block alone while it is recomputed, per token, as the self-check observed it.
+    block_bytes: the same of the largest block alone while it is recomputed, per token, as the self-check observed it;
+    array_bytes: of the largest array among these, whose gradient the block's backward pass makes.
     error: relative error of the self-check, NaN where it was not made; worst: the parameter with the largest
     relative error, and that error. half: whether the last pass computed in 16 bits, whatever the weights are kept in.
     """
@@ -85,6 +86,7 @@ class AttachedModel:
     left_out: tuple[str, ...]
     bytes_per_token: float = math.nan
     block_bytes: float = 0.0
+    array_bytes: float = 0.0
     error: float = math.nan
     worst: tuple[str, float] = ("", math.nan)
     half: bool = False
@@ -337,7 +339,8 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
         if total.requires_grad:
             total.backward()
         del total
-    attached.block_bytes = _saved_in_a_block(attached, few) / _tokens(few)
+    kept = _saved_in_a_block(attached, few)
+    attached.block_bytes, attached.array_bytes = (count / _tokens(few) for count in kept)
     for name, found in waiting.items():  # autograd has no gradient of these
         off[name], size[name] = math.fsum(_square(score.dense()) for score in found), 0.0
     for name in missing:  # spread over processes, and used outside of its layer: left out, by name
@@ -441,29 +444,41 @@ def _checkpointing(model: Any) -> Iterator[None]:
 # Memory
 
 
-def _saved_in_a_block(attached: AttachedModel, few: Rollouts) -> int:
-    """Bytes that the block which keeps most keeps for its backward pass, without recomputing anything."""
-    model, most = attached.model, 0
+def _saved_in_a_block(attached: AttachedModel, few: Rollouts) -> tuple[int, int]:
+    """Bytes that the block which keeps most keeps for its backward pass, and of the largest array that any keeps.
+
+    Nothing is recomputed.
+    """
+    model, most, largest = attached.model, 0, 0
     with ExitStack() as stack:
         stack.callback(model.train, model.training)
         model.eval()  # models that checkpoint do so in training mode only
-        saved = stack.enter_context(saved_bytes())
-        before: list[int] = []
+        saved = stack.enter_context(_saved_arrays())
+        before: list[set[int]] = []
 
         def end(*_: Any) -> None:
-            nonlocal most
-            most = max(most, saved() - before.pop())
+            nonlocal most, largest
+            known = before.pop()
+            own = [size for place, size in saved.items() if place not in known]
+            most, largest = max(most, sum(own)), max(largest, *own, 0)
 
         for block in checkpointing.every_block(model):
-            stack.callback(block.register_forward_pre_hook(lambda *_: before.append(saved())).remove)
+            stack.callback(block.register_forward_pre_hook(lambda *_: before.append(set(saved))).remove)
             stack.callback(block.register_forward_hook(end).remove)
         weighted_logp(model, few, few.mask.float(), attached.temperature)
-    return most
+    return most, largest
 
 
 @contextmanager
 def saved_bytes() -> Iterator[Callable[[], int]]:
     """Count the bytes autograd keeps for the backward pass, without the weights."""
+    with _saved_arrays() as saved:
+        yield lambda: sum(saved.values())
+
+
+@contextmanager
+def _saved_arrays() -> Iterator[dict[int, int]]:
+    """The arrays that autograd keeps for the backward pass, without the weights: their places, and their bytes."""
     seen: dict[int, int] = {}
 
     def pack(array: Tensor) -> Tensor:
@@ -473,4 +488,4 @@ def saved_bytes() -> Iterator[Callable[[], int]]:
         return array
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda array: array):
-        yield lambda: sum(seen.values())
+        yield seen

@@ -7,7 +7,7 @@ pass. Copies are summed over the rollouts of a prompt before their products are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +17,9 @@ from torch import Tensor
 from grposcope.core.errors import UserError
 from grposcope.core.run import Floats
 from grposcope.instruments.gradient import backward, gram
-from grposcope.instruments.gradient.probe import memory_needed
+from grposcope.instruments.gradient.probe import memory_needed, seconds_needed
 from grposcope.instruments.gradient.score import Score, Use
-from grposcope.lab import cpu, policies
+from grposcope.lab import batch_memory, cpu, policies
 from grposcope.lab.rollout_arrays import Rollouts
 
 
@@ -89,9 +89,14 @@ class CopiedProducts:
 
 
 def measure(
-    model: Any, rollouts: Rollouts, copies: Copies, temperature: float = 1.0, check: bool = True
+    model: Any,
+    rollouts: Rollouts,
+    copies: Copies,
+    temperature: float = 1.0,
+    check: bool = True,
+    foretold: Callable[[str], None] | None = None,
 ) -> CopiedProducts:
-    """The products over all parameters; check: compare with autograd on a few tokens first.
+    """The products over all parameters; check: compare with autograd on a few tokens first; foretold: as in `probe`.
 
     UserError as from `probe`.
     """
@@ -100,11 +105,11 @@ def measure(
     whole = replace(rollouts, weights=None, token_annotations={}).rows(every)
     attached = backward.attach(model, rollouts if check else None, temperature)
     needed, free = memory_needed(attached, whole), policies.available_memory(rollouts.mask.device)
-    if needed > 0.9 * free:
-        raise backward.Refusal(
-            f"the pass would take about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; use fewer prompts at a "
-            "time, smaller groups or shorter completions"
-        )
+    remedy = "use fewer prompts at a time, smaller groups or shorter completions"
+    batch_memory.refuse_if_full("the pass", needed, free, remedy, backward.Refusal)
+    if foretold is not None:
+        told = f"the pass over {count:,} rollouts and {len(copies.rows):,} copies"
+        foretold(batch_memory.foretold(told, needed, seconds_needed(attached, whole)))
     summed = sums(copies, count, group)
     layers = _Layers(count, summed)
     weights = torch.cat((rollouts.mask.double(), copies.weights))

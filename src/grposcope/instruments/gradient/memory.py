@@ -40,6 +40,11 @@ FIXED = 20e6
 HEAP = 1.15
 """Memory taken over memory in use, of arrays below `cpu.RETURNED`, which the C library keeps for later use."""
 
+GRADIENTS = 3
+"""Gradients of a block's largest array that its backward pass holds: what came in, what goes out, and one product."""
+
+SKETCH = 16 * 24
+"""Bytes per row of what finds the leading singular values of a gradient: 24 vectors, in three copies."""
 
 GAPS = 0.4
 """Share of every block's activations that stays in gaps of the heap, where a graph of many small objects grows between
@@ -84,20 +89,27 @@ def needed(
     embedding = looked_up if any(p is looked_up for p in attached.measured.values()) else None
 
     kept = attached.bytes_per_token * rows * longest
-    block = HEAP * attached.block_bytes * rows * longest
+    on_heap = (
+        rollouts.mask.device.type == "cpu"
+        and 4 * rows * longest * getattr(_text(attached), "hidden_size", 0) < cpu.RETURNED
+    )
+    more = HEAP if on_heap else 1.0
+    block = (more * attached.block_bytes + GRADIENTS * attached.array_bytes) * rows * longest
+    freed = more * attached.block_bytes * rows * longest if on_heap else 0.0  # of the blocks' forward passes
     block += _scores_of_attention(attached, rollouts) if not bool(rollouts.prompt_mask.all()) else 0.0
-    stacks = sorted((sum(p.shape[-2:]) for p in inner.values() if p.dim() == 3), reverse=True)
+    stacks = sorted(
+        (sum(p.shape[-2:]) for name, p in inner.items() if p.dim() == 3 and name not in attached.apart), reverse=True
+    )
     routed = 2 * 4 * every * longest * _experts_per_token(attached) * sum(stacks[:2])
     blocks = checkpointing.every_block(attached.model)
-    arrays = 4 * rows * longest * getattr(_text(attached), "hidden_size", 0)
-    gaps = GAPS * block * len(blocks) if (stacks or recomputes_activations(attached.model)) else 0.0
-    gaps = gaps if arrays < cpu.RETURNED and rollouts.mask.device.type == "cpu" else 0.0
-    sides = sorted((sum(p.shape[-2:]) for p in inner.values() if not is_large(p[0].numel() * len(p))), reverse=True)
-    waiting = HEAP * 4 * every * longest * sum(sides[: cpu.items_held(rollouts.mask.device)])
+    gaps = GAPS * freed * len(blocks) if (stacks or recomputes_activations(attached.model)) else 0.0
+    sides = [sum(p.shape[-2:]) for p in inner.values() if not is_large(p[0].numel() * len(p))]
+    waiting = more * 4 * every * longest * _most_together(sides, cpu.items_held(rollouts.mask.device))
     sizes = sorted((math.prod(p.shape[-2:]) for p in inner.values()), reverse=True)
     pair = sizes[:2] if cpu.items_held(rollouts.mask.device) > 1 else sizes[:1]
     gradients = sum(_gradients(size, weightings) for size in pair)
     own = _gradients(0 if head is None else head.numel(), weightings) if heads else 0.0
+    sketch = SKETCH * vocabulary
     few = 4 * scores if width * rows <= SMALL else 3 * 4 * AT_ONCE * vocabulary
     held = factor if heads else 0.0  # the score of the head
     last = 0.0 if tied or not heads else held + own  # of an untied head that background threads work on
@@ -106,7 +118,11 @@ def needed(
     return ProbeMemory(
         check=_check(largest, tied and largest is head) if check else 0.0,
         forward=kept + logits + gaps + max(few, block / 2),
-        head=kept + max(logits, held) + (logits if item < 4 and heads else 0.0) + (0.0 if tied else own),
+        head=kept
+        + max(logits, held)
+        + (logits if item < 4 and heads else 0.0)
+        + (0.0 if tied else own + sketch)
+        + freed,
         blocks=kept
         + block
         + gaps
@@ -117,8 +133,9 @@ def needed(
         + (0.0 if head is None or is_large(head.numel()) else last)
         + apart_bytes,
         embedding=apart_bytes
-        + (held + own if tied else 0.0)
-        + (0.0 if embedding is None else _gradients(embedding.numel(), weightings)),
+        + freed
+        + (held + own + sketch if tied else 0.0)
+        + (0.0 if embedding is None else _gradients(embedding.numel(), weightings) + sketch),
     )
 
 
@@ -144,6 +161,11 @@ def _experts_per_token(attached: AttachedModel) -> int:
     config = _text(attached)
     names = ("num_experts_per_tok", "top_k_experts", "moe_top_k", "num_selected_experts")
     return next((int(getattr(config, name)) for name in names if getattr(config, name, None)), 1)
+
+
+def _most_together(sizes: list[int], count: int) -> int:
+    """The largest sum of `count` neighbours in a list, all of one that is shorter."""
+    return max((sum(sizes[at : at + count]) for at in range(max(1, len(sizes) - count + 1))), default=0)
 
 
 def _gradients(size: int, weightings: int) -> float:

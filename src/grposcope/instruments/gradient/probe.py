@@ -29,7 +29,6 @@ from grposcope.instruments.gradient import (
     backward,
     baseline,
     class_means,
-    logits,
     memory,
     sparsity,
     spectrum,
@@ -43,7 +42,7 @@ from grposcope.instruments.gradient.layers import Layer, LayerMeasurements, Tier
 from grposcope.instruments.gradient.logits import TokenScores
 from grposcope.instruments.gradient.spectrum import Spectrum
 from grposcope.instruments.gradient.weightings import Weighting
-from grposcope.lab import policies
+from grposcope.lab import batch_memory, policies
 from grposcope.lab.objectives import Objective, advantages
 from grposcope.lab.rollout_arrays import Rollouts
 from grposcope.lab.workers import ALONE, Workers
@@ -146,7 +145,7 @@ def probe(
     tier "fast" takes the `leading` singular values and bounds the rest, "exact" takes all. learning_rate: for the
     share of weights a step would change. check: compare with autograd on a few tokens first, which also improves
     the estimate of the memory needed. progress: called with a line per layer. foretold: called before the pass with a
-    line on the memory and the time that it will take, at the cost of a forward pass of one. workers: processes
+    line on the memory and the time that it will take, at the cost of a pass over one rollout. workers: processes
     that share the work,
     see `engines.distributed`; all call this with the same arguments, and get the same result. log_ratio (B, T): log
     π/π_old of each token, where the update of the recipe has a ratio; it enters the recipe's weights alone.
@@ -160,14 +159,10 @@ def probe(
     here = policies.available_memory(rollouts.mask.device) / workers.neighbours
     everywhere = workers.gathered((memory_needed(attached, rollouts, workers, len(wanted)), here))
     needed, free = max(everywhere, key=lambda found: found[0] / found[1])  # all processes refuse, or none
-    if needed > 0.9 * free:
-        raise backward.Refusal(
-            f"the probe would take about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
-            "use fewer prompts, smaller groups or shorter completions, or recompute activations (checkpointing)"
-        )
+    batch_memory.refuse_if_full("the probe", needed, free, REMEDY, backward.Refusal)
     if foretold is not None:
         seconds = seconds_needed(attached, rollouts, workers, sum(one.per_rollout is None for one in wanted.values()))
-        foretold(f"the probe will take about {_size(needed)} above the loaded model, and about {_time(seconds)}")
+        foretold(batch_memory.foretold("the probe", needed, seconds))
     if attached.apart:
         progress(
             f"{len(attached.apart)} parameters, {attached.share_apart:.2%} of the weights, take passes of their own"
@@ -255,29 +250,24 @@ def memory_needed(attached: AttachedModel, rollouts: Rollouts, workers: Workers 
     return memory.needed(attached, rollouts, workers, weightings, check=not math.isnan(attached.error)).peak
 
 
-FORWARDS = 4.5
-"""Time of a probe over that of its forward pass alone: recomputation, gradients and scores come on top."""
+REMEDY = "use fewer prompts, smaller groups or shorter completions, or recompute activations (checkpointing)"
+
+MEASURED = 1.2
+"""Time of a probe over that of the same passes over its rollouts one by one, of which nothing is measured.
+
+`benchmarks/probe_memory.py` has what it was on other configurations than those it was found on.
+"""
 
 
 def seconds_needed(attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE, further: int = 0) -> float:
-    """Seconds that a probe will take after its self-check, from the forward pass of one rollout, which this makes.
+    """Seconds that a probe will take after its self-check, from a pass over the longest rollout, which this makes.
 
-    further: weightings that take a pass of their own. Good to a factor of two: single rollouts are slower on a GPU and
-    with several threads, and background threads help the pass.
+    further: weightings that take a pass of their own. Good to a factor of 1.5 or so: single rollouts are slower on a
+    GPU and with several threads, and background threads help the pass.
     """
     longest = int(rollouts.lengths.argmax())
-    one = logits.without_padding(rollouts).rows(slice(longest, longest + 1))
     began = time.perf_counter()
-    with torch.no_grad():
-        float(logits.weighted_logp(attached.model, one, one.mask.float(), attached.temperature)[1])  # waits for a GPU
+    scores = attached.stream(rollouts.rows(slice(longest, longest + 1)), lambda _: None)
+    float(scores.logp.sum())  # waits for a GPU
     passed = time.perf_counter() - began
-    alone = bool(attached.apart)  # a forward and a backward pass of each rollout
-    return FORWARDS * passed * len(rollouts.mask) / workers.size * (1 + further + 0.7 * alone)
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(seconds, 1):.0f} s"
+    return MEASURED * passed * len(rollouts.mask) / workers.size * (1 + further)

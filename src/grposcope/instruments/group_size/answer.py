@@ -254,7 +254,7 @@ def _losses(facts: GroupSize) -> Table:
         least, greatest = (100 * loss for loss in point.loss_interval)
         bar = "▇" * round(20 * point.loss / most) if most > 0 and math.isfinite(point.loss) else ""
         rows.append((
-            str(point.group), f"{point.loss:+.1%}", f"{span(least, greatest)} %",
+            str(point.group), f"{point.loss:+.1%}", f"{span(least, greatest)}%",
             _plus_minus(point.cost_mse), f"{number(ratio)} ({span(low, high)})", facts.dead_shown(point.group), bar,
         ))  # fmt: skip
     header = ("G", f"more {facts.unit} needed", "95%", "budget × MSE", "error ÷ oracle's", "dead groups", "")

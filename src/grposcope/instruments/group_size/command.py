@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     answered = answer.of_run(run, settings)
     say(arguments, terminal.text(answered))
     if answered.document["kind"] == "run":
-        say(arguments, f"\n{_how_to_probe(run.meta.source)}")
+        say(arguments, f"\nto decide:\n{_how_to_probe(run.meta.source)}")
     finish(arguments, {"folder": str(arguments.path), **document.of_answer(answered)})
     return 0
 

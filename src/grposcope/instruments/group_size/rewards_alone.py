@@ -51,8 +51,8 @@ class SizesFromRewards:
     def sentence(self) -> str:
         """Statement that the group size cannot be told, with the reason."""
         return (
-            "Rewards alone cannot tell the best group size: that needs the sizes and directions of "
-            "gradients, which a probe of the model measures."
+            "Cannot tell the best group size from rewards alone: that takes the gradients of single rollouts, which "
+            "a probe of the model measures."
         )
 
 
@@ -87,7 +87,7 @@ def answer(run: Run, settings: PlanSettings) -> Answer:
         INSTRUMENT.question,
         "cannot tell",
         facts.sentence(),
-        text=[f"{facts.groups} groups of steps {first} to {last}, mean reward {facts.reward:.3f}."],
+        text=[f"{facts.groups:,} groups of steps {first:,} to {last:,}, mean reward {facts.reward:.3f}."],
         tables=[_sizes(facts.curve)],
         document={
             "kind": "run", "groups": facts.groups, "steps": facts.steps, "curve": facts.curve, "plan": None,
@@ -106,7 +106,7 @@ def _sizes(curve: Sequence[RewardPoint]) -> Table:
             rows.append((str(point.group), *cells, f"{point.draws.value:.3g}", dead.flag))
         else:
             rows.append((str(point.group), "cannot tell", "cannot tell", "cannot tell", dead.flag))
-    header = ("G", "dead groups", "live groups per 1,000 rollouts", "drawn per kept with resampling", "")
+    header = ("G", "dead groups", "live groups per 1,000 rollouts", "groups drawn per live one", "")
     return Table("What each group size would give", header, rows)
 
 

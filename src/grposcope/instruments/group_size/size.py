@@ -174,11 +174,7 @@ class GroupSize:
         """What an undecided plan lacks, what it can still say, and how many more prompts would probably decide."""
         plan, prompts = self.plan, self.moments.prompts
         two = len(np.unique(self.rewards[~np.isnan(self.rewards)])) <= 2
-        sides = (
-            "at least two successes and two failures"
-            if two
-            else "rewards whose spread does not come from a single rollout"
-        )
+        sides = "at least two successes and two failures" if two else "rewards that differ in more than one rollout"
         if math.isnan(plan.interval[0]):
             reason = (
                 f"{plan.informative} of {prompts} groups have {sides}; only such groups show how gradients differ "
@@ -201,8 +197,8 @@ class GroupSize:
         total = split.total.value
         drawn, oracle, price = (percent(part.value / total) for part in (split.prompts, split.oracle, split.residual))
         return (
-            f"Of the squared error at G = {group}, {drawn} comes from the draw of prompts, {oracle} would "
-            f"remain if the value of every prompt were known, and {price} comes from not knowing it."
+            f"Of the squared error at G = {group}, {drawn} comes from the draw of prompts, {oracle} from the draw "
+            f"of rollouts, and {price} from estimating each prompt's value by its group's mean."
         )
 
     def dead_sentence(self, group: int) -> str:
@@ -214,8 +210,8 @@ class GroupSize:
         cost = 1 / (1 - dead.value) if dead.value < 1 else math.inf
         return (
             f"Dead groups at G = {group}: {percent(dead.value, 1)} ± {percent(dead.se, 1)}. Replacing them "
-            f"(DAPO) takes {number(cost)} × the rollouts; with equally many rollouts, the relative error is "
-            f"{number(1 / gain)} × that of keeping them."
+            f"(DAPO) takes {number(cost)} × the rollouts; for the same number of rollouts it changes the relative "
+            f"error by a factor of {number(1 / gain)}."
         )
 
     def uneven_sentence(self) -> str:
@@ -282,16 +278,19 @@ class RecipeSize:
         """Which recipe the best group size is for, and what it is for a recipe of standardized advantages."""
         if self.plan is None:
             return f"For recipe {self.recipe}: {_WITHOUT_PLAN[self.kind]}"
-        start, plan = f"For recipe {self.recipe}, whose advantages are divided by the group's spread,", self.plan
+        start, plan = (
+            f"For recipe {self.recipe}, which divides advantages by the group's standard deviation,",
+            self.plan,
+        )
         if plan.reason:
-            return f"{start} cannot tell the best G: {plan.reason}."
+            return f"{start} the best G cannot be decided: {plan.reason}."
         low, high = plan.interval
         if plan.decided:
-            return f"{start} best G = {plan.best} (95% interval {span(low, high)}), by noise over signal."
-        told = f"the best G is at least {plan.at_least} (95%)" if plan.at_least else "cannot tell the best G"
+            return f"{start} the best G is {plan.best} (95% interval {span(low, high)}), by noise over signal."
+        told = f"the best G is at least {plan.at_least} (95%)" if plan.at_least else "the best G cannot be decided"
         return (
-            f"{start} {told}: the probe does not show whether groups of its own {plan.largest} rollouts or "
-            "more would be better; probe larger groups or more prompts."
+            f"{start} {told}: groups of {plan.largest} rollouts or more may be better, and the probe has no larger "
+            f"ones. Probe more prompts, or groups of {2 * plan.largest}."
         )
 
 

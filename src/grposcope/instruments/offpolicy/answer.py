@@ -205,7 +205,7 @@ def _equal(drawn: MismatchedRollouts) -> str:
 def _far(far: Distance, n: int) -> str:
     return (
         f"The sampler is {_shown(far.k3)} nats per token from the trainer, and {n:,} rollouts are worth "
-        f"{n * far.ess.value:,.0f} drawn by the trainer itself (ESS/n {far.ess.value:.2f})."
+        f"{n * far.ess.value:,.0f} drawn by the trainer itself (effective sample size ÷ n: {far.ess.value:.2f})."
     )
 
 
@@ -216,7 +216,10 @@ def _worth(found: OffPolicyFound) -> str:
 
 def _choice(choice: CorrectionChoice | None) -> str:
     if choice is None:
-        return "The weights alone cannot tell which correction is worth it."
+        return (
+            "Cannot tell which correction is worth it from the ratios alone; add a Gram matrix or the model (gram, "
+            "model), or probe during training (probe_every)."
+        )
     if not choice.name:
         return f"Cannot tell which correction is worth it: {choice.reason}."
     if choice.name == NONE.name:
@@ -225,20 +228,20 @@ def _choice(choice: CorrectionChoice | None) -> str:
 
 
 ADVICE = {
-    "token_ratio": "Weigh every token with its ratio",
+    "token_ratio": "Weight every token by its ratio",
     "token_cap": "Cap the ratio of tokens at {}",
     "token_mask": "Drop tokens with a ratio above {}",
     "icepop": "Drop tokens with a ratio outside of {} to {}",
-    "one_sided": "Drop tokens whose ratio is already {} past 1 in the direction of their advantage",
-    "ppo_clip": "Weigh tokens with their ratio, within PPO's clip of {} and {}, and {} for negative advantages",
+    "one_sided": "Drop tokens whose ratio has already moved past 1 by {} in the direction of their advantage",
+    "ppo_clip": "Weight tokens by their ratio, within PPO's clip of {} and {}, and {} for negative advantages",
     "probability_band": "Drop tokens whose probability has moved {} down or {} up, where their advantage pushes them",
-    "gspo": "Weigh completions with their geometric mean ratio, within GSPO's clip of {} and {}",
-    "prefix_ratio": "Weigh every token with the ratio of the text up to it",
+    "gspo": "Weight completions by their geometric mean ratio, within GSPO's clip of {} and {}",
+    "prefix_ratio": "Weight every token by the ratio of the text up to it",
     "sequence_cap": "Cap the sequence ratio at {}",
     "sequence_mask": "Drop completions with a sequence ratio above {}",
     "sequence_rejection": "Keep completions with a sequence ratio from {} to {} alone, with weight 1",
     "geometric_band": "Keep completions with a geometric mean ratio from {} to {} alone",
-    "full": "Weigh completions with the whole sequence ratio",
+    "full": "Weight completions by the whole sequence ratio",
 }
 """What to do, by form of the correction, with its bounds."""
 
@@ -270,13 +273,14 @@ def _because(found: OffPolicyFound, n: int, cut: str) -> str:
         reach = f" ± {percent(whole.se)}" if math.isfinite(whole.se) else ""
         return (
             f"the sampler draws from {cut}, which have {percent(far.ratio.value, 1)} of the trainer's "
-            f"probability per token and {percent(whole.value)}{reach} per completion; the rest is never "
-            "drawn, no number here includes it, and no correction restores it"
+            f"probability per token and {percent(whole.value)}{reach} per completion; the sampler never draws the "
+            "rest, so that no number here includes it and no correction restores it"
         )
     if far.processed:
         return (
-            f"ρ is above 1 on {percent(far.above, 1)} of the tokens only and its mean is {far.ratio.value:.3f}, as "
-            "where the sampler's log-probabilities are those after top-k or top-p, and not of the raw logits"
+            f"the ratio ρ is above 1 on only {percent(far.above, 1)} of the tokens and its mean is "
+            f"{far.ratio.value:.3f}, which points to log-probabilities of the sampler that were taken after top-k or "
+            "top-p"
         )
     if _heavy(far, n):
         return (
@@ -352,7 +356,7 @@ def _table_of_classes(title: str, one: ClassWeights) -> Table:
 
 
 def _table_of_errors(errors: Mapping[str, GradientError]) -> Table:
-    header = ("correction", "bias²", "90 % interval", "variance", "rollouts ÷ none")
+    header = ("correction", "bias²", "90% interval", "variance", "rollouts ÷ none")
     base = errors[NONE.name].need.value
     cells = [
         (name, _shown(one.bias2), f"{number(one.interval[0])} to {number(one.interval[1])}", _shown(one.variance),

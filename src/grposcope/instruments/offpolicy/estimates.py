@@ -14,7 +14,7 @@ left of two large numbers. Method of this project.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,11 +76,13 @@ def measure(
     corrections: Sequence[Correction],
     temperature: float = 1.0,
     check: bool = True,
+    foretold: Callable[[str], None] | None = None,
 ) -> CorrectedProducts:
     """Products under each correction, with leave-one-out advantages of the rollouts' rewards.
 
     ratios: of the tokens in the mask, rollout after rollout. check: compare with autograd on a few tokens first.
-    UserError as from `probe`, and where every group has equal rewards.
+    foretold: is given a line on memory and time before the pass. UserError as from `probe`, and where every group has
+    equal rewards.
     """
     advantages = error.leave_one_out(rollouts.rewards.double().cpu().numpy())
     prompts, group = advantages.shape
@@ -90,7 +92,7 @@ def measure(
     few, shares = rollouts.take(torch.from_numpy(live).to(rollouts.mask.device)), advantages[live].reshape(-1) / group
     own = ratios.rows((live[:, None] * group + np.arange(group)).reshape(-1))
     splits = [split(one, own) for one in corrections]
-    found = _passed(model, few, _parts(splits, own, shares), temperature, check)
+    found = _passed(model, few, _parts(splits, own, shares), temperature, check, foretold)
     norms = np.full((prompts, group), np.nan)
     norms[live] = np.sqrt(np.maximum(np.diag(found.products)[: len(shares)], 0.0)).reshape(-1, group)
     full = _combination(shares * exp(own.sequence), group, found.sums, ())
@@ -128,7 +130,14 @@ def _parts(splits: Sequence[Split], ratios: Ratios, shares: Floats) -> list[Floa
     return [ratios.spread(shares) * values for values in (first, *(one.rest for one in splits))]
 
 
-def _passed(model: Any, rollouts: Rollouts, parts: Sequence[Floats], temperature: float, check: bool) -> CopiedProducts:
+def _passed(
+    model: Any,
+    rollouts: Rollouts,
+    parts: Sequence[Floats],
+    temperature: float,
+    check: bool,
+    foretold: Callable[[str], None] | None,
+) -> CopiedProducts:
     """The pass over the rollouts and a copy of each for every part whose weights are not 0 along it."""
     if has("gradient"):
         from grposcope.instruments.gradient import copies
@@ -142,7 +151,7 @@ def _passed(model: Any, rollouts: Rollouts, parts: Sequence[Floats], temperature
         weights.append(placed[rows[-1]])
     part = [torch.full((len(some),), number) for number, some in enumerate(rows)]
     made = copies.Copies(*(torch.cat(each).to(rollouts.mask.device) for each in (rows, weights, part)))
-    return copies.measure(model, rollouts, made, temperature, check)
+    return copies.measure(model, rollouts, made, temperature, check, foretold)
 
 
 def _combination(values: Floats, group: int, sums: Sequence[PromptSums], taken: Sequence[int]) -> Floats:

@@ -44,7 +44,10 @@ def measure(
     parts = []
     for number, batch in enumerate(live, 1):
         own = mismatched(batch, frozen_logprobs(model, batch, temperature, micro_batch))
-        parts.append((own, estimates.measure(model, batch, own.ratios, ALL, temperature, check and number == 1)))
+        first = number == 1
+        told = progress if first else None
+        found = estimates.measure(model, batch, own.ratios, ALL, temperature, check and first, told)
+        parts.append((own, found))
         progress(f"batch {number} of {len(live)}: {parts[-1][1].copies} rollouts went through the model again")
     drawn = replace(probe_file.joined([own for own, _ in parts]), cut=cut)
     products = {one.name: error.pooled([found.products[one.name] for _, found in parts]) for one in ALL}

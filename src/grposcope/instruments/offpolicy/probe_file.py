@@ -18,8 +18,6 @@ that are left out would be the easy and the hard ones.
 
 from __future__ import annotations
 
-import re
-import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,11 +27,10 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from grposcope.core.errors import UserError
-from grposcope.core.files import atomic
 from grposcope.instruments.offpolicy import error
 from grposcope.instruments.offpolicy.error import GradientProducts
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
+from grposcope.logs.native import step_arrays
 from grposcope.maths.corrections import named
 from grposcope.maths.importance import Floats, Ratios
 
@@ -43,12 +40,8 @@ FORMAT = 1
 FOLDER = "offpolicy"
 """Subfolder of a run with its off-policy probes."""
 
-REMEDY = "delete it: the other probes are then pooled without it"
-
 Source = Literal["sampler", "earlier"]
 """What drew the rollouts: another sampler, or the trainer's own weights some steps before."""
-
-_NAME = re.compile(r"step-(\d{1,15})\.npz")
 
 
 @dataclass(frozen=True)
@@ -92,14 +85,7 @@ def write(run: Path, probe: OffPolicyProbe) -> Path:
         "norms": probe.norms, "names": np.array(list(probe.products), np.str_), "full": products[0].full,
         "own": np.stack([one.own for one in products]), "cross": np.stack([one.cross for one in products]),
     }  # fmt: skip
-    path = run / FOLDER / f"step-{probe.step:06d}.npz"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(path) as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-    except OSError as problem:
-        raise UserError(f"cannot write {path}: {problem.strerror or problem}; make room") from None
-    return path
+    return step_arrays.write(run / FOLDER, probe.step, arrays)
 
 
 def in_folder(run: Path) -> list[OffPolicyProbe]:
@@ -107,23 +93,12 @@ def in_folder(run: Path) -> list[OffPolicyProbe]:
 
     UserError for a file that is damaged.
     """
-    places = [place / FOLDER for place in (run, run / "grposcope")]
-    paths = [path for place in places for path in sorted(place.glob("step-*.npz")) if _NAME.fullmatch(path.name)]
-    return sorted(map(read, paths), key=lambda one: one.step)
+    return sorted(map(read, step_arrays.in_run(run, FOLDER)), key=lambda one: one.step)
 
 
 def read(path: Path) -> OffPolicyProbe:
     """The probe in a file; UserError where it is damaged or of a newer format."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        if int(arrays["format"]) > FORMAT:
-            raise UserError(f"{path} has format {int(arrays['format'])}, newer than {FORMAT}; update GRPOscope")
-        return _checked(arrays)
-    except KeyError as missing:
-        raise UserError(f"{path} has no array {missing}; {REMEDY}") from None
-    except (OSError, ValueError, TypeError, EOFError, IndexError, zipfile.BadZipFile) as problem:
-        raise UserError(f"{path} cannot be read ({str(problem).splitlines()[0]}); {REMEDY}") from None
+    return step_arrays.read(path, FORMAT, _checked)
 
 
 def _checked(arrays: dict[str, NDArray]) -> OffPolicyProbe:

@@ -112,6 +112,11 @@ def read(path: Path) -> MismatchedRollouts:
     UserError, with the line, for rows that lack one of the two columns or do not fit, and for a record without both.
     """
     exports = prime_rl.export_files(path) if path.is_dir() else {}
+    if path.is_file() and not _is_json_lines(path):
+        raise UserError(
+            f"{path} holds no rollouts; give a JSONL file with the log-probabilities of trainer and sampler for each "
+            "token, or a record of grposcope train; the mismatch that a trainer logs is judged by grposcope diagnose"
+        )
     rows = list(_exported(exports) if exports else _recorded(path) if path.is_dir() else _rows(path))
     if len(rows) < 2:
         raise UserError(f"{path} has {len(rows)} rollout; give two or more, better hundreds")
@@ -129,6 +134,13 @@ def read(path: Path) -> MismatchedRollouts:
         _every([row.mismatch for row in rows]),
         environments=_environments([row.texts for row in rows]),
     )
+
+
+def _is_json_lines(path: Path) -> bool:
+    """Whether the first line that is not blank begins an object."""
+    with path.open("rb") as file:
+        first = next((line for line in file if line.strip()), b"{")
+    return first.lstrip(b"\xef\xbb\xbf \t").startswith(b"{")
 
 
 def _recorded(run: Path) -> Iterator[_Row]:

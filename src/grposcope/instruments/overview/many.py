@@ -56,24 +56,31 @@ def _sentence(lines: Sequence[RunLine], unreadable: int = 0) -> str:
 
 
 def _table(lines: Sequence[RunLine]) -> Table:
-    """A row per run; settings that no run records have no column."""
+    """A row per run; what no run records has no column."""
     settings = [name for name in SETTINGS if any(line.setting(name) for line in lines)]
-    header = ("run", "verdict", "mode", "held-out", "reward", "course", "steps", "status", *settings)
+    known = any(line.status != "unknown" for line in lines)
+    header = ("run", "verdict", "failure", "held-out", "reward", "course", "steps", *("status",) * known, *settings)
     rows = [
         (
-            visible(line.name, 40),
+            shortened(visible(line.name), 40),
             line.word,
             line.verdict.mode if line.word in ("failing", "warning") else "",
             line.shown_heldout.partition(" (")[0],
             line.shown_reward,
             sparkline(line.curve, 16),
             f"{line.steps:,}",
-            line.status,
+            *(line.status,) * known,
             *(visible(line.setting(name), 24) for name in settings),
         )
         for line in lines
     ]
     return Table("", header, rows)
+
+
+def shortened(name: str, most: int) -> str:
+    """A name with … in its middle where it is longer: runs of a sweep often differ in the end alone."""
+    end = (most - 1) * 2 // 3
+    return name if len(name) <= most else f"{name[: most - 1 - end]}…{name[-end:]}"
 
 
 def row(line: RunLine, page: str) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _because(found: Judgement) -> str:
         )
     first = found.left[0]
     if first.block is None:
-        what = "stops being logged" if first.how == "stopped" else "is no finite number"
+        what = "stops being logged" if first.how == "stopped" else "is not a finite number"
         return f"{first.metric} {what} there and continues in all references"
     return f"{first.metric} {_seen(first.block, found.clock)}, p = {found.p:.2g} for all metrics together"
 
@@ -107,7 +107,7 @@ def _remarks(found: Judgement, names: Sequence[str]) -> list[str]:
 
 
 def _how(one: Left) -> str:
-    return "is not logged" if one.how == "stopped" else "is no finite number"
+    return "is not logged" if one.how == "stopped" else "is not a finite number"
 
 
 def _not_compared(found: Judgement) -> list[str]:

@@ -192,7 +192,7 @@ def judge(
     return _with(known, diverged=bool(left), p=p, left=tuple(left), apart=_apart(cells, level))
 
 
-_HOW = {"stopped": "stops being logged", "not finite": "is no finite number from some row on"}
+_HOW = {"stopped": "stops being logged", "not finite": "is not a finite number from some row on"}
 
 
 def _with(known: Judgement, **changes: object) -> Judgement:

@@ -28,7 +28,7 @@ INSTRUMENT = Instrument(
         Command(
             "rewards",
             "look at a run",
-            "say what each of several rewards weighs in the advantage, against what was asked for",
+            "say what each of several rewards weighs in the advantage, against its setting",
             "grposcope.instruments.rewards.command",
         ),
     ),

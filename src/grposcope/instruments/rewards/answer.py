@@ -106,12 +106,12 @@ def _sentence(weights: RewardWeights) -> str:
     largest = max(weights.components, key=lambda one: one.share.value)
     others = [one for one in weights.components if one is not largest and one.intended]
     if not others:
-        return f"{visible(largest.name, 40)} is the only reward with a weight."
+        return f"{visible(largest.name, 40)} is the only reward with a weight other than 0."
     apart = max(others, key=lambda one: one.intended_share / max(one.share.value, 1e-12))
     return (
         f"{visible(largest.name, 40)} has {shown_share(largest.share)} of the weight in the advantage "
-        f"({percent(largest.intended_share)} was asked for), {visible(apart.name, 40)} {shown_share(apart.share)} "
-        f"({percent(apart.intended_share)})."
+        f"(its setting asks for {percent(largest.intended_share)}), {visible(apart.name, 40)} "
+        f"{shown_share(apart.share)} (asked for: {percent(apart.intended_share)})."
     )
 
 
@@ -143,7 +143,7 @@ def _of_trades(trades: Sequence[Trade], verified: set[str]) -> list[str]:
         if trade.falling in verified and trade.rising not in verified:
             said.append(f"{moved}: {up} is gamed, because {down} is verified")
         elif trade.rising in verified:
-            said.append(f"{moved}: a trade-off at the expense of {down}")
+            said.append(f"{moved}: {up} improves at the expense of {down}")
         else:
             said.append(moved)
     return said
@@ -323,7 +323,7 @@ def of_spreads(spreads: LoggedSpreads) -> Answer:
     table = Table(
         "What each reward weighs, by deviations over the batch",
         ("reward", "weight", "asked for", "has, about", "steps with deviation 0"), rows,
-        "Has: share of Σ|λ|σ, 5 % to 95 % of the steps.",
+        "Has: share of Σ|λ|σ, 5% to 95% of the steps.",
     )  # fmt: skip
     mute = [visible(name, 40) for name, weight, _, _, dead in spreads.rows() if weight and dead == 1]
     return Answer(

@@ -64,8 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
     said = answer.of_run(made, settings, None if arguments.gram is None else arrays.square(Path(arguments.gram)))
     if said is None:
         raise UserError(
-            f"{Path(arguments.place)} has no rewards of several functions; give TRL's completions/, verl's "
-            "rollout_data_dir with further numbers beside the score, or the record of a run with several rewards"
+            f"{Path(arguments.place)} has neither single rewards of several functions nor the standard deviation of "
+            "each; give TRL's completions/, verl's rollout_data_dir with further numbers beside the score, or the "
+            "record of a run with several rewards"
         )
     say(arguments, terminal.text(said))
     finish(arguments, document.of_answer(said))

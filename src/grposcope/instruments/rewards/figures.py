@@ -41,6 +41,6 @@ def over_run(what: RewardsFound) -> Figure:
     ]  # fmt: skip
     text = (
         "Share of the effective weights λσ/σ_S, mean over the live groups of a window, with 95% bands. Dashed: the "
-        "share of |λ| that was asked for."
+        "share of |λ| in the settings."
     )
     return base.figure("rewards", "What each reward weighs, over the run", layers, data, caption=text)

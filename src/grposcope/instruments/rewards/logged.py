@@ -56,5 +56,5 @@ def of_run(run: Run, settings: RewardSettings) -> LoggedSpreads | None:
         weights, notes = np.array(given, np.float64), []
     how, _ = source.aggregation(run, settings, lengths=False)
     if how.method != "sum_then_normalize":
-        notes.append("The rewards are standardized before they are summed, so these deviations do not weigh them.")
+        notes.append("Each reward is standardized before the sum, so the deviations in the log do not set its weight.")
     return LoggedSpreads(names, checked_weights(weights, names), spreads, tuple(notes))

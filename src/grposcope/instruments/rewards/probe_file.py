@@ -9,16 +9,15 @@ Arrays of a file, with P prompts and K parts of the advantage, rewards first and
 
 from __future__ import annotations
 
-import re
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from grposcope.core.errors import UserError
-from grposcope.core.files import atomic
+from grposcope.logs.native import step_arrays
 from grposcope.maths.aggregation import Floats
 
 FORMAT = 1
@@ -26,10 +25,6 @@ FORMAT = 1
 
 FOLDER = "components"
 """Subfolder of a run with its probes of several rewards."""
-
-REMEDY = "delete it: the other probes are then pooled without it"
-
-_NAME = re.compile(r"step-(\d{1,15})\.npz")
 
 
 @dataclass(frozen=True)
@@ -52,14 +47,7 @@ def write(run: Path, probe: RewardProbe) -> Path:
         "format": FORMAT, "step": probe.step, "names": np.array(probe.names, np.str_), "products": probe.products,
         "constraints": np.arange(len(probe.names)) >= rewards,
     }  # fmt: skip
-    path = run / FOLDER / f"step-{probe.step:06d}.npz"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(path) as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-    except OSError as problem:
-        raise UserError(f"cannot write {path}: {problem.strerror or problem}; make room") from None
-    return path
+    return step_arrays.write(run / FOLDER, probe.step, arrays)
 
 
 def in_folder(run: Path) -> list[RewardProbe]:
@@ -67,32 +55,26 @@ def in_folder(run: Path) -> list[RewardProbe]:
 
     UserError for a file that is damaged.
     """
-    places = [place / FOLDER for place in (run, run / "grposcope")]
-    paths = [path for place in places for path in sorted(place.glob("step-*.npz")) if _NAME.fullmatch(path.name)]
-    return sorted(map(read, paths), key=lambda one: one.step)
+    return sorted(map(read, step_arrays.in_run(run, FOLDER)), key=lambda one: one.step)
 
 
 def read(path: Path) -> RewardProbe:
     """The probe in a file; UserError where it is damaged or of a newer format."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        if int(arrays["format"]) > FORMAT:
-            raise UserError(f"{path} has format {int(arrays['format'])}, newer than {FORMAT}; update GRPOscope")
-        names, products = tuple(str(one) for one in arrays["names"]), arrays["products"].astype(np.float64)
-        constraints = arrays["constraints"].astype(bool)
-        size = len(names)
-        if products.ndim != 4 or products.shape != (size, size, *[products.shape[-1]] * 2) or products.shape[-1] < 2:
-            raise ValueError(f"products have shape {products.shape}")
-        if constraints.shape != (size,) or (np.diff(constraints.astype(int)) < 0).any():
-            raise ValueError("constraints are not the last parts")
-        if not np.isfinite(products).all():
-            raise ValueError("products hold values that are not finite")
-        return RewardProbe(int(arrays["step"]), names, int(constraints.sum()), products)
-    except KeyError as missing:
-        raise UserError(f"{path} has no array {missing}; {REMEDY}") from None
-    except (OSError, ValueError, TypeError, EOFError, IndexError, zipfile.BadZipFile) as problem:
-        raise UserError(f"{path} cannot be read ({str(problem).splitlines()[0]}); {REMEDY}") from None
+    return step_arrays.read(path, FORMAT, _checked)
+
+
+def _checked(arrays: dict[str, NDArray[Any]]) -> RewardProbe:
+    """The probe of these arrays; ValueError where they do not fit together."""
+    names, products = tuple(str(one) for one in arrays["names"]), arrays["products"].astype(np.float64)
+    constraints = arrays["constraints"].astype(bool)
+    size = len(names)
+    if products.ndim != 4 or products.shape != (size, size, *[products.shape[-1]] * 2) or products.shape[-1] < 2:
+        raise ValueError(f"products have shape {products.shape}")
+    if constraints.shape != (size,) or (np.diff(constraints.astype(int)) < 0).any():
+        raise ValueError("constraints are not the last parts")
+    if not np.isfinite(products).all():
+        raise ValueError("products hold values that are not finite")
+    return RewardProbe(int(arrays["step"]), names, int(constraints.sum()), products)
 
 
 def alike(probes: Sequence[RewardProbe]) -> list[RewardProbe]:

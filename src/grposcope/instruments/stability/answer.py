@@ -88,7 +88,7 @@ def sentence(one: Stability) -> str:
     if margin is None:
         return f"Cannot tell how long rollouts may be reused: {one.rule.missing}."
     reused = f"{margin.interval:,} optimiser step{'s' * (margin.interval > 1)} on each batch of rollouts"
-    between = "" if math.isnan(least) else f" ({span(least, most)} over the 95 % interval of κ)"
+    between = "" if math.isnan(least) else f" ({span(least, most)} over the 95% interval of κ)"
     beyond = f"beyond {number(margin.threshold)}{between}"
     if one.verdict == "cannot tell":
         reason = margin.flag or f"training blows up {beyond}"
@@ -113,7 +113,7 @@ def _details(one: Stability) -> list[str]:
     if one.margin is not None:
         error = f" ± {rule.curvature.se:.2g}" if math.isfinite(rule.curvature.se) else ""
         curvature = (
-            f"κ, the restoring force per unit of displacement, is {number(rule.curvature.value)}{error} "
+            f"κ (force back towards the optimum per unit of distance) {number(rule.curvature.value)}{error} "
             f"({source(rule)})"
         )
     lines = [f"Effective step {number(rule.step)}, momentum {rule.momentum:g}, curvature {curvature}."]

@@ -17,6 +17,7 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
+from grposcope.core.text import listed
 from grposcope.instruments.stability import refresh, sampled_refresh
 from grposcope.instruments.stability.oscillator import adam_step, curvature_of
 
@@ -109,11 +110,12 @@ class Stability:
 def update_rule(run: Run) -> UpdateRule:
     """Update rule of a run, without curvature; UserError where the learning rate, momentum or interval is missing."""
     lr, momentum, interval = run.config.get("lr", run.setting("lr")), run.setting("momentum"), run.setting("interval")
-    lacking = [name for name, value in (("learning rate", lr), ("momentum", momentum), ("interval", interval))
-               if not isinstance(value, int | float)]  # fmt: skip
+    asked = (("learning rate (--lr)", lr), ("momentum (--momentum)", momentum), ("interval (--interval)", interval))
+    lacking = [name for name, value in asked if not isinstance(value, int | float)]
     if lacking:
         raise UserError(
-            f"{run.meta.source} does not record its {' and '.join(lacking)}; give a run that does, or each setting"
+            f"{run.meta.source} does not record its {listed(lacking)}; give every setting of the optimiser and "
+            "the curvature by hand instead of a run, or a run that records them"
         )
     rates = run.table.get("lr", np.empty(0))
     rates = rates[np.isfinite(rates)]

@@ -48,11 +48,11 @@ def _word(broken: int, tested: int) -> Word:
 def _sentence(broken: Sequence[ClaimResult], tested: int, count: int, rollouts: int) -> str:
     of = f"{rollouts:,} rollout{'' if rollouts == 1 else 's'}"
     if broken:
-        names = "; ".join(f"{one.claim.title[0].lower()}{one.claim.title[1:]}" for one in broken)
-        return f"Broken: not true that {names}. {tested} of {count} claims could be tested, from {of}."
+        names = "; ".join(f"“{one.claim.title}”" for one in broken)
+        return f"Broken: {names}. {tested} of {count} claims could be tested, on {of}."
     if not tested:
-        return f"Cannot tell: {of} and the other inputs suffice for none of the {count} claims."
-    return f"Nothing is broken in the {tested} of {count} claims that could be tested, from {of}."
+        return f"Cannot tell: none of the {count} claims could be tested, on {of}."
+    return f"Nothing is broken: {tested} of {count} claims could be tested, on {of}."
 
 
 def _fault(result: ClaimResult) -> str:
@@ -78,7 +78,8 @@ def _shown(result: ClaimResult) -> str:
         return ", ".join(one.fault for one in result.told)
     held = [one.held for one in result.told if one.held]
     shown = " ".join(held[:2])
-    return shown if len(held) <= 2 else f"{shown} And {len(held) - 2} more tests."
+    more = len(held) - 2
+    return shown if more <= 0 else f"{shown} {more} more test{'s' * (more > 1)} found nothing."
 
 
 def _missing(results: Sequence[ClaimResult]) -> tuple[str, ...]:

@@ -17,8 +17,9 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.verify import gradient_norm, module_differences, numerics, scoring
 from grposcope.instruments.verify.evidence import EvidenceRow, GradientEvidence, PipelineEvidence, ScoredTokens
 from grposcope.instruments.verify.module_match import ModuleMatch
-from grposcope.lab import policies
+from grposcope.lab import batch_memory, policies
 from grposcope.lab.policies import Policy, adapters
+from grposcope.lab.sampling import pass_cost
 from grposcope.lab.train import checkpoint as checkpoints
 from grposcope.logs.trainers import trl_output
 
@@ -60,6 +61,7 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
         _Shape.of(policy).check(_load(one.model, arguments))
     rows, said = scoring.with_ids(evidence.rows, policy)
     notes, scored = (*evidence.notes, *said, *_absent(rows)), []
+    _foretell(policy, replace(evidence, rows=rows), len(named))
     gradients: list[GradientEvidence] = []
     with_adapters = any((Path(one.model) / adapters.CONFIG).is_file() for one in named)
     for number, one in enumerate(named):
@@ -77,6 +79,26 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
         evidence, rows=rows, stated=stated, scored=_ordered(scored), notes=notes, arrived=arrived,
         gradients=tuple(sorted(gradients, key=lambda one: one.step)),
     )  # fmt: skip
+
+
+def _foretell(policy: Policy, evidence: PipelineEvidence, checkpoints: int) -> None:
+    """Say what scoring under so many checkpoints will take, of a model that is not small; UserError without room.
+
+    Where the log has norms of gradients, one is taken again for each checkpoint, with and without the KL term.
+    """
+    model, lengths = policy.model, [n for row in evidence.rows if (n := gradient_norm.length(row))]
+    if not lengths:
+        return
+    needed = 3 * scoring.BUDGET
+    if evidence.run is not None and "grad_norm" in evidence.run.table:
+        entries = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        width = min(gradient_norm.TOKENS, sum(lengths))
+        needed = max(needed, 3 * 4.0 * entries + pass_cost.autograd_bytes(model, width))
+    remedy = "log fewer or shorter rollouts, or compare a smaller model; without --model the record alone is compared"
+    batch_memory.refuse_if_full("verify", needed, policies.available_memory(model.device), remedy)
+    if not policy.small:
+        seconds = pass_cost.forward_seconds(model, 1, max(lengths)) * sum(lengths) / max(lengths) * checkpoints
+        print(batch_memory.foretold("verify", needed, seconds), file=sys.stderr)
 
 
 def _taken_again(

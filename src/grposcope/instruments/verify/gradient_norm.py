@@ -67,7 +67,7 @@ def measure(policy: Policy, evidence: PipelineEvidence, step: int) -> GradientEv
 
 def _parts(rows: Sequence[EvidenceRow]) -> list[list[int]]:
     """Places of the rows in passes of at most TOKENS."""
-    lengths = [_length(row) for row in rows]
+    lengths = [length(row) for row in rows]
     parts: list[list[int]] = []
     for i in sorted(range(len(rows)), key=lambda i: lengths[i]):
         if not parts or lengths[i] * (len(parts[-1]) + 1) > TOKENS:
@@ -76,26 +76,27 @@ def _parts(rows: Sequence[EvidenceRow]) -> list[list[int]]:
     return parts
 
 
-def _length(row: EvidenceRow) -> int:
+def length(row: EvidenceRow) -> int:
+    """Tokens of a rollout with its prompt, of those whose ids are known."""
     return sum(len(one) for one in (row.prompt_ids, row.completion_ids) if one is not None)
 
 
 def _logps(policy: Policy, rows: Sequence[EvidenceRow], temperature: float) -> list[Tensor]:
     """log π (T,) of the completion of each row."""
-    width, device = max(map(_length, rows)), policy.model.device
+    width, device = max(map(length, rows)), policy.model.device
     ids = torch.full((len(rows), width), policy.pad, dtype=torch.long)
     seen = torch.zeros_like(ids)
     for i, row in enumerate(rows):
         assert row.prompt_ids is not None
         assert row.completion_ids is not None
-        ids[i, : _length(row)] = torch.from_numpy(np.concatenate([row.prompt_ids, row.completion_ids]))
-        seen[i, : _length(row)] = 1
+        ids[i, : length(row)] = torch.from_numpy(np.concatenate([row.prompt_ids, row.completion_ids]))
+        seen[i, : length(row)] = 1
     positions = torch.arange(width, device=device).expand(ids.shape)
     given = {"attention_mask": seen.to(device), "position_ids": positions, "use_cache": False}
     logits = policy.model(input_ids=ids.to(device), **given).logits[:, :-1].float() / temperature
     logp = logits.log_softmax(-1).gather(-1, ids[:, 1:, None].to(device))[..., 0]
     starts = [0 if row.prompt_ids is None else len(row.prompt_ids) for row in rows]
-    return [logp[i, start - 1 : _length(row) - 1] for i, (start, row) in enumerate(zip(starts, rows, strict=True))]
+    return [logp[i, start - 1 : length(row) - 1] for i, (start, row) in enumerate(zip(starts, rows, strict=True))]
 
 
 def _gradient(

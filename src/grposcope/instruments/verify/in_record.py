@@ -50,7 +50,7 @@ def section(looks: Sequence[Mapping[str, Any]]) -> Answer:
         f"{len(broken)} of the {tested} claims that could be tested while the run trained "
         f"{'is' if len(broken) == 1 else 'are'} broken."
         if broken
-        else f"Nothing is broken in the {tested} claims that could be tested while the run trained."
+        else f"Nothing is broken: {tested} claims could be tested while the run trained."
         if tested
         else "None of the claims could be tested while the run trained."
     )

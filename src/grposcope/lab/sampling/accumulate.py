@@ -72,7 +72,7 @@ def _no_passes(model: PreTrainedModel) -> str:
     """Why `cpu` has no passes of this model, as a clause."""
     if not cpu.enabled():
         return "the CPU engine is off"
-    return f"{type(model).__name__} in {str(model.dtype).removeprefix('torch.')} is no plain Llama or Qwen2"
+    return f"{type(model).__name__} in {str(model.dtype).removeprefix('torch.')} is not a plain Llama or Qwen2"
 
 
 def kept_bytes(model: PreTrainedModel) -> int | None:

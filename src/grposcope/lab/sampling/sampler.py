@@ -7,6 +7,7 @@ top-p cut its tail: the quantity that the objectives differentiate; or, for corr
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +23,10 @@ PART = 4096
 """Tokens of the vocabulary that a draw looks at together."""
 
 TOGETHER = 32
-"""Tokens that are drawn before Python, and with it Ctrl-C, has a turn."""
+"""Most tokens of a row that are drawn before Python, and with it Ctrl-C, has a turn."""
+
+TURN = 0.5
+"""Seconds after which Python has a turn at the latest, where one token does not take longer."""
 
 OVERFLOWED = (
     "the model's logits are not finite, so no token can be drawn: its weights have overflowed; lower the learning "
@@ -67,6 +71,19 @@ class Completions:
     truncated: Tensor
 
 
+class Turns:
+    """How many tokens of each row are drawn before Python has a turn; what is drawn does not depend on it."""
+
+    def __init__(self) -> None:
+        self.most, self._began = 1, time.perf_counter()
+
+    def drew(self, tokens: int) -> None:
+        """So many tokens of each row were drawn since this was made or last called; `most` is how many may follow."""
+        now = time.perf_counter()
+        each, self._began = (now - self._began) / tokens, now
+        self.most = max(1, min(TOGETHER, int(TURN / max(each, 1e-9))))
+
+
 @inference
 def sample(
     model: PreTrainedModel,
@@ -95,11 +112,13 @@ def sample(
     logits, live, t = decode.logits, torch.arange(rows, device=device), 0
     going = torch.ones(rows, dtype=torch.bool, device=device)  # of the live rows, those that have not ended
     longest = torch.full((rows,), steps, device=device) if limits is None else limits.repeat_interleave(group)
+    turns = Turns()
     while True:
         few = int(0.75 * len(live))  # then the others leave
-        together = min(int(longest[live][going].min()) - t, TOGETHER)
+        together = min(int(longest[live][going].min()) - t, turns.most)
         numbers = generator[live, t : t + together] if isinstance(generator, Tensor) else generator
         drawn = drawn_tokens(decode, logits, sampling, eos, going, together, few, numbers)
+        turns.drew(len(drawn.tokens))
         here = slice(t, t + len(drawn.tokens))
         tokens[live, here], logp[live, here], entropy[live, here] = (part.T for part in drawn)
         chosen, t = drawn.tokens[-1], here.stop

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from grposcope.lab.credit import trees
 from grposcope.lab.no_gradient import inference
 from grposcope.lab.sampling.decoding import decoder
-from grposcope.lab.sampling.sampler import TOGETHER, Completions, Sampling, drawn_tokens, finished
+from grposcope.lab.sampling.sampler import Completions, Sampling, Turns, drawn_tokens, finished
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,15 @@ def sample_trees(
         decode.keep(live)
     level, since, t = torch.zeros_like(live), torch.zeros_like(live), 0
     going = torch.ones_like(live, dtype=torch.bool)
+    turns = Turns()
     while True:
         few = int((0.95 if decode.light else 0.75) * len(live))  # then the others leave
         unfinished = going & (level + 1 < len(widths))
-        together = min(steps - t, TOGETHER)
+        together = min(steps - t, turns.most)
         if bool(unfinished.any()):
             together = min(together, int((tree.every - since)[unfinished].min()) if tree.marks is None else 1)
         drawn = drawn_tokens(decode, logits, sampling, eos, going, together, few, generator)
+        turns.drew(len(drawn.tokens))
         here, chosen = slice(t, t + len(drawn.tokens)), drawn.tokens[-1]
         tokens[live, here], levels[live, here] = drawn.tokens.T, level[:, None]
         numbers[0, live, here], numbers[1, live, here] = drawn.logp.T, drawn.entropy.T

@@ -13,12 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.instruments import has, needed
+from grposcope.lab import batch_memory, policies
 from grposcope.lab.sampling.rollouts import Batch
 from grposcope.lab.train import checkpoint
 from grposcope.lab.train.config import TrainConfig
-from grposcope.lab.train.setup import Setup
+from grposcope.lab.train.setup import Setup, cache_bytes, micro_batch
 
 if TYPE_CHECKING:
     from grposcope.instruments.autopilot.pilot import Decision
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
 class RunAutopilot:
     """The autopilot of a run whose record is in `folder`.
 
-    interval, factor: refresh interval, and factor on the learning rate, as decided so far. acted: whether the last
-    batch was followed by an action.
+    interval, factor, tokens, correction: refresh interval, factor on the learning rate, token limit and importance
+    correction, as decided so far. longest: tokens of the longest prompt so far. acted: whether the last batch was
+    followed by an action.
     """
 
     def __init__(self, setup: Setup, folder: Path, state: Mapping[str, Any] | None, done: int):
@@ -43,6 +46,11 @@ class RunAutopilot:
         self.pilot = Pilot(self.policy, None if state is None else state["pilot"])
         self.interval = config.interval if state is None else int(state["interval"])
         self.factor = 1.0 if state is None else float(state["factor"])
+        self.tokens = (
+            setup.sampling.max_tokens if state is None else int(state.get("tokens", setup.sampling.max_tokens))
+        )
+        self.correction = config.correction if state is None else state.get("correction", config.correction)
+        self.longest = 0 if state is None else int(state.get("longest", 0))
         self.acted = False
         events.cut_back(folder, done)
 
@@ -53,11 +61,24 @@ class RunAutopilot:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {"pilot": self.pilot.state(), "interval": self.interval, "factor": self.factor}
+        levers = {name: getattr(self, name) for name in ("interval", "factor", "tokens", "correction", "longest")}
+        return {"pilot": self.pilot.state(), **levers}
+
+    def steered(self) -> Setup:
+        """The setup with the settings as decided so far."""
+        setup, own = self.setup, self.setup.config
+        limit = own.max_tokens if self.tokens == setup.sampling.max_tokens else self.tokens
+        config = replace(own, interval=self.interval, correction=self.correction, max_tokens=limit)
+        if config == own:
+            return setup
+        sampling = replace(setup.sampling, max_tokens=self.tokens, processed=config.correction is not None)
+        size = own.micro_batch or micro_batch(setup.policy, self.tokens)
+        return replace(setup, config=config, sampling=sampling, micro_batch=size)
 
     def batch(self, step: int, batch: Batch) -> None:
         """Take a batch that is fresh at `step`."""
         rewards = batch.graded.numpy(force=True)
+        self.longest = max(self.longest, batch.rollouts.prompt_ids.shape[1])
         cut = batch.rollouts.truncated.numpy(force=True)
         self.pilot.batch(step, rewards, cut.reshape(1, -1) if cut.size != rewards.size else cut.reshape(rewards.shape))
 
@@ -89,24 +110,38 @@ class RunAutopilot:
         alarm = self.pilot.alarm(step)
         if alarm is None:
             return None
-        if alarm.monitor == "reward":
+        if alarm.monitor == "reward" and self.acts:  # advice must not change the run
             evaluate()
         steps = [one for one in checkpoint.steps(self.folder) if one < step]
-        parts = self.setup.config.minibatches
-        before = self.interval, self.factor
-        found = self.pilot.decide(alarm, Situation(step, self.interval, parts, self.factor, steps))
+        parts, before = self.setup.config.minibatches, (self.interval, self.factor)
+        correctable = self.setup.stale is not None and self.correction is None
+        levers = self.interval, parts, self.factor, steps, self.tokens, self._most_tokens(), correctable
+        found = self.pilot.decide(alarm, Situation(step, *levers))
         events.append(self.folder, found)
         say(("" if found.done else "the autopilot would: ") + wording.sentence(found, before))
         if not found.done or found.action == "tell":
             return None
         self.acted = True
         self.interval, self.factor = found.interval, found.factor
+        self.tokens, self.correction = found.tokens or self.tokens, found.correction or self.correction
         if found.to >= 0:
             setup = self.setup
             checkpoint.restore(
                 checkpoint.folder_of(self.folder, found.to), setup.policy, setup.optimizer, setup.critic, setup.stale
             )
         return found
+
+    def _most_tokens(self) -> int:
+        """The longest completion that the policy, the context of the model and the memory allow."""
+        setup, config = self.setup, self.setup.config
+        most = min(int(setup.sampling.max_tokens * self.policy.tokens), setup.policy.context - 2 * self.longest)
+        free = policies.available_memory(setup.policy.model.device)
+        try:
+            batch_memory.check({"prompts": config.prompts, "group": config.group}, most, cache_bytes(setup.policy),
+                               free=free)  # fmt: skip
+        except UserError:
+            return self.tokens
+        return most
 
 
 def opened(
@@ -120,6 +155,8 @@ def opened(
         say("no autopilot: " + needed(["autopilot"]))
         return None
     made = RunAutopilot(setup, folder, state, done)
+    if made.policy.mode == "off":
+        return None
     if made.policy.acts and not config.checkpoint_every:
         say("the autopilot cannot go back, as no checkpoints are taken: give checkpoint_every")
     return made
@@ -133,6 +170,6 @@ def check(config: TrainConfig) -> None:
         parse(config.autopilot)
 
 
-def steered(config: TrainConfig, autopilot: RunAutopilot | None) -> TrainConfig:
-    """The settings with the refresh interval as the autopilot has decided."""
-    return config if autopilot is None else replace(config, interval=autopilot.interval)
+def steered(setup: Setup, autopilot: RunAutopilot | None) -> Setup:
+    """The setup with the settings that an autopilot has decided."""
+    return setup if autopilot is None else autopilot.steered()

@@ -30,7 +30,7 @@ examples:
   grposcope train --task arithmetic:steps=4,largest=50       harder sums
   grposcope train --recipe dr_grpo --kl 0.01 --seed 1        another objective, held to the starting policy
   grposcope train --model smollm2 --task gsm8k:gsm8k/ --steps 3 --group 8 --prompts 2 --max-tokens 128
-  grposcope train --resume runs/20260101-120000-tiny-grpo    go on with a run that was stopped
+  grposcope train --resume runs/20260101-120000-tiny-grpo    continue a run that was stopped
   grposcope train --engine trl --steps 100                   the same run by TRL
   torchrun --nproc_per_node 2 -m grposcope train --engine trl --out runs/two --trl vllm_mode=colocate
   grposcope train --model Qwen/Qwen2.5-0.5B-Instruct --task jsonl:mine.jsonl --reward rewards.py:score
@@ -114,7 +114,11 @@ def stopped(result: TrainResult) -> str:
 
     kept = checkpoint.steps(result.folder)
     of = read_config(result.folder).settings.get("steps")
-    where = f"its last checkpoint is of step {max(kept)}" if kept else "it has no checkpoint yet and starts again"
+    where = (
+        f"the last checkpoint is of step {max(kept)}"
+        if kept
+        else "there is no checkpoint yet, so that a resumed run starts from its first step"
+    )
     return f"stopped after step {result.steps} of {of}; {where}; to continue: grposcope train --resume {result.folder}"
 
 
@@ -186,7 +190,7 @@ def _next_commands(result: TrainResult) -> str:
         f"grposcope diagnose {folder}": "whether anything went wrong, and what to do",
     }
     if result.interrupted:
-        commands = {f"grposcope train --resume {folder}": "continue from its last checkpoint"} | commands
+        commands = {f"grposcope train --resume {folder}": "continue from its last checkpoint, if it has one"} | commands
     else:
         commands[f"grposcope probe --model {folder}"] = "what its gradient is made of, and which group size it needs"
     width = max(map(len, commands))

@@ -367,7 +367,7 @@ class TrainConfig:
         "what is done where monitors show that the run got worse: advise says it, act does it (back to a sound "
         "checkpoint with another setting, or stop); with limits, act:rollbacks=1,fall=0.2, or a YAML file",
         group="record",
-        trl=NotInTrl("GRPOscopeTrainer(autopilot=…) advises and stops"),
+        trl=FOLLOWED,
     )
     probe_prompts: int = option(4, "prompts of the batch in a probe", group="record", least=1, trl=FOLLOWED)
     log_to: str | None = option(

@@ -37,6 +37,13 @@ COMPARED: Mapping[str, Mapping[str, Any]] = {
 """Our advantages -> what is stated of them; others are not stated."""
 
 
+def due(every: int, step: int, interval: int) -> bool:
+    """Whether the evidence of a batch that is fresh at `step` is kept, as the instrument decides."""
+    from grposcope.instruments.verify import in_training
+
+    return in_training.due(every, step, interval)
+
+
 def verifier(folder: Path, setup: Setup, done: int) -> TrainingVerifier:
     """What writes and judges the batches of the run in `folder`, which has `done` steps."""
     from grposcope.instruments.verify.in_training import TrainingVerifier

@@ -11,7 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
@@ -52,6 +52,7 @@ from grposcope.watch.loggers import MetricLogger, Progress
 if TYPE_CHECKING:
     from grposcope.instruments.gradient.probe import Probe
     from grposcope.instruments.verify.in_training import TrainingVerifier
+    from grposcope.lab.train.result import Totals
     from grposcope.watch.live import LiveAlarms
 
 BAD_STEPS = 10
@@ -74,7 +75,7 @@ def train(config: TrainConfig, allocation: NewBatchSource = RolloutAllocation) -
         checkpoint.check_space(folder, setup.policy, config.optimizer, keep, setup.critic, setup.stale)
     draws = allocation(setup, None)
     with RunWriter.create(folder, describe(setup)) as record:
-        return _Session(setup, record, State(), draws).run()
+        return _Session(setup, record, State(), draws, allocation).run()
 
 
 def resume(
@@ -96,20 +97,24 @@ def resume(
     with RunWriter.reopen(folder, state.sizes, state.step, before) as record:
         for line in checkpoint.environment_changes(before, describe(setup)):
             print(f"{line}: the run continues, but not bit for bit as without the interruption", file=sys.stderr)
-        return _Session(setup, record, state, draws).run()
+        return _Session(setup, record, state, draws, allocation).run()
 
 
 class _Session:
     """A run from `state` to its end, to Ctrl-C, or to SIGTERM, which it leaves with a checkpoint."""
 
-    def __init__(self, setup: Setup, record: RunWriter, state: State, allocation: BatchSource):
+    def __init__(
+        self, setup: Setup, record: RunWriter, state: State, allocation: BatchSource, new_source: NewBatchSource
+    ):
+        """allocation: what draws the batches; new_source makes it anew where the setup changes."""
         self.setup, self.config, self.record, self.state = setup, setup.config, record, state
-        self.allocation = allocation
+        self.allocation, self.new_source = allocation, new_source
         self.correction = setup.config.corrected()
         dual = Dual(self.config.constraints(), self.config.dual_rate, self.config.dual_damping)
         self.limits = RunConstraints(dual, state.constraints)
         self.totals = state.totals
-        self.terminated = False
+        self.terminated = self.moved = False
+        self.kept = state, checkpoint.random_kept()
         self.began = time.perf_counter() - state.totals.seconds  # as if the run had never stopped
         self.loggers: list[MetricLogger] = []
 
@@ -127,7 +132,8 @@ class _Session:
                 self.verifier = self.verify()
                 given = self.setup, record.folder, self.state.autopilot, self.state.step
                 self.autopilot = autopilot.opened(*given, self.progress.say)
-                self.config = config = autopilot.steered(config, self.autopilot)
+                self.take(autopilot.steered(self.setup, self.autopilot))
+                config = self.config
                 try:
                     interrupted = self.steps()
                 finally:
@@ -149,16 +155,30 @@ class _Session:
 
     def steps(self) -> bool:
         """The optimiser steps after `state`; True if Ctrl-C or SIGTERM ended them early."""
-        config, setup, position, step = self.config, self.setup, self.state.position, self.state.step + 1
         try:
-            if self.evaluation_due(step - 1) and step - 1 not in dict(self.totals.evals):
-                with self.termination.leaving():
-                    self.evaluate_heldout(step - 1)
-            if step == 1 and self.autopilot is not None and self.autopilot.acts and config.checkpoint_every:
-                self.save_checkpoint(0, position)  # a rollback may have to go back to the beginning
-            for step in range(self.state.step + 1, config.steps + 1):
-                fresh = (step - 1) % config.interval == 0
+            with self.termination.during("soon"):
+                return self.every_step()
+        except termination.AskedToEnd:  # in the middle of a batch, or before the first step
+            self.terminated = True
+            self.leave()
+            return True
+        except KeyboardInterrupt:
+            self.progress.say("interrupted: keeping the record and the model as they are now")
+            return True
+
+    def every_step(self) -> bool:
+        """The optimiser steps; True if SIGTERM ended them with a checkpoint, AskedToEnd where it came within one."""
+        config, setup, position, step = self.config, self.setup, self.state.position, self.state.step
+        if self.evaluation_due(step) and step not in dict(self.totals.evals):
+            with self.termination.leaving():
+                self.evaluate_heldout(step)
+        if step == 0 and self.autopilot is not None and self.autopilot.acts and config.checkpoint_every:
+            self.save_checkpoint(0, position)  # a rollback may have to go back to the beginning
+        for step in range(self.state.step + 1, config.steps + 1):
+            fresh = (step - 1) % config.interval == 0
+            with self.termination.leaving() if fresh else nullcontext():
                 if fresh:
+                    self.begin_batch(step, position)
                     batch, spent = self.draw(step, position)  # tokens, mask (B, T); rewards (P, G); metrics
                     self.record.phase("update", step, config.steps)
                     terms = self.terms(batch)  # credit, old and reference log π (B, T)
@@ -174,37 +194,31 @@ class _Session:
                 geometry = self.probe(step, batch, terms, lr)
                 started = time.perf_counter()
                 prompts = next(minibatches)
-                checked = fresh and self.verifier is not None and _verify_due(config, step)
+                due = config.verify_every, step, config.interval
+                checked = fresh and self.verifier is not None and evidence.due(*due)
                 scored = evidence.scored(setup, batch, step) if checked else ()
                 done = self.optimise(batch, terms, prompts, lr)
-                if checked and self.verifier is not None:
-                    taken = evidence.rows(step, batch, terms, prompts, done)
-                    state = evidence.optimizer_state(setup.optimizer, step, lr)
-                    for line in self.verifier.take(step, taken, scored, state):
-                        self.progress.say(f"warning: {line}")
-                row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)
-                of_sampler = {**mismatch, **staleness(batch.rollouts, step)}
-                critic = self.train_critic(step, batch, prompts, fresh)
-                self.log(row, {**spent, **constrained, **of_sampler, **geometry, **critic})
-                self.stop_if_diverged(step, done)
-                if self.evaluation_due(step):
-                    self.evaluate_or_leave(step)
-                ended = self.steered(step, done)
-                config = self.config
-                if self.must_leave(step) or _checkpoint_due(config, step) or ended is not None:
-                    self.save_checkpoint(step, position)
-                if ended:
-                    return False
-                if self.terminated:
-                    self.progress.say("asked to end (SIGTERM): a checkpoint is kept, the run can be resumed")
-                    return True
-        except termination.AskedToEnd:  # while a batch was drawn, or before the first step; what was drawn is given up
-            self.terminated = True
-            self.leave_before(step, position)
-            return True
-        except KeyboardInterrupt:
-            self.progress.say("interrupted: writing a checkpoint")
-            return True
+            if checked and self.verifier is not None:
+                taken = evidence.rows(step, batch, terms, prompts, done)
+                state = evidence.optimizer_state(setup.optimizer, step, lr)
+                for line in self.verifier.take(step, taken, scored, state):
+                    self.progress.say(f"warning: {line}")
+            row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)
+            of_sampler = {**mismatch, **staleness(batch.rollouts, step)}
+            critic = self.train_critic(step, batch, prompts, fresh)
+            self.log(row, {**spent, **constrained, **of_sampler, **geometry, **critic})
+            self.stop_if_diverged(step, done)
+            if self.evaluation_due(step):
+                self.evaluate_or_leave(step)
+            ended = self.steered(step, done)
+            config, setup = self.config, self.setup
+            if self.must_leave(step) or _checkpoint_due(config, step) or ended is not None:
+                self.save_checkpoint(step, position)
+            if ended:
+                return False
+            if self.terminated:
+                self.progress.say("asked to end (SIGTERM): a checkpoint is kept, the run can be resumed")
+                return True
         return False
 
     def steered(self, step: int, done: Update) -> bool | None:
@@ -218,35 +232,57 @@ class _Session:
         decision = self.autopilot.decide(
             step, lambda: None if evaluated else self.evaluate_heldout(step), self.progress.say
         )
-        self.config = autopilot.steered(self.config, self.autopilot)
+        self.take(autopilot.steered(self.setup, self.autopilot))
         return None if decision is None else decision.action == "stop"
+
+    def take(self, setup: Setup) -> None:
+        """Go on with these settings."""
+        if setup.config != self.config:
+            self.setup, self.config, self.correction = setup, setup.config, setup.config.corrected()
+            self.allocation = self.new_source(setup, self.allocation.state())
 
     def must_leave(self, step: int) -> bool:
         """Whether SIGTERM came and a batch ends here, so that a checkpoint can be taken."""
         config = self.config
-        self.terminated = self.termination.asked and step < config.steps and step % config.interval == 0
+        unfinished = step < config.steps or (self.evaluation_due(step) and step not in dict(self.totals.evals))
+        self.terminated = self.termination.asked and unfinished and step % config.interval == 0
         return self.terminated
 
-    def leave_before(self, step: int, position: int) -> None:
-        """Keep a checkpoint of what came before a step whose batch was not drawn to its end."""
-        if step == 1:
+    def leave(self) -> None:
+        """Keep a checkpoint of what came before a batch whose first update was not made; else the last one is it."""
+        state, random_states_back = self.kept
+        run, step = self.record.folder, state.step
+        if self.moved:
+            self.progress.say("asked to end (SIGTERM) in the middle of a batch, which is given up")
+        elif not step:
             self.progress.say("asked to end (SIGTERM) before the first step: the run can be resumed from its start")
-            return
-        if step - 1 not in checkpoint.steps(self.record.folder):
-            allocated, random_states_back = self.before_draw
-            self.allocation = RolloutAllocation(self.setup, allocated)
-            random_states_back()
-            self.save_checkpoint(step - 1, position)
-        self.progress.say("asked to end (SIGTERM): a checkpoint is kept, the run can be resumed")
+        else:
+            if step not in checkpoint.steps(run):
+                self.progress.say(f"asked to end (SIGTERM): writing a checkpoint of step {step}")
+                random_states_back()
+                self.write_checkpoint(state)
+            self.progress.say("asked to end (SIGTERM): a checkpoint is kept, the run can be resumed")
+
+    def begin_batch(self, step: int, position: int) -> None:
+        """Keep what `leave` goes back to: everything but the weights, which move at the first update of the batch."""
+        if self.setup.stale is not None:
+            self.setup.stale.keep(step - 1)
+        totals = replace(self.totals, rewards=[*self.totals.rewards], evals=[*self.totals.evals])
+        self.kept = self.place(step - 1, position, totals), checkpoint.random_kept()
+        self.moved = False
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        """The weights move, and nothing interrupts that; what follows is left soon after SIGTERM, not at once."""
+        with self.termination.during("later"):
+            self.moved = True
+            yield
+        self.termination.when = "soon"
 
     def draw(self, step: int, position: int) -> tuple[Batch, Mapping[str, float]]:
         """A fresh batch of graded rollouts, its groups recorded, and the metrics of how it was allocated."""
         self.record.phase("sampling", step, self.config.steps)
-        if self.setup.stale is not None:
-            self.setup.stale.keep(step - 1)
-        self.before_draw = self.allocation.state(), checkpoint.random_kept()
-        with self.termination.leaving():
-            allocated = self.allocation.draw(position)
+        allocated = self.allocation.draw(position)
         batch = allocated.batch
         self.totals.rollouts += batch.drawn
         self.totals.tokens += batch.tokens
@@ -382,6 +418,7 @@ class _Session:
             config.temperature,
             config.clip_grad,
             setup.micro_batch,
+            self.moving(),
         )
 
     def train_critic(self, step: int, batch: Batch, prompts: Tensor, fresh: bool) -> dict[str, float]:
@@ -444,7 +481,7 @@ class _Session:
 
     def evaluate_or_leave(self, step: int) -> None:
         """Held-out evaluation; given up for SIGTERM where a checkpoint is taken, after which a resumed run makes it."""
-        if step == self.config.steps or step % self.config.interval:
+        if step % self.config.interval:
             self.evaluate_heldout(step)
             return
         random_states_back = checkpoint.random_kept()
@@ -480,15 +517,23 @@ class _Session:
 
     def save_checkpoint(self, step: int, position: int) -> None:
         """Write a checkpoint and delete those that are no longer kept."""
-        record, totals, setup = self.record, self.totals, self.setup
+        with self.termination.during("later"):
+            self.write_checkpoint(self.place(step, position, self.totals))
+
+    def place(self, step: int, position: int, totals: Totals) -> State:
+        """What a checkpoint after `step` keeps beside weights, optimiser and random states, with these totals."""
+        pilot = None if self.autopilot is None else self.autopilot.state()
+        learned = self.allocation.state(), self.limits.state()
+        return State(step, position, self.record.sizes(), totals, *learned, pilot)
+
+    def write_checkpoint(self, state: State) -> None:
+        """Write a checkpoint of the weights as they are and delete those that are no longer kept."""
+        record, totals, setup = self.record, state.totals, self.setup
         totals.seconds = time.perf_counter() - self.began
-        pilot = self.autopilot
         also = {totals.best[0]} if totals.best else set()
-        if pilot is not None:
-            also.add(pilot.anchor(step))
-        of_pilot = None if pilot is None else pilot.state()
-        state = State(step, position, record.sizes(), totals, self.allocation.state(), self.limits.state(), of_pilot)
-        record.phase("checkpoint", step, self.config.steps)
+        if self.autopilot is not None:
+            also.add(self.autopilot.anchor(state.step))
+        record.phase("checkpoint", state.step, self.config.steps)
         record.sync()
         checkpoint.save(record.folder, state, setup.policy, setup.optimizer, setup.critic, setup.stale)
         checkpoint.prune(record.folder, self.config.keep_checkpoints, also)
@@ -534,11 +579,6 @@ def _row(step: int, lr: float, batch: Batch, done: Update, seconds: float, fresh
         seconds_update=seconds,
         tokens_per_second=int(tokens) / (batch.sample_seconds + batch.grade_seconds + seconds),
     )
-
-
-def _verify_due(config: TrainConfig, step: int) -> bool:
-    """Whether a batch that is fresh at `step` is used at one of the steps 1, 1 + K, … (K = `verify_every`)."""
-    return bool(config.verify_every) and (1 - step) % config.verify_every < config.interval
 
 
 def _checkpoint_due(config: TrainConfig, step: int) -> bool:

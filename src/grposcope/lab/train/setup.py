@@ -21,7 +21,7 @@ from grposcope.lab import allocation, batch_memory, policies, tasks
 from grposcope.lab.credit import chosen
 from grposcope.lab.objectives import Objective, recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.sampling import accumulate, generation
+from grposcope.lab.sampling import accumulate, generation, pass_cost
 from grposcope.lab.sampling.annotation import AnnotationContext, Annotator
 from grposcope.lab.sampling.annotators import annotator
 from grposcope.lab.sampling.critic import Critic
@@ -157,7 +157,8 @@ def prepare(config: TrainConfig) -> Setup:
     if allocation.chosen(config.allocate).allocator.replaces_dead:
         objective = replace(objective, resample_dead=True)
     objective = _of_several(config, objective, task)
-    _check_training(policy, config.optimizer, bool(objective.kl))
+    size = config.micro_batch or micro_batch(policy, sampling.max_tokens)
+    _check_training(policy, config, bool(objective.kl), size, sampling.max_tokens)
     reference = copy.deepcopy(policy.model).requires_grad_(False) if objective.kl else None
     if config.checkpointing:
         policies.recompute_activations(policy.model)
@@ -165,7 +166,6 @@ def prepare(config: TrainConfig) -> Setup:
         policy.learning_rate * recipes.LEARNING_RATE_FACTORS.get(config.recipe, 1.0) if config.lr is None else config.lr
     )
     optimizer = optimizers.build(policy.model.parameters(), lr, config)
-    size = config.micro_batch or micro_batch(policy, sampling.max_tokens)
     staleness = Staleness.parse(config.staleness)
     context = AnnotationContext(policy, config.temperature, size, task.instruction, config.remote_code)
     return Setup(
@@ -196,17 +196,25 @@ def training_bytes(policy: Policy, optimizer: str, reference: bool) -> float:
     return float(trained * (1 + optimizers.OPTIMIZERS[optimizer].states) + every * reference)
 
 
-def _check_training(policy: Policy, optimizer: str, reference: bool) -> None:
-    """UserError where what training keeps does not fit into memory; beyond 1 GB it is told."""
-    needed, free = training_bytes(policy, optimizer, reference), policies.available_memory(policy.model.device)
-    said = f"training keeps {needed / 1e9:,.1f} GB beside the weights (gradient, moments{', reference' * reference})"
-    if needed > free:
-        raise UserError(
-            f"{said} and {free / 1e9:,.1f} GB are free; use dtype bfloat16, optimizer sgd, no reference (kl 0) or a "
-            "smaller model, or train adapters with TRL"
-        )
-    if needed > 1e9:
-        logger.warning("%s; %.1f GB are free for it and for activations", said, free / 1e9)
+def _check_training(policy: Policy, config: TrainConfig, reference: bool, micro: int, max_tokens: int) -> None:
+    """UserError where what training keeps does not fit into memory; of models that are not small, it is told.
+
+    micro: rollouts of a pass. So is the time of a step, from two passes without gradients: see `pass_cost`.
+    """
+    model, rows = policy.model, config.prompts * config.group
+    kept, free = training_bytes(policy, config.optimizer, reference), policies.available_memory(model.device)
+    needed = kept + min(micro, rows) * pass_cost.pass_bytes(model, max_tokens, config.checkpointing)
+    said = f"training (gradient, moments{', reference' * reference}, activations)"
+    remedy = (
+        "use a smaller micro_batch, checkpointing, dtype bfloat16, optimizer sgd, no reference (kl 0) or a smaller "
+        "model, or train adapters with TRL"
+    )
+    batch_memory.refuse_if_full(said, needed, free, remedy)
+    if policy.small:
+        return
+    drawing, update = pass_cost.step_seconds(model, rows, max_tokens, config.checkpointing)
+    seconds = drawing / config.interval + update / config.minibatches
+    logger.warning("%s", batch_memory.foretold(said, needed, seconds, " a step"))
 
 
 def _of_several(config: TrainConfig, objective: Objective, task: Task) -> Objective:
@@ -271,14 +279,11 @@ def micro_batch(policy: Policy, max_tokens: int) -> int:
     more numbers per token, and all logits: near 2 GB, or half of what a GPU has free beside the gradient and two
     moments of every trained weight, which the first update allocates.
     """
-    config = policy.model.config
-    layers, width = getattr(config, "num_hidden_layers", 1), getattr(config, "hidden_size", 1)
     kept = accumulate.kept_bytes(policy.model)
     if kept is not None:
         return max(1, int(2e8 / (max_tokens * kept)))
-    per_rollout = 4 * max_tokens * (5 * getattr(config, "vocab_size", 1) + 20 * layers * width)
     budget, device = 2e9, policy.model.device
     if device.type != "cpu":
         trained = sum(p.numel() * p.element_size() for p in policy.model.parameters() if p.requires_grad)
         budget = 0.5 * (policies.available_memory(device) - 3 * trained)
-    return max(1, int(budget / per_rollout))
+    return max(1, int(budget / pass_cost.autograd_bytes(policy.model, max_tokens)))

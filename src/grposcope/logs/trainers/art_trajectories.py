@@ -81,7 +81,7 @@ def _of_lines(path: Path) -> Iterator[WrittenRollout]:
         for place, one in enumerate(members, 1):
             each = f"{where}, trajectory {place}"
             if not isinstance(one, dict):
-                raise UserError(f"{each}: {visible(str(one), 40)} is no object; give it as ART writes it")
+                raise UserError(f"{each}: {visible(str(one), 40)} is not an object; give it as ART writes it")
             said = messages(one.get("messages_and_choices"), "messages_and_choices", each)
             first = next((k for k, part in enumerate(said) if "finish_reason" in part), len(said))
             texts = [part["message"] if isinstance(part.get("message"), dict) else part for part in said]

@@ -43,7 +43,7 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
             values = {key if key.startswith("eval") else f"eval_{key}": value for key, value in values.items()}
         rows.row(line, {**values, "step": float(match["step"])})
     if cut:
-        file.notes.append(f"{len(cut)} lines are cut off: {first_few(cut, 8)}; what they would go on with is missing")
+        file.notes.append(f"{len(cut)} lines are cut off: {first_few(cut, 8)}; the rest of each is missing")
     return RawLog(file.path, rows, "openrlhf", notes=file.notes, left_out=left_out)
 
 

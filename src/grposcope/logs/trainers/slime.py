@@ -39,7 +39,7 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
         counter = _COUNTERS.get(match["kind"], "rollout/step")
         rows.row(line, {counter: float(match["number"]), **printed_pairs(match["rest"])})
     if cut:
-        file.notes.append(f"{len(cut)} lines are cut off: {first_few(cut, 8)}; what they would go on with is missing")
+        file.notes.append(f"{len(cut)} lines are cut off: {first_few(cut, 8)}; the rest of each is missing")
     return RawLog(file.path, rows, "slime", notes=file.notes, left_out=left_out)
 
 

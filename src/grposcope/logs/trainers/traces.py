@@ -126,7 +126,7 @@ def _of_episode(row: Mapping[str, Any], where: str, step: int | None) -> Iterato
     for place, trace in enumerate(row["traces"], 1):
         each = where if len(row["traces"]) == 1 else f"{where}, trace {place}"
         if not isinstance(trace, dict):
-            raise UserError(f"{each}: {visible(str(trace), 40)} is no trace; give {TRACES} as written")
+            raise UserError(f"{each}: {visible(str(trace), 40)} is not a trace; give {TRACES} as written")
         if _object(trace, "agent", each).get("trainable", True) is not False:
             key = group.get("id")
             yield _of_trace(
@@ -202,7 +202,7 @@ def _tokens(path: Sequence[Mapping[str, Any]], where: str) -> dict[str, Any]:
     try:
         prompt, completion = np.array(ids[:start], np.int64), np.array(ids[start:], np.int64)
     except (ValueError, TypeError, OverflowError):
-        raise UserError(f"{where}: token_ids has values that are no ids of tokens") from None
+        raise UserError(f"{where}: token_ids has values that are not ids of tokens") from None
     return {
         "prompt_ids": prompt,
         "completion_ids": completion,

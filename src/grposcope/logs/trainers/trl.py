@@ -120,7 +120,7 @@ def _spread(columns: Columns, settings: Settings, old: bool, batchwise: bool) ->
             return "reward_std_batch", "of the whole batch, by scale_rewards=batch"
         return "reward_std", f"within groups, as in TRL {settings['trl_version']}"
     if old:
-        return "reward_std", "within groups, as in the TRL versions that log completion_length (up to 0.16)"
+        return "reward_std", "within groups, as in TRL up to 0.16, the versions that log completion_length"
     spread, dead = columns["reward_std"], columns.get("frac_reward_zero_std")
     if dead is not None and not batchwise and bool(((dead == 1) & (spread > 1e-4)).any()):
         return "reward_std_batch", "of the whole batch, since it is not 0 where all groups are dead"
@@ -388,7 +388,7 @@ TRL = Trainer(
         "reward": "always logged; give the training log itself",
         "evaluation": "eval_dataset and eval_strategy=steps with a reward other than the trained one",
         "dead_fraction": "frac_reward_zero_std, or log_completions=True",
-        "entropy": "always, from 0.18",
+        "entropy": "logged by TRL 0.18 and later",
         "kl": "beta=1e-4 or more",
         "length": "completions/mean_length, always logged",
         "truncated": "completions/clipped_ratio, always logged",
@@ -397,7 +397,7 @@ TRL = Trainer(
         "loss": "loss; give the log of the trainer itself",
         "clip_fraction": "clip_ratio/region_mean, not with every loss_type",
         "components": "one function per component in reward_funcs",
-        "component_std": "rewards/NAME/std, from 0.16",
+        "component_std": "rewards/NAME/std, logged by TRL 0.16 and later",
         "reward_std": "reward_std",
         "mismatch": "use_vllm=True with vllm_importance_sampling_correction=True",
     },

@@ -78,8 +78,8 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
         rows.row(line, values)
     if cut_lines:
         file.notes.append(
-            f"{len(cut_lines)} lines are cut off: {first_few(cut_lines, 8)}; what they would go on with is missing, "
-            f"and {lost} last values were left out as they may lack digits"
+            f"{len(cut_lines)} lines are cut off: {first_few(cut_lines, 8)}; the rest of each is missing, "
+            f"and {lost} values that stood last were left out, because they may lack digits"
         )
     return RawLog(file.path, rows, "verl", notes=file.notes, left_out=left_out)
 

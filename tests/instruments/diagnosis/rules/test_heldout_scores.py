@@ -33,8 +33,8 @@ def test_a_peak_on_the_way_is_found_and_said(bonus: float) -> None:
     first = diagnose(run)[0]
     assert (first.mode, first.status) == ("reward hacking", "flagged")
     assert first.because.startswith("held-out accuracy fell by 0.1")
-    assert "from its best while" in first.because
-    assert "while the training reward rose by 0.3" in first.because
+    assert "(fitted line) while" in first.because
+    assert "while the reward rose by 0.3" in first.because
     assert first.onset is not None
     assert 30 <= first.onset <= 60
 

@@ -19,7 +19,13 @@ def check(quantities: Quantities) -> RuleResult:
     same = int(np.argmin(np.append(reward.values[::-1] == last, False)))
     evidence = (Evidence("rows up to the end with the same reward", float(same), column=reward.name),)
     if same < max(SHORT, LATE * n):
-        return RuleResult(1.0, f"the reward varies: the last {same} of {n} rows have the same", evidence)
+        return RuleResult(
+            1.0,
+            "the reward varies up to the last row"
+            if same == 1
+            else f"the reward varies; only the last {same} of {n} rows have the same value",
+            evidence,
+        )
     top = reward.values.max() if quantities.reward_range is None or same < n else quantities.reward_range[1]
     solved = last >= top and (same < n or last > 0)
     since = f"in all {n} steps" if same == n else f"in the last {same} of {n} steps"

@@ -32,7 +32,7 @@ RULE = Rule(
     statistic="share of late steps whose gradient norm is 0 or negligible beside the upper quartile",
     threshold=f"{MANY:g}",
     source="theory: advantage degeneracy, a group of equal rewards has no gradient",
-    advice="use prompts that 20 to 80 % of rollouts solve, draw more prompts per step, or filter dead "
+    advice="use prompts that 20 to 80% of rollouts solve, draw more prompts per step, or filter dead "
     "groups (dynamic sampling, DAPO)",
     check=check,
     proof=True,

@@ -32,7 +32,7 @@ def check(quantities: Quantities) -> RuleResult:
         for since in since_places(shares(held.score, reward), held.score.values, held.variance, FORGOTTEN):
             step, change = int(held.score.steps[since.first]), since.change()
             evidence = (Evidence(f"change of {held.title} since step {step:,}", change.value, change.se),)
-            because = f"{held.title} {fallen(since) if change.value < 0 else moved(change.value)}"
+            because = f"{held.title} {fallen(since, step) if change.value < 0 else moved(change.value)}"
             best = best_evaluation(held.score)
             tests.append(RuleResult(change.p_down, because, evidence, best, brief=because))
     if not tests:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from grposcope.core.text import apart_shares
+from grposcope.core.text import apart_shares, number
 from grposcope.instruments.diagnosis.findings import (
     Evidence,
     Rule,
@@ -51,13 +51,14 @@ def check(quantities: Quantities) -> RuleResult:
         tests.append(_cut(quantities, cut, over))
     if length is not None and length.logs is not None:
         early, late = length.geometric_mean(EARLY), length.geometric_mean(LATE)
-        limit = f"{LONGER:g} × early, unpaid"
+        limit = f"limits: {LONGER:g} × the first without more reward, {SHORTER:g} × the first"
         evidence += [early_level(length.name, *early), late_level(length.name, *late, limit)]
-        because = f"completions went from {early[0]:.0f} to {late[0]:.0f} tokens"
+        because = f"completions went from {number(early[0])} to {number(late[0])} tokens"
         went = quantities.went(length.name, early[0], late[0], " tokens")
         tests.append(RuleResult(
             length.logs.change(EARLY, LATE, minus=math.log(SHORTER)).p_down,
-            because + ", a stub" * (late[0] < SHORTER * early[0]), onset=length.first_below(SHORTER * early[0]),
+            because + ", less than a fifth" * (late[0] < SHORTER * early[0]),
+            onset=length.first_below(SHORTER * early[0]),
             advice="read the late completions: a loss or reward that favours short answers shrinks them (try Dr. "
                    "GRPO or DAPO)", brief=went,
         ))  # fmt: skip

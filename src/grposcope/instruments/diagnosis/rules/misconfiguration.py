@@ -39,7 +39,7 @@ def check(quantities: Quantities) -> RuleResult:
             "check that the parameters require gradients and that rewards differ",
         ))  # fmt: skip
     if not faults:
-        return RuleResult(1.0, "the record proves no setting wrong")
+        return RuleResult(1.0, "no logged setting is provably wrong")
     because, advice = ("; ".join(part) for part in zip(*faults, strict=True))
     evidence = (Evidence("settings that the record proves wrong", float(len(faults))),)
     return RuleResult(0.0, because, evidence, None, advice=advice, brief=faults[0][0])

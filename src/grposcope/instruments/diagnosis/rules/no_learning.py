@@ -46,7 +46,7 @@ RULE = Rule(
     "the error exceeds about δ/2",
     source="method of this project; two one-sided tests (Schuirmann 1987)",
     advice=(
-        "raise the learning rate, check that gradients reach the weights, or use prompts that 20 to 80 % "
+        "raise the learning rate, check that gradients reach the weights, or use prompts that 20 to 80% "
         "of rollouts solve"
     ),
     check=check,

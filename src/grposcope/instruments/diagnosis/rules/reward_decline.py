@@ -47,7 +47,7 @@ def _drop(reward: MetricSeries) -> list[RuleResult]:
     if shift is None:
         return []
     evidence = (Evidence(f"shift of the level of {reward.name}", shift.size, column=reward.name),)
-    because = f"the reward {moved(shift.size)} at once"
+    because = f"the reward {moved(shift.size)} in one jump"
     return [RuleResult(shift.p if shift.size < 0 else 1.0, because, evidence)]
 
 

@@ -86,8 +86,8 @@ def _against(held: HeldOut, reward: MetricSeries) -> list[RuleResult]:
         p = max(p, _change_since(reward, 0.0).p_up)
         behind = f"did not follow (it {moved(scored.value)} since step {step:,})"
         did = f"{moved(scored.value)} since step {step:,}"
-        score_did = fallen(since) if falls else behind if p < GOES_ON else did
-        because = f"{held.title} {score_did} while the training reward {moved(rises.value)}"
+        score_did = fallen(since, step) if falls else behind if p < GOES_ON else did
+        because = f"{held.title} {score_did} while the reward {moved(rises.value)}"
         evidence = (
             _since_step(reward.name, step, rises, reward.name),
             _since_step(held.title, step, scored),
@@ -121,10 +121,10 @@ def _change_since(series: MetricSeries, share: float, minus: float = 0.0) -> Con
     return series.curve.change((share, share + EDGE), (1 - EDGE, 1.0), minus=minus)
 
 
-def fallen(since: Since) -> str:
-    """The fall of a score from a place on, as a verb phrase."""
-    top = "from its best" if since.first > 0 else "from its start"
-    return f"fell by {-since.change().value:.2g} {top}"
+def fallen(since: Since, step: float) -> str:
+    """The fall of a score from a place on, which is at this step, as a verb phrase."""
+    after = f"after step {int(step):,}" if since.first > 0 else "from its start"
+    return f"fell by {-since.change().value:.2g} {after} (fitted line)"
 
 
 def best_evaluation(held: MetricSeries) -> int:

@@ -61,7 +61,7 @@ def vanishing_spread(config: TrainerConfig, known: Known) -> Iterator[Fault | Un
                 "advantages are divided by the deviation of their group: if rewards of a group differ by only "
                 "0.01, that 0.01 counts as much as right versus wrong in another group (up to "
                 f"{(group - 1) / group**0.5:.3g} for G = {group})",
-                "look at the spread of an earlier run, or divide by that of the batch, or not at all",
+                "look at the standard deviation in an earlier run, or divide by that of the batch, or not at all",
                 (key,),
             )
         return

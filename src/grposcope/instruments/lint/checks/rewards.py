@@ -46,7 +46,7 @@ def effective_weights(config: TrainerConfig, known: Known) -> Iterator[Fault | U
         return
     spreads = _spreads(known)
     if not spreads:
-        yield Untold("the spread of each reward is not known: give an earlier run that logged them")
+        yield Untold("the standard deviation of each reward is not known: give an earlier run that logged it (--run)")
         return
     if len(spreads) != number:
         yield Untold(f"the earlier run has {len(spreads)} rewards, and this one {number}")
@@ -59,10 +59,9 @@ def effective_weights(config: TrainerConfig, known: Known) -> Iterator[Fault | U
     top = max(shares, key=shares.__getitem__)
     if shares[top] >= DOMINANT:
         told = listed([f"{name} {percent(share, 1)}" for name, share in shares.items()])
-        yield Fault("warning", f"only {top} counts", f"rewards are added and then divided by the deviation of the "
-                      f"sum, so "
-                      f"each counts by weight × spread: {told}", "set reward_weights by the spread of each, or "
-                      "multi_objective_aggregation=normalize_then_sum", keys)  # fmt: skip
+        yield Fault("warning", f"only {top} counts", "rewards are added and then divided by the standard deviation "
+                      f"of their sum: each counts by weight × standard deviation: {told}", "set reward_weights by the "
+                      "standard deviation of each or multi_objective_aggregation=normalize_then_sum", keys)  # fmt: skip
 
 
 def _of_rollouts(config: TrainerConfig, known: Known, number: int, after: bool) -> Iterator[Fault | Untold]:

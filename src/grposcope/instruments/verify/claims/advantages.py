@@ -30,8 +30,8 @@ USUAL = tuple(
 EFFECTS: Mapping[str, str] = {
     "sign": "Bad rollouts become likelier and good ones less likely.",
     "ddof": "Every step is scaled by a number that depends only on the group size.",
-    "epsilon": "Groups whose rewards hardly differ have another weight.",
-    "scale": "Prompts do not have the weights that the settings state.",
+    "epsilon": "Groups whose rewards hardly differ get another weight than stated.",
+    "scale": "Prompts get other weights than the settings state.",
     "baseline": "The gradient is biased, or noisier than with the stated settings.",
     "weights": "The policy is trained on another reward than the settings state.",
     "factor": "Every step is scaled by this number.",
@@ -40,7 +40,7 @@ EFFECTS: Mapping[str, str] = {
     "shuffled in the group": "Rollouts get the reward of a sibling: the gradient of these groups is noise.",
     "shuffled across the batch": "Rollouts get rewards of other prompts: the gradient is noise.",
     "groups split": (
-        "Baselines come from smaller groups: they are noisier, and a rollout that is alone has advantage 0."
+        "Baselines come from smaller groups: they are noisier, and a rollout alone in its group gets advantage 0."
     ),
     "groups merged": "Rollouts are compared with those of other prompts, so easy prompts win over hard ones.",
     "groups in another order": "Rollouts are compared with those of other prompts, and the gradient is mostly noise.",
@@ -61,7 +61,7 @@ REMEDIES: Mapping[str, str] = {
 }
 """Fault -> what to do; for permuted rewards as below."""
 
-REORDER = "Find where rewards are gathered or sorted apart from their rollouts, and carry an id with each."
+REORDER = "Find where rewards are gathered or sorted separately from their rollouts, and give both the same id."
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
@@ -319,4 +319,6 @@ def _size(recipe: AdvantageRecipe, made: Sequence[TrainedBatch]) -> str:
     )
 
 
-CLAIM = Claim("advantages", "Advantages are those of the settings", "rewards, groups and advantages of rollouts", tests)
+CLAIM = Claim(
+    "advantages", "Advantages follow from rewards and settings", "rewards, groups and advantages of rollouts", tests
+)

@@ -48,9 +48,10 @@ def _said(one: ModuleMatch) -> str:
 def _held(total: int, moved: int) -> str:
     if not moved:
         return (
-            f"All {total} tensors are equal; the weights from before training, which would tell more, were not given."
+            f"All {total} tensors are equal; give the weights from before training as well to see whether training "
+            "moved them."
         )
     return f"All {total} tensors of the sampler are the trainer's, among them {moved} that training moved."
 
 
-CLAIM = Claim("arrived", "Adapters, embeddings, heads arrived", "the trainer's and the sampler's weights", tests)
+CLAIM = Claim("arrived", "All trained weights reached the sampler", "the trainer's and the sampler's weights", tests)

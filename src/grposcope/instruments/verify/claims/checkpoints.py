@@ -111,8 +111,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     alternatives = paths(stated, len(evidence.scored), without_step)
     if not alternatives:
         yield NotTestable(
-            "The rollouts are of the first checkpoint's steps only, to which no given checkpoint is an "
-            "alternative; give "
+            "The first checkpoint should have drawn all of these rollouts, so no other can be compared; give "
             "rollouts of later steps, or other checkpoints."
         )
         return
@@ -159,7 +158,7 @@ def _test(
         ),
         effect=(
             f"A rollout is {per_rollout:.3g} nats from the policy that is trained, so that about "
-            f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not the objective's."
+            f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not that of the stated loss."
         ),
         remedy=_remedy(path),
         p=p,
@@ -213,7 +212,7 @@ def _by_recorded(
             "those of the checkpoints that should have drawn"
         ),
         held=(
-            f"The recorded log-probabilities are nearest to the checkpoints that should have drawn, of which others "
+            f"The recorded log-probabilities are nearest to those of the expected checkpoints; other checkpoints "
             f"differ by up to {math.sqrt(largest):.2g} nats per token."
         ),
         effect="The rollouts come from another policy than the one that is trained.",
@@ -267,7 +266,7 @@ def _remedy(path: WriterPath) -> str:
 
 CLAIM = Claim(
     "checkpoints",
-    "Which checkpoint wrote them",
+    "The expected checkpoint drew each rollout",
     "token ids of all rollouts in the order drawn, and several checkpoints",
     tests,
 )

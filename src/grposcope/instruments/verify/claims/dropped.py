@@ -91,7 +91,7 @@ def _within(
         evidence=f"{count:,} dropped rollouts are {unit} {side} in {name} than their siblings (p {p:.2g})",
         held=f"{count:,} dropped rollouts have the {name} of their siblings (p {p:.2g}).",
         effect=(
-            "The rollouts that are left are not a sample of the policy: their mean reward and gradient are "
+            "The remaining rollouts are not a random sample of the policy: their mean reward and gradient are "
             f"biased.{bias}"
         ),
         remedy=(
@@ -140,5 +140,5 @@ def _between(evidence: PipelineEvidence, dropped: Sequence[Sequence[int]], kept:
     )  # fmt: skip
 
 
-CLAIM = Claim("dropped", "What was dropped was dropped blindly", "all rollouts that were drawn, those left out marked "
-              "as dropped", tests)  # fmt: skip
+CLAIM = Claim("dropped", "Rollouts were dropped without regard to reward or length",
+              "all rollouts that were drawn, those left out marked as dropped", tests)  # fmt: skip

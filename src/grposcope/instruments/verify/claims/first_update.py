@@ -62,10 +62,10 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     yield ClaimTest(
         fault="old log-probabilities in bfloat16" if rounded and mean <= 0.05 else "ratio is not 1",
         broken=mean > EXACT,
-        evidence=f"Old and current log-probabilities of the first update differ by {mean:.2g} nats in the mean "
+        evidence=f"Old and current log-probabilities of the first update differ by {mean:.2g} nats on average "
         f"(largest {known.max():.2g}): {words}; the first is {first.where}",
         held=f"Old and current log-probabilities of {len(rows):,} rollouts are equal to {mean:.1g} nats"
-        f"{f', {absent:,} NaN tokens left out' if absent else ''}; a mean of {EXACT:g} would have been seen.",
+        f"{f', {absent:,} NaN tokens left out' if absent else ''}; a mean of {EXACT:g} would have been detected.",
         effect="Ratios that should be 1 are not, so numerical noise clips and weights tokens.",
         remedy="Compute both with the same weights, in float32 and with dropout off.",
         since=first.step,
@@ -97,8 +97,8 @@ def _kl(run: Run) -> Iterator[ClaimTest]:
         fault=_LABEL,
         broken=abs(float(kl[0])) > 0.02,
         evidence=f"{run.keys.get(name, name)} is {kl[0]:.3g} nats at step 1, before any update",
-        held=f"{run.keys.get(name, name)} is {kl[0]:.1g} nats at step 1; 0.02 would have been seen.",
-        effect="The policy is pulled to another reference than the one it began from.",
+        held=f"{run.keys.get(name, name)} is {kl[0]:.1g} nats at step 1; 0.02 would have been detected.",
+        effect="The KL term pulls the policy to another reference than the model that training began from.",
         remedy="Load reference and policy from the same weights, with dropout off.",
         since=1,
     )
@@ -170,5 +170,6 @@ def _schedule(evidence: PipelineEvidence, run: Run) -> Iterator[ClaimTest | NotT
     )
 
 
-CLAIM = Claim("first update", "The first update begins where the sampler was, and the learning rate is as scheduled",
+CLAIM = Claim("first update",
+              "The first update starts from the sampler's policy, and the learning rate follows its schedule",
               "old and current log-probabilities of the first update, or a log with KL and rate", tests)  # fmt: skip

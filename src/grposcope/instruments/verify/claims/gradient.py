@@ -1,4 +1,4 @@
-"""The gradient is the objective's: weights of the loss, its reference, and norms taken again at a checkpoint. Exact.
+"""The gradient is the objective's: weights of the loss, its reference, and norms recomputed at a checkpoint. Exact.
 
 ∂L/∂log π of every token, as the backward pass began from it, is compared with the closed form of the stated loss
 (`token_weights`): to 1e-4 of the batch's largest in float32 and to 2e-2 where numbers are in bfloat16. What they are
@@ -37,7 +37,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
 def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     loss, kl = evidence.stated.loss, evidence.stated.kl
     if not any(row.loss_weights is not None for row in evidence.rows):
-        yield NotTestable("Nothing says what the backward pass began from; train with verify_every, or write "
+        yield NotTestable("The derivatives of the loss were not recorded; train with verify_every, or write "
                           "loss_weights, the gradient of the loss with respect to the log-probabilities.")  # fmt: skip
         return
     if loss is None or kl is None:
@@ -80,7 +80,7 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         evidence=f"The derivatives of the loss at step {first[0]} {first[2]}; they differ from those of the settings "
         f"by {size:.2g} of their length",
         held=f"The loss has the derivatives of the settings at {tokens:,} tokens, to {largest:.1g} of the largest; "
-        f"{FLOAT32:g} would have been seen ({BFLOAT16:g} in bfloat16).",
+        f"{FLOAT32:g} would have been detected ({BFLOAT16:g} in bfloat16).",
         effect=f"The gradient is that of another objective: {size:.0%} of the token weights are not those stated.",
         remedy="Compare sign and factor of each term of the loss with the settings, and what divides it when passes "
         "are added up.",
@@ -116,7 +116,7 @@ def _explained(
         if left.max() > tolerance * np.abs(given[known]).max() or not np.abs(policy[known]).max() > 0:
             continue
         return _named(float(a), float(b[0]) if b else None, kl, reduction, loss.reduction, parts)
-    return "weights of the loss", "are those of no loss that was tried"
+    return "weights of the loss", "fit none of the losses that were tried"
 
 
 def _named(a: float, b: float | None, kl: float, reduction: str, stated: str, parts: int) -> tuple[str, str]:
@@ -142,8 +142,8 @@ def _norms(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Logged norms of the gradient against those taken again."""
     kl = evidence.stated.kl or 0.0
     if not evidence.gradients:
-        yield NotTestable("No norm of a gradient was taken again; that takes the checkpoint before a step, all of its "
-                          "rollouts, and its logged norm.")  # fmt: skip
+        yield NotTestable("No gradient norm could be recomputed; give the checkpoint before a step, all rollouts of "
+                          "the step, and its logged norm.")  # fmt: skip
         return
     wrong = [one for one in evidence.gradients if abs(one.logged - one.norm(1, kl)) > _allowed(one, kl)]
     far = max(abs(one.logged / one.norm(1, kl) - 1) if one.norm(1, kl) else 0.0 for one in evidence.gradients)
@@ -152,10 +152,10 @@ def _norms(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         fault="gradient norm",
         broken=bool(wrong),
         evidence=f"The norm of the gradient at step {first.step} is {first.logged:.5g}, and {first.norm(1, kl):.5g} "
-        f"taken again at {first.checkpoint} from its {first.rollouts:,} rollouts{_instead(first, kl, evidence)}",
-        held=f"The norm of the gradient taken again at {len(evidence.gradients):,} checkpoints is the logged one to "
-        f"{far:.1g}; {NORMS.get(first.precision, 1e-3):g} would have been seen.",
-        effect="Another gradient than the stated objective's is followed.",
+        f"recomputed at {first.checkpoint} from its {first.rollouts:,} rollouts{_instead(first, kl, evidence)}",
+        held=f"The norm of the gradient recomputed at {len(evidence.gradients):,} checkpoints is the logged one to "
+        f"{far:.1g}; {NORMS.get(first.precision, 1e-3):g} would have been detected.",
+        effect="The optimiser follows another gradient than that of the stated loss.",
         remedy="Compare sign and factor of each term of the loss with the settings, and look for dropout and frozen or "
         "unscaled parts.",
         since=first.step if wrong else None,
@@ -188,7 +188,7 @@ def _reference(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield NotTestable("The reference's log-probabilities are not written (ref_logprobs).")
         return
     if evidence.stated.reference != "start":
-        yield NotTestable("The settings do not say that the reference stays as the run began, so that it may move.")
+        yield NotTestable("The settings do not say whether the reference stays fixed.")
         return
     start = next((one for one in evidence.scored if one.step == 0), None)
     wrong: list[tuple[int, str]] = []
@@ -221,17 +221,17 @@ def _reference(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             wrong.append((step, f"The reference's log-probabilities at step {step} are the policy's own in all "
                           f"{len(pairs):,} rollouts, though the weights have moved"))  # fmt: skip
     if not tested:
-        yield NotTestable("Whether the reference stays takes the weights that the run began from, or a step after "
-                          "which they have moved.")  # fmt: skip
+        yield NotTestable("Give the weights that the run began from, or rollouts of a step after which they have "
+                          "moved, to see whether the reference stays fixed.")  # fmt: skip
         return
     since, words = min(wrong, default=(0, ""))
     yield ClaimTest(
         fault="reference updated",
         broken=bool(wrong),
         evidence=words,
-        held=f"The reference's log-probabilities of {tested:,} rollouts are those of a policy that stays"
-        f"{f', to {far:.1g} nats' if start is not None else ''}; {EXACT:g} nats would have been seen.",
-        effect="The KL term holds the policy to where it just was, and not to where it began.",
+        held=f"The reference's log-probabilities of {tested:,} rollouts are those of a fixed policy"
+        f"{f', to {far:.1g} nats' if start is not None else ''}; {EXACT:g} nats would have been detected.",
+        effect="The KL term holds the policy near its latest weights, and not near its first ones.",
         remedy="Keep a frozen copy of the first weights as the reference, and update it only where that is meant.",
         since=since if wrong else None,
     )
@@ -242,6 +242,6 @@ def _moved(evidence: PipelineEvidence, step: int) -> bool:
     return any(one.step < step and one.second > 0 and one.lr > 0 for one in evidence.optimizer)
 
 
-CLAIM = Claim("gradient", "The gradient is the objective's",
+CLAIM = Claim("gradient", "The gradient is that of the stated loss",
               "derivatives of the loss by log-probability; or the checkpoint before a step, its rollouts and its norm; "
               "the reference's log-probabilities", tests)  # fmt: skip

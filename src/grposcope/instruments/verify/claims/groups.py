@@ -200,5 +200,5 @@ def _told(p: float, evidence: str, held: str) -> ClaimTest:
     )
 
 
-CLAIM = Claim("groups", "Groups are groups", "rollouts with group and the stated size; for copies the sampler's "
-              "log-probabilities", tests)  # fmt: skip
+CLAIM = Claim("groups", "Groups have one prompt and the stated size",
+              "rollouts with group and the stated size; for copies the sampler's log-probabilities", tests)  # fmt: skip

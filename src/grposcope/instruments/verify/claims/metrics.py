@@ -111,7 +111,7 @@ def _other_reward(
             "reward without weights", True,
             f"The logged reward is the plain sum of its functions, {logged:.4g} at step {step}, where the weighted one "
             f"that is trained on is {mean:.4g} ({known.thread})", "",
-            "The gradient is right; but curves and alarms follow another reward than the policy.",
+            "The gradient is right, but curves and alarms show another reward than the one that is trained on.",
             "Use the weighted sum of rewards/NAME/mean instead.", since=step,
         )  # fmt: skip
         return
@@ -133,7 +133,7 @@ def _compared(
     wrong = known & np.array([not _near(a, b) for a, b in zip(logged, made, strict=True)])
     if wrong.sum() < max(FEWEST, 2 / 3 * known.sum()):
         yield ClaimTest(f"metric {name}", False, "", f"{key} is {own}, in {int((known & ~wrong).sum()):,} of "
-                        f"{int(known.sum()):,} steps to within 0.1 %.", "", "")  # fmt: skip
+                        f"{int(known.sum()):,} steps to within 0.1%.", "", "")  # fmt: skip
         return
     fits = ""
     for words, other in others:
@@ -149,8 +149,8 @@ def _compared(
         evidence=f"{key} is not {own} in {int(wrong.sum()):,} of {int(known.sum()):,} steps: {logged[first]:.4g} at "
         f"step {step} where the rollouts give {made[first]:.4g}{fits}",
         held="",
-        effect=("The gradient is right; but decisions made by this metric use another quantity than its name says."),
-        remedy="Read it as the quantity it is, or log the right one under this name.",
+        effect=("The gradient is right, but whoever acts on this metric acts on another quantity than its name says."),
+        remedy="Read the metric as the quantity that it is, or log the right one under this name.",
         since=step,
     )
 
@@ -209,12 +209,12 @@ def _k3(sign: float) -> Definition:
 
 
 WITHIN: Mapping[str, Definition] = {
-    "the mean spread within groups": _within(1),
-    "the spread of the whole batch": _over_all(1),
-    "the mean spread within groups with ddof 0": _within(0),
-    "the spread of the whole batch with ddof 0": _over_all(0),
+    "the mean standard deviation within groups": _within(1),
+    "the standard deviation of the whole batch": _over_all(1),
+    "the mean standard deviation within groups with ddof 0": _within(0),
+    "the standard deviation of the whole batch with ddof 0": _over_all(0),
 }
-BATCH = {name: WITHIN[name] for name in ("the spread of the whole batch", *WITHIN)}
+BATCH = {name: WITHIN[name] for name in ("the standard deviation of the whole batch", *WITHIN)}
 
 METRICS: Mapping[str, Mapping[str, Definition]] = {
     "reward_std": WITHIN,
@@ -225,7 +225,7 @@ METRICS: Mapping[str, Mapping[str, Definition]] = {
     },
     "length": {
         "the mean number of tokens of a completion": lambda rows, groups: float(_lengths(rows).mean()),
-        "that of completions that ended": _ended,
+        "the mean number of tokens of completions that ended": _ended,
     },
     "truncated": {
         "the share of cut completions": _cut,
@@ -235,11 +235,9 @@ METRICS: Mapping[str, Mapping[str, Definition]] = {
     },
     "mismatch/k3": {
         "the k3 estimate of KL(sampler, trainer)": _k3(1.0),
-        "that with the ratio turned round": _k3(-1.0),
+        "the k3 estimate of KL with sampler and trainer exchanged": _k3(-1.0),
     },
 }  # fmt: skip
 """Metric -> its definition, and others that it may be in truth."""
 
-CLAIM = Claim(
-    "metrics", "The log's metrics mean what they are called", "a log and the rollouts of the same steps", tests
-)
+CLAIM = Claim("metrics", "Logged metrics are what their names say", "a log and the rollouts of the same steps", tests)

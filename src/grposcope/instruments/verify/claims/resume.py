@@ -64,8 +64,8 @@ def prompts_of(rows: Sequence[EvidenceRow]) -> dict[int, frozenset[str]]:
 
 
 EQUAL_PROMPTS = NotTestable(
-    "Some prompts come again within an epoch, one by one: the data may hold equal prompts; leave them out of the data "
-    "to have its order tested."
+    "Single prompts come twice within an epoch, so the data may hold duplicates; remove them to have the data order "
+    "tested."
 )
 
 IN_ORDER = 4
@@ -127,7 +127,7 @@ def _optimizer(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Adam's state goes on: its count of updates grows with the steps, its second moments decay no faster than β₂."""
     known = [one for one in evidence.optimizer if one.updates == one.updates or one.second == one.second]
     if not known:
-        yield NotTestable("Nothing says what the optimiser's state is; keep it with the checkpoints, or train with "
+        yield NotTestable("The optimiser's state was not recorded; keep it with the checkpoints, or train with "
                           "verify_every.")  # fmt: skip
         return
     beta2 = evidence.stated.beta2
@@ -146,11 +146,11 @@ def _optimizer(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     yield ClaimTest(
         fault="optimiser state lost",
         broken=bool(lost),
-        evidence=f"The optimiser's state began anew: {lost[0][1]} ({known[0].where or 'in training'})" if lost else "",
-        held=f"The optimiser's state goes on over {len(known):,} looks: {before.updates:.0f} updates after step "
-        f"{before.step}; moments or a count that begin anew would have been seen.",
-        effect="The optimiser begins without its averages: first steps are too large.",
-        remedy="Restore the optimiser's state with the checkpoint, and make the optimiser once.",
+        evidence=f"The optimiser's state was reset: {lost[0][1]} ({known[0].where or 'in training'})" if lost else "",
+        held=f"The optimiser's state continues over {len(known):,} looks: {before.updates:.0f} updates after step "
+        f"{before.step}; a reset of its moments or count would have been detected.",
+        effect="The optimiser restarts without its averages: the first steps are too large.",
+        remedy="Restore the optimiser's state with the checkpoint, and create the optimiser only once.",
         since=lost[0][0] if lost else None,
     )
 
@@ -262,7 +262,7 @@ def _jump(run: Run, name: str, at: int, fault: str, effect: str) -> Iterator[Cla
     if place < width or place + width > len(values) or len(values) < FEWEST + 2 * width:
         yield NotTestable(
             f"{len(values)} rows of {name} are too few to detect a jump at the restart at step {at}; about "
-            f"{FEWEST + 2 * width} would suffice, more for certainty."
+            f"{FEWEST + 2 * width} would do, and more tell more."
         )
         return
 
@@ -296,5 +296,6 @@ def _column(run: Run, name: str) -> tuple[Floats, Floats]:
     return step[known], values[known]
 
 
-CLAIM = Claim("resume", "A resume went on", "a log with its restarts; prompts and epochs for the data order",
+CLAIM = Claim("resume", "Training continued unchanged after each restart",
+              "a log with its restarts; prompts and epochs for the data order",
               tests)  # fmt: skip

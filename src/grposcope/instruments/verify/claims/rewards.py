@@ -75,7 +75,7 @@ def _failures(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         evidence=f"{len(counted):,} of {len(failed):,} rollouts that failed ({_most(failed)}{named}) are trained on "
         f"with the reward {counted[0].reward:g}; the first is {counted[0].where}" if counted else "",
         held=f"{len(failed):,} rollouts failed, and none is trained on with one fixed reward.",
-        effect=f"The policy is punished for failures of the machine, in every advantage of the group.{bias}",
+        effect=f"A failure of the machine counts as a bad answer, and shifts every advantage of the group.{bias}",
         remedy="Leave failed rollouts out of their groups, or draw them again.",
         since=min((row.step for row in counted), default=None),
     )  # fmt: skip
@@ -90,7 +90,7 @@ def _most(failed: Sequence[object]) -> str:
 def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Grading again: twice in the order of the file, once in another."""
     if evidence.grader is None:
-        yield NotTestable("The reward function was not given; give it, and the rollouts are graded again.")
+        yield NotTestable("The reward function was not given; give it (--reward) to have the rollouts graded again.")
         return
     places = [place for place, row in enumerate(evidence.rows)
               if row.completion is not None and np.isfinite(row.reward) and not row.failed]  # fmt: skip
@@ -146,7 +146,7 @@ def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         words,
         "graded again, all rewards are those that were logged",
         "Rollouts are rewarded for what they did not write.",
-        "Find where rewards are gathered or sorted apart from their rollouts, and carry an id with each.",
+        "Find where rewards are gathered or sorted separately from their rollouts, and give both the same id.",
     )
 
 
@@ -197,5 +197,6 @@ def _test(
     )  # fmt: skip
 
 
-CLAIM = Claim("rewards", "Rewards are what the function gives", "texts and rewards of rollouts, the reward function; "
-              "errors and time-outs where there were any", tests)  # fmt: skip
+CLAIM = Claim("rewards", "Rewards are those that the function gives",
+              "texts and rewards of rollouts, the reward function; errors and time-outs where there were any",
+              tests)  # fmt: skip

@@ -128,7 +128,9 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     allowed = numerics.of(evidence.stated.precision)
     found = sums(evidence, rows, allowed)
     if not found.variance.sum() > 0:
-        yield NotTestable("The policy is certain of every token, so its rollouts do not show the sampler's settings.")
+        yield NotTestable(
+            "The policy gives every token a probability near 1, so its rollouts do not show the sampler's settings."
+        )
         return
     seen = evalues.mixture(found.ratios, _PRIOR)
     best, began = ALTERNATIVES[seen.best], evalues.began(found.ratios[seen.best])
@@ -176,7 +178,7 @@ def _told(evidence: PipelineEvidence, found: DrawnSums, best: SamplerAlternative
         f"The sampler cuts off the tail, as the settings say: {seen}.",
         f"The kept tokens have {mass:.2%} of the probability; rollouts are {per_rollout:.3g} nats from the "
         f"policy, so that "
-        f"about {percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not the objective's.",
+        f"about {percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not that of the stated loss.",
         "Sample with top_k 0 (or -1) and top_p 1, or log the sampler's own log-probabilities and correct with them.",
         said,
     )  # fmt: skip
@@ -189,7 +191,7 @@ def _temperature(found: DrawnSums, stated: float) -> _Told:
     per_rollout = (beta - 1) ** 2 * found.variance.sum() / 2 / len(found.tokens)
     effect = (
         f"Rollouts are {per_rollout:.3g} nats from the policy, so that about "
-        f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not the objective's."
+        f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not that of the stated loss."
     )
     if beta < FOREIGN:
         return _Told(
@@ -217,7 +219,7 @@ def _held(evidence: PipelineEvidence, found: DrawnSums, z: float) -> str:
     cut = f" and a top-k of {visible[-1]} or less" if visible else ""
     return (
         f"{_tokens(found)} fit a temperature of {stated / high:.3g} to {stated / low:.3g} "
-        f"(stated: {stated:g}; z = {z:+.1f}); others{cut} would have been seen."
+        f"(stated: {stated:g}; z = {z:+.1f}); others{cut} would have been detected."
     )
 
 
@@ -227,7 +229,7 @@ def _tokens(found: DrawnSums) -> str:
 
 CLAIM = Claim(
     "sampling",
-    "At this temperature, without truncation",
+    "Rollouts were sampled at the stated temperature, without truncation",
     "token ids of all rollouts that were drawn, and the checkpoint that drew them",
     tests,
 )

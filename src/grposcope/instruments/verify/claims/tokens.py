@@ -106,8 +106,8 @@ def _faults(live: list[_Masked], ends: bool, several: bool) -> Iterator[ClaimTes
                 "end of text twice",
                 _end_twice,
                 "train the token that ends them more than once",
-                "none ends twice",
-                "The policy learns to stop with a second, superfluous token.",
+                "no completion ends twice",
+                "The policy learns to end with a superfluous second token.",
             )
         )
         kinds.append(

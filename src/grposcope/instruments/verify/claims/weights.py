@@ -134,7 +134,7 @@ def _test(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: s
     if mean.value > allowed.k3:
         held += f"that is above the {allowed.k3:g} of {allowed.name}, but rests on too few tokens to be sure."
     else:
-        held += f"a distance well above {allowed.k3:g}, which {allowed.name} may cause, would have been seen."
+        held += f"a distance well above {allowed.k3:g}, which {allowed.name} may cause, would have been detected."
     return ClaimTest(
         fault=fault,
         broken=mean.value > allowed.k3,
@@ -145,7 +145,7 @@ def _test(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: s
         held=held,
         effect=(
             f"A rollout is {per_rollout:.3g} nats from the policy, so that about "
-            f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not the objective's."
+            f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not that of the stated loss."
         ),
         remedy=remedy,
         p=mean.p_above(allowed.k3),
@@ -260,7 +260,7 @@ def _worst_group(evidence: PipelineEvidence, found: Sequence[RecordedTokens], di
 
 CLAIM = Claim(
     "weights",
-    "These weights wrote these tokens",
+    "The given weights drew these rollouts",
     "token ids, the sampler's log-probabilities, and the checkpoint that drew them",
     tests,
 )
