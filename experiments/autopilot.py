@@ -285,7 +285,7 @@ def more(model: str) -> list[Wanted]:
 def raised(model: str) -> list[Wanted]:
     """Experiment 5: longer runs, with and without raising a rate that was cut."""
     given = {"model": model, "steps": LONGER, "eval_every": 20, "checkpoint_every": 20}
-    arms = ("act", "act:raise_after=0", STOP)
+    arms = ("act", "act:raise_after=0")
     return [(f"long: {name}", given, seed, arm) for seed in LATER for name in LONG for arm in arms]
 
 

@@ -166,7 +166,8 @@ class AttachedModel:
 
         while True:
             try:
-                self._pass(mine, given[rows.mine], visit, after, keep, rows, workers)
+                with cpu.products(self.model):
+                    self._pass(mine, given[rows.mine], visit, after, keep, rows, workers)
             except hooks.Unmeasured as error:
                 if whole_rows:  # the pass has begun to give scores
                     raise Refusal(str(error)) from None
@@ -334,8 +335,9 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
         elif name in attached.measured and bool(gradient.any()):
             missing.append(name)
 
-    with _checkpointing(attached.model), apart.gradients_to(attached.model, compare):
-        _, total = weighted_logp(attached.model, few, weights * coefficients[:, None], attached.temperature)
+    here = attached.model
+    with cpu.products(here), _checkpointing(here), apart.gradients_to(here, compare):
+        _, total = weighted_logp(here, few, weights * coefficients[:, None], attached.temperature)
         if total.requires_grad:
             total.backward()
         del total

@@ -3,6 +3,7 @@
     decoder         decoding of Llama and Qwen2, in C where there is a compiler
     passes          their log-probabilities and gradients, a prompt computed once for its group
     contract        gradients, Gram matrix and norms of a parameter, in one pass of C
+    products        16-bit matrices multiplied in float32, on a processor that cannot multiply them itself
     in_background   parameters processed by other threads while a backward pass goes on; map_pieces: pieces of one
 
 The first three are None where the engine does not take the model or the arrays, or this machine lacks what they need;
@@ -15,7 +16,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -43,11 +45,15 @@ __all__ = [
     "items_held",
     "map_pieces",
     "passes",
+    "products",
     "returning",
+    "with_products",
 ]
 
 T = TypeVar("T")
 S = TypeVar("S")
+M = TypeVar("M", bound="torch.nn.Module")
+Arguments = ParamSpec("Arguments")
 
 
 def enabled() -> bool:
@@ -97,6 +103,26 @@ def contract(
     if not enabled() or not contraction.takes(rows, columns, lookups):
         return None
     return contraction.contract(rows, columns, lookups, weights, main, with_gram=with_gram, in_pieces=in_pieces)
+
+
+def products(model: torch.nn.Module) -> AbstractContextManager[object]:
+    """Within this context, a 16-bit model on a CPU without 16-bit products multiplies in float32, and rounds."""
+    from grposcope.lab.cpu import sixteen_bits  # its class needs torch itself
+
+    if enabled() and any(sixteen_bits.slow(p.dtype) and p.device.type == "cpu" for p in model.parameters()):
+        return sixteen_bits.Widened()
+    return nullcontext()
+
+
+def with_products(function: Callable[Concatenate[M, Arguments], T]) -> Callable[Concatenate[M, Arguments], T]:
+    """The function of a model and more, within `products` of the model."""
+
+    @wraps(function)
+    def within(model: M, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> T:
+        with products(model):
+            return function(model, *arguments, **named)
+
+    return within
 
 
 def in_background(

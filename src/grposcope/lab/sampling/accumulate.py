@@ -37,6 +37,7 @@ class Term:
     bonus: Tensor | None = None
 
 
+@cpu.with_products
 def accumulate(
     model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float, micro_batch: int, term: Term
 ) -> tuple[Tensor, Tensor]:
@@ -87,6 +88,7 @@ def _say_slow(reason: str) -> None:
 
 
 @no_gradient
+@cpu.with_products
 def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
     """log π of the whole batch without gradients, (B, T), `micro_batch` rollouts at a time."""
     passes = cpu.passes(model)
@@ -96,6 +98,7 @@ def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: flo
 
 
 @no_gradient
+@cpu.with_products
 def collisions(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
     """Σ_v π_v² of every token's distribution, (B, T), 0 where masked: the chance that two draws are the same token."""
     passes = cpu.passes(model)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from grposcope.lab import cpu
 from grposcope.lab.no_gradient import no_gradient
 from grposcope.lab.sampling import accumulate
 
@@ -41,6 +42,7 @@ def autograd_bytes(model: PreTrainedModel, tokens: int, recomputed: bool = False
 
 
 @no_gradient
+@cpu.with_products
 def forward_seconds(model: PreTrainedModel, rows: int, tokens: int) -> float:
     """Seconds of a forward pass over rows of so many tokens each, which this makes; no random number is drawn."""
     ids = torch.zeros(rows, tokens, dtype=torch.long, device=model.device)

@@ -85,6 +85,7 @@ class Turns:
 
 
 @inference
+@cpu.with_products
 def sample(
     model: PreTrainedModel,
     prompt_ids: Tensor,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from grposcope.lab import cpu
 from grposcope.lab.credit import trees
 from grposcope.lab.no_gradient import inference
 from grposcope.lab.sampling.decoding import decoder
@@ -34,6 +35,7 @@ class Tree:
 
 
 @inference
+@cpu.with_products
 def sample_trees(
     model: PreTrainedModel,
     prompt_ids: Tensor,
