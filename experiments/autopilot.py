@@ -278,6 +278,7 @@ def more(model: str) -> list[Wanted]:
     for seed in SEEDS:
         found += [(name, given, seed, "act") for name in MORE]
         found += [(name, given, seed, "off") for name in MORE]
+        found += [("none", given, seed, arm) for arm in ("act", "off")]
         found.append((CORRECTED, {**given, "correction": "sequence_cap:2"}, seed, "off"))
     return found
 

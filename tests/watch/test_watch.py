@@ -125,12 +125,9 @@ def test_it_follows_until_the_run_ends(
     assert places == sorted(places)
 
 
-def test_a_run_that_has_not_begun_is_awaited(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    status, document = asked("watch", tmp_path / "later", "--once")
-    assert status == 0
-    out = capsys.readouterr().out
-    assert "not begun; waiting for it" in out
-    assert document["phase"] == "not begun"
+def test_one_look_at_what_is_not_there_fails(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="later does not exist; give the path of a run or a log"):
+        call(tmp_path / "later", "--once")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from grposcope.logs.kept_rows import GrowingHints
 READING = 0.008
 """Share of the time in which a log is being read and judged, beyond which it rests, at most RESTING seconds."""
 
-RESTING = 60.0
+RESTING = 15.0
 """Seconds until a log is looked at again at the latest, however long that takes."""
 
 _FILES = 5000  # files of a folder whose sizes and times are compared, at most

@@ -58,7 +58,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                           "(default: 8800)")  # fmt: skip
     add_json(how, "print a JSON object on a line for each change of the verdict or of a rule, and the document at the "
              "end; with --once the document alone")  # fmt: skip
-    how.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="time between looks (default: 1.0)")
+    how.add_argument(
+        "--every",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="time between looks (default: 1.0); after a slow look up to 15 s",
+    )
     alarm = command.add_argument_group("alarms")
     alarm.add_argument(
         "--fail-on",
@@ -108,7 +114,9 @@ def run(arguments: argparse.Namespace) -> int:
         while True:
             now = time.time()
             new = watcher.look(now)
-            if arguments.once and watcher.problem and place.exists():
+            if arguments.once and not place.exists():
+                raise UserError(f"{place} does not exist; give the path of a run or a log")
+            if arguments.once and watcher.problem:
                 raise UserError(logs.asked(watcher.question, watcher.problem, place))
             shown = _show(watcher, now, shown, arguments)
             state, before = watcher.state(now), state

@@ -409,7 +409,7 @@ def _of_log(log: GrowingLog, problem: str) -> Snapshot:
         log.path,
         title=f"{run.meta.name} · {run.meta.engine}",
         engine=run.meta.engine,
-        phase=run.meta.status,
+        phase="the log does not say whether the run ended" if run.meta.status == "unknown" else run.meta.status,
         step=_last_step(run),
         planned=planned if isinstance(planned, int) else None,
         ended=run.meta.status in ENDED and not problem,
@@ -459,7 +459,7 @@ def _progress(run: Snapshot, width: int) -> str:
 
 def _metrics(run: Snapshot, width: int) -> list[str]:
     """A line per quantity with a value other than 0, the held-out score after the reward."""
-    rows = []
+    rows: list[tuple[str, Sequence[float], str]] = []
     for quantity in SHOWN:
         if quantity in run.metrics:
             name, values = run.metrics[quantity]
@@ -467,12 +467,13 @@ def _metrics(run: Snapshot, width: int) -> list[str]:
             if any(math.isfinite(value) and value != 0 for value in values):
                 unit, last = metric(name).unit, values[-1]
                 text = percent(last) if unit == "share" else f"{number(last)} {unit}".rstrip()
-                rows.append(_line(metric(name).title, values, text, width))
+                rows.append((metric(name).title, values, text))
         if quantity == "reward" and run.heldout:
             scores = [score.value for _, score in run.heldout]
             title = f"Held-out {heldout.name(run.score)}"
-            rows.append(_line(title, scores, _last_score(run.heldout, scores), width))
-    return rows
+            rows.append((title, scores, _last_score(run.heldout, scores)))
+    longest = max((len(text) for _, _, text in rows), default=0)
+    return [_line(*row, max(10, width - TITLE - 2 - longest)) for row in rows]
 
 
 def _last_score(heldout: Sequence[tuple[int, Estimate]], scores: Sequence[float]) -> str:
@@ -486,7 +487,6 @@ def _last_score(heldout: Sequence[tuple[int, Estimate]], scores: Sequence[float]
     return f"{text} at step {step:,}"
 
 
-def _line(title: str, values: Sequence[float], text: str, width: int) -> str:
-    """A metric on a line of about `width` characters: its name, its course, and its last value."""
-    room = max(10, width - TITLE - 30)
+def _line(title: str, values: Sequence[float], text: str, room: int) -> str:
+    """A metric on a line: its name, its course in `room` characters, and its last value."""
     return f"{title[:TITLE]:{TITLE}} {sparkline(values, room):{room}} {text}"

@@ -63,6 +63,17 @@ def test_a_sound_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     )
 
 
+def test_a_problem_that_only_the_diagnosis_finds_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = np.random.default_rng(0)
+    rows = [{"step": step, "reward": 0.5 + 0.02 * draw.normal(), "entropy": 0.8 * 0.9 ** max(0, step - 30)}
+            for step in range(1, 101)]  # fmt: skip
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["advise", str(tmp_path / "log.jsonl")]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("An autopilot would have done nothing")
+    assert "grposcope diagnose does find a problem: failing" in said
+
+
 def test_a_gradient_that_is_not_finite(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     norms = ["1.0"] * 20 + ["NaN"] * 5

@@ -8,6 +8,8 @@ from typing import Any
 
 from grposcope.core.answer import Answer, Table
 from grposcope.core.run import Run
+from grposcope.core.text import visible
+from grposcope.instruments import has
 from grposcope.instruments.autopilot import INSTRUMENT, AdviceSettings, events, wording
 from grposcope.instruments.autopilot.events import Story
 from grposcope.instruments.autopilot.pilot import Decision
@@ -60,9 +62,23 @@ def of_run(run: Run, settings: AdviceSettings | None = None) -> Answer:
         missing.append(
             "Only the mean reward of each step is known; log the rewards of every rollout to have a fall found earlier."
         )
-    if not missing:
-        return found
-    return Answer(**{**vars(found), "missing": [*found.missing, *missing]})
+    text = found.text if found.tables else [*_diagnosed(run), *found.text]
+    return Answer(**{**vars(found), "text": text, "missing": [*found.missing, *missing]})
+
+
+def _diagnosed(run: Run) -> list[str]:
+    """What the diagnosis says of a run that no monitor has anything on, where it finds a problem."""
+    if not has("diagnosis"):
+        return []
+    from grposcope.instruments.diagnosis.verdict import findings_of, verdict
+
+    judged = verdict(run, findings_of(run))
+    if judged.word not in ("failing", "warning"):
+        return []
+    return [
+        f"grposcope diagnose does find a problem: {visible(str(judged), 400)}. It judges the whole log once; an "
+        "autopilot needs stronger evidence, since it may look after every step."
+    ]
 
 
 def of_story(story: Story, policy: AutopilotPolicy, would: bool = False) -> Answer:

@@ -44,17 +44,21 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
     }
     further = [f"Not compared, {line}." for line in not_compared]
     judged = [(name, visible(said, LIMIT)) for name, said in zip(names, verdicts, strict=True)]
-    differing = [(visible(name), *(visible(str(value)) for value in values)) for name, values in settings.items()]
+    differing = [
+        (visible(name), *("not logged" if value is None else visible(str(value)) for value in values))
+        for name, values in settings.items()
+    ]
     means = [(name, *("not logged" if one is None else number(one) for one in row)) for name, row in ends.items()]
     found: dict[str, tuple[Sequence[str], Sequence[Sequence[str]], str]] = {
         "Verdicts": (("run", "verdict"), judged, ""),
         "Settings that differ": (("setting", *names), differing, ""),
         "The end of each run": (("metric", *names), means, "Means of the last fifth of each run's own rows."),
         "Differences": (
-            ("run", "metric", f"difference from {names[0]}", "standard error", "differs", "adjusted p"),
+            ("run", "metric", names[0], "this run", "difference", "differs", "adjusted p"),
             _rows(names[1:], apart),
-            "The common end is the last fifth of the steps that both runs have; the difference there is that of a "
-            "fitted line. p by Holm's method over metrics.",
+            "Means over the last fifth of the steps that both runs have, and their difference with its standard error, "
+            "which allows for noise that lasts over steps. Runs also differ where the difference changes over the "
+            "steps. p by Holm's method over metrics.",
         ),
     }
     tables = [Table(title, header, rows, caption) for title, (header, rows, caption) in found.items() if rows]
@@ -66,7 +70,8 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
 def _rows(names: Sequence[str], apart: Sequence[Sequence[MetricDifference]]) -> list[tuple[str, ...]]:
     """A row per run and metric, the surest difference of each run first."""
     return [
-        (name, one.metric, signed(one.difference), f"{one.se:.2g}" if math.isfinite(one.se) else "", since(one),
+        (name, one.metric, number(one.first), number(one.second),
+         signed(one.second - one.first) + (f" ± {one.se:.2g}" if math.isfinite(one.se) else ""), since(one),
          f"{one.adjusted:.2g}")
         for name, found in zip(names, apart, strict=True)
         for one in sorted(found, key=lambda one: one.adjusted)

@@ -152,7 +152,12 @@ def _sure(finding: Finding) -> str:
 
 
 def _status(finding: Finding) -> str:
-    return f"{MARKS[finding.status]} {finding.grade or finding.status}"
+    return f"{mark(finding)} {finding.grade or finding.status}"
+
+
+def mark(finding: Finding) -> str:
+    """The sign of a finding: that of its status, and a dot for a note, which is no problem."""
+    return "·" if finding.grade == "note" else MARKS[finding.status]
 
 
 def _document(run: Run, findings: Sequence[Finding], judged: Verdict, level: float) -> dict[str, Any]:

@@ -24,7 +24,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grposcope.core.errors import UserError
 from grposcope.core.run import Groups, Run
+from grposcope.core.text import number
 from grposcope.maths.timeseries.mean_curve import SamplingVariance
 from grposcope.maths.timeseries.noise import Array
 
@@ -95,11 +97,23 @@ def group_size(run: Run) -> int | None:
 
 
 def binary(run: Run) -> bool:
-    """Whether rewards are 0 or 1: every batch's least and largest are, or the setting rewards=binary says so."""
+    """Whether rewards are 0 or 1: every batch's least and largest are, or the setting rewards=binary says so.
+
+    UserError where a reward of the log contradicts the setting.
+    """
+    if run.setting("rewards") == "binary":
+        for name in ("reward", "reward_min", "reward_max"):
+            values = run.table.get(name)
+            wrong = [] if values is None else values[np.isfinite(values) & ((values < 0) | (values > 1))]
+            if len(wrong):
+                raise UserError(
+                    f"{run.meta.source}: the setting rewards=binary says that every reward is 0 or 1, and {name} is "
+                    f"{number(float(wrong[0]))}; leave the setting out"
+                )
+        return True
     ends = [run.table.get(name) for name in ("reward_min", "reward_max")]
     seen = [end[np.isfinite(end)] for end in ends if end is not None]
-    proved = len(seen) == 2 and all(len(end) and np.isin(end, (0.0, 1.0)).all() for end in seen)
-    return proved or run.setting("rewards") == "binary"
+    return len(seen) == 2 and all(len(end) and np.isin(end, (0.0, 1.0)).all() for end in seen)
 
 
 def _spreads(run: Run) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from grposcope.core.run import Run
 from grposcope.core.text import capitalised, number, plain, visible
 from grposcope.instruments.diagnosis import answer
 from grposcope.instruments.diagnosis.findings import Evidence, Finding
-from grposcope.instruments.diagnosis.verdict import Verdict, conclusion
+from grposcope.instruments.diagnosis.verdict import NEAR, Verdict, conclusion
 from grposcope.render import terminal
 
 MOST = 20
@@ -28,9 +28,11 @@ def text(run: Run, judged: Verdict, findings: Sequence[Finding], found: Answer, 
     head = [found.sentence, f"What to do: {found.do}." if found.do else "", because, "" if told else outcome]
     said = (because, outcome, *(f"{capitalised(remark)}." for remark in judged.remarks[: len(judged.notes)]))
     about, *notes = answer.about(run)
-    others = [[visible(line, answer.LIMIT)] for line in (*found.text, *notes) if line not in said]
+    near = [f"{capitalised(remark)}." for remark in judged.remarks if remark.startswith(NEAR)]
+    others = [[visible(line, answer.LIMIT)] for line in (*found.text, *notes) if line not in (*said, *near)]
     tail = [*answer.missing(findings), counted(findings), about]
-    middle = [evidence(findings, judged), others]
+    shown = evidence(findings, judged)
+    middle = [shown[:1], [[visible(line, answer.LIMIT)] for line in near], shown[1:], others]
     return terminal.screen([part for part in head if part], middle, tail, more, width, MOST)
 
 
@@ -46,7 +48,7 @@ def evidence(findings: Sequence[Finding], judged: Verdict) -> list[list[str]]:
             told = "" if finding.because == judged.because else f": {finding.because}"
             costs = f"; {finding.costs}" if finding.grade == "note" and finding.costs else ""
             measured = "; ".join(map(_measured, finding.evidence))
-            line = f"{answer.MARKS['flagged']} {named}{told}{costs} ({certainty(finding)})"
+            line = f"{answer.mark(finding)} {named}{told}{costs} ({certainty(finding)})"
             blocks.append([line, *([f"    {measured}"] if measured else [])])
     return blocks
 

@@ -27,6 +27,10 @@ ENOUGH = 2
 """Areas that must be logged before a run is called healthy; one less where a held-out score says that it learned."""
 
 
+NEAR = "near the limit: "
+"""How a remark on a mode begins that is near its limit."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The first thing to know of a run: what became of it, what is wrong, and what to do.
@@ -60,7 +64,7 @@ class Verdict:
         untold = "the log has too little for" if self.word == "cannot tell" else "cannot tell"
         return (
             *(f"note: {note}" for note in self.notes),
-            *(f"near the limit: {finding}" for finding in self.near),
+            *(f"{NEAR}{finding}" for finding in self.near),
             *([f"{untold}: {_few(self.untold)}"] if self.untold else []),
         )
 

@@ -110,6 +110,10 @@ class Stability:
 def update_rule(run: Run) -> UpdateRule:
     """Update rule of a run, without curvature; UserError where the learning rate, momentum or interval is missing."""
     lr, momentum, interval = run.config.get("lr", run.setting("lr")), run.setting("momentum"), run.setting("interval")
+    rates = run.table.get("lr", np.empty(0))
+    rates = rates[np.isfinite(rates)]
+    if not isinstance(lr, int | float) and len(rates):
+        lr = float(rates.mean())
     asked = (("learning rate (--lr)", lr), ("momentum (--momentum)", momentum), ("interval (--interval)", interval))
     lacking = [name for name, value in asked if not isinstance(value, int | float)]
     if lacking:
@@ -117,8 +121,6 @@ def update_rule(run: Run) -> UpdateRule:
             f"{run.meta.source} does not record its {listed(lacking)}; give every setting of the optimiser and "
             "the curvature by hand instead of a run, or a run that records them"
         )
-    rates = run.table.get("lr", np.empty(0))
-    rates = rates[np.isfinite(rates)]
     name = run.setting("optimizer")
     rule = UpdateRule(
         lr=float(rates.mean()) if len(rates) and rates.mean() > 0 else float(lr),

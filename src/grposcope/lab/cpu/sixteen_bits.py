@@ -20,7 +20,7 @@ _ATEN: Any = torch.ops.aten
 _GRAPHLESS = {getattr(_ATEN, name).default for name in ("linear", "matmul", "scaled_dot_product_attention")}
 """Products as they come where no graph is made; otherwise they come as some of the next."""
 
-_NAMES = "mm addmm bmm baddbmm _grouped_mm _scaled_dot_product_flash_attention_for_cpu".split()
+_NAMES = ["mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "_scaled_dot_product_flash_attention_for_cpu"]
 _FIRST_ONLY = _GRAPHLESS | {getattr(_ATEN, name).default for name in _NAMES if hasattr(_ATEN, name)}
 """Products, and attention forward, whose other results are in float32 in any case."""
 

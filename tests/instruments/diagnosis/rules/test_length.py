@@ -57,3 +57,15 @@ def test_length_stands_before_dead_groups_that_it_explains() -> None:
     assert findings[0].explains == ("saturated", "starved", "constant reward", "empty steps")
     assert findings[0].onset is not None
     assert 20 <= findings[0].onset <= 42
+
+
+def test_a_kl_penalty_that_short_answers_pay_less_of_is_named() -> None:
+    table = {name: column[:60] for name, column in made.healthy().items()}
+    fall = np.clip((np.arange(60) - 32) / 7, 0, 1)
+    table["length"] = table["length"] * 0.02**fall
+    table["reward"] = table["reward"] - 0.3 * fall
+    advice = next(f for f in diagnose(made.run(table)) if f.mode == "length").advice
+    assert advice.startswith("read the late completions")
+    table["reward_after_kl"] = table["reward"] - 10 * (1 - fall)
+    advice = next(f for f in diagnose(made.run(table)) if f.mode == "length").advice
+    assert advice.startswith("lower the coefficient of the KL penalty in the reward")

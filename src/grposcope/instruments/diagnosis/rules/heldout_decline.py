@@ -23,6 +23,12 @@ from grposcope.maths.timeseries.peak import since_places
 FORGOTTEN = 0.2
 """Share of the run within which a wandering is forgotten: slow, since no reward that rises bears witness to a fall."""
 
+FROM_THE_START = (
+    "discard this run's weights: no evaluation was better than the first. Check the reward function and the learning "
+    "rate before starting again"
+)
+"""Advice where the best evaluation is the first."""
+
 
 def check(quantities: Quantities) -> RuleResult:
     """The least p-value of a fall from any place of the run on, times the number of places."""
@@ -34,7 +40,9 @@ def check(quantities: Quantities) -> RuleResult:
             evidence = (Evidence(f"change of {held.title} since step {step:,}", change.value, change.se),)
             because = f"{held.title} {fallen(since, step) if change.value < 0 else moved(change.value)}"
             best = best_evaluation(held.score)
-            tests.append(RuleResult(change.p_down, because, evidence, best, brief=because))
+            start = best is not None and best <= held.score.steps[0]
+            tests.append(RuleResult(change.p_down, because, evidence, best, brief=because,
+                                    advice=FROM_THE_START if start else ""))  # fmt: skip
     if not tests:
         return cannot_tell(f"fewer than {EVALUATIONS} held-out evaluations are logged", "evaluation")
     return least_of(tests)

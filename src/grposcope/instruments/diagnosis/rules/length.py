@@ -59,8 +59,7 @@ def check(quantities: Quantities) -> RuleResult:
             length.logs.change(EARLY, LATE, minus=math.log(SHORTER)).p_down,
             because + ", less than a fifth" * (late[0] < SHORTER * early[0]),
             onset=length.first_below(SHORTER * early[0]),
-            advice="read the late completions: a loss or reward that favours short answers shrinks them (try Dr. "
-                   "GRPO or DAPO)", brief=went,
+            advice=_why_shorter(quantities), brief=went,
         ))  # fmt: skip
         reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
         if reward is not None and margin is not None:
@@ -106,6 +105,20 @@ def _cut(quantities: Quantities, cut: MetricSeries, over: Contrast) -> RuleResul
         onset=cut.first_above(CUT) if first < CUT else None,
         brief=f"{apart_shares(first, over.value + CUT)} of completions cut",
     )  # fmt: skip
+
+
+def _why_shorter(quantities: Quantities) -> str:
+    """Advice on completions that shrank: what pays for it, where the log shows that."""
+    task, paid = quantities.get("reward", SHORT), quantities.get("reward_after_kl", SHORT)
+    if task is not None and paid is not None:
+        rise = paid.change(EARLY, LATE)
+        if rise.p_up < 0.01 and task.change(EARLY, LATE).value < 0:
+            return (
+                "lower the coefficient of the KL penalty in the reward, or move the penalty into the loss: it is "
+                f"summed over tokens, so that short answers pay less of it, and the reward after it rose by "
+                f"{number(rise.value)} while the task reward fell"
+            )
+    return "read the late completions: a loss or reward that favours short answers shrinks them (try Dr. GRPO or DAPO)"
 
 
 def _grew(length: MetricSeries, ratio: float) -> bool:
