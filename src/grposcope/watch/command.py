@@ -35,6 +35,7 @@ examples:
   grposcope watch runs/demo --once                 one look
   grposcope watch RUN --fail-on failing            leave with exit status 1 when learning stops or reverses
   grposcope watch RUN --webhook https://hooks.slack.com/services/…       tell Slack; other URLs get JSON
+  grposcope watch RUN --autopilot advise --run-command 'scancel 4711'    what an autopilot would do, to a scheduler
   grposcope watch RUN --serve                        the page in a browser, renewed as the run grows; /metrics
   grposcope watch RUN --write-to wandb:team/math/3f2k9q1x                the verdict in your own run of W&B
   grposcope watch RUN --json                         a line for each change, for a scheduler or an agent
@@ -76,9 +77,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         "than once. Modes: " + ", ".join(RULES),
     )
     alarm.add_argument("--autopilot", default="off", metavar="advise[:LIMITS]",
-                       help="also say what an autopilot would do, on the screen, in the stream and to webhooks "
-                            "(default: off)")  # fmt: skip
+                       help="also say what an autopilot would do, on the screen, in the stream, to webhooks and "
+                            "commands (default: off)")  # fmt: skip
     add_webhook(alarm, "each new flag")
+    alarm.add_argument("--run-command", action="append", default=[], metavar="COMMAND",
+                       help="run this for each new flag that --webhook would tell of, without a shell, with the JSON "
+                            "document on its standard input; {run}, {mode}, {grade} and {step} are replaced. It has "
+                            "10 s. May be given more than once")  # fmt: skip
     add_write_to(alarm)
 
 
@@ -86,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Look again and again until the run has ended, something of --fail-on is flagged, Ctrl-C, or once."""
     from grposcope.core.text import visible
     from grposcope.logs.hints import LAST
-    from grposcope.watch import advice, alerts, changes
+    from grposcope.watch import advice, alerts, changes, hook_command
     from grposcope.watch.follow import Watcher
 
     if not arguments.every > 0:
@@ -94,7 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     fatal, told = wanted_by("--fail-on", arguments.fail_on), wanted_by("--alert-on", arguments.alert_on or ["warning"])
     place, number = logs.numbered(arguments.path)
     hints = logs.hints(arguments, number or LAST)
-    hooks, written = senders(arguments.webhook), writers(arguments.write_to)
+    hooks = [*senders(arguments.webhook), *map(hook_command.command, arguments.run_command)]
+    written = writers(arguments.write_to)
     server = None
     if arguments.serve:
         from grposcope.watch.openmetrics import RunLevels, exposition, levels_of
