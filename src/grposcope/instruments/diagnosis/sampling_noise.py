@@ -103,8 +103,8 @@ def binary(run: Run) -> bool:
     """
     if run.setting("rewards") == "binary":
         for name in ("reward", "reward_min", "reward_max"):
-            values = run.table.get(name)
-            wrong = [] if values is None else values[np.isfinite(values) & ((values < 0) | (values > 1))]
+            values = run.table.get(name, np.empty(0))
+            wrong = values[(values < 0) | (values > 1)]
             if len(wrong):
                 raise UserError(
                     f"{run.meta.source}: the setting rewards=binary says that every reward is 0 or 1, and {name} is "

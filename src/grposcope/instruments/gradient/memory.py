@@ -16,6 +16,7 @@ What a block keeps per token is observed in the self-check. Measured against pea
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -114,19 +115,26 @@ def needed(
     held = factor if heads else 0.0  # the score of the head
     last = 0.0 if tied or not heads else held + own  # of an untied head that background threads work on
     apart_bytes = min(4 * every * sum(attached.measured[name].numel() for name in attached.apart), apart.HELD)
+    wide = wide_head = wide_check = 0.0
+    if cpu.widens(attached.model):  # a product has copies of its factors and its result in float32
+        wide = max((_copies(p.shape[-2:], rows * longest) for p in inner.values()), default=0.0)
+        wide_head = 0.0 if head is None else _copies(head.shape, rows * (width + 1))
+        wide_check = 4.0 * max((math.prod(p.shape[-2:]) for p in attached.measured.values()), default=0)
     largest = max(((p.numel(), p) for p in attached.measured.values()), key=lambda found: found[0])[1]
     return ProbeMemory(
-        check=_check(largest, tied and largest is head) if check else 0.0,
-        forward=kept + logits + gaps + max(few, block / 2),
+        check=_check(largest, tied and largest is head) + wide_check if check else 0.0,
+        forward=kept + logits + gaps + max(few, block / 2, wide_head),
         head=kept
         + max(logits, held)
         + (logits if item < 4 and heads else 0.0)
         + (0.0 if tied else own + sketch)
+        + wide_head
         + freed,
         blocks=kept
         + block
         + gaps
         + routed
+        + wide
         + waiting
         + gradients
         + (held if tied else 0.0)
@@ -171,6 +179,11 @@ def _most_together(sizes: list[int], count: int) -> int:
 def _gradients(size: int, weightings: int) -> float:
     """Bytes of the gradients of a matrix of `size` entries that are held together."""
     return 4.0 * size * max(1, min(weightings, HELD // (4 * size))) if size else 0.0
+
+
+def _copies(shape: Sequence[int], tokens: int) -> float:
+    """Bytes of a product of a matrix of this shape with so many tokens: both factors and the result in float32."""
+    return 4.0 * (math.prod(shape) + tokens * sum(shape))
 
 
 def _check(largest: Tensor, tied: bool) -> float:

@@ -47,6 +47,7 @@ __all__ = [
     "passes",
     "products",
     "returning",
+    "widens",
     "with_products",
 ]
 
@@ -109,9 +110,14 @@ def products(model: torch.nn.Module) -> AbstractContextManager[object]:
     """Within this context, a 16-bit model on a CPU without 16-bit products multiplies in float32, and rounds."""
     from grposcope.lab.cpu import sixteen_bits  # its class needs torch itself
 
-    if enabled() and any(sixteen_bits.slow(p.dtype) and p.device.type == "cpu" for p in model.parameters()):
-        return sixteen_bits.Widened()
-    return nullcontext()
+    return sixteen_bits.Widened() if widens(model) else nullcontext()
+
+
+def widens(model: torch.nn.Module) -> bool:
+    """Whether `products` of this model are in float32, so that each takes a copy of its factors and its result."""
+    from grposcope.lab.cpu import sixteen_bits
+
+    return enabled() and any(sixteen_bits.slow(p.dtype) and p.device.type == "cpu" for p in model.parameters())
 
 
 def with_products(function: Callable[Concatenate[M, Arguments], T]) -> Callable[Concatenate[M, Arguments], T]:
