@@ -278,7 +278,7 @@ FAILURES: Mapping[str, Failure] = {
             "clip_high": np.clip(around(0.15 + 0.15 * U, 0.01, rng), 0, 1),
         },
         ("clip_high", "clip_low"),
-        "The clip holds a large share of tokens.",
+        "A large share of tokens is clipped.",
         "The policy moves far within a batch, or sampler and trainer disagree; held tokens teach nothing.",
     ),
     "held-out decline": Failure(

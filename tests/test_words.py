@@ -21,6 +21,9 @@ BANNED = (
     "parting at", "at no single step", "not true that", "would go on", "spread does not", "dropped blindly",
     "nats in the mean",
     "is no (?:limit|event|list|finite|plain|object|trace)", "are no ids", "; do:",
+    "suffices for", "pulls? against", "of it (?:mismatch|staleness)", "two at least", "draw anew", "thrown away",
+    "as written", "there and not empty", "one word more", "breaks off", "error holds", "clip holds", "held by the clip",
+    "off the rewards", "has one sign", "tell little", "so are the intervals", "it may be of",
 )  # fmt: skip
 """Turns of phrase that readers stumbled over."""
 

@@ -54,7 +54,7 @@ def test_a_command_with_few_flags_shows_all(capsys: pytest.CaptureFixture[str]) 
         (("runs", "--srot", "name"), "there is no flag --srot; did you mean --sort?"),
         (("runs", "--zzz"), "there is no flag --zzz; grposcope runs --help shows the flags"),
         (("runs", "--sort", "nmae"), "--sort: there is no 'nmae'; did you mean name?; choose began, heldout"),
-        (("runs", "a", "b"), "'b' is one word more than the command takes"),
+        (("runs", "a", "b"), "unexpected argument 'b'"),
         (("train", "--lr", "abc"), "--lr: invalid float value: 'abc'"),
         (("diagnos",), "there is no 'diagnos'; did you mean diagnose?"),
     ],

@@ -96,7 +96,7 @@ def test_rows_of_a_step_are_averaged_on_request(tmp_path: Path, capsys: pytest.C
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert cli.main(["diagnose", str(path)]) == 2
-    assert "--average takes the mean of the rows of a step" in capsys.readouterr().err
+    assert "use --average to average the rows of a step" in capsys.readouterr().err
     assert cli.main(["diagnose", str(path), "--average"]) == 0
     assert "the rows of a step were averaged, 40 rows to 14 steps: as asked" in capsys.readouterr().out
 
@@ -118,9 +118,9 @@ def test_what_is_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     [
         ("grop=8", "there is no setting 'grop'; did you mean group?"),
         ("foo=1", "there is no setting 'foo'; choose one of advantage, aggregation, allocate, "),
-        ("group=abc", "group is a whole number of 1 or more; write for example --set group=8"),
-        ("group=-5", "group is a whole number of 1 or more"),
-        ("interval=0", "interval is a whole number of 1 or more"),
+        ("group=abc", "group must be a whole number of at least 1; write for example --set group=8"),
+        ("group=-5", "group must be a whole number of at least 1"),
+        ("interval=0", "interval must be a whole number of at least 1"),
     ],
 )
 def test_a_setting_that_nothing_reads_or_that_cannot_be_is_refused(given: str, said: str) -> None:

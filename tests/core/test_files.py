@@ -64,7 +64,7 @@ def test_blank_lines_a_byte_order_mark_and_gzip(tmp_path: Path) -> None:
         assert (first, second, other) == (1, 4, {"b": 2})
         assert math.isnan(one["a"])
     (tmp_path / "cut").write_bytes(gzip.compress(content)[:-9])
-    with pytest.raises(UserError, match="the gzip data breaks off"):
+    with pytest.raises(UserError, match="the gzip data is cut off"):
         list(json_lines(tmp_path / "cut"))
     for path, words in ((tmp_path / "none", "there is no such file"), (tmp_path, "is a folder")):
         with pytest.raises(UserError, match=words):

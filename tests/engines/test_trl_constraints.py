@@ -179,7 +179,7 @@ def test_lengths_are_those_before_trl_masks_and_rewards_of_none_count_nowhere() 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"constraints": ["form>=1"]}, "no reward 'form'; it may be of reward_letters, reward_length, length, reward"),
+        ({"constraints": ["form>=1"]}, "no reward 'form'; choose among reward_letters, reward_length, length, reward"),
         ({"constraints": "length<=5; length>=9"}, "cannot both hold"),
         ({"constraints": ["length<5"]}, "cannot be read"),
         ({"constraints": ["length<=5"], "dual_rate": float("nan")}, "must be 0 or more"),
@@ -200,7 +200,7 @@ def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
     made(tmp_path, constraints="length<=2", **given).train()
     path = tmp_path / "checkpoint-1" / CHECKPOINT
     content = json.loads(path.read_text())
-    with pytest.raises(UserError, match="is of the constraints length<=2, and these are length<=3"):
+    with pytest.raises(UserError, match="was written with the constraints length<=2, and this run has length<=3"):
         made(tmp_path, constraints="length<=3", **given).train(resume_from_checkpoint=True)
     write_json(path, {**content, "dual": {"integral": [0.0], "multipliers": ["x"]}})
     with pytest.raises(UserError, match="multipliers is not a number for each constraint"):

@@ -132,7 +132,9 @@ def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no whole checkpoint to resume from"):
         made(tmp_path / "nothing").train(resume_from_checkpoint=True)
     made(tmp_path, max_steps=1).train()
-    with pytest.raises(UserError, match="2 prompts × 4 rollouts, each used 1 time, and these are of 4 prompts × 2"):
+    with pytest.raises(
+        UserError, match="2 prompts × 4 rollouts, each used 1 time, and this run has batches of 4 prompts × 2"
+    ):
         made(tmp_path, num_generations=2).train(resume_from_checkpoint=True)
     (tmp_path / "checkpoint-1" / CHECKPOINT).unlink()
     with pytest.raises(UserError, match="the history of success rates"):

@@ -126,7 +126,7 @@ def test_a_recipe_survives_the_way_there_and_back(recipe: Objective) -> None:
         ),
         (
             replace(recipes.CISPO, surrogate=Cispo(low=0.5)),
-            "a lower clip of CISPO, and engine trl clips from above alone; .*leave out clip_low",
+            "a lower clip of CISPO, and engine trl clips only from above; .*leave out clip_low",
         ),
         (replace(recipes.GRPO, surrogate=Cispo()), "needs the surrogate Cispo, and engine trl has it with"),
         (replace(recipes.GRPO, advantage=lambda rewards: rewards), "has no name"),
@@ -144,7 +144,7 @@ def test_what_trl_does_not_have_is_refused(objective: Objective, said: str) -> N
         (("--group", "1", "--recipe", "reinforce"), "TRL needs groups of 2 or more"),
         (
             ("--staleness", "2"),
-            "staleness has no counterpart in a run of TRL: how old the weights of its sampler are",
+            "staleness has no counterpart in a run of TRL: in TRL the trainer decides how old",
         ),
         (
             ("--correction", "full"),
@@ -278,7 +278,7 @@ def test_prompts_are_drawn_by_success_rates(tmp_path: Path, capsys: pytest.Captu
     assert len(set(run.table["allocation/live_promised"].tolist())) > 1  # it has learned
     assert run.groups is not None
     assert run.table["allocation/live"].tolist() == pytest.approx(1 - run.table["dead_fraction"])
-    assert "problems that are skipped count" in capsys.readouterr().err
+    assert "skipped problems count" in capsys.readouterr().err
 
 
 def test_forecasts_in_trl_know_the_difficulty_of_a_task_of_ours() -> None:

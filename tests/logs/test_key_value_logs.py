@@ -123,7 +123,7 @@ ASKED: dict[str, tuple[str, str, dict[str, str]]] = {
     "other words": ("step {s} my_score={r} gain=0.1 return=2", "candidates: my_score", {"reward": "my_score"}),
     "a step within epochs": (
         "epoch {e} step {i} tokens={s} reward={r} kl=0.1",
-        r"cannot tell which number is the step: none counts up by itself, not even step \(0 to 9\)",
+        r"cannot tell which number is the step: none counts up on its own, not even step \(0 to 9\)",
         {"step": "tokens"},
     ),
     "by its place": (

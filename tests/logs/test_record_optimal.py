@@ -23,7 +23,7 @@ def test_it_is_read_diagnosed_and_reported(tmp_path: Path, capsys: pytest.Captur
     assert run.table["allocation/saving_predicted"].shape == (3,)
     section = allocation.section([run])
     assert section is not None
-    assert section.sentence.startswith("Allocated by optimal. Of the groups drawn ")
+    assert section.sentence.startswith("Allocated by optimal. Of the groups drawn, ")
     assert cli.main(["diagnose", str(FIXTURE), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)
     assert cli.main(["report", str(FIXTURE), "--out", str(tmp_path / "page.html")]) == 0

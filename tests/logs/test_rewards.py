@@ -230,7 +230,7 @@ def in_lists(path: Path, written: str) -> Path:
 def test_rewards_in_a_list_are_averaged(tmp_path: Path, written: str) -> None:
     run = read(in_lists(tmp_path / "log.json", written))
     np.testing.assert_allclose(run.table["reward"], REWARD)
-    assert any("in a list per row; their mean is taken" in note for note in run.meta.notes)
+    assert any("each row logs a list of rewards; their mean is used" in note for note in run.meta.notes)
 
 
 def test_a_list_with_a_text_in_it_is_no_reward(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_a_receiver_that_hangs_holds_nothing_up() -> None:
     for _ in range(alerts.WAITING + 2):
         for sender in hanging:
             sender.send(HOSTILE)
-    assert "one: 100 alerts are waiting already; one was dropped" in alerts.failures(hanging)
+    assert "one: 100 alerts are already waiting; one was dropped" in alerts.failures(hanging)
     said = alerts.wait(hanging, 0.05)
     assert said == [f"{name}: no answer in time; the alert may be lost" for name in ("one", "two")]
     assert alerts.failures(hanging) == []  # each line once

@@ -50,7 +50,7 @@ def test_on_the_screen_and_in_json(tmp_path: Path, capsys: pytest.CaptureFixture
 
 @pytest.mark.needs("autopilot")
 def test_a_watched_run_is_never_acted_on() -> None:
-    with pytest.raises(UserError, match="can be advised on only"):
+    with pytest.raises(UserError, match="watch can only advise, not act"):
         advice.adviser("act")
 
 

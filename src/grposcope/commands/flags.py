@@ -78,7 +78,7 @@ class FlagParser(argparse.ArgumentParser):
         word = next((one for one in unknown if one.startswith("-")), unknown[0])
         flag = word.partition("=")[0]
         if not flag.startswith("-"):
-            self.error(f"{flag!r} is one word more than the command takes")
+            self.error(f"unexpected argument {flag!r}")
         known = [option for option in self._option_string_actions if option.startswith("--")]
         self.error(f"there is no flag {flag}{likely(flag, known)}")
 

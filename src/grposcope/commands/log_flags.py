@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REMEDY = {
     "columns": "say which with --map, such as --map {example}; --dry-run shows all that is in it",
-    "average": "--average takes the mean of the rows of a step; if they are several runs, give one alone",
+    "average": "use --average to average the rows of a step; if the rows are of several runs, give only one run",
     "run": "give one of them, such as {place}#2",
 }
 """What to do about a log that leaves a question, by the field of `Hints` that answers it."""
@@ -41,9 +41,9 @@ def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
     log.add_argument("--map", action="append", default=[], metavar="METRIC=KEY", help=key)
     log.add_argument("--average", action="store_true", help="average rows that have the same step")
     log.add_argument(
-        "--scope", default="", metavar="NAME", help="judge one environment, domain or agent of the run alone"
+        "--scope", default="", metavar="NAME", help="judge only this environment, domain or agent of the run"
     )
-    log.add_argument("--dry-run", action="store_true", help="print what is read from the log, and judge nothing")
+    log.add_argument("--dry-run", action="store_true", help="print what is read from the log, without a verdict")
     command.set_defaults(log_paths=paths)
 
 
@@ -152,7 +152,7 @@ def _check_setting(name: str, value: Any, text: str) -> None:
         )
         raise UserError(f"--set {text}: there is no setting {name!r}; {remedy}")
     if name in COUNTS and not (isinstance(value, int) and value >= 1):
-        raise UserError(f"--set {text}: {name} is a whole number of 1 or more; write for example --set {name}=8")
+        raise UserError(f"--set {text}: {name} must be a whole number of at least 1; write for example --set {name}=8")
 
 
 def _versions(names: Collection[str]) -> set[str]:

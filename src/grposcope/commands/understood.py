@@ -70,7 +70,7 @@ class Understood:
         if self.held_out:
             out.append("evaluations: " + ", ".join(f"{name} ({n})" for name, n in self.held_out.items()))
         if self.scopes:
-            out.append("give one alone with --scope: " + ", ".join(self.scopes))
+            out.append("choose one with --scope: " + ", ".join(self.scopes))
         if self.texts:
             out.append("no numbers: " + ", ".join(f"{key} ({example!r})" for key, example in self.texts.items()))
         if self.left_out:

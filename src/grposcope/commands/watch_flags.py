@@ -22,16 +22,16 @@ def add_webhook(group: argparse._ActionsContainer, what: str) -> None:
         action="append",
         default=[],
         metavar="URL",
-        help=f"POST {what} to this URL: a message to hooks.slack.com or Discord, or where slack:URL or discord:URL is "
-        "written; JSON to any other, with GRPOSCOPE_WEBHOOK_TOKEN of the environment as a bearer token. May be given "
-        "more than once",
+        help=f"POST {what} to this URL: as a message for hooks.slack.com, Discord, slack:URL or discord:URL, as JSON "
+        "for any "
+        "other, with the environment variable GRPOSCOPE_WEBHOOK_TOKEN as a bearer token. May be given more than once",
     )
     group.add_argument(
         "--alert-on",
         action="append",
         default=[],
         metavar="GRADE|MODE",
-        help="what --webhook tells of: this grade or worse, or this mode, and always what --fail-on names "
+        help="what --webhook reports: this grade or worse, or this mode, and always what --fail-on names "
         "(default: warning); may be given more than once",
     )
 
@@ -54,7 +54,8 @@ def add_write_to(group: argparse._ActionsContainer) -> None:
         action="append",
         default=[],
         metavar="KIND:RUN",
-        help="write the verdict into a run of yours each time that it changes, and alarms as --webhook tells them: "
+        help="write the verdict into one of your runs each time it changes, and the alarms that --webhook would "
+        "report: "
         "wandb:[ENTITY/]PROJECT/RUN_ID, mlflow:RUN_ID, tensorboard:FOLDER, trackio:PROJECT/RUN; the run must exist. "
         "May be given more than once",
     )

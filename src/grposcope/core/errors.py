@@ -27,11 +27,11 @@ def lost_device(error: BaseException) -> str | None:
     if full:
         return (
             f"memory ran out ({words[:160] or kind}); use fewer prompts, smaller groups, shorter completions, a "
-            "smaller micro-batch or activation checkpointing; what was written until then is kept"
+            "smaller micro-batch or activation checkpointing; everything written so far is kept"
         )
     if isinstance(error, RuntimeError) and ("CUDA error" in words or kind == "AcceleratorError"):
         return (
-            f"the GPU failed ({words[:160]}): what was written until then is kept; look at nvidia-smi, and begin "
-            "again, a run from its last checkpoint"
+            f"the GPU failed ({words[:160]}); everything written so far is kept; check nvidia-smi, then start "
+            "again, or resume a run from its last checkpoint"
         )
     return None

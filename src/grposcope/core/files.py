@@ -215,7 +215,7 @@ def json_lines(path: Path, remedy: str = MEND, growing: bool = False) -> Iterato
         raise UserError(f"{path} is a folder; give the path of a JSONL file in it") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(
-            f"{path}: the gzip data breaks off after line {number} ({error}); copy the file again"
+            f"{path}: the gzip data is cut off after line {number} ({error}); copy the file again"
         ) from None
     except OSError as error:
         raise unreadable(path, error) from None

@@ -34,7 +34,7 @@ _TABLE = (
     Metric("reward_std", "Reward spread within a group", "",
            "standard deviation of the rewards within a group (ddof 1), mean over groups; not defined for G = 1"),
     Metric("dead_fraction", "Dead groups", "share",
-           "share of groups drawn whose rewards are all equal, so that they teach nothing", "down"),
+           "share of groups drawn whose rewards are all equal, so they teach nothing", "down"),
     Metric("reward_errors", "Rewards that failed", "rollouts",
            "rollouts of the batch whose reward function raised an error, hung or returned no number", "down"),
     Metric("entropy", "Entropy", "nats",
@@ -51,21 +51,21 @@ _TABLE = (
     Metric("loss", "Loss", "", "value of the objective that was minimised; near 0 by construction where advantages "
            "sum to zero, so judge by reward and gradient"),
     Metric("grad_norm", "Gradient norm", "",
-           "norm of the gradient before clipping; not finite: the step was not taken"),
-    Metric("clip_low", "Held by the lower clip", "share", "share of tokens held by the clip below"),
-    Metric("clip_high", "Held by the upper clip", "share", "share of tokens held by the clip above"),
+           "norm of the gradient before clipping; if it is not finite, the step was skipped"),
+    Metric("clip_low", "Clipped from below", "share", "share of tokens clipped at the lower bound of the ratio"),
+    Metric("clip_high", "Clipped from above", "share", "share of tokens clipped at the upper bound of the ratio"),
     Metric("lr", "Learning rate", "", "learning rate of the step"),
     Metric("rollouts_trained", "Rollouts trained on", "rollouts",
            "rollouts that took part in the update; those with no weight on any token are left out"),
     Metric("tokens", "Tokens", "tokens", "completion tokens of the batch"),
     Metric("tokens_generated", "Tokens generated", "tokens",
-           "all tokens generated for the batch, with replaced groups and continuations for credit; tokens "
+           "all tokens generated for the batch, including replaced groups and continuations for credit; tokens "
            "that leaves of a tree share count once; 0 except on the first step of a batch"),
     Metric("seconds_sample", "Sampling", "s", "time to sample the batch; on the first step of a batch, else 0", "down"),
     Metric("seconds_grade", "Grading", "s", "time to grade the batch; on the first step of a batch, else 0", "down"),
     Metric("seconds_update", "Update", "s", "time of the optimiser step: forward, backward and update", "down"),
     Metric("tokens_per_second", "Speed", "tokens/s",
-           "completion tokens of the batch by the time to sample, grade and update", "up"),
+           "completion tokens of the batch divided by the time to sample, grade and update", "up"),
     Metric("time", "Time", "s", "when the row was written, in seconds since 1970 (UTC)"),
 )  # fmt: skip
 
@@ -78,20 +78,25 @@ _ALLOCATION = (
     ),
     Metric("allocation/live", "Live groups", "share", "groups of the batch with two different rewards"),
     Metric(
-        "allocation/live_promised", "Live groups promised", "share", "the same number, as forecast before the batch"
+        "allocation/live_promised",
+        "Live groups forecast",
+        "share",
+        "groups of the batch forecast to have two different rewards",
     ),
     Metric(
         "allocation/effective_prompts",
         "Effective prompts",
         "prompts",
-        "(Σw)²/Σw² over live groups of weight w: so many groups of equal weight would be as noisy",
+        "(Σw)²/Σw² over live groups of weight w: the number of equally weighted groups that would be as noisy",
     ),
-    Metric("allocation/reward", "Reward weighted back", "", "mean reward over all problems, from those drawn"),
+    Metric(
+        "allocation/reward", "Reward over all problems", "", "mean reward over all problems, estimated from those drawn"
+    ),
     Metric(
         "allocation/tokens",
         "Tokens generated",
         "tokens",
-        "those of the batch and those that were drawn but not trained on",
+        "tokens of the batch and of rollouts that were drawn but not trained on",
     ),
     Metric("allocation/seconds", "Allocating", "s", "time to forecast, choose and put batches together", "down"),
 )
@@ -136,22 +141,23 @@ _GEOMETRY = (
     *(Metric(f"geometry/parameter_below_{tau}", f"Gradient entries below {tau} of the largest", "share",
              f"share of the gradient's entries smaller than {tau} × the largest") for tau in ("0.1", "0.01", "0.001")),
     Metric("geometry/parameter_visible_sgd", "Weights a plain step would change in bfloat16", "share",
-           "share of weights that, kept in bfloat16, θ − lr × gradient would change; gradient before clipping"),
+           "share of weights that θ − lr × gradient would change if they were kept in bfloat16; gradient before "
+           "clipping"),
     Metric("geometry/parameter_visible_adam", "Weights an Adam step would change in bfloat16", "share",
-           "share of weights that, kept in bfloat16, a step of size lr would change wherever the gradient is not 0: "
-           "Adam's first step"),
+           "share of weights that Adam's first step (of size lr wherever the gradient is not 0) would change if they "
+           "were kept in bfloat16"),
     Metric("geometry/baseline_gap", "Best baseline less the group mean", "",
            "b* − V = Cov(r, ‖s‖²)/E‖s‖² in units of reward, pooled over prompts: 0 if the group mean is the best "
            "constant baseline"),
     Metric("geometry/baseline_gap_se", "Standard error of that gap", "",
            "jackknife standard error over prompts of the best baseline less the group mean"),
     Metric("geometry/cancelled", "Credit that cancels", "share",
-           "share of Σ|w|·‖e_y − π‖ that successes and failures undo in each other on text they share"),
+           "share of Σ|w|·‖e_y − π‖ that cancels between successes and failures on the text they share"),
     Metric("geometry/score_norm", "Score norm", "", "root mean square over rollouts of ‖∇ log π(y)‖, all parameters"),
     Metric("geometry/self_check", "Self-check", "",
            "relative difference between the gradient assembled from layers and autograd's, on a few tokens; "
            "at one probe in ten", "down"),
-    Metric("seconds_probe", "Probe", "s", "time to measure the geometry; only on steps where it was", "down"),
+    Metric("seconds_probe", "Probe", "s", "time to measure the geometry; only on steps that measured it", "down"),
 )  # fmt: skip
 """Metrics of steps whose geometry was probed: the policy gradient of the recipe, without KL and entropy terms, on a few
 prompts that have one. Absent on other steps; NaN where the gradient is zero or the quantity is not defined."""
@@ -160,13 +166,13 @@ _CRITIC = (
     Metric("critic/explained_variance", "Variance of the reward that the critic explains", "share",
            "1 − Var(r − V̂)/Var(r) over the tokens of a fresh batch, before the critic learns from it; at 0 "
            "the critic predicts nothing, below 0 it adds noise", "up"),
-    Metric("critic/explained_by_group", "Variance that the others of the group explain", "share",
-           "the same with the mean reward of the other rollouts in place of V̂, which a critic has to beat", "up"),
+    Metric("critic/explained_by_group", "Variance that the group's other rollouts explain", "share",
+           "share of Var(r) explained by the mean reward of the group's other rollouts; a critic has to beat it", "up"),
     Metric("critic/loss", "Critic's loss", "",
            "mean over tokens of (V̂ − target)², V̂ as it was when the batch was drawn", "down"),
     Metric("critic/grad_norm", "Critic's gradient norm", "",
-           "largest norm of the critic's gradient over its updates of the step, before clipping; not finite: the "
-           "update was not taken"),
+           "largest norm of the critic's gradient over its updates of the step, before clipping; if it is not finite, "
+           "the update was skipped"),
     Metric("seconds_critic", "Critic", "s", "time in which the critic learned, after the policy's update", "down"),
 )  # fmt: skip
 """Metrics of runs whose credit has a critic."""
@@ -181,7 +187,7 @@ _LOGGED = (
     Metric("tokens_batch", "Tokens of the batch", "tokens", "prompt and completion tokens of the batch"),
     Metric("prompt_length", "Prompt length", "tokens", "mean number of tokens of a prompt"),
     Metric("reward_after_kl", "Reward after the KL penalty", "",
-           "mean reward with the KL penalty subtracted: what the advantages are made of; not the task reward", "up"),
+           "mean reward with the KL penalty subtracted: advantages are computed from it; not the task reward", "up"),
     Metric("reward_max", "Largest reward", "", "largest reward of the batch, before a KL penalty"),
     Metric("reward_min", "Smallest reward", "", "smallest reward of the batch, before a KL penalty"),
     Metric("score", "Score", "", "the score that a reward model or function returned beside the reward; used to "
@@ -214,9 +220,9 @@ _LOGGED = (
     Metric("at_limit", "At the token limit", "share",
            "share of completions as long as the limit; one whose end token is the last that fits counts too", "down"),
     Metric("policy_loss", "Policy loss", "", "the policy term of the loss, without KL and entropy terms"),
-    Metric("clip_fraction", "Held by the clip", "share", "share of tokens held by either side of the clip"),
-    Metric("clip_dual", "Held by the dual clip", "share",
-           "share of tokens with negative advantage held by the dual clip (verl's pg_clipfrac_lower); not the lower "
+    Metric("clip_fraction", "Clipped", "share", "share of tokens clipped at either bound of the ratio"),
+    Metric("clip_dual", "Clipped by the dual clip", "share",
+           "share of tokens with negative advantage clipped by the dual clip (verl's pg_clipfrac_lower); not the lower "
            "side of the ratio clip"),
     Metric("tokens_total", "Tokens so far", "tokens", "prompt and completion tokens since the start of the run"),
     Metric("seconds_step", "Step", "s", "time of a whole step", "down"),
@@ -241,10 +247,11 @@ _MISMATCH = (
     Metric("importance/weight", "Mean weight of the correction", "",
            "mean importance weight of the correction, per token or per sequence as configured; after its cap or mask "
            "(verl: before it in some versions)"),
-    Metric("importance/masked", "Tokens thrown away by the correction", "share",
+    Metric("importance/masked", "Tokens dropped by the correction", "share",
            "share of tokens that the correction masks", "down"),
     Metric("staleness/mean", "Staleness", "versions",
-           "mean over samples of the weight versions between the one that drew and the one that trains; ours: steps"),
+           "mean over samples of the weight versions between the one that drew and the one that trains; in "
+           "GRPOscope's own runs, optimiser steps"),
     Metric("staleness/max", "Largest staleness", "versions", "the same for the most stale sample of the batch"),
 )  # fmt: skip
 """Metrics of runs with staleness or a correction. π_trainer is the policy when the batch comes to it."""
@@ -253,32 +260,33 @@ _OFF_POLICY = (
     Metric("mismatch/k2", "Sampler to trainer KL (k2)", "nats",
            "half the mean over the sampled tokens of (log π_sampler − log π_trainer)², before any cap or mask"),
     Metric("mismatch/log_ratio", "Mean log ρ of tokens kept", "nats",
-           "mean of log ρ, ρ = π_trainer/π_sampler, over the tokens that the cap on ρ left in: after the mask, so "
-           "large ratios are not in it"),
+           "mean of log ρ, ρ = π_trainer/π_sampler, over the tokens that the cap on ρ kept: after the mask, so "
+           "large ratios are missing"),
     Metric("mismatch/abs", "|log π_sampler − log π_trainer|", "nats",
-           "mean over the sampled tokens of the size of the difference of log-probabilities, before any cap or mask"),
+           "mean over the sampled tokens of the absolute difference of log-probabilities, before any cap or mask"),
     Metric("mismatch/abs_max", "Largest |log π_sampler − log π_trainer|", "nats",
-           "the same difference at the sampled token where it is largest"),
+           "largest absolute difference of log-probabilities at a sampled token"),
     Metric("mismatch/mult_error", "Multiplicative error of probabilities", "",
            "mean over the sampled tokens of exp |log π_sampler − log π_trainer|, before any cap or mask: 1 if equal"),
     Metric("mismatch/prob_diff", "|π_sampler − π_trainer|", "",
-           "mean over the sampled tokens of the size of the difference of their probabilities"),
+           "mean over the sampled tokens of the absolute difference of their probabilities"),
     Metric("mismatch/chi2_token", "χ² of tokens", "",
            "mean over tokens of ρ², less 1, before any cap or mask"),
     Metric("mismatch/chi2_sequence", "χ² of sequences", "",
-           "mean over sequences of the squared product of ρ, less 1, before any cap or mask but the log within ±20"),
+           "mean over sequences of the squared product of ρ, less 1, before any cap or mask, with the log limited to "
+           "±20"),
     Metric("importance/weight_min", "Smallest weight of the correction", "",
-           "smallest of the same weights; 0 where something was masked"),
+           "smallest importance weight of the correction; 0 where something was masked"),
     Metric("importance/weight_max", "Largest weight of the correction", "",
-           "largest of the same weights; the cap bounds it where they are logged after it"),
+           "largest importance weight of the correction; at most the cap if logged after it"),
     Metric("importance/ess", "Effective sample size of capped weights", "share",
-           "1/mean((w/mean w)²) of weights that were capped before: usually more than of raw ones, as large weights "
+           "1/mean((w/mean w)²) of weights after the cap: usually more than that of raw weights, because large weights "
            "lower it most"),
-    Metric("importance/masked_sequences", "Sequences thrown away by the correction", "share",
+    Metric("importance/masked_sequences", "Sequences dropped by the correction", "share",
            "share of sequences that the correction masks", "down"),
     Metric("importance/out_of_bounds", "Ratios out of bounds", "share",
            "share of ratios beyond the bounds of the correction, which caps or masks them as configured", "down"),
-    Metric("weight_version", "Version of the weights", "versions", "weights that the trainer had published by then"),
+    Metric("weight_version", "Version of the weights", "versions", "versions that the trainer had published by then"),
 )  # fmt: skip
 """Further metrics of how far the policy that sampled is from the one that trains, each with its own definition."""
 

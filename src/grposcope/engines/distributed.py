@@ -183,8 +183,8 @@ def reducing(model: Any) -> Iterator[None]:
         whole = getattr(parameter, "_unsharded_param", None)
         if parameter.unsharded_accumulated_grad is not None or (whole is not None and whole.grad is not None):
             raise Refusal(
-                "gradients of an unfinished step wait in the sharded model; probe between steps: with batches of "
-                "rollouts that begin with a step (steps_per_generation a multiple of gradient_accumulation_steps)"
+                "the sharded model holds gradients of an unfinished step; probe between steps: let batches of "
+                "rollouts begin with a step (steps_per_generation a multiple of gradient_accumulation_steps)"
             )
     before = [(group, group.reduce_grads, group.all_reduce_grads) for group in groups]
     try:

@@ -80,8 +80,8 @@ class Processes(Workers):
         orders, parts = zip(*self.gathered((self.order, own)), strict=True)
         if any(order != self.order for order in orders):
             raise UserError(
-                "the layers of this model come in another order on another process, so that a probe cannot be shared; "
-                "run it in one process"
+                "the layers of this model have a different order on another process, so a probe cannot be shared; run "
+                "it in one process"
             )
         return {name: [part[name] for part in parts if name in part] for name in self.order}
 

@@ -121,11 +121,13 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "share of high sequences", "verl", ("rollout_corr/rollout_is_seq_fraction_high",), (0, 6), (0, 9),
-        "is 0 by construction, as it is taken of weights that were capped before", "verl #6806", True, _never_high,
+        "is 0 by construction, because it is computed from weights that are already capped", "verl #6806", True,
+        _never_high,
     ),
     Defect(
         "weights of rewards", "trl", ("reward",), (0, 27), (1, 0),
-        "is the sum of its parts without reward_weights, which the advantages do have", "TRL #5352", False, _unweighted,
+        "is the sum of its parts without reward_weights, although the advantages use them", "TRL #5352", False,
+        _unweighted,
     ),
     Defect(
         "effective samples", "slime", ("train/ess_ratio",), (0, 0), None,

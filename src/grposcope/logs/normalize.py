@@ -115,7 +115,7 @@ def _run(
         if (match := _FACTOR.fullmatch(key)) and match["key"] not in columns:  # such as lr(1e-4)
             columns[match["key"]] = column * float(match["factor"])
             notes.append(
-                f"{visible(key, 60)} is used; {visible(match['key'], 60)} is the same times {float(match['factor']):g}"
+                f"{visible(key, 60)} is used; {visible(match['key'], 60)} equals it times {float(match['factor']):g}"
             )
     step = _step(columns, notes, given.get("step"), trainer.counters)
     columns.pop("step", None)
@@ -249,7 +249,7 @@ def _reward(trainer: Trainer, columns: Mapping[str, Floats], raw: Mapping[str, s
     own = trainer.usual_keys is not None
     may_be = rewards.candidates(trained)
     if not may_be and {trainer.metric_or_usual(key) for key in trained} >= OF_A_POLICY:
-        log.notes.append("no key is named as a reward, but the other metrics are those of training with one")
+        log.notes.append("no key is named as a reward, but the other metrics are those of reinforcement learning")
         return {}
     if (own and may_be) or not any(rewards.SIGNAL.search(key) for key in columns):
         raise _text_reward(log) or rewards.undecided(log.source, "key", _listed(trainer, columns, raw, may_be))

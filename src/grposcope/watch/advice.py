@@ -40,7 +40,7 @@ def adviser(policy: str) -> Adviser:
 
     read = parse(policy)
     if read.mode != "advise":
-        raise UserError(f"autopilot {policy!r}: a watched run can be advised on only; use advise, with its limits")
+        raise UserError(f"autopilot {policy!r}: watch can only advise, not act; use advise, with its limits")
 
     def advise(run: Run) -> tuple[Advice, ...]:
         decisions = replay(run, read).decisions

@@ -79,7 +79,7 @@ class Sender:
         try:
             self._queue.put_nowait(alert)
         except queue.Full:
-            self._failed.append(f"{self.name}: {WAITING} alerts are waiting already; one was dropped")
+            self._failed.append(f"{self.name}: {WAITING} alerts are already waiting; one was dropped")
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._deliver, name=f"grposcope-{self.name}", daemon=True)

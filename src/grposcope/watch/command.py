@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Follow a run while it is written: progress, the main metrics as sparklines, and what is wrong "
     "with it, each failure reported once when it begins. Exit status: 0 when the run has ended or on Ctrl-C, 1 as "
-    "soon as something that --fail-on names is flagged, 2 where nothing can be followed."
+    "soon as something that --fail-on names is flagged, 2 if there is nothing to follow."
 )
 EXAMPLES = """\
 examples:
@@ -72,9 +72,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="GRADE|MODE",
-        help="leave with exit status 1 when a mode of this grade or worse (failing, warning, note) is first flagged, "
-        "except no learning and zero loss, which any run shows at first, or when this mode is; may be given more "
-        "than once. Modes: " + ", ".join(RULES),
+        help="leave with exit status 1 when this mode, or any mode of this grade or worse (failing, warning, note), is "
+        "first flagged; a grade leaves out no learning and zero loss, which any run shows at first; may be given "
+        "more than once. Modes: " + ", ".join(RULES),
     )
     alarm.add_argument("--autopilot", default="off", metavar="advise[:LIMITS]",
                        help="also say what an autopilot would do, on the screen, in the stream, to webhooks and "

@@ -104,7 +104,7 @@ def names(text: str | None) -> list[str]:
     wanted = [name.strip() for name in (text or "").split(",") if name.strip()]
     for name in wanted:
         if name not in LOGGERS:
-            raise UserError(f"log_to {name}: unknown; use one or more of {', '.join(LOGGERS)}, with commas")
+            raise UserError(f"log_to {name}: unknown; use one or more of {', '.join(LOGGERS)}, separated by commas")
         _require(name)
     return wanted
 

@@ -142,7 +142,7 @@ def _families(run: RunLevels, now: float) -> Iterator[Any]:
     if run.changed:
         silent = max(now - run.changed, 0.0)
         yield gauge("seconds_since_last_row", "seconds since the run was last written", silent)
-    yield gauge("stalled", "1 if the run wrote nothing for long", float(bool(state.stalled)))
+    yield gauge("stalled", "1 if the run has written nothing for a long time", float(bool(state.stalled)))
     yield gauge("readable", "0 if the log cannot be read", float(not state.problem))
     yield gauge("ended", "1 if the run has ended", float(run.ended))
     yield CounterMetricFamily("grposcope_alarms", "alarms that were raised", value=run.alarms)

@@ -144,7 +144,7 @@ def _token() -> str:
     """The token of the environment, or a new one; UserError for one that could be guessed."""
     token = os.environ.get(TOKEN) or secrets.token_urlsafe(SHORTEST)
     if len(token) < SHORTEST:
-        raise UserError(f"{TOKEN} has {len(token)} characters; give at least {SHORTEST}, or none for a new one")
+        raise UserError(f"{TOKEN} has {len(token)} characters; give at least {SHORTEST}, or unset it to get a new one")
     return token
 
 

@@ -62,7 +62,7 @@ class Writer:
             if self._closed:
                 return
             if len(self._waiting) == KEPT:
-                self._failed.append(f"{self.name}: {KEPT} changes are waiting already; the oldest was dropped")
+                self._failed.append(f"{self.name}: {KEPT} changes are already waiting; the oldest was dropped")
             self._waiting.append(alert)
             self._keep()
             self._lock.notify()

@@ -29,7 +29,7 @@ def test_lists_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
     for flag, value in (("--interval", "1.5"), ("--lr", "fast"), ("--group", "")):
         with pytest.raises(SystemExit):
             call("simulate", flag, value)
-        assert f"{value!r} is not a list of" in capsys.readouterr().err
+        assert f"{value!r} is not a comma-separated list of" in capsys.readouterr().err
 
 
 def test_simulate_says_which_settings_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,8 +24,8 @@ def test_it_shows_whose_gradient_it_is_and_how_the_promise_was_kept(tmp_path: Pa
     assert shown is not None
     assert len(shown.figures) == 2
     text = shown.sentence
-    assert text.startswith("Allocated by filter:dead=0.5: problems that are skipped count only as often as")
-    assert "60% were live, 50% were promised (difference 9.5% ± 0.2%)" in text
+    assert text.startswith("Allocated by filter:dead=0.5: skipped problems count only as often as")
+    assert "60% were live; the forecast was 50% (difference 9.5% ± 0.2%)" in text
 
 
 def test_it_is_absent_without_allocation(tmp_path: Path) -> None:

@@ -99,4 +99,4 @@ def test_saturation_is_seen_in_groups_alone_and_says_what_they_carry() -> None:
     assert finding.status == "flagged"
     said = " ".join(str(evidence) for evidence in finding.evidence)
     assert "variance of the reward within groups" in said
-    assert "live groups that 100 rollouts buy in groups of 8" in said
+    assert "live groups per 100 rollouts with group size 8" in said

@@ -114,7 +114,7 @@ def test_few_problems_are_no_proof() -> None:
 def test_the_highest_evaluation_is_named_unless_it_is_the_last() -> None:
     evaluations = [(step, Estimate(value, 0.02, 200)) for step, value in ((0, 0.3), (50, 0.9), (100, 0.5))]
     said = learned(np.full(101, 0.4), *evaluations)
-    assert said.clause == "held-out accuracy rose from 30% to 90% around step 50 and fell to 50% since"
+    assert said.clause == "held-out accuracy rose from 30% to 90% around step 50 and then fell to 50%"
     assert (said.verdict, said.changed) == ("down", "rose and fell")
     assert said.details[1:] == ()  # the clause has named it
     flat = learned(
@@ -171,7 +171,7 @@ def test_rewards_without_trend_are_rarely_called_one() -> None:
 def test_few_steps_cannot_tell(n: int) -> None:
     said = learned(np.linspace(0, 1, n))
     assert said.verdict == "unknown"
-    assert f"{n} row{'s' * (n > 1)} of reward {'are' if n > 1 else 'is'} fewer than 30" in said.sentence
+    assert f"only {n} row{'s' * (n > 1)} of reward logged; at least 30 are needed" in said.sentence
 
 
 def test_what_is_plain_needs_few_rows() -> None:

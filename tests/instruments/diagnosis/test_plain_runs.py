@@ -14,7 +14,7 @@ from plain_world import Plain
 
 SEEDS = range(3)
 
-WORDS = {"failing", "warning", "healthy", "cannot tell", "no failure seen", "refused"}
+WORDS = {"failing", "warning", "healthy", "cannot tell", "no failure found", "refused"}
 
 
 def reward(made: Plain) -> np.ndarray:

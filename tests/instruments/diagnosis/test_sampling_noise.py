@@ -108,7 +108,7 @@ def test_three_answers() -> None:
     wanders = 0.5 + 0.1 * made.ar1(rng, 60, 0.95) + 0.02 * rng.normal(size=60)
     said = learning.of_run(made.run({"reward": wanders}))
     assert said.verdict == "unknown"
-    assert "which may be slow random drift (a longer run, or the number of rollouts" in said.sentence
+    assert "which may be slow random drift (a longer run or the number of rollouts" in said.sentence
     noise = 0.08 * rng.normal(size=60)
     assert "no more than noise explains" in learning.of_run(made.run({"reward": 0.5 + noise})).sentence
     assert learning.of_run(made.run({"reward": np.linspace(0.2, 0.8, 60) + noise})).verdict == "up"

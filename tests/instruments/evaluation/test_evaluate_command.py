@@ -34,7 +34,7 @@ def test_two_models_are_compared_and_the_folder_is_opened_by_report(
     assert [score["arm"] for score in document["scores"]] == ["tiny", "copy"]
     assert document["differences"][0]["value"] == 0  # the same weights get the same random numbers
     assert document["differences"][0]["adjusted"] == 1
-    assert "6 problems tell little" in out
+    assert "with 6 problems, a difference of less than" in out
     assert (tmp_path / "e" / "page.html").stat().st_size > 100_000
     logs = [json.loads(Path(name).read_text()) for name in document["inspect"]]
     assert [one["eval"]["model"] for one in logs] == ["grposcope/tiny", f"grposcope/{copy}"]

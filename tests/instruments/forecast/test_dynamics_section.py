@@ -154,7 +154,7 @@ def test_intervals_of_several_runs_are_counted_and_share_a_map(tmp_path: Path) -
     runs = [folder(tmp_path / "a"), folder(tmp_path / "b", interval=300), folder(tmp_path / "c", np.full(60, 0.5))]
     found = said(*runs, name="stability")
     assert found is not None
-    assert found.sentence == "Of 3 refresh intervals 2 are stable and 1 unknown."
+    assert found.sentence == "Of 3 refresh intervals, 2 are stable and 1 unknown."
     assert [text.partition(":")[0] for text in found.text] == ["a", "b", "c"]
     (table,) = found.tables
     assert table.header == ("", "a", "b")
@@ -205,7 +205,7 @@ def test_several_runs_share_a_chart_and_a_table(tmp_path: Path) -> None:
     found = said(*runs)
     assert found is not None
     assert [f.name for f in found.figures] == ["forecast"]
-    assert found.sentence.startswith("Of 3 rewards ")
+    assert found.sentence.startswith("Of 3 reward curves, ")
     assert "1 unknown" in found.sentence or "2 unknown" in found.sentence
     assert set(found.figures[0].data["seen"]["run"]) == {"a", "b"}
     (table,) = found.tables

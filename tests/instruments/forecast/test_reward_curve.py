@@ -62,7 +62,7 @@ def test_averages_of_neighbours_end_evenly() -> None:
     found = reward_curve.averaged(reward_curve.RewardCurve(t, y, ("note",)), 5)
     assert found.reward.tolist() == pytest.approx([y[:8].mean(), y[8:13].mean(), y[13:18].mean(), y[18:].mean()])
     assert found.steps.tolist() == [4.5, 11.0, 16.0, 21.0]
-    assert found.notes == ("note", "each point is the mean of 5 logged rewards, and so are the intervals")
+    assert found.notes == ("note", "each point is the mean of 5 logged rewards, and the intervals are for such means")
     whole = reward_curve.RewardCurve(t, y)
     assert reward_curve.averaged(whole, 23) is whole
 

@@ -262,5 +262,5 @@ def test_damaged_rollouts_are_named(tmp_path: Path) -> None:
     kept.mkdir()
     (kept / "000000.safetensors").write_bytes(b"cut")
     given = arguments(*SMALL, "--out", str(tmp_path))
-    with pytest.raises(UserError, match=r"000000.safetensors cannot be read .*; delete .* to draw anew"):
+    with pytest.raises(UserError, match=r"000000.safetensors cannot be read .*; delete .* to draw again"):
         given.run(given)

@@ -74,7 +74,7 @@ def test_heavy_tails_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture
     assert call("offpolicy", str(written(tmp_path / "r.jsonl", rows(400, spread=0.8)))) == 0
     text = last_json(capsys)[1]
     assert "a few rollouts have most of the weight" in text
-    assert "no standard error holds" in text
+    assert "standard errors are not valid" in text
 
 
 def test_versions_have_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +175,7 @@ def test_bad_rows_in_one_line(tmp_path: Path, change: dict[str, Any], message: s
 
 
 def test_one_rollout_and_no_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="1 rollout; give two or more"):
+    with pytest.raises(UserError, match="1 rollout; give at least 2"):
         asked("offpolicy", written(tmp_path / "r.jsonl", rows(1)))
     with pytest.raises(UserError, match="no such file"):
         asked("offpolicy", tmp_path / "none.jsonl")
@@ -191,7 +191,7 @@ def test_three_log_probabilities_split_mismatch_from_staleness(
     assert found["parts"]["mismatch"]["value"] == pytest.approx(0.02)
     total = found["parts"]["mismatch"]["value"] + found["parts"]["stale"]["value"]
     assert total == pytest.approx(found["distance"]["k1"]["value"])
-    assert "of it staleness" in text
+    assert "part from staleness" in text
     short = [{**row, "old_per_token_logps": [-1.0]} for row in content]
     with pytest.raises(UserError, match="old policy"):
         asked("offpolicy", written(tmp_path / "r.jsonl", short))

@@ -220,7 +220,7 @@ def test_gram_says_what_moves_the_weights(tmp_path: Path, capsys: pytest.Capture
     assert document["gradient"]["shares"]["right"]["value"] > 0.9
     np.save(tmp_path / "small.npy", np.eye(3))
     assert main(["rewards", str(path), "--gram", str(tmp_path / "small.npy")]) == 2
-    assert "inner products (3, 3) for 240 rollouts in 40 groups" in capsys.readouterr().err
+    assert "inner products of shape (3, 3) for 240 rollouts in 40 groups" in capsys.readouterr().err
 
 
 def test_our_record_and_the_callbacks_have_components(tmp_path: Path) -> None:

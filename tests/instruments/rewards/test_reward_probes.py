@@ -149,7 +149,7 @@ def test_rewards_that_pull_against_each_other_are_named(tmp_path: Path) -> None:
     assert sum(one.value for one in moved.shares) == pytest.approx(1)
     said = answer.answers([run], answer.RewardSettings())[0]
     shown = text(said)
-    assert "The gradients of a and b pull against each other: their cosine is -0.6" in shown
+    assert "The gradients of a and b oppose each other: their cosine is -0.6" in shown
     assert "Of 3 probes at steps 1 to 21, added up, 18 prompts" in " ".join(shown.split())
     assert not any("inner products" in line for line in said.missing)
 

@@ -121,7 +121,7 @@ def test_replaying_a_record_teaches_the_same_as_the_batches_did() -> None:
 
 
 def test_rewards_outside_of_0_to_1_are_refused() -> None:
-    with pytest.raises(UserError, match="outside of 0"):
+    with pytest.raises(UserError, match="outside 0"):
         Forecaster(["a"], [1.0], [3]).learn(np.array([0]), [9], [8])
 
 
@@ -134,7 +134,7 @@ def test_features_leave_out_what_is_unknown_or_does_not_vary() -> None:
 def test_a_reward_outside_of_0_to_1_is_refused_where_the_sum_of_its_group_is_possible() -> None:
     known = Forecaster(["a", "b"], [1.0, 2.0], [3, 3])
     for rewards in ([[-1.0, 1.0, 1.0, 1.0]], [[2.0, 0.0, 0.0, 0.0]], [[np.inf, 0.0, 0.0, 0.0]]):
-        with pytest.raises(UserError, match="outside of 0"):
+        with pytest.raises(UserError, match="outside 0"):
             known.learn_groups(np.array([0]), rewards)
     assert known.batches == 0
     known.learn_groups(np.array([0]), [[1.0, 0.0, np.nan, 1.0]])

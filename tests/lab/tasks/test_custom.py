@@ -145,7 +145,7 @@ def test_without_a_function_every_line_needs_an_answer(tmp_path: Path, row: dict
 
 @pytest.mark.parametrize("prompt", ["", "  ", None, 5, [{"role": "user", "content": "two"}]])
 def test_a_prompt_is_a_text(tmp_path: Path, prompt: Any) -> None:
-    with pytest.raises(UserError, match="line 1: 'prompt' should be a text"):
+    with pytest.raises(UserError, match="line 1: 'prompt' should be non-empty text"):
         Custom(_write(tmp_path / "r.jsonl", [{"prompt": prompt}]), reward=lambda **columns: [])
 
 

@@ -164,7 +164,7 @@ def test_one_of_several_names_is_enough(file: Path) -> None:
         (b'{"a": "\xff"}\n', "line 1: byte 8 is not UTF-8"),
         (b'{"a": "\\ud83d"}\n', "line 1: holds half of a surrogate pair"),
         (b"[" * 100_000 + b"\n", "line 1: not valid JSON"),
-        (gzip.compress(b'{"a": 1}\n' * 9, mtime=0)[:-12], "the gzip data breaks off"),
+        (gzip.compress(b'{"a": 1}\n' * 9, mtime=0)[:-12], "the gzip data is cut off"),
     ],
 )
 def test_a_bad_file_is_one_line_with_file_and_place(file: Path, content: bytes, said: str) -> None:

@@ -152,8 +152,7 @@ def test_interrupted_runs_keep_what_is_done(run, monkeypatch: pytest.MonkeyPatch
     assert (outcome.folder / "model" / "model.safetensors").exists()
     went_on = f"to continue: grposcope train --resume {outcome.folder}"
     assert (
-        command.stopped(outcome)
-        == "stopped after step 2 of 4; there is no checkpoint yet, so that a resumed run starts "
+        command.stopped(outcome) == "stopped after step 2 of 4; there is no checkpoint yet, so a resumed run starts "
         f"from its first step; {went_on}"
     )
     calls = iter(range(10))

@@ -222,7 +222,7 @@ def _no_memory() -> None:
     [
         ("update", _full, "use fewer prompts"),
         ("draw", _no_memory, "use fewer prompts"),
-        ("update", _lost, "look at nvidia-smi"),
+        ("update", _lost, "check nvidia-smi"),
     ],
 )
 def test_memory_that_runs_out_and_a_lost_device_leave_the_record_intact(

@@ -132,7 +132,7 @@ def test_a_run_records_its_rewards_and_constraints_and_resumes_bit_for_bit(files
         ({"reward": "{}:right,fom"}, "has no 'fom'; its functions are right, form, first_bad"),
         ({"reward": "{}:right,form=x"}, "the weight 'x' is not a finite number"),
         ({"reward": "{}:right=0,form=0"}, "all weights of the rewards are 0"),
-        ({"reward": "{}:right,right"}, "a name comes twice"),
+        ({"reward": "{}:right,right"}, "a name is used twice"),
         ({"reward": "{}:right,first_bad"}, r"\(first_bad\) is nan for rollout 0"),
     ],
 )  # fmt: skip

@@ -38,7 +38,7 @@ FIXED = {
     "log_completions": "the record needs every batch",
     "logging_steps": "the record has a row per step",
     "logging_strategy": "the record has a row per step",
-    "remove_unused_columns": "the task's problems travel in a column",
+    "remove_unused_columns": "the task's problems are passed in a column",
     "resume_from_checkpoint": "resume the run's folder",
     "save_strategy": "checkpoints are taken by checkpoint_every",
 }
@@ -102,8 +102,8 @@ def reward_arguments(
     """
     if overlong and any(one.name == "reward" for one in config.constraints()):
         raise UserError(
-            f"recipe {config.recipe} adds a penalty for overlong completions to the reward, which the constraint "
-            f"{config.constraint} would then be of in TRL; name one of the rewards, or use engine grposcope"
+            f"recipe {config.recipe} adds a penalty for overlong completions to the reward, and in TRL the constraint "
+            f"{config.constraint} would include it; name one of the rewards, or use engine grposcope"
         )
     given: dict[str, Any] = {"reward_weights": [*weights, *([1.0] if overlong else [])]} if weights else {}
     if config.aggregation == "normalize_then_sum":
@@ -174,7 +174,7 @@ def _value(key: str, text: str, kind: Any) -> Any:
         return value
     if _fits(text, kind):  # a text that looks like JSON
         return text
-    raise UserError(f"trl {key}={text}: TRL wants {_described(kind)} here")
+    raise UserError(f"trl {key}={text}: TRL expects {_described(kind)} here")
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -44,7 +44,7 @@ class TrainerConstraints:
             if one.name not in (*names, LENGTH, REWARD):
                 known = ", ".join(visible(name, 40) for name in (*names, LENGTH, REWARD))
                 raise UserError(
-                    f"constraint {visible(one.text, 60)}: there is no reward {visible(one.name, 40)!r}; it may be of "
+                    f"constraint {visible(one.text, 60)}: there is no reward {visible(one.name, 40)!r}; choose among "
                     f"{known}"
                 )
         self.names, self.group, self.repeats = tuple(names), group, repeats
@@ -84,8 +84,8 @@ class TrainerConstraints:
         own = [one.text for one in self.run.dual.constraints]
         if state["constraints"] != own:
             raise UserError(
-                f"{path} is of the constraints {'; '.join(state['constraints']) or 'none'}, and these are "
-                f"{'; '.join(own)}; resume with the same ones"
+                f"{path} was written with the constraints {'; '.join(state['constraints']) or 'none'}, and this run "
+                f"has {'; '.join(own)}; resume with the same ones"
             )
         self.run = RunConstraints(self.run.dual, _duals(path, state))
         self._before = self.run.state()

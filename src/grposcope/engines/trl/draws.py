@@ -156,7 +156,10 @@ class PromptDraws(Sampler[int]):
         own = [*self.shape, self.repeats]
         if state["batch"] != own:
             was, now = (f"{p} prompts × {g} rollouts, each used {r} times" for p, g, r in (state["batch"], own))
-            raise UserError(f"{path} is of batches of {was}, and these are of {now}; resume with the same arguments")
+            raise UserError(
+                f"{path} was written for batches of {was}, and this run has batches of {now}; resume with the "
+                "same arguments"
+            )
         self.forecaster.restore(state["forecast"])
         self.count = state["count"]
         left = [TrlBatch(np.array(which), live) for which, *_, live in state["left"]]

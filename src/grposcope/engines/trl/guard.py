@@ -54,7 +54,7 @@ def methods(kind: type, wanted: Mapping[str, tuple[str, ...]] = METHODS) -> None
         found = inspect.getattr_static(kind, name, None)
         has = tuple(inspect.signature(found).parameters) if callable(found) else None
         if has != expected:
-            what = "is not there" if has is None else f"takes ({', '.join(has)}) instead of ({', '.join(expected)})"
+            what = "does not exist" if has is None else f"takes ({', '.join(has)}) instead of ({', '.join(expected)})"
             raise UserError(
                 f"TRL {_version()}: {kind.__name__}.{name} {what}, so GRPOscope cannot attach to it; use a "
                 "version of TRL that docs/howto/trl.md names, or GRPOscopeCallback, which needs none of its "
@@ -198,7 +198,7 @@ def _loss(args: Any) -> Iterator[Part]:
     rloo, threshold = settings.is_rloo(args), getattr(args, "off_policy_mask_threshold", None)
     together = getattr(args, "multi_objective_aggregation", "sum_then_normalize")
     if rloo:
-        yield _taking(TOKEN_WEIGHTS, "RLOOTrainer's loss", "weighs completions as wholes", "use GRPOTrainer")
+        yield _taking(TOKEN_WEIGHTS, "RLOOTrainer's loss", "weighs whole completions", "use GRPOTrainer")
     elif args.importance_sampling_level == "sequence":
         yield _taking(TOKEN_WEIGHTS, "importance_sampling_level=sequence", _SEQUENCE, "use 'token' for it")
     if threshold is not None:
@@ -208,7 +208,7 @@ def _loss(args: Any) -> Iterator[Part]:
     if together != "sum_then_normalize":
         yield _taking(SUMMED_REWARDS, f"multi_objective_aggregation={together}", "compares every reward function")
     if rloo and args.beta:
-        yield _taking(SUMMED_REWARDS, f"beta={args.beta:g}", "takes the divergence from the reference off the rewards")
+        yield _taking(SUMMED_REWARDS, f"beta={args.beta:g}", "subtracts the divergence from the rewards")
     if rloo and args.reward_clip_range:
         yield _taking(SUMMED_REWARDS, "reward_clip_range", "changes the rewards")
 

@@ -74,7 +74,7 @@ def loss_arguments(objective: Objective, limit: int, reuse: int = 1, parts: int 
     left_out = []
     if objective.resample_dead:
         left_out.append(
-            f"TRL does not draw further prompts in place of groups of equal rewards: recipe {objective.name} runs "
+            f"TRL does not replace groups of equal rewards with further prompts, so recipe {objective.name} runs "
             "without that"
         )
     if parts > 1 and given["loss_type"] in ("dapo", "cispo"):
@@ -88,11 +88,11 @@ def loss_arguments(objective: Objective, limit: int, reuse: int = 1, parts: int 
 
 def _loss(objective: Objective, reuse: int) -> Part:
     """The factors that TRL's loss has, where it is that of this objective on batches that are used so often."""
-    lacks = {LOWER_CLIP: Lack("clips from above alone", "leave out clip_low, or use engine grposcope")}
+    lacks = {LOWER_CLIP: Lack("clips only from above", "leave out clip_low, or use engine grposcope")}
     if reuse > 1:
         lacks[factor("ratio", ratios.none)] = Lack("weighs old rollouts by a ratio", "use an interval of 1")
     if objective.reduction is not reductions.token_mean:
-        lacks[factor("surrogate", Cispo)] = Lack("has it with the reduction token_mean alone", "use engine grposcope")
+        lacks[factor("surrogate", Cispo)] = Lack("has it only with the reduction token_mean", "use engine grposcope")
     provided = [factor("ratio", one) for one in (ratios.none, ratios.token, ratios.sequence)]
     provided += [factor("surrogate", one) for one in (Reinforce, Clip, Cispo)]
     provided += [factor("reduction", one) for one in LOSS_TYPES]
@@ -123,7 +123,7 @@ def _advantage(objective: Objective) -> tuple[str, str | None]:
     wanted = _spelled_out(objective.advantage)
     name = next((n for n, entry in advantages.ALL.items() if _spelled_out(entry.function) == wanted), None)
     if name is None:
-        raise UserError(f"the advantage of recipe {objective.name} has no name, by which TRL could be given it")
+        raise UserError(f"the advantage of recipe {objective.name} has no name that could be passed to TRL")
     scale = next((scale for scale, computed in SCALES.items() if computed == name), None)
     return (scale, None) if scale is not None else ("none", name)
 

@@ -62,7 +62,7 @@ class OffPolicyProbes(TrainerCallback):
             return
         if self.trainer.accelerator.num_processes > 1:
             if not self.said and self.trainer.accelerator.is_main_process:
-                say("grposcope: corrections are not compared, which takes one process", logging.WARNING)
+                say("grposcope: corrections are not compared, because that needs a single process", logging.WARNING)
             self.said = True
             return
         from grposcope.instruments.offpolicy import probing as offpolicy

@@ -147,7 +147,7 @@ def _prepared(config: TrainConfig, given: Mapping[str, Any], processes: int) -> 
 def _check_new(folder: Path) -> None:
     """UserError unless the folder does not exist or is empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is there and not empty; choose another folder, or resume that run")
+        raise UserError(f"{folder} already exists and is not empty; choose another folder, or resume that run")
 
 
 def _configuration(launch: Launch, folder: Path) -> tuple[Any, Any]:

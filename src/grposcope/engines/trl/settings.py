@@ -150,13 +150,13 @@ def _left_out(args: Any, found: Objective, loss: str, rloo: bool, sequence: bool
     if together != "sum_then_normalize" and advantage is None:
         said.append(f"multi_objective_aggregation={together} normalises every reward function by itself")
     if (quantile := getattr(args, "top_entropy_quantile", 1.0)) < 1:
-        said.append(f"top_entropy_quantile={quantile:g} trains the tokens of high entropy alone")
+        said.append(f"top_entropy_quantile={quantile:g} trains only tokens with high entropy")
     if rloo and getattr(args, "normalize_advantages", False) and advantage is None:
         said.append("normalize_advantages divides by the standard deviation of the batch")
     if rloo and getattr(args, "reward_clip_range", None) and advantage is None:
         said.append("reward_clip_range changes the rewards first")
     if rloo and getattr(args, "beta", None):
-        said.append("beta of RLOO takes the divergence from the reference off the rewards")
+        said.append("beta of RLOO subtracts the divergence from the reference policy from the rewards")
     if sequence and found.kl and found.kl_weighted:
         said.append("use_bias_correction_kl weighs the divergence by the ratio of the whole completion")
     if getattr(args, "use_adaptive_entropy", False):

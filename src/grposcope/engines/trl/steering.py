@@ -34,7 +34,7 @@ BOUNDS = (
     "the autopilot goes back to checkpoints, changes the learning rate and stops; the refresh interval, corrections "
     "and token limit of TRL are set when a run begins, and are left as they are"
 )
-NO_CHECKPOINTS = "the autopilot cannot go back, as no checkpoints are taken: set save_strategy and save_steps"
+NO_CHECKPOINTS = "the autopilot cannot go back, because no checkpoints are saved; set save_strategy and save_steps"
 """What is said before the first step."""
 
 OPTIMIZER = "optimizer.pt"

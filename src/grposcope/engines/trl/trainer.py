@@ -419,8 +419,8 @@ def _probe(trainer: Any, step: int, every: Rollouts, given: Tensor, images: bool
     except Exception as error:
         if distributed.sharded(model) and not isinstance(error, backward.Refusal):
             raise UserError(
-                f"step {step}: the probe failed: {_reason(error)}; a model that FSDP2 shards cannot be trained on after"
-                " that: resume from the last checkpoint without probe_every"
+                f"step {step}: the probe failed: {_reason(error)}; a model that FSDP2 shards cannot be trained "
+                "further after that: resume from the last checkpoint without probe_every"
             ) from error
         _say_failed(trainer, step, error)
         return

@@ -140,7 +140,7 @@ def groups_by_size(groups: list[list[int]]) -> list[Tensor]:
     single = len(sizes.pop(1, []))
     if single and not sizes:
         raise UserError(
-            f"all {single} groups have one rollout, which has nothing to be compared with, so that every advantage "
+            f"all {single} groups have one rollout, which has nothing to be compared with, so every advantage "
             "would be 0; set actor_rollout_ref.rollout.n=2 or more, or algorithm.adv_estimator=grposcope_whitened"
         )
     if single and "single" not in _told:

@@ -44,9 +44,7 @@ ENGINE = Part(
         }
     ),
     lacks={
-        CRITIC: Lack(
-            "trains one itself", "take recipe ppo, and set algorithm.adv_estimator=gae with algorithm.lam=0.95"
-        )
+        CRITIC: Lack("trains one itself", "use recipe ppo, and set algorithm.adv_estimator=gae with algorithm.lam=0.95")
     },
 )
 """The factors that losses of verl have, by themselves; and that it has no critic of ours."""
@@ -95,7 +93,7 @@ def _advantage(objective: Objective) -> str:
             return name
         if isinstance(given, partial) and given.func is known.function and given.keywords == {"ddof": 1, "eps": 1e-4}:
             return name
-    raise UserError(f"the advantage of {objective.name} is none of {', '.join(advantages.ALL)} as verl knows them")
+    raise UserError(f"verl has no advantage like that of {objective.name}; it needs one of {', '.join(advantages.ALL)}")
 
 
 def _loss(objective: Objective) -> dict[str, Any]:

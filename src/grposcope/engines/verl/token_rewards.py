@@ -36,8 +36,8 @@ def check(estimator: str) -> None:
     """UserError where no estimator would read the rewards of steps."""
     if estimator not in readers():
         raise UserError(
-            f"algorithm.adv_estimator={estimator} sums the rewards of a rollout, so that nothing reads those of its "
-            f"steps; use {PREFIX}steps, or take {REWARDS} out of what the reward function returns"
+            f"algorithm.adv_estimator={estimator} sums the rewards of a rollout, so the rewards of its steps are not "
+            f"used; use {PREFIX}steps, or take {REWARDS} out of what the reward function returns"
         )
 
 

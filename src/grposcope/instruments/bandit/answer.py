@@ -87,8 +87,8 @@ def of_rows(bandit: Bandit, rows: list[Simulated]) -> Answer:
         "bandit",
         INSTRUMENT.question,
         sentence=(
-            f"The closed form calls {stable} of {len(rows)} settings stable, for a force frozen between refreshes: "
-            "where it is right, these alone settle, and the late values of the others swing."
+            f"By the closed form, for a force frozen between refreshes, {stable} of {len(rows)} settings are stable. "
+            "If it is right, only these settle, and the late values of the others swing."
         ),
         numbers=[
             KeyNumber("curvature κ", exactly(kappa), number(kappa), "from the Jacobian"),

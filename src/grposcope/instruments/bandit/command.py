@@ -125,7 +125,7 @@ def _floats(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers with commas, such as 1,4,8") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a comma-separated list of numbers, such as 1,4,8") from None
 
 
 def _ints(text: str) -> list[int]:
@@ -133,5 +133,5 @@ def _ints(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a list of whole numbers with commas, such as 1,4,8"
+            f"{text!r} is not a comma-separated list of whole numbers, such as 1,4,8"
         ) from None

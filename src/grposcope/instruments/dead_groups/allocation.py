@@ -47,7 +47,7 @@ def _said(label: str, run: Run) -> str:
             gap, seen, said = (live - promised)[both], float(live[both].mean()), float(promised[both].mean())
             error = 1.96 * float(gap.std(ddof=1)) / np.sqrt(len(gap))
             text += (
-                f" Of the groups drawn {percent(seen)} were live, {percent(said)} were promised (difference "
+                f" Of the groups drawn, {percent(seen)} were live; the forecast was {percent(said)} (difference "
                 f"{percent(float(gap.mean()), 1)} ± {percent(error, 1)})."
             )
     return text

@@ -121,8 +121,8 @@ def predicted(windows: Windows) -> Figure:
     group = windows.group
     text = (
         f"Share of groups whose {group} rewards were all equal, over windows of about {per} groups, with 95% bands. "
-        "Expected: p^G + (1−p)^G averaged over prompts, p spread as a Beta distribution with the moments that "
-        "pairs of rollouts give without bias. Equal prompts: the same if all had the average p."
+        "Expected: p^G + (1−p)^G averaged over prompts, with p from a Beta distribution whose moments are "
+        "estimated without bias from pairs of rollouts. Equal prompts: the same if every prompt had the average p."
     )
     return base.figure("dead_groups", "Dead groups, seen and expected", layers, data, caption=text)
 

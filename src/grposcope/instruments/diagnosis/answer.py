@@ -32,8 +32,8 @@ COMPONENTS = 6
 MARKS: dict[Status, str] = {"flagged": "✗", "near the limit": "≈", "cannot tell": "?", "ok": "✓"}
 
 CONFIDENCE = (
-    "Confidence is 1 − p, adjusted for the number of rules: of runs without any failure, at most a "
-    "share of 1 − confidence shows a finding this strong."
+    "Confidence is 1 − p, adjusted for the number of rules: at confidence 0.99, at most 1% of runs without any "
+    "failure show a finding this strong."
 )
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "Check the log of a run for the known ways in which GRPO fails. The first line is the verdict: "
-    "failing, warning, healthy or cannot tell. Exit status: 0, 1 for what --fail-on names, 2 where "
-    "no run can be read."
+    "failing, warning, healthy or cannot tell. Exit status: 1 if anything that --fail-on names is flagged, "
+    "2 if no run can be read, else 0."
 )
 EXAMPLES = """\
 examples:
@@ -37,7 +37,7 @@ examples:
   grposcope diagnose RUN --html verdict.html                 one page: the rules, and charts of what is flagged
   grposcope diagnose RUN --fail-on failing                   exit status 1 if learning stops or reverses, for CI
   grposcope diagnose RUN --fail-on "kl blow-up"              or if this mode is flagged, whatever its grade
-  grposcope diagnose RUN --reference GOOD1 GOOD2 GOOD3 GOOD4 --fail-on divergence   or if it leaves these good runs
+  grposcope diagnose RUN --reference GOOD1 GOOD2 GOOD3 GOOD4 --fail-on divergence   or if it departs from good runs
 """
 
 DIVERGENCE = "divergence"
@@ -74,8 +74,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="GOOD",
-        help="four or more good runs with the same settings and other seeds: say whether this run behaves "
-        "like them, and which metric left their range first",
+        help="four or more good runs with the same settings and other seeds: say whether this run behaves like them, "
+        "and which metric left their range first",
     )
     command.add_argument(
         "--clock",

@@ -58,13 +58,13 @@ def of_outcome(word: str, outcome: Outcome, steps: int, judged: int, rules: int)
     """The line where nothing is failing or a warning. judged: the number of rules that could judge, of so many."""
     became = levels(outcome, steps)
     if not became:
-        return fitted(f"{word}: {outcome.missing or 'the log has nothing to judge the run by'}")
+        return fitted(f"{word}: {outcome.missing or 'the log has no metric to judge the run by'}")
     if word == "healthy":
         return fitted(f"{word}: {became}" if outcome.heldout else f"{word}: {became}; held-out not logged")
     if outcome.well or outcome.direction == "up":
-        few = f"no failure seen, but the log suffices for only {judged} of {rules} rules"
+        few = f"no failure found, but the log has enough data for only {judged} of {rules} rules"
         return fitted(
-            f"{word}: {became}; {few}", f"{word}: {became}; the log suffices for only {judged} of {rules} rules"
+            f"{word}: {became}; {few}", f"{word}: {became}; the log has enough data for only {judged} of {rules} rules"
         )
     return fitted(f"{word}: {became}{doubts(outcome)}", f"{word}: {became}")
 

@@ -70,12 +70,12 @@ class Signal:
             Evidence("variance of the reward between groups", self.between.value, self.between.se),
         ]
         if self.expected is not None and not self.expected.flag:
-            explained = "dead groups that the success rates explain"
+            explained = "share of dead groups expected from the success rates"
             evidence.append(Evidence(explained, self.expected.value, self.expected.se))
         for size in dict.fromkeys((self.size, self.best)):
             if size in self.live and np.isfinite(self.live[size].value):
                 live, limit = self.live[size], "extrapolated" if size > self.size else ""
-                bought = f"live groups that 100 rollouts buy in groups of {size}"
+                bought = f"live groups per 100 rollouts with group size {size}"
                 evidence.append(Evidence(bought, live.value, live.se, limit))
         return tuple(evidence)
 

@@ -103,7 +103,7 @@ def clause(outcome: Outcome, steps: int) -> str:
         "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}",
         "stalled": f"{what} rose from {start} to {end}{since}",
         "solved": f"{what} was near the top of its range from the start and ended at {end}",
-        "lost": f"{what} rose from {start} to {best} {around} and fell to {end} since",
+        "lost": f"{what} rose from {start} to {best} {around} and then fell to {end}",
         "fell": fell,
         "flat": f"{what} stayed at {end} {over}",
     }[outcome.fate]
@@ -117,11 +117,11 @@ def _untold(outcome: Outcome, start: str, best: str, end: str, over: str, around
     if not outcome.heldout and outcome.doubt == "lost":
         return f"{higher}; this may be a loss or slow random drift"
     if outcome.doubt == "wandering":
-        more = "a longer run" if outcome.sampled else "a longer run, or the number of rollouts per step,"
-        wanders = f"which may be slow random drift ({more} would decide)"
+        more = "a longer run" if outcome.sampled else "a longer run or the number of rollouts per step"
+        wanders = f"which may be slow random drift ({more} would show which)"
         return f"went from {start} to {end} {over}, {wanders}"
     if not outcome.heldout and start == best == end and not outcome.change.se:
-        return f"was {end} in every row {over}, no more than noise explains"
+        return f"was {end} in every row {over}, so there is no change to test"
     return f"went from {start} to {end} {over}, no more than {NOISE[outcome.heldout]} explains"
 
 

@@ -77,7 +77,7 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Sign
         return Signature(
             "staleness",
             (f"it grows with the staleness of the weights ({quantities.went(staleness.name, first, last)} versions)"),
-            ("let the sampler lag fewer versions behind, or correct for the lag; find out what slows the trainer"),
+            ("reduce the sampler's lag or correct for it; find out what slows down the trainer"),
         )
     logs = np.log(np.maximum(sizes.values, SMALLEST * limit))
     distance = np.log(_travelled(quantities, sizes.steps))
@@ -154,24 +154,26 @@ def _floor(quantities: Quantities) -> Signature:
     known = mean_ratio(quantities)
     agree = (
         "sample without top-k and top-p at the trainer's temperature, or have the sampler return "
-        "log-probabilities from before truncation"
+        "log-probabilities computed before truncation"
     )
     numerics = "compare the log-probabilities of one batch: precision (FP8), kernels, routing, temperature"
     if known is None:
         because = (
-            "it is there from the first step; this log cannot tell whether numerics, FP8 or top-k/top-p "
+            "it is present from the first step; the log does not show whether numerics, FP8 or top-k/top-p "
             "sampling causes it"
         )
         return Signature("floor", because, f"{numerics}; {agree}")
     ratio, size = known
     if ratio < 1 - CUT and -math.log(max(ratio, 1e-9)) > ONE_SIDED * size:
         because = (
-            f"it is there from the first step and has one sign (mean ρ {ratio:.2g}, mean |log ρ| {size:.2g}): "
-            "the sampler truncates with top-k or top-p, or returns log-probabilities from after truncation"
+            f"it is present from the first step and always has the same sign (mean ρ {ratio:.2g}, mean |log ρ| "
+            f"{size:.2g}): the sampler truncates with top-k or top-p, or returns log-probabilities computed after "
+            "truncation"
         )
         return Signature("truncated", because, agree)
     because = (
-        f"it is there from the first step with mean ρ {ratio:.3g}: numerics differ (FP8, other kernels, other routing)"
+        f"it is present from the first step, with mean ρ {ratio:.3g}: numerics differ (FP8, other kernels, other "
+        "routing)"
     )
     return Signature("floor", because, numerics)
 

@@ -273,7 +273,7 @@ def of_evaluations(
     """Outcome by a held-out score, finite values (n,) at steps (n,) with standard errors (n,), NaN where unknown."""
     n, known = len(values), bool(np.isfinite(errors).all() and (errors > 0).any())
     if n < (2 if known else FEWEST):
-        missing = f"{n} evaluations without standard errors are fewer than {FEWEST}"
+        missing = f"only {n} evaluation{'s' * (n != 1)} and no standard errors; at least {FEWEST} are needed"
         return Outcome("cannot tell", name, heldout=True, missing=missing)
     variances = np.square(errors) if known else np.full(n, second_difference_variance(values))
     df = math.inf if known else max(0.51 * (n - 2), 1.0)

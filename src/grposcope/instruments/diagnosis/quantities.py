@@ -40,7 +40,7 @@ LOWER_BOUND = "dead_fraction, lower bound"
 
 def too_few(rows: int, title: str, least: int) -> str:
     """That a quantity has too few rows to be tested, and how many it takes, as a clause."""
-    return f"{rows} {'row' if rows == 1 else 'rows'} of {title} {'is' if rows == 1 else 'are'} fewer than {least}"
+    return f"only {rows} row{'s' * (rows != 1)} of {title} logged; at least {least} are needed"
 
 
 class NotLoggedError(Exception):

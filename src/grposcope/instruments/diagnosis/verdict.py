@@ -61,7 +61,7 @@ class Verdict:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Clauses beside the line, its reason and the advice: notes, what is near a limit, what is untold."""
-        untold = "the log has too little for" if self.word == "cannot tell" else "cannot tell"
+        untold = "the log has too little data for" if self.word == "cannot tell" else "cannot tell"
         return (
             *(f"note: {note}" for note in self.notes),
             *(f"{NEAR}{finding}" for finding in self.near),

@@ -28,7 +28,7 @@ LISTED = 400
 """Problems that the table of single problems holds at most, per task."""
 
 OF_SCORES = (
-    "The 95% intervals are for more problems of this kind, and for an arm of several trainings also for more seeds. "
+    "The 95% intervals are for other problems of this kind and, for an arm of several trainings, for other seeds. "
     "Unread: completions without an answer that the grader can read; they count as wrong."
 )
 
@@ -90,7 +90,9 @@ def problems(record: EvaluationRecord) -> Answer:
         left = f"The first {LISTED} of {len(names):,}." if len(names) > LISTED else ""
         head = ("problem", "prompt", *labels(record.plan.models))
         tables.append(Table(visible(task, 60), head, rows, left, folded=True))
-    return Answer("problems", "Which problems are solved?", text=["Right completions of all, by model."], tables=tables)
+    return Answer(
+        "problems", "Which problems are solved?", text=["Right completions out of all, by model."], tables=tables
+    )
 
 
 def _differs(one: ArmDifference) -> bool:
@@ -137,14 +139,14 @@ def _too_small(found: EvaluationScores) -> list[str]:
         if problems < 2:
             said.append(f"{task}: {problems} problem{('' if problems == 1 else 's')} cannot tell models apart.")
         elif least > LITTLE:
-            about = "" if seen else ", if their right answers were unrelated"
+            about = "" if seen else ", if the models' right answers were unrelated"
             seeds = [one.mean for one in differences if one.task == task and one.k == k and one.mean.trainings > 1]
             few = f"{problems} problems"
             if any(mean.se_trainings > mean.se_problems for mean in seeds):
-                few += f" and {min(mean.trainings for mean in seeds)} trainings, whose seeds make most of the noise,"
+                few += f" and {min(mean.trainings for mean in seeds)} trainings, whose seeds cause most of the noise"
             said.append(
-                f"{task}: {few} tell little: models that differ by less than {_points(least)} points of "
-                f"pass@{k} would be told apart in fewer than 4 of 5 such evaluations{about}."
+                f"{task}: with {few}, a difference of less than {_points(least)} points of pass@{k} "
+                f"would be found in fewer than 4 of 5 such evaluations{about}."
             )
     return said
 
@@ -167,8 +169,8 @@ def _notes(record: EvaluationRecord, scores: Sequence[ArmScore]) -> list[str]:
         if score.completions and not score.asked:
             said.append(f"{score.task}: its reward function does not say which answers it could not read.")
     said += [
-        f"{score.task}, {score.arm}: {percent(score.truncated.value)} of the completions were cut at the longest "
-        "length; a larger one may raise the score."
+        f"{score.task}, {score.arm}: {percent(score.truncated.value)} of the completions were cut at the token "
+        "limit; a larger limit may raise the score."
         for score in scores
         if score.truncated.value > 0.2
     ]

@@ -63,7 +63,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     drawing = command.add_argument_group("drawing")
     drawing.add_argument("--samples", type=int, default=4, metavar="N", help="completions per problem (default: 4)")
     drawing.add_argument("--k", default="", metavar="TEXT",
-                         help="of pass@k, such as 1,4 (default: 1 and the number of samples)")  # fmt: skip
+                         help="values of k for pass@k, such as 1,4 (default: 1 and the number of samples)")  # fmt: skip
     drawing.add_argument(
         "--temperature",
         type=float,
@@ -85,9 +85,11 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         help="folder of the evaluation, new or to continue (default: evaluations/… named by what is evaluated)",
     )
     machine.add_argument("--inspect", type=Path, metavar="FILE",
-                         help="also write a log that inspect-ai opens; with several models or tasks, a file of each, "
-                              "numbered")  # fmt: skip
-    machine.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of the weights")
+                         help="also write a log that inspect-ai opens; with several models or tasks, one numbered "
+                              "file for each")  # fmt: skip
+    machine.add_argument(
+        "--dtype", default="float32", choices=("float32", "bfloat16"), help="number format of the weights"
+    )
     machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
     machine.add_argument("--threads", type=flags.threads, default=0, metavar="N", help="CPU threads, 0 for all cores")
     machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
@@ -140,7 +142,7 @@ def _ks(arguments: argparse.Namespace) -> tuple[int, ...]:
     except ValueError:
         raise UserError(f"--k {arguments.k}: write whole numbers such as 1,4") from None
     if ks and ks[0] < 1:
-        raise UserError(f"--k {arguments.k}: pass@k is for k of 1 and more")
+        raise UserError(f"--k {arguments.k}: k must be at least 1")
     if ks and ks[-1] > arguments.samples:
         raise UserError(
             f"--k {ks[-1]} is more than --samples {arguments.samples}: pass@{ks[-1]} needs {ks[-1]} completions of "

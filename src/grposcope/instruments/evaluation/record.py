@@ -257,7 +257,7 @@ def _check_same(folder: Path, before: _PlanFile, now: _PlanFile) -> None:
         if getattr(before.plan, each.name) != getattr(now.plan, each.name)
     ]
     different += [
-        f"the problems of {name} have changed since"
+        f"the problems of {name} have changed since then"
         for name, task in now.tasks.items()
         if name in before.tasks and before.tasks[name] != task
     ]

@@ -61,7 +61,7 @@ def _counted(summaries: Mapping[str, ForecastSummary], unknown: int) -> str:
     unknown += counts.pop("cannot tell", 0)
     parts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items()]
     parts += [f"{unknown} unknown"] if unknown else []
-    return f"Of {counts.total() + unknown} rewards {listed(parts)}."
+    return f"Of {counts.total() + unknown} reward curves, {listed(parts)}."
 
 
 def _of_one(label: str, summary: ForecastSummary) -> Answer:

@@ -184,7 +184,7 @@ def _limits(series: RewardCurve, limits: RewardRange | None) -> tuple[RewardRang
         return reward_range.inferred(series.reward), series.notes
     if limits.low <= series.reward.min() and series.reward.max() <= limits.high:
         return limits, series.notes
-    note = f"rewards leave the range {limits.low:g} to {limits.high:g}, so the forecast ignores it"
+    note = f"rewards leave the range {limits.low:g} to {limits.high:g}, so the forecast ignores this range"
     return RewardRange(), (*series.notes, note)
 
 

@@ -83,7 +83,7 @@ def averaged(series: RewardCurve, most: int) -> RewardCurve:
         return series
     begins = np.append(0, np.arange(size + n % size, n, size))
     counts = np.diff(np.append(begins, n))
-    note = f"each point is the mean of {size:,} logged rewards, and so are the intervals"
+    note = f"each point is the mean of {size:,} logged rewards, and the intervals are for such means"
     return RewardCurve(np.add.reduceat(series.steps, begins) / counts, np.add.reduceat(series.reward, begins) / counts,
                   (*series.notes, note))  # fmt: skip
 

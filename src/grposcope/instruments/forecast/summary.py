@@ -157,7 +157,7 @@ def _plateau(fitted: Mapping[str, Fit], ahead: Forecast) -> tuple[Estimate, floa
     fits = [f for f in fitted.values() if not any(p.flag for p in f.parameters.values())]
     n = ahead.level.n
     if not fits:
-        return Estimate(math.nan, math.nan, n, "cannot tell: no fitted curve has an end"), math.nan
+        return Estimate(math.nan, math.nan, n, "cannot tell: no fitted curve has a plateau"), math.nan
     best = min(fits, key=lambda f: f.rmse)
     value = best.parameters["plateau"].value
     error = math.hypot(best.parameters["plateau"].se, float(np.std([f.parameters["plateau"].value for f in fits])))

@@ -159,7 +159,7 @@ def _groups(drawn: MismatchedRollouts) -> tuple[np.ndarray, tuple[int, int]]:
     sizes = np.bincount(drawn.prompts)
     if drawn.centred is None or len(set(sizes.tolist())) != 1 or sizes[0] < 2:
         raise UserError(
-            "errors of the gradient need a reward and a group in every row, and groups of one size, two at least; add "
+            "errors of the gradient need a reward and a group in every row, and groups of one size, at least 2; add "
             "the columns, or leave the Gram matrix out"
         )
     return np.argsort(drawn.prompts, kind="stable"), (len(sizes), int(sizes[0]))
@@ -231,7 +231,7 @@ ADVICE = {
     "token_ratio": "Weight every token by its ratio",
     "token_cap": "Cap the ratio of tokens at {}",
     "token_mask": "Drop tokens with a ratio above {}",
-    "icepop": "Drop tokens with a ratio outside of {} to {}",
+    "icepop": "Drop tokens with a ratio outside {} to {}",
     "one_sided": "Drop tokens whose ratio has already moved past 1 by {} in the direction of their advantage",
     "ppo_clip": "Weight tokens by their ratio, within PPO's clip of {} and {}, and {} for negative advantages",
     "probability_band": "Drop tokens whose probability has moved {} down or {} up, where their advantage pushes them",
@@ -239,8 +239,8 @@ ADVICE = {
     "prefix_ratio": "Weight every token by the ratio of the text up to it",
     "sequence_cap": "Cap the sequence ratio at {}",
     "sequence_mask": "Drop completions with a sequence ratio above {}",
-    "sequence_rejection": "Keep completions with a sequence ratio from {} to {} alone, with weight 1",
-    "geometric_band": "Keep completions with a geometric mean ratio from {} to {} alone",
+    "sequence_rejection": "Keep only completions with a sequence ratio from {} to {}, with weight 1",
+    "geometric_band": "Keep only completions with a geometric mean ratio from {} to {}",
     "full": "Weight completions by the whole sequence ratio",
 }
 """What to do, by form of the correction, with its bounds."""
@@ -274,13 +274,13 @@ def _because(found: OffPolicyFound, n: int, cut: str) -> str:
         return (
             f"the sampler draws from {cut}, which have {percent(far.ratio.value, 1)} of the trainer's "
             f"probability per token and {percent(whole.value)}{reach} per completion; the sampler never draws the "
-            "rest, so that no number here includes it and no correction restores it"
+            "rest, so no number here includes it and no correction can restore it"
         )
     if far.processed:
         return (
             f"the ratio ρ is above 1 on only {percent(far.above, 1)} of the tokens and its mean is "
-            f"{far.ratio.value:.3f}, which points to log-probabilities of the sampler that were taken after top-k or "
-            "top-p"
+            f"{far.ratio.value:.3f}, which suggests that the sampler's log-probabilities were computed after top-k "
+            "or top-p"
         )
     if _heavy(far, n):
         return (
@@ -314,9 +314,10 @@ def _parts(parts: DistanceParts | None) -> list[KeyNumber]:
     if parts is None:
         return []
     return [
-        KeyNumber("of it mismatch", parts.mismatch, _shown(parts.mismatch),
-                  f"nats, sampler to the weights that drew; by k3 {_shown(parts.mismatch_k3)}"),
-        KeyNumber("of it staleness", parts.stale, _shown(parts.stale), "nats, updates since; both together: KL by k1"),
+        KeyNumber("part from mismatch", parts.mismatch, _shown(parts.mismatch),
+                  f"nats, sampler to the weights that drew the rollouts; by k3 {_shown(parts.mismatch_k3)}"),
+        KeyNumber("part from staleness", parts.stale, _shown(parts.stale),
+                  "nats, from updates since then; both parts: KL by k1"),
     ]  # fmt: skip
 
 

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from grposcope.maths.importance import Floats
 
 DESCRIPTION = (
-    "Say how far the sampler is from the trainer, what each correction keeps of the weight, by length, and how many "
-    "rollouts it needs. From a file with the log-probabilities of both, one JSON object a line: columns logprobs of "
-    "the trainer, rollout_logprobs or sampling_logprobs of the sampler, a number per token; where known also reward, "
-    "group, version, env, and old_logprobs of the weights that drew. Or from a model: rollouts are drawn by a "
-    "rounded, a truncated or another sampler, or taken from a file with prompt_ids, completion_ids and the sampler's "
-    "log-probabilities, and its gradient is measured under each correction."
+    "Say how far the sampler is from the trainer, how much of the weight each correction keeps, by length, and how "
+    "many rollouts it needs. The input is a file with the log-probabilities of both, one JSON object per line: columns "
+    "logprobs of the trainer, rollout_logprobs or sampling_logprobs of the sampler, a number per token; where known "
+    "also reward, group, version, env, and old_logprobs of the weights that drew the rollout. Or it is a model: a "
+    "rounded, a truncated or another sampler draws the rollouts, or they come from a file with prompt_ids, "
+    "completion_ids and the sampler's log-probabilities, and the gradient is measured under each correction."
 )
 EXAMPLES = """\
 examples:
   grposcope offpolicy rollouts.jsonl                     distance, and the weight that each correction keeps
-  grposcope offpolicy runs/stale                         of the probes of a run, pooled; without them, of its rollouts
-  grposcope offpolicy rollouts.jsonl --gram gram.npy     and bias, variance and rollouts needed of sequence corrections
-  grposcope offpolicy rollouts.jsonl --model runs/mine   of all corrections, from a checkpoint of the trainer
-  grposcope offpolicy tiny --sampler-precision int8      of rollouts that rounded weights draw
-  grposcope offpolicy tiny --top-k 20                    of rollouts without the unlikely tokens
+  grposcope offpolicy runs/stale                         the probes of a run, pooled; without probes, its rollouts
+  grposcope offpolicy rollouts.jsonl --gram gram.npy     also bias, variance and rollouts needed, by sequences
+  grposcope offpolicy rollouts.jsonl --model runs/mine   the same for all corrections, with the trainer's model
+  grposcope offpolicy tiny --sampler-precision int8      rollouts drawn with rounded weights
+  grposcope offpolicy tiny --top-k 20                    rollouts drawn without the unlikely tokens
   grposcope offpolicy runs/mine --sampler runs/mine/checkpoints/step-000040 --batches 4
 """
 
@@ -44,12 +44,17 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument("--gram", metavar="FILE",
                          help="NumPy file (.npy) with the inner products of the rollouts' scores, in the order of the "
                               "rows")  # fmt: skip
-    command.add_argument("--model", metavar="MODEL",
-                         help="of ROLLOUTS: the trainer, to measure its log-probabilities and gradient")  # fmt: skip
+    command.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="for ROLLOUTS: the trainer's model, to measure its log-probabilities and gradient",
+    )
     command.add_argument("--prompts", type=int, metavar="N",
-                         help="prompts of a batch (default: 64; of ROLLOUTS, all)")  # fmt: skip
+                         help="prompts per batch (default: 64; for ROLLOUTS, all)")  # fmt: skip
     drawn = command.add_argument_group("rollouts that are drawn")
-    drawn.add_argument("--sampler", metavar="MODEL", help="another model that draws, such as an earlier checkpoint")
+    drawn.add_argument(
+        "--sampler", metavar="MODEL", help="another model that draws the rollouts, such as an earlier checkpoint"
+    )
     drawn.add_argument("--sampler-precision", default="float32", metavar="TEXT",
                        help="number format in which float32 weights sample on a CPU: float32, bfloat16 or int8 "
                             "(default: float32)")  # fmt: skip
@@ -66,7 +71,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     drawn.add_argument("--seed", type=int, default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
     machine = command.add_argument_group("machine")
     machine.add_argument("--temperature", type=float, metavar="X",
-                         help="of sampling (default: that of the run, else 1)")  # fmt: skip
+                         help="sampling temperature (default: that of the run, else 1)")  # fmt: skip
     machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
     machine.add_argument("--threads", type=flags.threads, default=0, metavar="N", help="CPU threads, 0 for all cores")
     machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")

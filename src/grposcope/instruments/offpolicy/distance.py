@@ -105,7 +105,7 @@ def ess(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
     """(Σw)²/(nΣw²) of weights (B,); its standard error by jackknife over prompts, NaN below RELIABLE."""
     value = effective(weights)
     if value < RELIABLE:
-        return Estimate(value, float("nan"), len(weights), f"below {RELIABLE}: no standard error holds")
+        return Estimate(value, float("nan"), len(weights), f"below {RELIABLE}, standard errors are not valid")
     sums, squares, counts = (np.bincount(prompts, part) for part in (weights, weights**2, np.ones(len(weights))))
     if len(sums) < 2:
         return Estimate(value, float("nan"), 1, "one prompt: no standard error")

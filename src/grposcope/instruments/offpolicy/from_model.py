@@ -48,7 +48,7 @@ def measure(
         told = progress if first else None
         found = estimates.measure(model, batch, own.ratios, ALL, temperature, check and first, told)
         parts.append((own, found))
-        progress(f"batch {number} of {len(live)}: {parts[-1][1].copies} rollouts went through the model again")
+        progress(f"batch {number} of {len(live)}: {parts[-1][1].copies} rollouts were run through the trainer's model")
     drawn = replace(probe_file.joined([own for own, _ in parts]), cut=cut)
     products = {one.name: error.pooled([found.products[one.name] for _, found in parts]) for one in ALL}
     norms = np.concatenate([found.norms for _, found in parts])

@@ -115,11 +115,11 @@ def read(path: Path) -> MismatchedRollouts:
     if path.is_file() and not _is_json_lines(path):
         raise UserError(
             f"{path} holds no rollouts; give a JSONL file with the log-probabilities of trainer and sampler for each "
-            "token, or a record of grposcope train; the mismatch that a trainer logs is judged by grposcope diagnose"
+            "token, or a record of grposcope train; for mismatch metrics in a trainer's log, use grposcope diagnose"
         )
     rows = list(_exported(exports) if exports else _recorded(path) if path.is_dir() else _rows(path))
     if len(rows) < 2:
-        raise UserError(f"{path} has {len(rows)} rollout; give two or more, better hundreds")
+        raise UserError(f"{path} has {len(rows)} rollout{'s' * (len(rows) != 1)}; give at least 2, preferably hundreds")
     named = [row.prompt for row in rows]
     grouped = None not in named
     _, prompts = np.unique(np.array(named), return_inverse=True) if grouped else (None, np.arange(len(rows)))
@@ -170,7 +170,9 @@ def _exported(files: Mapping[int, Sequence[Path]]) -> Iterator[_Row]:
                 where = f"{path}, line {line}"
                 mask, ids = row.get("loss_mask"), row.get("token_ids")
                 if not isinstance(mask, list) or not isinstance(ids, list) or len(mask) != len(ids):
-                    raise UserError(f"{where}: no loss_mask with a flag for each of token_ids; give exports as written")
+                    raise UserError(
+                        f"{where}: loss_mask lacks a flag for each of token_ids; give the exports unchanged"
+                    )
                 if not any(mask):
                     continue
                 names = ("trainer_logprobs", "inference_logprobs")
@@ -248,7 +250,8 @@ def log_probabilities(row: Mapping[str, Any], names: Sequence[str], where: str) 
         has = visible(", ".join(row)) or "nothing"
         whose = "trainer" if names is TRAINER else "sampler"
         raise UserError(
-            f"{where}: no log-probabilities of the {whose}; name them one of {', '.join(names)} (it has {has})"
+            f"{where}: no log-probabilities of the {whose}; name the column one of {', '.join(names)} (the row has "
+            f"{has})"
         )
     try:
         values = np.array(row[name], np.float64)
@@ -265,8 +268,8 @@ def _check(values: Floats, name: str, where: str) -> None:
     if np.isinf(values).any():
         place = int(np.flatnonzero(np.isinf(values))[0])
         raise UserError(
-            f"{where}: {name} of token {place} is {'-' if values[place] < 0 else ''}inf, so that a token that was "
-            "drawn has no probability; log the values before top-k, top-p and other processing, and mask padding"
+            f"{where}: {name} of token {place} is {'-' if values[place] < 0 else ''}inf, which no token that was drawn "
+            "can have; log the values before top-k, top-p and other processing, and mask padding"
         )
     if (values > ROUNDING).any():
         place = int(np.flatnonzero(values > ROUNDING)[0])

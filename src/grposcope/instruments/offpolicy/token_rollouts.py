@@ -43,11 +43,11 @@ def batches(path: Path, policy: Policy, prompts: int | None) -> list[Rollouts]:
     if len(sizes) != 1 or min(sizes) < 2:
         raise UserError(
             f"{path}: groups have {', '.join(map(str, sorted(sizes))) or 'no'} rollouts; errors of the gradient need "
-            "groups of one size, two at least"
+            "groups of one size, at least 2"
         )
     every, count = list(groups.values()), prompts or len(groups)
     if count > len(every):
-        raise UserError(f"{path} has {len(every)} groups, fewer than a batch of {count}; ask for fewer prompts")
+        raise UserError(f"{path} has {len(every)} groups, fewer than a batch of {count}; use fewer prompts")
     return [_batch(every[start : start + count], policy) for start in range(0, len(every) - count + 1, count)]
 
 

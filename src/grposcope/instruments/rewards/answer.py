@@ -110,8 +110,8 @@ def _sentence(weights: RewardWeights) -> str:
     apart = max(others, key=lambda one: one.intended_share / max(one.share.value, 1e-12))
     return (
         f"{visible(largest.name, 40)} has {shown_share(largest.share)} of the weight in the advantage "
-        f"(its setting asks for {percent(largest.intended_share)}), {visible(apart.name, 40)} "
-        f"{shown_share(apart.share)} (asked for: {percent(apart.intended_share)})."
+        f"(its setting asks for {percent(largest.intended_share)}), and {visible(apart.name, 40)} "
+        f"has {shown_share(apart.share)} (its setting asks for {percent(apart.intended_share)})."
     )
 
 
@@ -123,7 +123,7 @@ def _faults(weights: RewardWeights) -> list[str]:
             faults.append(f"{name} is {number(one.constant)} on every rollout, so the policy learns nothing from it")
         elif one.muted:
             faults.append(
-                f"{name} should have {percent(one.intended_share)} of the weight and has {shown_share(one.share, 1)}"
+                f"{name} should have {percent(one.intended_share)} of the weight but has {shown_share(one.share, 1)}"
             )
     share = weights.collisions.share
     if weights.collisions.pairs and share.value > COLLIDING:
@@ -161,7 +161,7 @@ def _do(weights: RewardWeights, how: Aggregation) -> str:
             )
         return "the muted reward is constant in most groups: give it partial credit, or larger groups"
     if weights.collisions.share.value > COLLIDING:
-        return "choose weights that do not balance, or standardize each reward before the sum"
+        return "choose weights that give different rewards different sums, or standardize each reward before the sum"
     return "read rollouts where the rising reward is high and the falling one is low"
 
 
@@ -184,13 +184,14 @@ def _notes(weights: RewardWeights, how: Aggregation) -> list[str]:
         of_what = "tokens" if how.method == "gdpo_tokens" else "completions"
         ignored = ", and scale_rewards has no effect" if how.method == "normalize_then_sum" else ""
         notes.append(
-            f"The deviation over the {of_what} of a batch multiplies all weights by {number(float(middle))} "
+            f"Dividing by the deviation over the {of_what} of a batch multiplies all weights by "
+            f"{number(float(middle))} "
             f"({number(float(low))} to {number(float(high))} over the steps){ignored}."
         )
     if weights.residual > RESIDUAL:
         notes.append(
-            f"Advantages of a group do not sum to 0: the sum is {percent(weights.residual)} of their size, since the "
-            "mean that is subtracted counts long completions more often."
+            f"Advantages of a group do not sum to 0: the sum is {percent(weights.residual)} of their size, because "
+            "the mean that is subtracted counts long completions more often."
         )
     return notes
 
@@ -274,7 +275,7 @@ def _tuple(values: Sequence[float]) -> str:
 def _missing(what: RewardsFound, verified: set[str], moved: GradientParts | None) -> list[str]:
     missing = []
     if not what.rollouts.known:
-        missing.append("The share asked for needs the weights of the rewards.")
+        missing.append("To compare with the settings, give the weights of the rewards.")
     if what.trades and not verified:
         missing.append("To tell gaming from a trade-off, name the verified reward.")
     if moved is None:

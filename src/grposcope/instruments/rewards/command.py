@@ -42,7 +42,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                          help=f"how rewards were combined: {', '.join(METHODS)}; sum_then_normalize:batch and :none "
                               "for those scales (default: what the log says)")  # fmt: skip
     command.add_argument("--verified", default="", metavar="NAMES",
-                         help="rewards that cannot be gamed, with commas")  # fmt: skip
+                         help="rewards that cannot be gamed, separated by commas")  # fmt: skip
     command.add_argument("--gram", metavar="FILE",
                          help="NumPy file (.npy) with the inner products of the rollouts' scores, in their order: "
                               "which reward moves the weights")  # fmt: skip

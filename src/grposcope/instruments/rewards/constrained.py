@@ -101,8 +101,10 @@ def section(runs: Sequence[Run]) -> Answer | None:
     ]  # fmt: skip
     table = Table(
         "Constraints", ("constraint", "over the last fifth", "violation", "batches", "multiplier", "at most"), rows,
-        "Violation: of the batches' means, as a share of the limit, above 0 where it is violated; ± is half a 95% "
-        "interval, of the training prompts. Batches: share of them that violate it.",
+        "Violation: how far a batch's mean is beyond the limit, as a share of the limit; above 0 where the constraint "
+        "is "
+        "violated; ± is half a 95% interval, for the training prompts. Batches: share of batches that violate the "
+        "constraint.",
     )  # fmt: skip
     moved = None if len(runs[0].groups.components) > 1 else found.probed(runs[0])  # else with the rewards
     return Answer(

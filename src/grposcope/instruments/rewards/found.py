@@ -162,8 +162,8 @@ def gradient(rollouts: RewardRollouts, gram: Floats) -> GradientParts:
     sizes = np.bincount(given.group)
     if gram.shape != (len(given.rewards),) * 2 or len(set(sizes.tolist())) != 1 or len(sizes) < 2:
         raise UserError(
-            f"inner products {gram.shape} for {len(given.rewards)} rollouts in {len(sizes)} groups: they must be those "
-            "of these rollouts in their order, in two groups or more of one size"
+            f"inner products of shape {gram.shape} for {len(given.rewards)} rollouts in {len(sizes)} groups; give the "
+            "products of these rollouts in their order, from at least 2 groups, all of one size"
         )
     order = np.argsort(given.group, kind="stable")
     shape = len(sizes), int(sizes[0])

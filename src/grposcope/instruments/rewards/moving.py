@@ -16,13 +16,13 @@ def notes(moved: GradientParts | None) -> list[str]:
     if moved is None:
         return []
     said = [
-        f"{visible(name, 40)} pulls against the update: its share of the gradient is {shown_share(share, 1)}."
+        f"{visible(name, 40)} opposes the update: its share of the gradient is {shown_share(share, 1)}."
         for name, share in zip(moved.names, moved.shares, strict=True)
         if share.value + Z * share.se < 0
     ]
     for first, second, cosine in moved.against():
         said.append(
-            f"The gradients of {visible(first, 40)} and {visible(second, 40)} pull against each other: their cosine is "
+            f"The gradients of {visible(first, 40)} and {visible(second, 40)} oppose each other: their cosine is "
             f"{shown_value(cosine)}."
         )
     return said
@@ -42,7 +42,7 @@ def tables(moved: GradientParts | None) -> list[Table]:
     pooled = f" Of {count} probes at steps {steps}, added up," if count > 1 else " Of"
     return [Table(
         "What each reward moves", ("reward", "of the gradient", *(f"cosine with {name}" for name in names)), rows,
-        "Of the gradient: ⟨g_j, g⟩/‖g‖², shares that sum to 1; below 0, a reward pulls against the update. Products "
+        "Of the gradient: ⟨g_j, g⟩/‖g‖², shares that sum to 1; below 0, a reward opposes the update. Products "
         "are those of different prompts, without the noise of a prompt's own rollouts; ± is half a 95% interval."
         f"{pooled} {moved.prompts:,} prompts.",
     )]  # fmt: skip

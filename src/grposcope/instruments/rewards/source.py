@@ -168,7 +168,7 @@ def aggregation(run: Run, settings: RewardSettings, lengths: bool) -> tuple[Aggr
         if run.meta.engine != "verl":
             return Aggregation("normalize_then_sum", eps=eps), []
         if lengths:
-            return Aggregation("gdpo_tokens", eps=eps), ["Lengths are counted in characters in place of tokens."]
+            return Aggregation("gdpo_tokens", eps=eps), ["Lengths are counted in characters instead of tokens."]
         return Aggregation("normalize_then_sum", eps=eps), [
             "Whitening is over completions, because no lengths are known."
         ]

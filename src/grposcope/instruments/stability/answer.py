@@ -79,7 +79,7 @@ def _counted(checks: Mapping[str, Stability]) -> str:
     unknown = counts.pop("cannot tell", 0)
     parts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items()]
     parts += [f"{unknown} unknown"] if unknown else []
-    return f"Of {len(checks)} refresh intervals {listed(parts)}."
+    return f"Of {len(checks)} refresh intervals, {listed(parts)}."
 
 
 def sentence(one: Stability) -> str:
@@ -104,7 +104,7 @@ def _remedy(one: Stability) -> str:
         return ""
     half = one.margin.threshold // 2
     most = [f"reuse rollouts for at most {half:g} step{'s' * (half > 1)}"] if half >= 1 else []
-    return ", or ".join([*most, "take a smaller learning rate or the importance ratio"])
+    return ", or ".join([*most, "use a smaller learning rate or the importance ratio"])
 
 
 def _details(one: Stability) -> list[str]:
@@ -128,7 +128,9 @@ def _details(one: Stability) -> list[str]:
 def source(rule: UpdateRule) -> str:
     """Where the curvature comes from."""
     if rule.source == "reward":
-        return "from the time constant of the reward: a bound from above, as directions it does not see may be stiffer"
+        return (
+            "from the time constant of the reward; the interval is an upper bound, as other directions may be stiffer"
+        )
     if rule.source == "measured":
         return f"measured along the stiffest direction; the part renewed at every step is {rule.current}"
     return "given"
@@ -141,7 +143,7 @@ def _table(checks: Mapping[str, Stability]) -> Table:
         ("lag rule, which assumes that rollouts are half an interval old", *(number(m.naive) for m in margins)),
         ("interval ÷ largest stable one", *(number(m.share) for m in margins)),
         ("size of a disturbance after one refresh cycle ÷ before", *(number(m.radius) for m in margins)),
-        ("a disturbance dies out in swings from this interval on", *(number(m.onset) for m in margins)),
+        ("from this interval on, a disturbance dies out in swings", *(number(m.onset) for m in margins)),
         ("period, steps", *(number(m.period) for m in margins)),
     ]
     return Table("The check", ("", *checks), rows)

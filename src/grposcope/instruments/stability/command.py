@@ -42,8 +42,11 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         help="YAML or JSON with values of these flags by name, such as lr: 0.1; flags on the command line "
         "take precedence",
     )
-    command.add_argument("--measure", action="store_true",
-                         help="with --run: measure κ on rollouts of its model, stiffest direction")  # fmt: skip
+    command.add_argument(
+        "--measure",
+        action="store_true",
+        help="with --run: measure κ on rollouts of its model, along the stiffest direction",
+    )
     command.add_argument("--lr", type=float, metavar="X", help="learning rate η")
     command.add_argument("--momentum", type=float, metavar="X", help="momentum β of SGD, or β₁ of Adam (default: 0)")
     command.add_argument("--curvature", type=float, metavar="X", help="restoring force κ per unit of displacement")

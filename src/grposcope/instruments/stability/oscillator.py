@@ -43,7 +43,9 @@ class Oscillator:
     def __post_init__(self) -> None:
         values = (self.mass, self.damping, self.stiffness, self.start, self.plateau, self.velocity)
         if not all(map(math.isfinite, values)):
-            raise UserError("an oscillator needs finite numbers; one of mass, damping, stiffness, start … is not")
+            raise UserError(
+                "mass, damping, stiffness, start, plateau and velocity of an oscillator must be finite numbers"
+            )
         if self.mass < 0:
             raise UserError(f"mass {self.mass:g} must be at least 0; it is (1 + momentum)/2")
         if self.stiffness <= 0:

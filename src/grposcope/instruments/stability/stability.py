@@ -118,8 +118,8 @@ def update_rule(run: Run) -> UpdateRule:
     lacking = [name for name, value in asked if not isinstance(value, int | float)]
     if lacking:
         raise UserError(
-            f"{run.meta.source} does not record its {listed(lacking)}; give every setting of the optimiser and "
-            "the curvature by hand instead of a run, or a run that records them"
+            f"{run.meta.source} does not record its {listed(lacking)}; give a run that records them, or, instead "
+            "of a run, all settings of the optimiser and the curvature"
         )
     name = run.setting("optimizer")
     rule = UpdateRule(

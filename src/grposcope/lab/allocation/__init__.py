@@ -51,7 +51,7 @@ class Allocator:
 
 
 ALLOCATORS: dict[str, Allocator] = {
-    "uniform": Allocator("every problem in turn, a group each", "every problem counts the same: unbiased"),
+    "uniform": Allocator("every problem in turn, one group each", "every problem counts the same: unbiased"),
     "resample": Allocator(
         "groups whose rewards are all equal are replaced by further problems (DAPO)",
         "favours problems of middling success: a problem counts by the chance that its group is live",
@@ -59,11 +59,11 @@ ALLOCATORS: dict[str, Allocator] = {
     ),
     "filter": Allocator(
         "problems whose group is forecast to be dead are skipped",
-        "problems that are skipped count only as often as they are taken all the same",
+        "skipped problems count only as often as they are drawn anyway",
         picks=picks.without_dead,
         settings={
             "dead": Decimal(0.8, 0.0, 1.0, "chance of a dead group above which a problem is skipped"),
-            "explore": Decimal(0.1, 0.0, 1.0, "share of these that is taken all the same"),
+            "explore": Decimal(0.1, 0.0, 1.0, "share of these problems that is drawn anyway"),
             "history": Text("", "record of a run on the same problems to learn success rates from first"),
         },
     ),

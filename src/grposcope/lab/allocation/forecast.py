@@ -39,7 +39,7 @@ EVERY = slice(None)
 _DEFAULT = (3, 1)
 """Indices of the pair that forecasts before anything was seen."""
 _SCORE_MEMORY = 0.98
-OUTSIDE = "allocation forecasts success rates, and a reward here is outside of 0 … 1; scale it, or use allocate uniform"
+OUTSIDE = "allocation forecasts success rates, and a reward is outside 0 … 1; scale it, or use allocate uniform"
 
 
 def features(difficulty: ArrayLike, lengths: ArrayLike) -> Floats:

@@ -145,10 +145,10 @@ def _at_boundaries(values: Mapping[str, Any]) -> Capabilities:
 
 
 SOURCES: dict[str, CreditSource] = {
-    "outcome": CreditSource(outcome, "one for the whole rollout", provides=SPREADS, whole=True),
+    "outcome": CreditSource(outcome, "the rollout's advantage at every token", provides=SPREADS, whole=True),
     "steps": CreditSource(
         steps.of_rollouts,
-        "verified steps still to come, less those of the others, never standardized",
+        "verified steps still to come, minus those of the other rollouts, never standardized",
         needs=frozenset({PAIRS, STEP_REWARDS}),
         from_steps=steps.steps,
     ),
@@ -158,17 +158,18 @@ SOURCES: dict[str, CreditSource] = {
         needs=frozenset({STEP_REWARDS}),
         from_steps=process.process,
         warning="credit process, GRPO's process supervision as published, is biased: where later steps are right less "
-        "often than earlier ones it teaches the policy to stop early; credit steps is not",
+        "often than earlier ones it teaches the policy to stop early; credit steps is not biased",
     ),
     "prefix": CreditSource(
         prefix.of_rollouts,
-        "what rollouts with the same text earned, less the others before",
+        "mean reward of rollouts with the same text up to and with the token, minus that of others with the same text "
+        "before it",
         needs=frozenset({PAIRS}),
         unbiased=True,
     ),
     "state": CreditSource(
         state.of_rollouts,
-        "the same for rollouts that came by the same step",
+        "the same, over rollouts that passed through the same step",
         needs=frozenset({PAIRS, STEP_ENDS}),
         warning="credit state treats rollouts that wrote the same step as equal from there on, and is biased as "
         "far as they differ",
@@ -178,7 +179,7 @@ SOURCES: dict[str, CreditSource] = {
         "the advantage, weighted by the tokens still to come (biased)",
         provides=SPREADS,
         warning="credit position is biased: it weighs tokens by how long the rollout will be, not by what they earn",
-        settings={"decay": Decimal(0.98, 0.0, 1.0, "weight of a token among those that the next one has")},
+        settings={"decay": Decimal(0.98, 0.0, 1.0, "discount per token in the sum over the tokens still to come")},
     ),
     "entropy": CreditSource(
         shaped.entropy,
@@ -189,7 +190,7 @@ SOURCES: dict[str, CreditSource] = {
     ),
     "continuations": CreditSource(
         continued.of_rollouts,
-        "what continuations earn after a segment, less what they earn before it",
+        "mean reward of continuations after a segment, minus that before it",
         needs=frozenset({PAIRS, CONTINUATIONS}),
         unbiased=True,
         settings={"k": Whole(4, 1, "continuations from each boundary"), **_BOUNDARIES},
@@ -206,20 +207,20 @@ SOURCES: dict[str, CreditSource] = {
     ),
     "tree": CreditSource(
         trees.of_rollouts,
-        "what the leaves below a branch of a tree earn, less those below its siblings",
+        "mean reward of the leaves below a branch of a tree, minus that below its siblings",
         needs=frozenset({PAIRS, TREES}),
         unbiased=True,
         more_needs=lambda values: frozenset({STEP_MARK} if values["at"] == "step" else ()),
         fits=trees.check_group,
         settings={
-            "widths": Widths((2, 2, 2), "branches at each branching, their product the leaves, which make up a group"),
+            "widths": Widths((2, 2, 2), "branches at each branching; their product is the number of leaves of a tree"),
             "at": Choice(("tokens", "step", "newline"), "what is counted from one branching to the next"),
-            "every": Whole(0, 0, "how many of those, 0 for 8 tokens, or for each step or line"),
+            "every": Whole(0, 0, "how many of these from one branching to the next; 0: 8 tokens, or each step or line"),
         },
     ),
     "token_baseline": CreditSource(
         token_baseline.of_rollouts,
-        "the reward, less what the others earned, weighted by their score norms up to the token",
+        "the reward, minus the rewards of the others weighted by their score norms up to the token",
         needs=frozenset({PAIRS, COLLISION}),
         unbiased=True,
     ),
@@ -236,12 +237,12 @@ SOURCES: dict[str, CreditSource] = {
             "trunk": Choice(("own", "shared"), "layers below the value head: a copy that learns, or the policy's"),
             "updates": Whole(4, 1, "steps of the critic per optimiser step, each on a part of the batch"),
             "lr": Decimal(None, 0.0, math.inf, "learning rate of the critic"),
-            "warmup": Whole(0, 0, "optimiser steps in which the critic alone learns"),
+            "warmup": Whole(0, 0, "optimiser steps in which only the critic learns"),
         },
     ),
     "teacher": CreditSource(
         distillation.of_rollouts,
-        "log-probability under a teacher less the policy's own",
+        "log-probability under a teacher minus the policy's own",
         needs=frozenset({TEACHER}),
         settings={
             "model": Text("", "the teacher, a name or a folder"),

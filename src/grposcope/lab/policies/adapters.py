@@ -39,7 +39,8 @@ def attached(base: Any, folder: Path, dtype: torch.dtype) -> Any:
     """
     if not (folder / "adapter_model.safetensors").is_file():
         raise UserError(
-            f"{folder} has no adapter_model.safetensors, the only kind that is read; save the adapters anew"
+            f"{folder} has no adapter_model.safetensors, the only kind that is read; save the adapters again in that "
+            "format"
         )
     try:
         from peft import PeftModel

@@ -95,7 +95,7 @@ def _feedback(credit: Chosen, context: AnnotationContext) -> Annotator:
             "prompt_mask": mask.repeat_interleave(group, 0),
         }
         found = frozen_logprobs(policy.model, replace(rollouts, **prompts), context.temperature, context.micro_batch)
-        check_numbers(found, rollouts, policy, "the policy with feedback", "go on from an earlier checkpoint")
+        check_numbers(found, rollouts, policy, "the policy with feedback", "continue from an earlier checkpoint")
         return rollouts.annotated(other_logp=found)
 
     return annotated

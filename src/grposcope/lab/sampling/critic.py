@@ -75,7 +75,7 @@ class Critic:
         rows = torch.arange(len(rollouts.mask), device=rollouts.mask.device)
         with torch.no_grad():
             found = torch.cat([self._values(rollouts, part) for part in rows.split(self.micro_batch)])
-        remedy = "lower the critic's learning rate (value:lr=…), or go on from an earlier checkpoint"
+        remedy = "lower the critic's learning rate (value:lr=…), or continue from an earlier checkpoint"
         check_numbers(found, rollouts, self.policy, "the value head", remedy)
         return rollouts.annotated(values=found)
 
@@ -130,7 +130,7 @@ class Critic:
             if self.own:
                 self.body.load_state_dict(_part(state, "body"))
         except RuntimeError as error:
-            raise UserError(f"the critic that was kept is another one ({str(error).splitlines()[0]}); use the credit "
+            raise UserError(f"the saved critic is a different one ({str(error).splitlines()[0]}); use the credit "
                             "that the run was trained with") from None  # fmt: skip
         states: dict[int, dict[str, Tensor]] = {}
         for key, value in _part(state, "optimizer").items():

@@ -137,7 +137,7 @@ def _read(
             rollouts = Rollouts.of_arrays({name: file.get_tensor(name).to(device) for name in file.keys()})  # noqa: SIM118
         texts, before = json.loads(about["texts"]), json.loads(about["given"])
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({type(error).__name__}); delete {path.parent} to draw anew") from None
+        raise UserError(f"{path} cannot be read ({type(error).__name__}); delete {path.parent} to draw again") from None
     different = [
         f"{name.replace('_', ' ')} {value} (kept: {before.get(name)})"
         for name, value in settings.items()
@@ -146,6 +146,6 @@ def _read(
     if different:
         raise UserError(
             f"{path.parent} keeps rollouts drawn with other settings: {', '.join(different)}; use the same settings or "
-            "another folder, or delete that folder to draw anew"
+            "another folder, or delete that folder to draw again"
         )
     return (rollouts, texts) if len(rollouts.rewards) == count else None

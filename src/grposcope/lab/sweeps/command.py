@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "Train over a grid of settings and seeds, on this machine or on a Ray cluster, and compare the "
-    "cells. The same command continues where it was stopped. Exit status: 0, 1 where a run failed, 2 "
-    "where the plan cannot work."
+    "cells. The same command continues where it was stopped. Exit status: 1 if a run failed, 2 if the "
+    "plan cannot work, else 0."
 )
 EXAMPLES = """\
 examples:

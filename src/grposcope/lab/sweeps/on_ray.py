@@ -53,7 +53,7 @@ class RayTasks:
         try:
             import ray
         except ModuleNotFoundError:
-            raise UserError("ray is not installed: pip install ray, or leave out the wish for it") from None
+            raise UserError("ray is not installed: pip install ray, or run without Ray") from None
         self._ray = ray
         _reachable(address)
         try:

@@ -209,7 +209,7 @@ def _typed(name: str, value: Any, hint: Any, place: str) -> Any:
     if type(value) is kind:
         return value
     said = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
-    raise UserError(f"{place}: {name} is {value!r}; it has to be {said}")
+    raise UserError(f"{place}: {name} is {value!r}; it must be {said}")
 
 
 def _seeds(given: Any, where: Where) -> tuple[int, ...]:

@@ -235,7 +235,7 @@ def options(text: str, task: str) -> dict[str, str]:
     for part in filter(None, re.split(r",(?=\w+=)", text)):
         key, equals, value = part.partition("=")
         if not equals or not value:
-            raise UserError(f"{task}: {part!r} is not an option; write key=value, with commas between")
+            raise UserError(f"{task}: {part!r} is not an option; write key=value, separated by commas")
         given[key.strip()] = value.strip()
     return given
 

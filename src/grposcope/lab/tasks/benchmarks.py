@@ -110,7 +110,7 @@ class Benchmark(Task):
             return split_by_hash(self._problems, split)
         if split == "train":
             raise UserError(
-                f"{self.name} is for evaluation; to train on 90% of it, say benchmarks:{self.path},train=true"
+                f"{self.name} is for evaluation; to train on 90% of it, use benchmarks:{self.path},train=true"
             )
         return self._problems
 

@@ -141,7 +141,7 @@ def load_rewards(spec: str) -> list[NamedReward]:
         found.append(NamedReward(name, load_reward(f"{module}:{name}"), value))
     names = [one.name for one in found]
     if len(set(names)) < len(names):
-        raise UserError(f"reward {spec}: a name comes twice ({', '.join(names)}); every reward needs one of its own")
+        raise UserError(f"reward {spec}: a name is used twice ({', '.join(names)}); every reward needs one of its own")
     checked_weights([one.weight for one in found], names)
     return found
 
@@ -169,9 +169,7 @@ def _problem(row: Mapping[str, Any], where: str, identity: str, graded: bool) ->
     key = next(name for name in PROMPTS if name in row)
     prompt = row[key]
     if not isinstance(prompt, str) or not prompt.strip():
-        raise UserError(
-            f"{where}: {key!r} should be a text that is not empty, not {str(prompt)[:40]!r}; correct the line"
-        )
+        raise UserError(f"{where}: {key!r} should be non-empty text, not {str(prompt)[:40]!r}; correct the line")
     answer = as_text(row.get("answer"))
     if graded and not answer:
         raise UserError(f"{where} has no 'answer' to grade by; add one, or give a reward function")
@@ -190,8 +188,8 @@ def _check_call(function: Reward, problems: Sequence[Problem], path: Path) -> No
         signature.bind(**_wanted(function, {name: [] for name in given}))
     except TypeError as error:
         raise UserError(
-            f"reward {getattr(function, '__name__', 'function')}{signature}: {error}; it is called once a batch with "
-            f"these lists of {path}, by name: {', '.join(given)}"
+            f"reward {getattr(function, '__name__', 'function')}{signature}: {error}; it is called once per batch "
+            f"with these lists of {path}, by name: {', '.join(given)}"
         ) from None
 
 

@@ -98,7 +98,7 @@ def _one_by_one(
     for i in range(len(names)):
         if seconds and time.monotonic() - began > 2 * seconds:
             raise UserError(
-                f"{what} is too slow: of {i} rollouts tried alone {len(reasons)} failed or took longer than "
+                f"{what} is too slow: of {i} rollouts tried one at a time {len(reasons)} failed or took longer than "
                 f"{seconds / 4:g} s, first {names[next(iter(reasons), 0)]}; correct it, or raise reward_timeout"
             )
         value: object = None

@@ -117,7 +117,7 @@ def stopped(result: TrainResult) -> str:
     where = (
         f"the last checkpoint is of step {max(kept)}"
         if kept
-        else "there is no checkpoint yet, so that a resumed run starts from its first step"
+        else "there is no checkpoint yet, so a resumed run starts from its first step"
     )
     return f"stopped after step {result.steps} of {of}; {where}; to continue: grposcope train --resume {result.folder}"
 

@@ -131,7 +131,7 @@ class TrainConfig:
         trl=decides("importance_sampling_level", "loss_type"),
     )
     out: str | None = option(
-        None, "folder for the run, made new (default: runs/… with the time)", group="what", trl=decides("output_dir")
+        None, "new folder for the run (default: runs/… with the time)", group="what", trl=decides("output_dir")
     )
     seed: int = option(0, "seed of all random numbers", group="what", least=0, trl=same("seed", "data_seed"))
 
@@ -177,18 +177,18 @@ class TrainConfig:
     sampler_precision: str = option(
         "float32",
         "number format in which float32 weights sample on a CPU; rounded weights are faster, and ratios "
-        "of the update are relative to their probabilities; int8 is so inexact that the clip holds some "
-        "tokens",
+        "of the update are relative to their probabilities; int8 is so inexact that some tokens "
+        "are clipped",
         group="sampling",
         choices=cpu.PRECISIONS,
         trl=NotInTrl("TRL samples in the model's own number format"),
     )
     staleness: str = option(
         "0",
-        "how many optimiser steps the sampling weights are behind, at least, or a range such as 0-8 from "
+        "least number of optimiser steps by which the sampling weights lag behind, or a range such as 0-8 from "
         "which each group draws its lag; each batch of lag keeps a copy of the weights in memory",
         group="sampling",
-        trl=NotInTrl("how old the weights of its sampler are follows from TRL's own trainer"),
+        trl=NotInTrl("in TRL the trainer decides how old the sampler's weights are"),
     )
 
     optimizer: str = option("adamw", "optimiser", group="optimiser", choices=OPTIMIZERS, trl=decides("optim"))
@@ -217,7 +217,7 @@ class TrainConfig:
         trl=decides("warmup_ratio", "warmup_steps"),
     )
     clip_grad: float = option(
-        1.0, "largest gradient norm, 0 for no limit", group="optimiser", least=0, trl=same("max_grad_norm")
+        1.0, "clip the gradient to this norm, 0 for no clipping", group="optimiser", least=0, trl=same("max_grad_norm")
     )
 
     advantage: str | None = option(
@@ -270,7 +270,9 @@ class TrainConfig:
         least=0,
         trl=decides("beta"),
     )
-    divergence: str = option("k3", "estimator of that KL", group="objective", choices=divergences.ALL, trl=FOLLOWED)
+    divergence: str = option(
+        "k3", "estimator of the KL to the starting policy", group="objective", choices=divergences.ALL, trl=FOLLOWED
+    )
     entropy: float | None = option(
         None,
         "weight of the entropy bonus (default: the recipe's)",
@@ -290,12 +292,10 @@ class TrainConfig:
         "importance correction for rollouts drawn by rounded, truncated or earlier weights, from the "
         "ratio of the trainer's to the sampler's probabilities, with bounds: "
         f"{', '.join(corrections.FORMS)}, such as sequence_cap:2; the clip then uses the ratio to the "
-        'trainer\'s policy at the arrival of the batch, also with "none" (default: no correction, and the '
+        'trainer\'s policy when the batch arrives, also with "none" (default: no correction, and the '
         "clip's ratio includes the mismatch)",
         group="objective",
-        trl=NotInTrl(
-            "TRL corrects the mismatch of vLLM by settings of its own (--trl vllm_importance_sampling_mode=…)"
-        ),
+        trl=NotInTrl("TRL corrects the mismatch of vLLM with its own settings (--trl vllm_importance_sampling_mode=…)"),
     )
 
     eval_every: int = option(
@@ -338,14 +338,14 @@ class TrainConfig:
         "batches between samples of rollouts that are kept token by token, 0 for none",
         group="record",
         least=0,
-        trl=NotInTrl("single rollouts are kept by TRL in completions/, every step"),
+        trl=NotInTrl("TRL keeps single rollouts in completions/, at every step"),
     )
     rollouts_groups: int = option(
         4,
-        "groups in such a sample",
+        "groups in each sample of rollouts that is kept",
         group="record",
         least=1,
-        trl=NotInTrl("single rollouts are kept by TRL in completions/, all of them"),
+        trl=NotInTrl("TRL keeps all single rollouts in completions/"),
     )
     probe_every: int = option(
         0,
@@ -364,15 +364,15 @@ class TrainConfig:
     )
     autopilot: str = option(
         "off",
-        "what is done where monitors show that the run got worse: advise says it, act does it (back to a sound "
+        "what to do when monitors show that the run got worse: advise says it, act does it (go back to a sound "
         "checkpoint with another setting, or stop); with limits, act:rollbacks=1,fall=0.2, or a YAML file",
         group="record",
         trl=FOLLOWED,
     )
-    probe_prompts: int = option(4, "prompts of the batch in a probe", group="record", least=1, trl=FOLLOWED)
+    probe_prompts: int = option(4, "prompts per probe, from the batch", group="record", least=1, trl=FOLLOWED)
     log_to: str | None = option(
         None,
-        "also send metrics and alarms to tensorboard, wandb or trackio (several with commas)",
+        "also send metrics and alarms to tensorboard, wandb or trackio (separate several with commas)",
         group="record",
         trl=decides("report_to"),
     )
@@ -447,8 +447,8 @@ def check(config: TrainConfig) -> None:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at least 0 and below 1")
     if config.interval % config.minibatches:
         raise UserError(
-            f"interval {config.interval} is not a multiple of minibatches {config.minibatches}, and every "
-            f"part of a batch is used equally often; use an interval of {config.minibatches} or a multiple of "
+            f"interval {config.interval} is not a multiple of minibatches {config.minibatches}, but every part of a "
+            f"batch must be used equally often; use an interval of {config.minibatches} or a multiple of "
             "it"
         )
     if config.prompts % config.minibatches:
@@ -461,7 +461,7 @@ def check(config: TrainConfig) -> None:
     if config.aggregation not in (None, METHODS[0]) and config.objective(1).overlong:
         raise UserError(
             f"recipe {config.recipe} adds a penalty for overlong completions to the sum of the rewards, which "
-            f"aggregation {config.aggregation} does not take; constrain the length, or use another recipe"
+            f"aggregation {config.aggregation} does not use; constrain the length, or use another recipe"
         )
     credits.chosen(config.credit).check_group(config.group)
     capabilities.check(ENGINE, *parts(config))

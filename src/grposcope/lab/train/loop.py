@@ -253,7 +253,7 @@ class _Session:
         state, random_states_back = self.kept
         run, step = self.record.folder, state.step
         if self.moved:
-            self.progress.say("asked to end (SIGTERM) in the middle of a batch, which is given up")
+            self.progress.say("asked to end (SIGTERM) in the middle of a batch; this batch is dropped")
         elif not step:
             self.progress.say("asked to end (SIGTERM) before the first step: the run can be resumed from its start")
         else:

@@ -20,7 +20,7 @@ from grposcope.logs.rewards import is_reward
 
 Parser = Callable[[bytes], "dict[str, Any] | None"]
 
-AVERAGED = "rewards are logged in a list per row; their mean is taken"
+AVERAGED = "each row logs a list of rewards; their mean is used"
 
 
 def read(file: LogFile, hints: Hints, unwrap: str = "") -> RawLog:

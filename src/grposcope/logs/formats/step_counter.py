@@ -103,7 +103,7 @@ def decide(rows: Sequence[Numbers]) -> Counter | None:
     if maybe := list(dict.fromkeys([*called, *moving])):
         some = listed([f"{visible(name, 40)} ({_span(whole[name])})" for name in maybe[:6]])
         raise UndecidedError(
-            f"cannot tell which number is the step: none counts up by itself, not even {some}", "columns"
+            f"cannot tell which number is the step: none counts up on its own, not even {some}", "columns"
         )
     if names and names[0] in whole and _words(names[0]) in HEADS and (np.diff(whole[names[0]]) > 0).all():
         return Counter((names[0],))

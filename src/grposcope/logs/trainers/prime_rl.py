@@ -138,7 +138,7 @@ def read_exports(folder: LogFile, hints: Hints) -> RawLog:
         means = {key: total / count for key, (total, count) in sums.items() if count}
         rows.row(step, {"step": step, **means})
     if not rows.present() - {"step"}:
-        raise UserError(f"{folder.path}: its exports hold no trained token; give metrics.jsonl")
+        raise UserError(f"{folder.path}: its exports contain no trained tokens; give metrics.jsonl")
     folder.notes.append(f"the means are over the tokens of {len(files)} exported steps")
     return RawLog(folder.path, rows, "prime-rl", notes=folder.notes, place="step")
 

@@ -114,7 +114,7 @@ def rollouts(path: Path, step: int | None = None) -> Iterator[WrittenRollout]:
             yield _of_result(row, where, step)
         else:
             has = visible(", ".join(row), 60)
-            raise UserError(f"{where}: no traces, nodes or completion in it (it has {has}); give {TRACES} as written")
+            raise UserError(f"{where}: no traces, nodes or completion in it (it has {has}); give {TRACES} unchanged")
 
 
 def _of_episode(row: Mapping[str, Any], where: str, step: int | None) -> Iterator[WrittenRollout]:
@@ -126,7 +126,7 @@ def _of_episode(row: Mapping[str, Any], where: str, step: int | None) -> Iterato
     for place, trace in enumerate(row["traces"], 1):
         each = where if len(row["traces"]) == 1 else f"{where}, trace {place}"
         if not isinstance(trace, dict):
-            raise UserError(f"{each}: {visible(str(trace), 40)} is not a trace; give {TRACES} as written")
+            raise UserError(f"{each}: {visible(str(trace), 40)} is not a trace; give {TRACES} unchanged")
         if _object(trace, "agent", each).get("trainable", True) is not False:
             key = group.get("id")
             yield _of_trace(
@@ -167,7 +167,7 @@ def _of_trace(
 def _path(nodes: Any, where: str) -> tuple[list[Mapping[str, Any]], bool]:
     """The messages from the root to the last one that was sampled, and whether others lie beside that path."""
     if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
-        raise UserError(f"{where}: nodes is {visible(str(nodes), 40)}; give a list of messages as written")
+        raise UserError(f"{where}: nodes is {visible(str(nodes), 40)}; give the list of messages unchanged")
     sampled = [k for k, node in enumerate(nodes) if node.get("sampled")]
     at: int | None = sampled[-1] if sampled else len(nodes) - 1 if nodes else None
     path: list[int] = []
@@ -255,7 +255,7 @@ def _rewards(value: Any, where: str) -> tuple[dict[str, float], float]:
     if value is None:
         return {}, 0.0
     if not isinstance(value, dict):
-        raise UserError(f"{where}: rewards is {visible(str(value), 40)}; give an object as written")
+        raise UserError(f"{where}: rewards is {visible(str(value), 40)}; give the object unchanged")
     scores, total = {}, 0.0
     for name, one in value.items():
         if one is None:
@@ -289,7 +289,7 @@ def _object(row: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise UserError(f"{where}: {name} is {visible(str(value), 40)}; give {TRACES} as written")
+        raise UserError(f"{where}: {name} is {visible(str(value), 40)}; give {TRACES} unchanged")
     return value
 
 

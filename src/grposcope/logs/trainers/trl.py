@@ -123,7 +123,7 @@ def _spread(columns: Columns, settings: Settings, old: bool, batchwise: bool) ->
         return "reward_std", "within groups, as in TRL up to 0.16, the versions that log completion_length"
     spread, dead = columns["reward_std"], columns.get("frac_reward_zero_std")
     if dead is not None and not batchwise and bool(((dead == 1) & (spread > 1e-4)).any()):
-        return "reward_std_batch", "of the whole batch, since it is not 0 where all groups are dead"
+        return "reward_std_batch", "of the whole batch, because it is not 0 where all groups are dead"
     parts = [key for key in columns if re.fullmatch(r"rewards/.+/std", key)]
     if len(parts) == 1:
         whole = columns[parts[0]]
@@ -131,8 +131,11 @@ def _spread(columns: Columns, settings: Settings, old: bool, batchwise: bool) ->
         if both.sum() >= 3:
             ratio = spread[both] / whole[both]
             if np.ptp(ratio) <= 1e-3 * abs(ratio).max():
-                return "reward_std_batch", "of the whole batch, since it is that of the only reward function"
-            return "reward_std", "within groups, since it differs from the batch's of the only reward function"
+                return "reward_std_batch", "of the whole batch, because it equals that of the only reward function"
+            return (
+                "reward_std",
+                "within groups, because it differs from the batch's of the only reward function",
+            )
     return "reward_std_unclear", (
         "within groups up to TRL 0.26, of the whole batch from 0.27, and the log does not show which (give trl_version)"
     )
@@ -170,7 +173,7 @@ def read_folder(folder: LogFile, hints: Hints) -> RawLog:
         sizes = set(log.groups.sizes.tolist())
         if "group" not in hints.settings and len(sizes) == 1:
             log.measured = {"group": sizes.pop()}
-            notes.insert(0, f"the group size {log.measured['group']} is that of the prompts in completions/")
+            notes.insert(0, f"the group size {log.measured['group']} was taken from the prompts in completions/")
         log.notes += notes
     return replace(log, source=folder.path, name=folder.path.resolve().name)
 

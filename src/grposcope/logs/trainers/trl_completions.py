@@ -127,7 +127,8 @@ def groups(
     sizes = {len(part) for part in rewards}
     if len(sizes) > 1:
         notes.append(
-            f"groups, taken as neighbours with one prompt, have {min(sizes)} to {max(sizes)} rollouts; give the group "
+            f"groups (neighbouring rows with the same prompt) have {min(sizes)} to {max(sizes)} rollouts; give the "
+            "group "
             "size if prompts repeat"
         )
     found = Groups.of(steps, problems, rewards, components=of_functions)

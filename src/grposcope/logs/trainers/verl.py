@@ -153,7 +153,7 @@ def read_rollouts(file: LogFile, hints: Hints) -> RawLog:
             "as one group"
         )
     if bad:
-        notes.append(f"{bad} rollouts have no number as their score and were left out")
+        notes.append(f"{bad} rollouts have a score that is not a number and were left out")
     sizes = {len(part) for part in parts}
     if len(sizes) > 1:
         notes.append(f"groups have {min(sizes)} to {max(sizes)} rollouts")

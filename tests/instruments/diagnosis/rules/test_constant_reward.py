@@ -23,7 +23,7 @@ def found(reward: np.ndarray, spread: float | None = None) -> Finding:
 def test_every_rollout_is_paid_the_same_where_it_cannot_be_otherwise(level: float, spread: float | None) -> None:
     finding = found(np.full(120, level), spread)
     assert (finding.status, finding.grade) == ("flagged", "failing")
-    assert finding.because == f"every rollout is rewarded exactly {level:g} in all 120 steps"
+    assert finding.because == f"every rollout has a reward of exactly {level:g} in all 120 steps"
 
 
 @pytest.mark.parametrize("spread", [None, 0.3])

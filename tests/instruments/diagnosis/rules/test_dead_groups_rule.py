@@ -75,4 +75,4 @@ def test_groups_are_said_to_have_been_all_right_only_where_they_were(first: floa
     table["reward"][:30] = first
     table["dead_fraction"] = np.full(120, 0.97)
     dead = [one for one in diagnose(made.run(table)) if one.mode in ("starved", "dead after a fall")]
-    assert ["all right" in one.because for one in dead] == [said]
+    assert ["all answers were right" in one.because for one in dead] == [said]

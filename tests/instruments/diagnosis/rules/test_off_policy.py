@@ -18,7 +18,7 @@ from grposcope.instruments.diagnosis.verdict import verdict
 from grposcope.logs import read
 
 SAID = {
-    "floor": "from the first step", "truncated": "has one sign", "staleness": "grows with the staleness",
+    "floor": "from the first step", "truncated": "always has the same sign", "staleness": "grows with the staleness",
     "jump": "jumped at step", "frozen": "never receives new weights", "unexplained": "nothing in the log explains it",
 }  # fmt: skip
 """Cause -> words of the reason that no other cause has."""

@@ -39,16 +39,16 @@ def check(quantities: Quantities) -> RuleResult:
     total, *each = np.diff(columns, axis=1)
     squares = np.square(each).sum(0)
     if not squares.any():
-        return RuleResult(1.0, "the components of the reward do not vary from step to step")
+        return RuleResult(1.0, "the reward components do not vary from step to step")
     of_sum, of_parts = (math.sqrt(float(np.square(values).mean())) for values in (total, np.sqrt(squares)))
     limit = f"limit {CANCELLED:g} × the components' {of_parts:.3g}"
     evidence = (Evidence(f"change of {reward.name} from step to step", of_sum, limit=limit, column=reward.name),)
     but = "but their sum only by" if of_sum < of_parts else "and their sum by"
-    because = f"the components of the reward change by {of_parts:.2g} from step to step {but} {of_sum:.2g}"
+    because = f"the reward components change by {of_parts:.2g} from step to step {but} {of_sum:.2g}"
     if _most_against(np.array(each)) > AGAINST:
         return RuleResult(1.0, because, evidence)
     test = levels.level(np.square(total) - CANCELLED**2 * squares, WHOLE)
-    return RuleResult(test.p_down, because, evidence, brief="components of the reward cancel")
+    return RuleResult(test.p_down, because, evidence, brief="reward components cancel out")
 
 
 def _most_against(changes: Array) -> float:
@@ -60,7 +60,7 @@ def _most_against(changes: Array) -> float:
 RULE = Rule(
     mode="cancelling components",
     needs=("components", "reward"),
-    statistic="squared change of the mean reward from step to step − ρ² × sum of those of its components",
+    statistic="squared change of the mean reward from step to step − ρ² × the sum of the same over its components",
     threshold=f"below {CANCELLED:g}² ×, and two components correlate below {AGAINST:g}",
     source=OWN_METHOD,
     advice="check the signs and weights of the reward functions; normalise each before adding them",

@@ -28,7 +28,7 @@ def check(quantities: Quantities) -> RuleResult:
     share = over.value + HELD
     column = both.name if both is not None else "clip_high"
     evidence = (Evidence(f"clip fraction, last {1 - LATE[0]:.0%}", share, over.se, f"limit {HELD:g}", column),)
-    because = f"the clip holds {share:.1%} of tokens"
+    because = f"{share:.1%} of tokens are clipped"
     return RuleResult(over.p_up, because, evidence, brief=because)
 
 
@@ -38,8 +38,8 @@ RULE = Rule(
     statistic="late clip fraction − limit",
     threshold=f"> {HELD:g} of tokens",
     source=OWN_METHOD,
-    advice="take fewer updates per batch or a lower learning rate; check that sampler and trainer agree",
+    advice="use fewer updates per batch or a lower learning rate; check that sampler and trainer agree",
     check=check,
     limit=True,
-    costs="tokens that the clip holds teach nothing",
+    costs="clipped tokens teach nothing",
 )

@@ -29,8 +29,8 @@ def check(quantities: Quantities) -> RuleResult:
     top = reward.values.max() if quantities.reward_range is None or same < n else quantities.reward_range[1]
     solved = last >= top and (same < n or last > 0)
     since = f"in all {n} steps" if same == n else f"in the last {same} of {n} steps"
-    because = f"{('every rollout is rewarded' if same == n and _alike(quantities, last) else 'the reward is')} exactly "
-    because += f"{brief(last)} {since}"
+    subject = "every rollout has a reward of" if same == n and _alike(quantities, last) else "the reward is"
+    because = f"{subject} exactly {brief(last)} {since}"
     onset = None if same == n else int(reward.steps[-same])
     grade: Grade | None = "note" if solved else None
     return RuleResult(0.0, because, evidence, onset, beside=grade, instead=grade, brief=because)
@@ -49,7 +49,7 @@ RULE = Rule(
     threshold=f"{SHORT} rows and {LATE:g} of the run",
     source=OWN_METHOD,
     advice="read completions of the last steps and run the reward function on them by hand: it no longer "
-    "tells answers apart; go back to a checkpoint before the onset",
+    "distinguishes answers; go back to a checkpoint before the onset",
     check=check,
     proof=True,
     beside="warning",

@@ -25,8 +25,8 @@ AFTER = "dead after a fall"
 """Mode of groups that died as the reward was lost: they are not what began it."""
 
 BACK = (
-    "go back to a checkpoint before the reward fell: all groups have equal rewards since then, so no "
-    "gradient brings it back"
+    "go back to a checkpoint before the reward fell: since then all rewards within a group are equal, so no "
+    "gradient can restore it"
 )
 
 NEAR = 0.05
@@ -47,7 +47,7 @@ def check(quantities: Quantities, solved: bool) -> RuleResult:
     if dead is None or quantities.dead_fraction_is_bound:
         return _from_bounds(quantities, dead, reward, solved)
     if dead.values.max() > 1:
-        return cannot_tell(f"{quantities.key(dead.name)} reaches {dead.values.max():.3g} and cannot be a share")
+        return cannot_tell(f"{quantities.key(dead.name)} reaches {dead.values.max():.3g}, so it cannot be a share")
     late, early = dead.level(LATE, limit), dead.level(EARLY, limit)
     at_ceiling, place = _place(quantities, reward)
     p = late.p_up if at_ceiling == solved else 1.0
@@ -55,9 +55,9 @@ def check(quantities: Quantities, solved: bool) -> RuleResult:
     solved_at_first = quantities.at_ceiling(reward.level(EARLY).value)
     from_the_start = not solved and early.value > 0 and not (solved_at_first or fell)
     if from_the_start and p < 0.5:
-        because += ", and so from the start"
+        because += ", as at the start"
     elif not solved and solved_at_first and early.value > 0 and p < 0.5:
-        because += ", where at first they were all right"
+        because += "; at the start all answers were right"
     of_groups = signal(quantities.run)
     evidence = (*_levels(dead, reward), *(of_groups.evidence() if of_groups is not None else ()))
     onset = None if p >= 0.5 or from_the_start or solved_at_first else dead.first_above(limit)
@@ -72,7 +72,7 @@ def _brief(dead: MetricSeries, early: float, late: float) -> str:
     """The share of dead groups in few words; a count of steps where it is all of them."""
     whole = int((dead.values >= 1).sum())
     if whole == len(dead):
-        return f"all rewards of a group are equal in all {len(dead)} steps"
+        return f"rewards within every group are equal in all {len(dead)} steps"
     return f"groups with equal rewards {early:.0%} → {late:.0%}"
 
 
@@ -99,7 +99,7 @@ def _from_bounds(quantities: Quantities, dead: MetricSeries | None, reward: Metr
     result = least_of(tests)
     if result.p < 0.5:
         return result
-    return replace(result, because="this log gives only a lower bound of the share of dead groups")
+    return replace(result, because="the log gives only a lower bound on the share of dead groups")
 
 
 def _place(quantities: Quantities, reward: MetricSeries) -> tuple[bool, str]:
@@ -125,12 +125,12 @@ SOURCE = "theory: advantage degeneracy, P(dead) = p^G + (1 − p)^G"
 SATURATED = Rule(
     mode="saturated",
     needs=("dead_fraction", "reward"),
-    statistic="late share of dead groups − limit, reward above its ceiling's share",
+    statistic="late share of dead groups − limit, tested only if the reward is near its ceiling",
     threshold=f"dead > {DEAD:g} and reward above {SOLVED:g} of its range; "
     f"where rewards are 0 or 1 and dead groups are not logged, reward above {1 - LEFT:g}",
     source=SOURCE,
     advice=(
-        "stop, or train on harder prompts, or filter solved ones (dynamic sampling, DAPO): these prompts are solved"
+        "stop, train on harder prompts, or filter out solved ones (dynamic sampling, DAPO): these prompts are solved"
     ),
     check=partial(check, solved=True),
     limit=True,
@@ -139,7 +139,7 @@ SATURATED = Rule(
 STARVED = Rule(
     mode="starved",
     needs=("dead_fraction", "reward"),
-    statistic="late share of dead groups − limit, reward below its ceiling's share",
+    statistic="late share of dead groups − limit, tested only if the reward is below its ceiling",
     threshold=f"dead > {DEAD:g}, or > {HALF:g} where no gain was shown, and reward below {SOLVED:g} of its range",
     source=SOURCE,
     advice=(

@@ -22,14 +22,14 @@ def check(quantities: Quantities) -> RuleResult:
     evidence = (Evidence(f"late steps without a gradient, last {1 - LATE[0]:.0%}", last, column=norm.name),)
     if last < MANY:
         return RuleResult(1.0, f"{last:.0%} of late steps have no gradient", evidence)
-    because = f"{apart_shares(first, last)} of steps bring no gradient: {count} of {len(empty)} in all"
+    because = f"{apart_shares(first, last)} of steps have no gradient: {count} of {len(empty)} over the whole run"
     return RuleResult(0.0, because, evidence, brief=f"{key} is 0 in {count} of {len(empty)} steps")
 
 
 RULE = Rule(
     mode="empty steps",
     needs=("grad_norm",),
-    statistic="share of late steps whose gradient norm is 0 or negligible beside the upper quartile",
+    statistic="share of late steps whose gradient norm is 0 or negligible compared with the upper quartile",
     threshold=f"{MANY:g}",
     source="theory: advantage degeneracy, a group of equal rewards has no gradient",
     advice="use prompts that 20 to 80% of rollouts solve, draw more prompts per step, or filter dead "

@@ -66,7 +66,7 @@ def check(quantities: Quantities) -> RuleResult:
     because = (
         f"the gradient norm has {count} spikes, the largest {largest:.3g} × the running median of steps with a gradient"
     )
-    brief = f"{count} spikes of {quantities.key(norm.name)} up to {largest:.2g} × its median"
+    brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
     return RuleResult(p, because, evidence, int(steps.min()) if len(steps) else None, brief=brief)
 
 
@@ -114,5 +114,5 @@ RULE = Rule(
     advice=("clip the gradient (max_grad_norm), lower the learning rate, and look at the batches of these steps"),
     check=check,
     instead="warning",
-    costs="single updates dominate the others",
+    costs="a few updates outweigh all others",
 )

@@ -89,8 +89,8 @@ RULE = Rule(
     needs=("kl",),
     statistic="mean log KL of the last tenth against limits and against the first half",
     threshold=f"> {FAR:g} nats and > {STEEP:g} × the first half, or > {VERY_FAR:g} nats; the error shrinks with n; "
-    f"or > {AWAY:g} nats from below {NEAR:g} of it with no gain (a warning); or a row > {IMPOSSIBLE:g} nats and "
-    f"> {TIMES:g} × the median",
+    f"or > {AWAY:g} nats after a start below {NEAR:g} of that, with no gain (a warning); or a row > {IMPOSSIBLE:g} "
+    f"nats and > {TIMES:g} × the median",
     source="method of this project; Gao, Schulman & Hilton 2022 (arXiv:2210.10760) for reward against KL",
     advice="raise the KL coefficient or lower the learning rate; go back to a checkpoint before the onset",
     check=check,

@@ -89,8 +89,8 @@ def lasting(swing: Oscillation) -> float:
 RULE = Rule(
     mode="oscillation",
     needs=("reward",),
-    statistic="F test of a sinusoid with exponential envelope above AR(1) + white noise, least p × frequencies × "
-    "windows; likelihood of a broad peak in the spectrum over the largest of such noises, × windows; × 2",
+    statistic="F test of a sinusoid with exponential envelope against AR(1) + white noise, smallest p × frequencies × "
+    "windows; likelihood of a broad spectral peak against the largest such noise, × windows; both × 2",
     threshold=f"p < α and {SHARE:g} of the detrended variance; growing: P(γ ≤ 0) < {SURE:g}; from 40 rows, 3 cycles",
     source="theory: multipliers near the unit circle, refresh interval near N*; the test is a method of this project "
     "(after Mann & Lees 1996)",

@@ -54,8 +54,8 @@ def _drop(reward: MetricSeries) -> list[RuleResult]:
 RULE = Rule(
     mode="reward decline",
     needs=("reward",),
-    statistic="late − early and late − middle reward of a curve with bends, late − early of a line where no bends are "
-    "evident, a drop between two levels; harmonic mean of their p-values",
+    statistic="late − early and late − middle reward of a fitted curve with bends, late − early of a line if no bends "
+    "are evident, and a drop between two levels; harmonic mean of the p-values",
     threshold="p < α",
     source=OWN_METHOD,
     advice="go back to the checkpoint before the onset and lower the learning rate",

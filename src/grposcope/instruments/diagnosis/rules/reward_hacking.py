@@ -59,7 +59,7 @@ def check(quantities: Quantities) -> RuleResult:
     unlike = [held.title for held in scores if held.follows is None]
     if unlike and least.p >= GOES_ON:
         note = (
-            f"{unlike[0]} has another scale than the reward: a fall of it would be seen, but not whether it "
+            f"{unlike[0]} is not on the scale of the reward: this rule detects whether it falls, but not whether it "
             "follows the reward"
         )
         return replace(least, because=f"{least.because}; {note}", missing=missing)
@@ -84,7 +84,7 @@ def _against(held: HeldOut, reward: MetricSeries) -> list[RuleResult]:
             p = min(p, _gap_widens(held.follows, held.room, since))
         falls = scored.p_down < 0.05
         p = max(p, _change_since(reward, 0.0).p_up)
-        behind = f"did not follow (it {moved(scored.value)} since step {step:,})"
+        behind = f"did not follow (it {moved(scored.value)} from step {step:,} on)"
         did = f"{moved(scored.value)} since step {step:,}"
         score_did = fallen(since, step) if falls else behind if p < GOES_ON else did
         because = f"{held.title} {score_did} while the reward {moved(rises.value)}"
@@ -136,10 +136,11 @@ def best_evaluation(held: MetricSeries) -> int:
 RULE = Rule(
     mode="reward hacking",
     needs=("reward", "evaluation"),
-    statistic="p = the larger of: reward rises; and the held-out score (a component; the task reward before KL) falls, "
-    f"or it (a score without weight in the reward) gains less than {FOLLOWS:g} × as much; the held-out score from "
-    "several places of the run on; least p × number of looks",
-    threshold=f"each part p < α; needs {EVALUATIONS} evaluations ",
+    statistic="p = the larger of two p-values: the reward rises; and the held-out score (or a component, or the task "
+    "reward before KL) falls, or that score (or one without weight in the reward) gains less than "
+    f"{FOLLOWS:g} × as much. The held-out score is tested from several points of the run on: smallest p × "
+    "number of tests",
+    threshold=f"both p < α; needs {EVALUATIONS} evaluations",
     source="theory: the proxy's fixed point drifts from the true one; the test is a method of this project",
     advice="stop and read completions after the onset: what do they do that the verifier rewards wrongly? "
     "Then correct the verifier and go back to the checkpoint before the onset",
