@@ -29,7 +29,7 @@ def of_function(function: Callable[..., Any], rows: Sequence[EvidenceRow]) -> Gr
                and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
                and one.name not in (*names, "prompts", "completions")]  # fmt: skip
     if lacking:
-        raise UserError(f"the reward function takes {', '.join(lacking)}, and rollouts have no such column (they have "
+        raise UserError(f"the reward function takes {', '.join(lacking)}, but the rollouts have no such column (only "
                         f"{visible(', '.join(names)) or 'none'}); write it with each rollout")  # fmt: skip
 
     def grade(prompts: Sequence[Text], completions: Sequence[Text]) -> Sequence[float]:
