@@ -359,7 +359,7 @@ def test_refresh_intervals_beyond_the_limit() -> None:
     given = {"learning_rate": 0.01, "num_iterations": int(limit) + 1}
     (finding,) = found("refresh interval", given, known=Known(rule=rule, rule_source="measured"))
     assert finding.grade == "warning"
-    assert f"{int(limit) + 1} steps on each batch" in finding.why
+    assert f"each batch is used for {int(limit) + 1} steps" in finding.why
     near = {**given, "num_iterations": int(limit)}
     assert [f.grade for f in found("refresh interval", near, known=Known(rule=rule))] == ["note"]
     assert not found("refresh interval", {**given, "num_iterations": 2}, known=Known(rule=rule))
