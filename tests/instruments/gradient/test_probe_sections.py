@@ -149,9 +149,7 @@ def test_without_a_probe_nothing_changes(tmp_path: Path) -> None:
 
 
 def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
-    unknown = {
-        name: estimate(math.nan, math.nan, 0, "weights vary along the rollouts") for name in ("plain", "reduced")
-    }
+    unknown = {name: estimate(math.nan, math.nan, 0, "weights vary within rollouts") for name in ("plain", "reduced")}
     nothing = estimate(math.nan, math.nan, 1, "1 of 10 groups have unequal rewards")
     place = synthetic_probe.make(
         tmp_path / "probe",
@@ -170,7 +168,7 @@ def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
     section = shown(geometry.section, run)
     for part in (
         "Rank: cannot tell (no data).",
-        "Two classes: cannot tell (weights vary along the rollouts).",
+        "Two classes: cannot tell (weights vary within rollouts).",
         "the entries of the gradient were not measured",
         "Baseline: cannot tell: 1 of 10 groups have unequal rewards.",
         "because rewards are not 0 and 1",
@@ -180,7 +178,7 @@ def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
     ):
         assert part in text(section), part
     assert [f.name for f in section.figures] == ["geometry_tokens"]
-    assert "cannot tell the rank of its gradient" in headline([run]).sentence
+    assert "the rank of its gradient is unknown" in headline([run]).sentence
 
 
 def test_the_share_of_the_largest_tokens_is_exact() -> None:

@@ -82,7 +82,7 @@ def test_tokens_that_the_model_does_not_have() -> None:
     with pytest.raises(UserError, match="row 0: token id 4000 of the completion is not among the"):
         scoring.with_ids([row], policy)
     long = replace(row, completion_ids=np.full(policy.context + 1, 5))
-    with pytest.raises(UserError, match="of context"):
+    with pytest.raises(UserError, match="but the context of tiny is 512"):
         scoring.score(policy, [long])
 
 

@@ -42,10 +42,10 @@ def add_flags(group: Any) -> None:
                        help="use prompts and completions that a trainer wrote instead of sampling: TRL's "
                             "OUTPUT_DIR/completions, verl's rollout_data_dir")  # fmt: skip
     group.add_argument("--step", type=int, metavar="N",
-                       help="of --rollouts: the step to take (default: the one that the checkpoint drew, else the last "
-                            "before it)")  # fmt: skip
+                       help="with --rollouts: the step to use (default: the one whose rollouts the checkpoint drew, "
+                            "else the last before it)")  # fmt: skip
     group.add_argument("--reward-weights", metavar="TEXT",
-                       help="of --rollouts: weights of several reward functions, such as 1,0.5 (default: the run's, "
+                       help="with --rollouts: weights of several reward functions, such as 1,0.5 (default: the run's, "
                             "else all 1)")  # fmt: skip
 
 

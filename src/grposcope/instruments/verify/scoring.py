@@ -116,8 +116,8 @@ def score(
     for one in placed:
         if one.length > policy.context:
             raise UserError(
-                f"{rows[one.place].where}: {one.length:,} tokens, more than the {policy.context:,} of context of "
-                f"{policy.name}; give the checkpoint that wrote them"
+                f"{rows[one.place].where}: {one.length:,} tokens, but the context of {policy.name} is "
+                f"{policy.context:,}; give the checkpoint that wrote them"
             )
     found = [np.full((_width(row), COLUMNS), np.nan) for row in rows]
     done = 0
