@@ -316,7 +316,7 @@ def test_a_blocks_optimum_is_that_of_the_sum_of_its_layers(folder: Path) -> None
 def test_layers_too_large_to_read_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_size_facts, "LARGEST_LAYERS", 1000)
     section = sized(read(folder))
-    assert "grposcope plan computes it when asked for layers" in text(section)
+    assert "grposcope plan computes them when asked for layers" in text(section)
     assert "group_size_blocks" not in [f.name for f in section.figures]
 
 
@@ -324,7 +324,7 @@ def test_layers_too_large_to_read_are_left_out(folder: Path, monkeypatch: pytest
     ("made", "reason"),
     [
         ({"prompts": 1}, "one prompt does not show"),
-        ({"group": 3}, "the probe has 3; it does give the error per prompt"),
+        ({"group": 3}, "the probe has 3; it gives only the error per prompt"),
         ({"rewards": np.ones((64, 6))}, "all rewards are equal within every group"),
     ],
 )

@@ -157,7 +157,7 @@ def test_messages_with_more_than_text_are_refused(chatty: Policy) -> None:
     assert fine.texts == ("4", "4")
     for bad, what in (
         ([{**said, "tool_calls": [{"name": "f"}]}], "has tool_calls"),
-        ([said, said], "is of 2 messages"),
+        ([said, said], "consists of 2 messages"),
         ([{**said, "reasoning_content": "hm"}], "has reasoning_content"),
     ):
         with pytest.raises(UserError, match=f"file: a completion {what}, so its tokens cannot be recovered"):
