@@ -119,7 +119,7 @@ def test_the_rollouts_of_another_model_or_of_other_prompts_are_refused(
     assert not out
     (line,) = [line for line in err.splitlines() if line.startswith("grposcope: error")]
     assert "did not write" in line
-    assert "nats per token less likely than its own would be" in line
+    assert "nats per token less likely than the model's own" in line
     assert not (output / "none" / "probe.json").exists()
 
 

@@ -143,8 +143,8 @@ def baseline(tell: Tell) -> Derived:
     low, high = best.covariance.interval()
     return Derived(
         "does not hold" if high < 0 or low > 0 else "cannot tell",
-        f"Cov(r, ‖s‖²) is {best.covariance.value:.3g} ± {best.covariance.se:.2g}; the group mean adds "
-        f"{best.excess_mean.value:.2g} of the remaining variance",
+        f"Cov(r, ‖s‖²) is {best.covariance.value:.3g} ± {best.covariance.se:.2g}; the excess variance of the "
+        f"group mean is {best.excess_mean.value:.2g} of the remaining variance",
         f"{len(_drawn()[1].rewards)} mixed groups of {GROUP}, {ON}",
     )
 
@@ -216,7 +216,7 @@ def _logprobs(policy: Policy, rollouts: Rollouts) -> Tensor:
 CLAIMS = (
     PaperClaim(
         "one-credit", "pg", "With an outcome reward every token of a rollout carries the same credit",
-        "holds if the credit of no two tokens of a rollout differs, with five recipes", True, "", one_credit,
+        "holds if all tokens of a rollout have the same credit, with five recipes", True, "", one_credit,
     ),
     PaperClaim(
         "class-means", "pg", "A group's gradient of a binary outcome lies in the span of two class means",

@@ -257,9 +257,9 @@ def _take(
     about = origin(logged, made, _length_logged(source, logged.step))
     if made.z < -DOUBT and made.excess.value < FOREIGN:
         raise UserError(
-            f"--rollouts: {policy.name} did not write {logged.path}: its completions are {number(-made.excess.value)} "
-            f"nats per token less likely than its own would be (z = {made.z:.0f}); give the checkpoint that wrote "
-            "them, or the --temperature of the run"
+            f"--rollouts: {policy.name} did not write {logged.path}: the completions are "
+            f"{number(-made.excess.value)} nats per token less likely than the model's own (z = {made.z:.0f}); "
+            "give the checkpoint that wrote them, or the --temperature of the run"
         )
     problems = tuple(Problem(f"prompt {i}", prompt) for i, prompt in enumerate(made.prompts))
     return DrawnRollouts(made.rollouts, problems, made.texts), about

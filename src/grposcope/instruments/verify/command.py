@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "Test whether a GRPO pipeline does what its settings say: advantages, groups, masks and rewards "
-    "are those of the settings, no rollout was dropped because of its reward, metrics are what their names say. "
+    "are those of the settings, no rollout was dropped because of its reward, and metrics are what their names say. "
     "Each claim holds, is broken, or cannot be tested (with what to log). At most 5% of correct "
     "pipelines are reported as broken in any claim. Exit status: 0, 1 where a claim is broken, 2 where "
     "nothing can be read."

@@ -76,7 +76,8 @@ def vanishing_spread(config: TrainerConfig, known: Known) -> Iterator[Fault | Un
             "warning",
             "noise is scaled up to full size",
             f"in {percent(share, 1)} of the live groups of {run.meta.name} rewards differ by less than "
-            f"{TINY:.0%} of the usual difference; division by their standard deviation makes them count as much",
+            f"{TINY:.0%} of the usual difference; division by their standard deviation makes them count as much as the "
+            "others",
             "round the rewards, drop the part that varies so little, or divide by the batch's standard deviation",
             (key,),
         )

@@ -104,7 +104,7 @@ def _of_rollouts(config: TrainerConfig, known: Known, number: int, after: bool) 
                         f"have these shares of the weight in the advantage: {told}", "raise its weight, or "
                         "multi_objective_aggregation=normalize_then_sum", keys)  # fmt: skip
     if not any(one.dead or one.muted for one in found.components):
-        yield Fault("note", "what the rewards will weigh", "within the groups of earlier rollouts the rewards have "
+        yield Fault("note", "the weight of each reward", "within the groups of earlier rollouts the rewards have "
                     f"these shares of the weight in the advantage: {told}", "nothing, if you intend this",
                     keys)  # fmt: skip
 

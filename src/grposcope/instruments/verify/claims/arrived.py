@@ -42,7 +42,7 @@ def _said(one: ModuleMatch) -> str:
         parts.append(f"{one.absent} are absent")
     if one.first:
         parts.append(f"the first is {one.first}, the largest difference {one.largest:.2g}")
-    return ", ".join(parts)
+    return "; ".join(parts)
 
 
 def _held(total: int, moved: int) -> str:

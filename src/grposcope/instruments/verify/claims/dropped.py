@@ -80,7 +80,7 @@ def _within(
     bias = ""
     if (known & ~out).any():
         kept, every = rewards[known & ~out].mean(), rewards[known].mean()
-        bias = f" The mean reward of the kept rollouts is {kept:.4g}, that of all rollouts {every:.4g}."
+        bias = f" The mean reward of the kept rollouts is {kept:.4g}; that of all rollouts is {every:.4g}."
     apart = f"{abs(seen):.3g} {'higher' if seen > 0 else 'lower'} in reward"
     if name == "length":
         apart = f"{abs(seen):.3g} tokens {'longer' if seen > 0 else 'shorter'}"

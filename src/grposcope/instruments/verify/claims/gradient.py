@@ -173,7 +173,7 @@ def _instead(one: GradientEvidence, kl: float, evidence: PipelineEvidence) -> st
     count = evidence.stated.accumulation or 1
     if count > 1:
         tried += [(float(count), count * kl, f"summed over {count} passes without division"),
-                  (1 / count, kl / count, f"divided twice by {count} passes")]  # fmt: skip
+                  (1 / count, kl / count, f"divided twice by the number of passes ({count})")]  # fmt: skip
     for a, b, words in tried:
         if abs(one.logged - one.norm(a, b)) <= _allowed(one, kl):
             return f"; the log has the norm of a gradient {words}"

@@ -113,8 +113,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield _test(evidence, found, "sampler")
     else:
         yield NotTestable(
-            "The sampler's log-probabilities were not recorded, and tokens alone hardly tell similar "
-            "policies apart; log them (vLLM: logprobs=0), or give other checkpoints for comparison."
+            "The sampler's log-probabilities were not recorded, and similar policies can hardly be told apart by "
+            "tokens alone; log them (vLLM: logprobs=0), or give other checkpoints for comparison."
         )
     if old := recorded(evidence, rows, "old"):
         yield _test(evidence, old, "old")
