@@ -23,7 +23,7 @@ BANNED = (
     "is no (?:limit|event|list|finite|plain|object|trace)", "are no ids", "; do:",
     "says to which group", "encoded again", "cannot be made again", "put together from", "take passes",
     "stand together", "fill the limit", "in units of the least", "leaves 0 out", "had come at", "than it had",
-    "where the rewards give", "as the others do", "nothing reads", "have no part of", "are those of groups",
+    "where the rewards give", "as the others do", "have no part of", "are those of groups",
 )  # fmt: skip
 """Turns of phrase that readers stumbled over."""
 
