@@ -77,7 +77,7 @@ def test_credit_is_told(large: Policy, capsys: pytest.CaptureFixture) -> None:
     credit._foretell(large, budget, Sampling(8))
     line = capsys.readouterr().err
     assert line.startswith("credit will take about ")
-    assert line.endswith(" s or more: continuations come on top\n")
+    assert line.endswith(" s; continuations take more time\n")
 
 
 @pytest.mark.parametrize("norms", [False, True])

@@ -24,6 +24,9 @@ BANNED = (
     "suffices for", "pulls? against", "of it (?:mismatch|staleness)", "two at least", "draw anew", "thrown away",
     "as written", "there and not empty", "one word more", "breaks off", "error holds", "clip holds", "held by the clip",
     "off the rewards", "has one sign", "tell little", "so are the intervals", "it may be of",
+    "says to which group", "encoded again", "cannot be made again", "put together from", "take passes",
+    "stand together", "fill the limit", "in units of the least", "leaves 0 out", "had come at", "than it had",
+    "where the rewards give", "as the others do", "have no part of", "are those of groups",
 )  # fmt: skip
 """Turns of phrase that readers stumbled over."""
 

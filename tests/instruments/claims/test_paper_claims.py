@@ -110,7 +110,7 @@ def test_criteria_are_listed_without_computing(capsys: pytest.CaptureFixture[str
 def test_a_page_shows_a_picture_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["claims", "mse", "group-size", "--html", str(tmp_path / "claims.html")]) == 0
     page = (tmp_path / "claims.html").read_text()
-    assert "rollouts needed ÷ the least" in page
+    assert "rollouts needed ÷ the minimum" in page
     assert "2 of 2 statements hold" in capsys.readouterr().out
 
 

@@ -43,7 +43,7 @@ def test_the_whole_sentence() -> None:
     )  # fmt: skip
     assert findings.verdict(one) == (
         "Exact credit would save 2.3 × here (2.08 to 2.54); the cheapest source that pays is tree:widths=2x2 (saving "
-        "1.6 ×, 1.45 to 1.77); estimating credit by K = 4 continuations of each step would cost 3 × what it saves."
+        "1.6 ×, 1.45 to 1.77); estimating credit with K = 4 continuations per step would cost 3 × what it saves."
     )
 
 
@@ -51,7 +51,7 @@ def test_the_whole_sentence() -> None:
     ("exact", "said"),
     [
         (source(EXACT, 1.2, 0.2), "Cannot tell whether exact credit would save rollouts (saving 1.2 ×, 95% interval "
-                                  "0.804 to 1.79): about 380 prompts would tell"),
+                                  "0.804 to 1.79): about 380 prompts would decide"),
         (source(EXACT, 1.0, 0.02), "Exact credit would save at most 1.04 × here (1 ×, 0.961 to 1.04): credit does not"),
         (replace(source(EXACT, 1.0), saving=Ranged(flag="too few")), "Cannot tell what exact credit would save (too"),
     ],
@@ -64,7 +64,7 @@ def test_without_continuations_and_without_anything_that_pays() -> None:
     one = replace(record(source("prefix", 0.8)), skipped={EXACT: "no continuations were drawn"})
     assert findings.verdict(one) == (
         "What exact credit would save is unknown (no continuations were drawn); no measured source is "
-        "shown to pay; the largest saving is that of prefix (0.8 ×, 0.724 to 0.884)."
+        "shown to pay; prefix has the largest saving (0.8 ×, 0.724 to 0.884)."
     )
 
 
@@ -82,8 +82,8 @@ def test_other_sentences_and_the_table() -> None:
     said = findings.details(one)
     assert "30% (20% to 40%) of the error of outcome credit comes from differences between prompts" in said[0]
     assert "At 80% of the step ends" in said[1]
-    assert said[2:] == ["Constant on every rollout, and so the same as outcome credit: flat."]
-    assert findings.missing(one) == ["Cannot tell, no scale: unknown.", "Skipped steps: no labels."]
+    assert said[2:] == ["Constant within every rollout, and so identical to outcome credit: flat."]
+    assert findings.missing(one) == ["Cannot tell for unknown: no scale.", "Skipped steps: no labels."]
     table = findings.rows(one)
     assert [row[0] for row in table] == [BASE, "flat", "unknown"]
     assert all(len(row) == len(findings.HEADER) for row in table)

@@ -115,8 +115,8 @@ def test_all_sources_are_measured_on_one_batch(found: Frontier) -> None:
     assert names[0] == BASE
     assert {"token_baseline", "feedback"} <= set(names)
     assert {name: why for name, why in record.skipped.items() if "tree" not in name} == {
-        "value": "needs a critic that has learned in addition to the policy, and none was given",
-        "teacher": "needs a teacher in addition to the policy, and none was given",
+        "value": "needs a trained critic in addition to the policy, but none was given",
+        "teacher": "needs a teacher in addition to the policy, but none was given",
     }
     assert {"outcome:standardized", "steps", "process", "prefix", "state", "position", "entropy", "exact",
             "continuations:k=2", "placebo:of=prefix", "placebo:of=exact"} <= set(names)  # fmt: skip

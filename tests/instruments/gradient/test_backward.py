@@ -204,7 +204,9 @@ def test_scaled_embeddings_with_one_row_of_positions_are_measured() -> None:
     if "position_ids" not in inspect.signature(BartForCausalLM.forward).parameters:
         pytest.skip("this transformers gives BART its positions itself")
     model, rollouts = configured("bart", BART), batch()
-    with pytest.raises(backward.Refusal, match=r"padding changes what this model says.*use prompts of one length"):
+    with pytest.raises(
+        backward.Refusal, match=r"padding changes the log-probabilities of this model.*use prompts of one length"
+    ):
         backward.attach(model, rollouts)
     attached = backward.attach(model, replace(rollouts, prompt_mask=torch.ones_like(rollouts.prompt_mask)))
     assert attached.error < 1e-5

@@ -23,15 +23,15 @@ def sentences(folder: Path) -> dict[str, str]:
 def test_the_sentences_have_the_numbers_of_the_probe(tmp_path: Path) -> None:
     said = sentences(synthetic_probe.make(tmp_path / "one", seed=3))
     for name, part in (
-        ("rank", "stable rank Σσ²/σ₁² of 1.5 (1.3 to 1.7), mean and spread over 7 matrices"),
+        ("rank", "stable rank Σσ²/σ₁² of 1.5 (1.3 to 1.7), the mean over 7 matrices with its 95% interval"),
         ("rank", "participation ratio 2, entropy of σ² 3; 3.5 directions hold 90%"),
         ("rank", "with the same weight on every rollout, whatever its reward, the stable rank is 1.9 (1.7 to 2.1)"),
-        ("class_means", "holds 99% (98.8% to 99.2%) of the squared norm of a live group's gradient, over 8 groups"),
-        ("class_means", "over 8 groups, and 99.5% with the rollout weights"),
-        ("tokens", "the top 5% hold 78% of the squared score norms and the top 20% 99%"),
-        ("tokens", "60% of it lies on text that two completions share, 30% on text common to all."),
+        ("class_means", "holds 99% (98.8% to 99.2%) of the squared norm of a live group's gradient, over 8 groups."),
+        ("class_means", "over 8 groups. With the rollout weights of the objective it holds 99.5%"),
+        ("tokens", "hold 78% of the squared score norms, and the top 20% hold 99%"),
+        ("tokens", "60% of the credit lies on text that two completions share, 30% on text common to all."),
         ("tokens", "20% of the credit cancels this way"),
-        ("parameters", "would change 97.7% of the weights by Adam (its first step) and 0.04% by plain descent"),
+        ("parameters", "would change 97.7% of them with Adam (its first step) and 0.04% with plain SGD"),
         ("baseline", "the best constant baseline lies below the group mean. Best constant 0.11 (-0.086 to 0.306)"),
     ):
         assert part in said[name]
@@ -41,7 +41,7 @@ def test_the_sentences_have_the_numbers_of_the_probe(tmp_path: Path) -> None:
     ("seen", "alike", "words"),
     [
         (0.5, 0.1, "prompts differ in difficulty"),
-        (0.1, 0.9, "there are fewer"),
+        (0.1, 0.9, "fewer groups are dead"),
         (0.5, 0.45, "within the interval"),
     ],
 )

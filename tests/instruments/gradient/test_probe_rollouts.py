@@ -106,8 +106,8 @@ def test_the_probe_is_that_of_the_rollouts_that_were_drawn(
     assert record.solved == pytest.approx(float(expected))
     assert (record.recipe, record.task, record.step) == ("dr_grpo", "rollouts of trl, step 6", 5)
     flat = " ".join(out.split())
-    assert "drawn from the weights after step 5 where every batch is used once" in flat
-    assert "The rollouts agree with the model's own" in flat
+    assert "drawn from the weights after step 5 if every batch is used once" in flat
+    assert "The rollouts are consistent with the model" in flat
 
 
 def test_the_rollouts_of_another_model_or_of_other_prompts_are_refused(
@@ -119,7 +119,7 @@ def test_the_rollouts_of_another_model_or_of_other_prompts_are_refused(
     assert not out
     (line,) = [line for line in err.splitlines() if line.startswith("grposcope: error")]
     assert "did not write" in line
-    assert "nats per token less likely than its own would be" in line
+    assert "nats per token less likely than the model's own" in line
     assert not (output / "none" / "probe.json").exists()
 
 

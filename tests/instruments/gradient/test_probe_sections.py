@@ -149,9 +149,7 @@ def test_without_a_probe_nothing_changes(tmp_path: Path) -> None:
 
 
 def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
-    unknown = {
-        name: estimate(math.nan, math.nan, 0, "weights vary along the rollouts") for name in ("plain", "reduced")
-    }
+    unknown = {name: estimate(math.nan, math.nan, 0, "weights vary within rollouts") for name in ("plain", "reduced")}
     nothing = estimate(math.nan, math.nan, 1, "1 of 10 groups have unequal rewards")
     place = synthetic_probe.make(
         tmp_path / "probe",
@@ -170,7 +168,7 @@ def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
     section = shown(geometry.section, run)
     for part in (
         "Rank: cannot tell (no data).",
-        "Two classes: cannot tell (weights vary along the rollouts).",
+        "Two classes: cannot tell (weights vary within rollouts).",
         "the entries of the gradient were not measured",
         "Baseline: cannot tell: 1 of 10 groups have unequal rewards.",
         "because rewards are not 0 and 1",
@@ -180,7 +178,7 @@ def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
     ):
         assert part in text(section), part
     assert [f.name for f in section.figures] == ["geometry_tokens"]
-    assert "cannot tell the rank of its gradient" in headline([run]).sentence
+    assert "the rank of its gradient is unknown" in headline([run]).sentence
 
 
 def test_the_share_of_the_largest_tokens_is_exact() -> None:
@@ -318,7 +316,7 @@ def test_a_blocks_optimum_is_that_of_the_sum_of_its_layers(folder: Path) -> None
 def test_layers_too_large_to_read_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_size_facts, "LARGEST_LAYERS", 1000)
     section = sized(read(folder))
-    assert "grposcope plan computes it when asked for layers" in text(section)
+    assert "grposcope plan computes them when asked for layers" in text(section)
     assert "group_size_blocks" not in [f.name for f in section.figures]
 
 
@@ -326,7 +324,7 @@ def test_layers_too_large_to_read_are_left_out(folder: Path, monkeypatch: pytest
     ("made", "reason"),
     [
         ({"prompts": 1}, "one prompt does not show"),
-        ({"group": 3}, "the probe has 3; it does give the error per prompt"),
+        ({"group": 3}, "the probe has 3; it gives only the error per prompt"),
         ({"rewards": np.ones((64, 6))}, "all rewards are equal within every group"),
     ],
 )

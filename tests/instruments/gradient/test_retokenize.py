@@ -157,15 +157,15 @@ def test_messages_with_more_than_text_are_refused(chatty: Policy) -> None:
     assert fine.texts == ("4", "4")
     for bad, what in (
         ([{**said, "tool_calls": [{"name": "f"}]}], "has tool_calls"),
-        ([said, said], "is of 2 messages"),
+        ([said, said], "consists of 2 messages"),
         ([{**said, "reasoning_content": "hm"}], "has reasoning_content"),
     ):
-        with pytest.raises(UserError, match=f"file: a completion {what}, from which its tokens cannot be made again"):
+        with pytest.raises(UserError, match=f"file: a completion {what}, so its tokens cannot be recovered"):
             retokenize(chatty, logged([CONVERSATIONS[0]], [[said], bad]), LIMIT, 1.0)
 
 
 def test_what_does_not_fit_the_model_is_refused(chatty: Policy, policy: Policy) -> None:
-    with pytest.raises(UserError, match=r"up to 131 tokens, more than the 120 of context of model chatty"):
+    with pytest.raises(UserError, match=r"up to 131 tokens, but the context of model chatty is 120"):
         retokenize(chatty, logged(["x" * 120], ["y" * 11, "y"]), 11, 1.0)
     with pytest.raises(
         UserError, match="the prompts are conversations, and the tokenizer of tiny has no chat template"

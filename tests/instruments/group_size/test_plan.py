@@ -153,7 +153,7 @@ def test_a_run_with_several_rewards_has_the_dead_groups_of_each(
     found = of_run(read(run), PlanSettings(last=4, groups=(2, 4))).tables[-1]
     assert found.header[1:4] == ("right", "form", "all of them")
     both = right + 2 * form  # one number for each pair
-    assert found.rows[-1][0] == "least G with ≤ 50%"
+    assert found.rows[-1][0] == "smallest G with ≤ 50%"
     for j, values in enumerate((right, form, both), 1):
         dead = {group: dead_groups.expected(values[18:], group).value for group in (2, 4)}
         assert found.rows[-1][j] == next((str(group) for group in (2, 4) if dead[group] <= 0.5), "none of these")
@@ -187,7 +187,7 @@ def test_a_runs_probes_are_planned_with(tmp_path: Path, capsys: pytest.CaptureFi
     assert document["probe"]["folder"] == str(run / "probes" / "step-10")
     assert document["pooled"] == {"steps": [9, 10], "left_out": 0, "drift": None}
     assert "The 2 probes of steps 9 to 10 are pooled" in text
-    assert "80 prompts × 6 rollouts in 2 probes, the last of tiny on arithmetic after step 10, 40 prompts" in text
+    assert "80 prompts × 6 rollouts in 2 probes; the last is tiny on arithmetic after step 10, 40 prompts" in text
     (run / "probes" / "step-9" / "gram.npz").unlink()
     alone = call(capsys, run)[1]
     assert alone["plan"] == call(capsys, run / "probes" / "step-10")[1]["plan"] != document["plan"]
@@ -229,7 +229,7 @@ def test_a_drift_over_the_probes_is_said(tmp_path: Path, capsys: pytest.CaptureF
         )
     text, document = call(capsys, run)
     assert document["pooled"]["steps"] == [4, 5, 6]
-    assert "The 3 probes of steps 4 to 6 are pooled, the later half of the run's: over all probes the squared" in text
+    assert "The 3 probes of steps 4 to 6, the later half, are pooled, because over all probes the squared" in text
 
 
 def test_the_page_the_terminal_and_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -334,7 +334,7 @@ def test_bad_probes_are_refused(
     ("prompts", "group", "flags", "message"),
     [
         (1, 6, (), "one prompt does not show how"),
-        (6, 3, (), "the probe has 3; it does give"),
+        (6, 3, (), "the probe has 3; it gives only"),
         (40, 6, ("--budget", "1"), "too small for one group"),
         (40, 6, ("--multiple", "7", "--budget", "6"), "multiples of 7"),
         (40, 6, ("--recipe", "grop"), "recipe grop: there is no such recipe; the recipes are rloo, "),

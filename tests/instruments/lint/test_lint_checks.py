@@ -217,7 +217,7 @@ def test_what_rewards_will_weigh_from_rollouts_of_the_base_model(tmp_path: Path)
     run = read(reward_rows.trl(tmp_path / "t", {**drawn, "form": 0.02 * drawn["form"]}, dict.fromkeys(drawn, 1.0)))
     (finding,) = found("effective weights", {"reward_weights": [1.0, 1.0, 1.0]}, known=Known(run=run))
     assert finding.what == "form will hardly count"
-    assert "form 1% for 33%" in finding.why
+    assert "form 1% (intended: 33%)" in finding.why
     (well,) = found("effective weights", {"reward_weights": [1.0, 50.0, 1.0]}, known=Known(run=run))
     assert well.grade == "note"
     after = {"reward_weights": [1.0, 1.0, 1.0], "multi_objective_aggregation": "normalize_then_sum"}
@@ -319,12 +319,12 @@ def test_mini_batches_of_verl_are_shared_by_rollouts_not_prompts() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"data.train_batch_size": 128}, "128 prompts have no part of 256"),
+        ({"data.train_batch_size": 128}, "128 prompts cannot hold a mini-batch of 256"),
         ({"data.train_batch_size": 1000}, "1000 prompts leave 232 after 3 mini-batches of 256"),
         ({"trainer.n_gpus_per_node": 7}, "8192 rollouts on 7 GPUs"),
         (
             {ACTOR + "ppo_micro_batch_size_per_gpu": 3},
-            "a GPU has 256 rollouts of a mini-batch, which is not a multiple of 3",
+            "a GPU has 256 rollouts of each mini-batch, not a multiple of 3",
         ),
         ({ACTOR + "ppo_micro_batch_size_per_gpu": None}, "until one is set"),
         ({ACTOR + "ppo_micro_batch_size": 8}, "refuses both"),
@@ -359,7 +359,7 @@ def test_refresh_intervals_beyond_the_limit() -> None:
     given = {"learning_rate": 0.01, "num_iterations": int(limit) + 1}
     (finding,) = found("refresh interval", given, known=Known(rule=rule, rule_source="measured"))
     assert finding.grade == "warning"
-    assert f"{int(limit) + 1} steps on each batch" in finding.why
+    assert f"each batch is used for {int(limit) + 1} steps" in finding.why
     near = {**given, "num_iterations": int(limit)}
     assert [f.grade for f in found("refresh interval", near, known=Known(rule=rule))] == ["note"]
     assert not found("refresh interval", {**given, "num_iterations": 2}, known=Known(rule=rule))

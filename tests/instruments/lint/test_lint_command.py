@@ -151,4 +151,4 @@ def test_rollouts_of_the_base_model_say_what_rewards_will_weigh(tmp_path: Path, 
     assert status == 0
     (finding,) = [one for one in json.loads(out)["findings"] if one["check"] == "effective weights"]
     assert finding["what"] == "form will hardly count"
-    assert "form 2% for 50%" in finding["why"]
+    assert "form 2% (intended: 50%)" in finding["why"]

@@ -233,7 +233,7 @@ def test_a_trainer_state_says_how_little_it_holds(tmp_path: Path) -> None:
         ("a.py", "def f(:\n", "line 1: not valid Python"),
         ("a.py", "x = 1\n", "no call of GRPOConfig"),
         ("a.ipynb", "{}", "not a notebook"),
-        ("a.sh", "echo 'x\n", "line 1: a quote begins there and does not end"),
+        ("a.sh", "echo 'x\n", "line 1: a quote is opened there and not closed"),
         ("a.sh", "echo x\n", "no settings of a known trainer"),
         ("a.yaml", "!!python/object/apply:os.system ['touch RAN']\n", "not valid YAML"),
     ],

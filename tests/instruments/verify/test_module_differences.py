@@ -35,7 +35,7 @@ def test_equal_weights_have_arrived_also_in_a_narrower_format() -> None:
     (test,) = arrived.tests(PipelineEvidence("x", arrived=found))
     assert isinstance(test, ClaimTest)
     assert not test.broken
-    assert "5 that training moved" in test.held
+    assert "training moved 5 of them" in test.held
 
 
 def test_what_did_not_arrive_is_named() -> None:

@@ -121,7 +121,7 @@ def test_forgotten_weights() -> None:
     told = pipelines.judged(rows, pipeline.settings)["advantages"].told[0]
     assert told.broken
     assert told.fault == "weights"
-    assert "weighted 1, 1" in told.evidence
+    assert "weights 1, 1" in told.evidence
 
 
 def test_weights_that_are_not_stated_are_found() -> None:

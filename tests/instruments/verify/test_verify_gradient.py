@@ -150,7 +150,7 @@ def test_a_reference_that_moves() -> None:
     assert told(PipelineEvidence("", rows=made, stated=stated, scored=(right,))).status == "holds"
     moved = told(PipelineEvidence("", rows=made, stated=stated, scored=(wrong, replace(right, name="step 4", step=4))))
     assert moved.told[0].fault == "reference updated"
-    assert "those of step 4 agree" in moved.told[0].evidence
+    assert "step 4 agrees with them" in moved.told[0].evidence
     own = tuple(replace(row, reference=row.current) for row in made)
     before = (OptimizerEvidence(2, 2, 1e-3, 1e-4),)
     assert told(PipelineEvidence("", rows=own, stated=stated, optimizer=before)).told[0].fault == "reference updated"
@@ -164,7 +164,7 @@ def test_norms_taken_again() -> None:
     right = (4 + 2 * KL * 0.5 + KL**2) ** 0.5
     for logged, words in (
         (right, ""), (right * 1.0005, ""), ((4 - 2 * KL * 0.5 + KL**2) ** 0.5, "opposite sign"), (2.0, "without the"),
-        (4 * right, "of 4 passes"), (1.01 * right, "recomputed"),
+        (4 * right, "over 4 passes"), (1.01 * right, "recomputed"),
     ):  # fmt: skip
         seen = GradientEvidence(3, logged, 4.0, 1.0, 0.5, 8, "step 2")
         result = told(PipelineEvidence("", stated=Stated(kl=KL, accumulation=4), gradients=(seen,)))

@@ -30,9 +30,9 @@ def test_broken_from_the_first_look_on(tmp_path: Path) -> None:
     (run / row_file.FOLDER / row_file.CLAIMS).write_text("".join(json.dumps(look) + "\n" for look in looks))
     (answer,) = in_record.answers([read(run)], None)
     assert answer.word == "failing"
-    assert answer.sentence == "1 of the 2 claims that could be tested while the run trained is broken."
+    assert answer.sentence == "1 of the 2 claims that could be tested during training is broken."
     assert list(answer.tables[0].rows) == [
-        ("Groups have one prompt and the stated size", "holds", "at 3 of 3 looks"),
+        ("Groups have one prompt and the stated size", "holds", "in 3 of 3 checks"),
         ("Advantages follow from rewards and settings", "broken", "ddof <b>, at step 11"),
     ]
     assert answer.text == ["Step 11: row 3 differs. Set ddof."]

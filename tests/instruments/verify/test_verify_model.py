@@ -70,7 +70,7 @@ def test_text_is_encoded_again_and_said_so() -> None:
     assert made.prompt_ids is not None
     assert made.completion_ids.tolist() == row.completion_ids.tolist()
     assert made.prompt_ids.tolist() == row.prompt_ids.tolist()
-    assert "encoded again from their text" in notes[0]
+    assert "tokenized again from the text" in notes[0]
     (_, absent), notes = scoring.with_ids([row, EvidenceRow("x")], policy)
     assert absent.completion_ids is None
     assert "were not scored" in notes[0]
@@ -79,10 +79,10 @@ def test_text_is_encoded_again_and_said_so() -> None:
 def test_tokens_that_the_model_does_not_have() -> None:
     policy = policies.load("tiny")
     row = replace(drawn(policy, 1, prompts=1)[0], completion_ids=np.array([5, 4000]))
-    with pytest.raises(UserError, match="row 0: token 4000 of the completion is none of the"):
+    with pytest.raises(UserError, match="row 0: token id 4000 of the completion is not among the"):
         scoring.with_ids([row], policy)
     long = replace(row, completion_ids=np.full(policy.context + 1, 5))
-    with pytest.raises(UserError, match="of context"):
+    with pytest.raises(UserError, match="but the context of tiny is 512"):
         scoring.score(policy, [long])
 
 

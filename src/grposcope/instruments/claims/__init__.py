@@ -24,7 +24,7 @@ INSTRUMENT = Instrument(
         Command(
             "claims",
             "plan the next one",
-            "derive the statements of the three papers anew on this machine",
+            "check the statements of the three papers on this machine",
             "grposcope.instruments.claims.command",
         ),
     ),

@@ -55,7 +55,7 @@ def _table(paper: str, found: Found) -> Table:
 
 def _told(claim: PaperClaim, one: Derived) -> str:
     full = f" At full scale: experiments/{claim.script}." if claim.script else ""
-    return f"{claim.name} ({one.verdict}): {one.found}. On {one.on}.{full}"
+    return f"{claim.name} ({one.verdict}): {one.found}. Tested on {one.on}.{full}"
 
 
 def _figures(found: Found) -> Iterator[Figure]:

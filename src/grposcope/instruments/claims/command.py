@@ -11,16 +11,16 @@ from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
 
 DESCRIPTION = (
-    "Derive the headline statements of the three papers anew: exact ones by enumeration, measured "
-    "ones on the shipped model and on softmax bandits, a scale that each line names. Takes about "
-    "four minutes on two cores."
+    "Check the headline statements of the three papers: exact ones by enumeration, measured ones on "
+    "the shipped model and on softmax bandits, at the scale that each line names. Takes about four "
+    "minutes on two cores."
 )
 EXAMPLES = """\
 examples:
   grposcope claims                          all three papers
   grposcope claims u d                      [U] the U-statistic, [D] the dynamics: half a minute, without torch
   grposcope claims pg --html claims.html    [PG] the foundations, and a page with a picture of each
-  grposcope claims --list                   statements and criteria alone; nothing is computed
+  grposcope claims --list                   only statements and criteria; nothing is computed
 """
 
 

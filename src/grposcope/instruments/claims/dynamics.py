@@ -41,7 +41,7 @@ def oscillator(tell: Tell) -> Derived:
         said.append(f"ζ = {ratio:g}: {errors[0]:.1%} at β = 0.8, {errors[1]:.1%} at 0.975")
     return Derived(
         "holds" if good else "does not hold",
-        f"distance to the closed form in shares of the displacement: {'; '.join(said)}",
+        f"distance to the closed form, relative to the displacement: {'; '.join(said)}",
         "a softmax bandit in exact expectation",
     )
 
@@ -89,10 +89,10 @@ def threshold(tell: Tell) -> Derived:
         said.append(f"{measured:.0f} ({predicted})")
     return Derived(
         "holds" if good else "does not hold",
-        f"first interval that is lost, and the predicted one: {', '.join(said)}; that is {min(shares):.2f} to "
+        f"first unstable interval, with the prediction in brackets: {', '.join(said)}; these are {min(shares):.2f} to "
         f"{max(shares):.2f} times the lag rule 2(1 − β)/(ηκ)",
-        "five softmax bandits in exact expectation; sampled runs are lost earlier (dynamics_threshold.py)",
-        Drawing("first lost interval by the cycle map", "first lost interval", sorted(points), log=True),
+        "five softmax bandits in exact expectation; sampled runs diverge earlier (dynamics_threshold.py)",
+        Drawing("first unstable interval by the cycle map", "first unstable interval", sorted(points), log=True),
     )
 
 
@@ -195,7 +195,8 @@ def curves(tell: Tell, runs: int = 12) -> Derived:
     )
     return Derived(
         "holds" if fits and alone else "holds in part" if fits else "does not hold",
-        f"R² at G = 8 and 16: {shown}" + ("" if alone else "; R² does not single the inertial curve out"),
+        f"R² at G = 8 and 16: {shown}"
+        + ("" if alone else "; R² does not distinguish the inertial curve from the exponential"),
         f"64 softmax bandits of 8 arms trained together, {runs} seeds at each group size",
         Drawing("step", "reward of one run and its fit", points),
     )
@@ -208,8 +209,8 @@ CLAIMS = (
         "ζ = 1", True, "dynamics_bandit.py", oscillator,
     ),
     PaperClaim(
-        "refresh-threshold", "d", "Beyond a refresh interval N* runs blow up",
-        "holds if the first interval that is lost is the predicted one, to the step, in every case", True,
+        "refresh-threshold", "d", "Runs diverge beyond a refresh interval N*",
+        "holds if the first unstable interval is the predicted one, to the step, in every case", True,
         "dynamics_bandit.py", threshold,
     ),
     PaperClaim(
@@ -219,11 +220,11 @@ CLAIMS = (
     PaperClaim(
         "invariance", "d", "The mean curve does not depend on the group size",
         "holds if no mean curve is more than 4.5 standard errors from that of the largest group; in part if that is so "
-        "for leave-one-out advantages alone", False, "dynamics_invariance.py", invariance,
+        "only for leave-one-out advantages", False, "dynamics_invariance.py", invariance,
     ),
     PaperClaim(
         "closed-form", "d", "Closed forms fit reward curves with R² ≥ 0.91",
-        "holds if the 95% interval of the inertial curve's R² is above 0.91 and the exponential's lower by more than "
-        "0.01; in part if the first alone", False, "dynamics_closed_form.py", curves,
+        "holds if the 95% interval of the inertial curve's R² is above 0.91 and the exponential's is lower by more "
+        "than 0.01; in part if only the first is true", False, "dynamics_closed_form.py", curves,
     ),
 )  # fmt: skip

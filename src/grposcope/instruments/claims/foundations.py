@@ -53,7 +53,7 @@ def one_credit(tell: Tell) -> Derived:
         worst = max(worst, float((high - low).abs().max()))
     return Derived(
         "holds" if worst == 0 else "does not hold",
-        f"largest difference between two tokens of a rollout: {worst:g}, with {', '.join(names)}",
+        f"largest difference in credit between two tokens of a rollout: {worst:g}, with {', '.join(names)}",
         f"{len(rollouts.mask)} rollouts of {ON}",
     )
 
@@ -143,8 +143,8 @@ def baseline(tell: Tell) -> Derived:
     low, high = best.covariance.interval()
     return Derived(
         "does not hold" if high < 0 or low > 0 else "cannot tell",
-        f"Cov(r, ‖s‖²) is {best.covariance.value:.3g} ± {best.covariance.se:.2g}; the group mean costs "
-        f"{best.excess_mean.value:.2g} of the remaining variance",
+        f"Cov(r, ‖s‖²) is {best.covariance.value:.3g} ± {best.covariance.se:.2g}; the excess variance of the "
+        f"group mean is {best.excess_mean.value:.2g} of the remaining variance",
         f"{len(_drawn()[1].rewards)} mixed groups of {GROUP}, {ON}",
     )
 
@@ -216,7 +216,7 @@ def _logprobs(policy: Policy, rollouts: Rollouts) -> Tensor:
 CLAIMS = (
     PaperClaim(
         "one-credit", "pg", "With an outcome reward every token of a rollout carries the same credit",
-        "holds if no two tokens of a rollout differ, with five recipes", True, "", one_credit,
+        "holds if all tokens of a rollout have the same credit, with five recipes", True, "", one_credit,
     ),
     PaperClaim(
         "class-means", "pg", "A group's gradient of a binary outcome lies in the span of two class means",
@@ -225,23 +225,23 @@ CLAIMS = (
     ),
     PaperClaim(
         "rank-two", "pg", "The gradient has effective rank of about 2 for R = 2, 4, 8",
-        "holds if the 95% interval of a rank reaches 2 ± 0.5 at every R by all definitions; in part if by the stable "
-        "rank alone", False,
+        "holds if the 95% interval of a rank reaches 2 ± 0.5 at every R by all definitions; in part if only by the "
+        "stable rank", False,
         "geometry_rank.py", rank_two,
     ),
     PaperClaim(
-        "zero-sum", "pg", "It is of rank two because advantages sum to zero",
+        "zero-sum", "pg", "The gradient has rank two because advantages sum to zero",
         "holds if credit that does not sum to zero has a stable rank that differs by more than 1", False,
         "geometry_rank.py", zero_sum,
     ),
     PaperClaim(
         "sparsity", "pg", "Sparsity intensifies during training",
-        "holds if tokens, groups and parameters all get sparser by more than two standard errors; in part if some do",
-        False, "geometry_training.py", sparsity,
+        "holds if tokens, groups and parameters all get sparser by more than two standard errors; in part if only "
+        "some do", False, "geometry_training.py", sparsity,
     ),
     PaperClaim(
         "baseline", "pg", "The group mean is the right baseline",
-        "does not hold if the 95% interval of Cov(r, ‖s‖²) leaves 0 out; else cannot tell", False,
+        "does not hold if the 95% interval of Cov(r, ‖s‖²) excludes 0; otherwise cannot tell", False,
         "geometry_baseline.py", baseline,
     ),
 )  # fmt: skip

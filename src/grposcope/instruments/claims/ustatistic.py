@@ -32,8 +32,9 @@ def mse(tell: Tell) -> Derived:
             points.append((f"policy {number}", group, listed / prompt, 0.0))
     return Derived(
         "holds" if worst < ROUNDING else "does not hold",
-        f"formula and list differ by {worst:.1g} at most, in {cells} cells (G = 2 to 8, graded and binary rewards)",
-        "softmax policies of 2 prompts and 3 answers, every outcome listed",
+        f"formula and enumeration differ by at most {worst:.1g} in {cells} cells (G = 2 to 8, graded and binary "
+        "rewards)",
+        "softmax policies of 2 prompts and 3 answers, every outcome enumerated",
         Drawing("group size G", "error of one prompt's gradient ÷ V_p", points, log=True),
     )
 
@@ -56,8 +57,8 @@ def oracle(tell: Tell) -> Derived:
         "holds" if good else "does not hold",
         "error ÷ the oracle's, mean of four policies: "
         + ", ".join(f"{value:.2f} at G = {group}" for group, value in mean.items())
-        + f"; 1 + Δ/((G−1)Σ₁) to {worst:.1g}",
-        "the same policies, every outcome listed",
+        + f"; it agrees with 1 + Δ/((G−1)Σ₁) to {worst:.1g}",
+        "the same policies, every outcome enumerated",
         Drawing("group size G", "error ÷ the oracle's", [("mean", group, value, 0.0) for group, value in mean.items()]),
     )
 
@@ -79,10 +80,10 @@ def universal(tell: Tell) -> Derived:
         said.append(f"{min(best)} (1 + √(Δ/V_p) = {root:.2f})")
     return Derived(
         "holds" if equal else "does not hold",
-        f"the G of least error is the same at 64, 512 and 4,096 rollouts: {', '.join(said)}",
-        "three softmax policies, every outcome of G = 2 to 12 listed; over a training it moves "
+        f"the G with the smallest error is the same at 64, 512 and 4,096 rollouts: {', '.join(said)}",
+        "three softmax policies, every outcome of G = 2 to 12 enumerated; it changes during training "
         "(ustat_universality_seeds.py)",
-        Drawing("group size G", "rollouts needed ÷ the least", points),
+        Drawing("group size G", "rollouts needed ÷ the minimum", points),
     )
 
 
@@ -156,33 +157,35 @@ def limit_law(tell: Tell, runs: int = 2000, steps: int = 1500) -> Derived:
     good = all(own < 2 * least and off > 3 * own for own, off in rows.values())
     return Derived(
         "holds" if good else "does not hold",
-        "Kolmogorov-Smirnov distance of n × gap to the law "
+        "Kolmogorov-Smirnov distance between n × gap and its law: "
         + ", ".join(
-            f"{own:.3f} at G = {group} (to the other group's law {off:.2f})" for group, (own, off) in rows.items()
+            f"{own:.3f} at G = {group} ({off:.2f} to the law of the other group size)"
+            for group, (own, off) in rows.items()
         )
-        + f"; draws of the law itself stay below {least:.3f} in 99%",
+        + f"; 99% of samples from the law itself stay below {least:.3f}",
         f"one softmax policy of three parameters, {runs:,} runs of {steps:,} steps each",
     )
 
 
 CLAIMS = (
     PaperClaim(
-        "mse", "u", "The error of the group gradient is (1/P)[V_p + Σ₁/G + Δ/(G(G−1))], as of a U-statistic",
-        f"holds if formula and list differ by less than {ROUNDING:g} in every cell", True, "ustat_exactness.py", mse,
+        "mse", "u", "The error of the group gradient is (1/P)[V_p + Σ₁/G + Δ/(G(G−1))], like that of a U-statistic",
+        f"holds if formula and enumeration differ by less than {ROUNDING:g} in every cell", True,
+        "ustat_exactness.py", mse,
     ),
     PaperClaim(
-        "oracle", "u", "The group gradient becomes as good as one that knows the value of each prompt",
-        "holds if the ratio of the listed errors is 1 + Δ/((G−1)Σ₁) and falls towards 1", True,
+        "oracle", "u", "As G grows, the group gradient becomes as good as one that knows the value of each prompt",
+        "holds if the ratio of the enumerated errors is 1 + Δ/((G−1)Σ₁) and falls towards 1", True,
         "ustat_deep_network.py", oracle,
     ),
     PaperClaim(
         "group-size", "u", "One group size is best, whatever the budget: G* = 1 + √(Δ/V_p)",
-        "holds if the listed error is least at the same G for three budgets, and next to G*", True,
+        "holds if the enumerated error is smallest at the same G for three budgets, and that G is next to G*", True,
         "ustat_universality.py", universal,
     ),
     PaperClaim(
-        "limit-law", "u", "Near the optimum the gap tends to a weighted χ² law that carries the group size",
-        "holds if the distance to the law is below twice what draws of it have, and three times as far from the law of "
-        "another group size", False, "ustat_limit.py", limit_law,
+        "limit-law", "u", "Near the optimum the gap tends to a weighted χ² law that depends on the group size",
+        "holds if the distance to the law is less than twice that of samples from it, and the distance to the law of "
+        "another group size is over three times as large", False, "ustat_limit.py", limit_law,
     ),
 )  # fmt: skip

@@ -111,8 +111,8 @@ def collected(
     if bool(advantages.dead(rollouts.rewards).all()):
         value = float(rollouts.rewards.flatten()[0])
         raise UserError(
-            f"all {budget.prompts} groups of {budget.group} rollouts have equal rewards (the first "
-            f"{value:g}), so there is no gradient with any credit; use more prompts, larger groups, or a task "
+            f"all {budget.prompts} groups of {budget.group} rollouts have equal rewards (the first is "
+            f"{value:g}), so no credit gives a gradient; use more prompts, larger groups, or a task "
             "that the model solves sometimes"
         )
     found = assigned(
@@ -191,9 +191,9 @@ def _supplied(
 ) -> Rollouts:
     """The rollouts with what a source needs of the policy; UserError for sources that need another model."""
     source = credit.SOURCES[name.partition(":")[0]]
-    absent = {TEACHER: "a teacher", **({CRITIC: "a critic that has learned"} if critic is None else {})}
+    absent = {TEACHER: "a teacher", **({CRITIC: "a trained critic"} if critic is None else {})}
     for what in (what for need, what in absent.items() if source.requires(need)):
-        raise UserError(f"needs {what} in addition to the policy, and none was given")
+        raise UserError(f"needs {what} in addition to the policy, but none was given")
     learned = critic.folder if critic is not None else None
     context = AnnotationContext(policy, temperature, rollouts.groups[1], task.instruction, learned=learned)
     given = annotator(credit.chosen(name), context)

@@ -50,7 +50,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                       help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name "
                            "(default: tiny)")  # fmt: skip
     what.add_argument(
-        "--checkpoint", type=int, metavar="N", help="of a run: take the checkpoint of step N instead of the final model"
+        "--checkpoint", type=int, metavar="N", help="for a run: use the checkpoint of step N instead of the final model"
     )
     what.add_argument("--task", metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
     what.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
@@ -61,7 +61,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     what.add_argument("--seed", type=int, default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
     draw = command.add_argument_group("how much")
     draw.add_argument("--prompts", type=int, metavar="N", help="prompts (default: 40 for a small model, 16 for others)")
-    draw.add_argument("--group", type=int, metavar="N", help="rollouts per prompt that are credited (default: 8)")
+    draw.add_argument("--group", type=int, metavar="N", help="rollouts per prompt that get credit (default: 8)")
     draw.add_argument(
         "--reference",
         type=int,
@@ -70,8 +70,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         "for others)",
     )
     draw.add_argument("--oracle", type=int, metavar="N",
-                      help="continuations from each end of a step, which define exact credit (default: 128 for a small "
-                           "model, none for others)")  # fmt: skip
+                      help="continuations from the end of each step, which define exact credit (default: 128 for a "
+                           "small model, none for others)")  # fmt: skip
     draw.add_argument("--no-oracle", action="store_true",
                       help="draw no more continuations than --continuations asks for")  # fmt: skip
     draw.add_argument("--continuations", default="2,4,8", metavar="TEXT",
@@ -83,9 +83,11 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         help="widths of trees whose leaves replace the group, such as 2x2x2,4x2; empty for none (default: 2x2x2,4x2)",
     )
     machine = command.add_argument_group("machine")
-    machine.add_argument("--out", metavar="TEXT", help="folder for credit.json and credit-tokens.jsonl, which may hold "
-                         "a probe (default: credit/step-N of the run, else none)")  # fmt: skip
-    machine.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of the weights")
+    machine.add_argument("--out", metavar="TEXT", help="folder for credit.json and credit-tokens.jsonl, which may "
+                         "already hold a probe (default: credit/step-N of the run, else none)")  # fmt: skip
+    machine.add_argument(
+        "--dtype", default="float32", choices=("float32", "bfloat16"), help="number format of the weights"
+    )
     machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
     machine.add_argument("--threads", type=flags.threads, default=0, metavar="N", help="CPU threads, 0 for all cores")
     machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
@@ -175,7 +177,7 @@ def _foretell(policy: Policy, budget: CreditBudget, sampling: Sampling) -> None:
     if not policy.small:
         drawing, passes = pass_cost.step_seconds(model, rows, sampling.max_tokens)
         said = batch_memory.foretold("credit", needed, drawing + passes)
-        print(f"{said} or more: continuations come on top", file=sys.stderr)
+        print(f"{said}; continuations take more time", file=sys.stderr)
 
 
 def _complete(arguments: argparse.Namespace, source: ModelSource) -> None:
@@ -220,7 +222,9 @@ def _counts(arguments: argparse.Namespace) -> tuple[int, ...]:
     except ValueError:
         raise UserError(f"--continuations {arguments.continuations}: write whole numbers such as 2,4,8") from None
     if not counts or min(counts) < 1:
-        raise UserError(f"--continuations {arguments.continuations}: K must be 1 or more, K = 0 estimates nothing")
+        raise UserError(
+            f"--continuations {arguments.continuations}: K must be 1 or more, because K = 0 estimates nothing"
+        )
     if arguments.no_oracle and arguments.oracle is not None:
         raise UserError("--oracle and --no-oracle exclude each other; give only one")
     if arguments.oracle is not None and arguments.oracle < 2:

@@ -81,7 +81,7 @@ def savings(record: CreditRecord) -> Figure | None:
     ]
     text = (
         "Error × tokens of outcome credit ÷ error × tokens of each source, with 95% intervals over "
-        "prompts: to the right of the dashed line it pays. The cost of exact credit is not counted here."
+        "prompts; a source to the right of the dashed line pays. The cost of exact credit is not counted here."
     )
     return base.figure("credit_savings", "What each credit saves", layers, data, unit="×", caption=text,
                        height=max(200, 20 * len(rows) + 20))  # fmt: skip

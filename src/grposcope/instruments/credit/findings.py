@@ -23,7 +23,7 @@ HEADER = ("credit", "class", "tokens", "error", "saving", "bias", "wrong signs",
 MEANING = (
     "Error: squared error of the gradient over all prompts, at the best learning rate, relative to "
     "outcome credit (leave-one-out). Tokens: tokens generated, relative to outcome credit. Saving: "
-    "error × tokens of outcome credit ÷ error × tokens of the source; above 1 it pays. Bias: its "
+    "error × tokens of outcome credit ÷ error × tokens of the source; above 1 the source pays. Bias: its "
     "size ÷ the root error of outcome credit. Wrong signs: share of steps with clearly nonzero exact "
     "credit that get the opposite sign. Inside rollouts: share of the squared credit that differs "
     "between the tokens of a rollout; common: share that is equal over a group, which group centring "
@@ -44,12 +44,12 @@ def about(record: CreditRecord) -> str:
     """Sentence on what was drawn, and what it cost."""
     text = (
         f"{subject(record)}, mean reward {number(record.solved)}, {number(record.tokens)} tokens per prompt; the "
-        f"gradient is that of {record.reference} further rollouts of each prompt"
+        f"true gradient is measured on {record.reference} further rollouts of each prompt"
     )
     if record.continuations:
         text += (
-            f"; {record.continuations} continuations from each of {number(record.boundaries)} ends of {record.at} per "
-            f"rollout, {number(record.extra)} tokens per prompt"
+            f"; {record.continuations} continuations were drawn from each of {number(record.boundaries)} ends of "
+            f"{record.at} per rollout, {number(record.extra)} tokens per prompt"
         )
     return f"{text}."
 
@@ -67,22 +67,22 @@ def details(record: CreditRecord) -> list[str]:
     if math.isfinite(record.floor.high):
         said.append(
             f"{percent(max(record.floor.value, 0.0))} ({span(record.floor.low, record.floor.high, percent)}) "
-            "of the error of outcome credit comes from differences between prompts, which no credit removes."
+            "of the error of outcome credit comes from differences between prompts, which no source of credit removes."
         )
     if record.effective < record.prompts / 2:
         said.append(
-            f"A few prompts with large gradients make most of the error: {record.prompts} prompts count as "
+            f"A few prompts with large gradients dominate the error: {record.prompts} prompts count as "
             f"{number(record.effective)} equal ones. The intervals take this into account."
         )
     if record.recurrence:
         text, step = (percent(record.recurrence.get(name, math.nan)) for name in ("text", "step"))
         said.append(
-            f"At {text} of the step ends inside rollouts another rollout of the group has the same text so "
-            f"far, at {step} the same step. If these shares are large, credit from merged rollouts looks "
+            f"At {text} of the step ends inside rollouts, another rollout of the group has the same text so "
+            f"far; at {step}, another has the same step. If these shares are large, credit from merged rollouts looks "
             "better here than in general."
         )
     if disguised := [one.name for one in record.sources if _same_as_outcome(one)]:
-        said.append(f"Constant on every rollout, and so the same as outcome credit: {listed(disguised)}.")
+        said.append(f"Constant within every rollout, and so identical to outcome credit: {listed(disguised)}.")
     return said
 
 
@@ -92,7 +92,7 @@ def missing(record: CreditRecord) -> list[str]:
     for one in record.sources:
         if one.mse.flag:
             doubts.setdefault(one.mse.flag, []).append(visible(one.name))
-    unsure = [f"Cannot tell, {why}: {listed(names)}." for why, names in doubts.items()]
+    unsure = [f"Cannot tell for {listed(names)}: {why}." for why, names in doubts.items()]
     return unsure + [f"Skipped {visible(name)}: {visible(why)}." for name, why in record.skipped.items()]
 
 
@@ -178,7 +178,7 @@ def _paying(record: CreditRecord) -> str:
         return "no source of credit that costs tokens was measured"
     best = max(known, key=lambda one: one.saving.value)
     told = f"{number(best.saving.value)} ×, {span(best.saving.low, best.saving.high)}"
-    return f"no measured source is shown to pay; the largest saving is that of {visible(best.name)} ({told})"
+    return f"no measured source is shown to pay; {visible(best.name)} has the largest saving ({told})"
 
 
 def _continued(record: CreditRecord) -> str:
@@ -186,7 +186,7 @@ def _continued(record: CreditRecord) -> str:
     if not every:
         return ""
     best = max(every, key=lambda one: one.saving.value)
-    estimate = f"estimating credit by K = {best.name.rpartition('=')[2]} continuations of each step"
+    estimate = f"estimating credit with K = {best.name.rpartition('=')[2]} continuations per step"
     if best.saving.value >= 1:
         return f"{estimate} would save {number(best.saving.value)} × what it costs"
     return f"{estimate} would cost {number(1 / best.saving.value)} × what it saves"
@@ -200,8 +200,8 @@ def _more(one: SourceRecord, record: CreditRecord) -> str:
     """How many prompts would tell a saving of this size from 1."""
     needed = credit_error.prompts_to_tell(one.saving.value, one.log_error, record.prompts)
     if not math.isfinite(needed) or needed > 100_000:
-        return "that saving is too close to 1 for any number of prompts to tell"
-    return f"about {max(float(f'{needed:.2g}'), record.prompts + 1):,.0f} prompts would tell"
+        return "that saving is too close to 1 to be measured with any number of prompts"
+    return f"about {max(float(f'{needed:.2g}'), record.prompts + 1):,.0f} prompts would decide"
 
 
 def _bias(one: SourceRecord) -> str:

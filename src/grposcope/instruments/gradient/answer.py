@@ -87,7 +87,7 @@ def _of_one(record: ProbeRecord) -> tuple[list[Figure | None], list[str]]:
         norms, masses, notes = np.empty(0), np.empty(0), [f"{error}."]
     parts = (("score norm²", norms**2), ("credit |w| × score norm", masses))
     drawn = [charts.spectra(record), charts.ranks(record), charts.weightings(record),
-             charts.tokens(parts, "How few tokens carry it", _TOKENS), charts.baseline(record)]  # fmt: skip
+             charts.tokens(parts, "How few tokens carry the gradient", _TOKENS), charts.baseline(record)]  # fmt: skip
     return drawn, notes
 
 
@@ -99,9 +99,9 @@ def _of_several(probes: Sequence[tuple[str, Run, ProbeRecord]], order: Sequence[
     ]
 
 
-_WEIGHED = ", and of their weight in the gradient"
+_WEIGHED = ", and of the credit |w| × score norm"
 _TOKENS = (
-    f"Share held by the largest tokens: of the squared score norms ‖e_y − π‖² at the logits{_WEIGHED}. The axis of "
+    f"Share that the largest tokens hold of the squared score norms ‖e_y − π‖² at the logits{_WEIGHED}. The axis of "
     "tokens is logarithmic."
 )
 
@@ -121,7 +121,7 @@ def _weightings(record: ProbeRecord) -> Table | None:
         rows.append((visible(name), *cells, *(number(v) if math.isfinite(v) else "not measured" for v in others)))
     header = ("gradient", *SHOWN.values(), "rollouts, stable", "tokens, stable")
     text = (
-        "Ranks of the layers' gradients, mean over matrices, and of the matrices with a row per rollout and per token."
+        "Mean ranks of the weight matrices' gradients, and ranks of the matrices with a row per rollout and per token."
     )
     return Table("Ranks of every gradient", header, rows, text, folded=True) if rows else None
 
@@ -160,7 +160,7 @@ def _compared_tokens(probes: Sequence[tuple[str, Run, ProbeRecord]], order: Sequ
             sizes.append((label, token_sizes(record)[0] ** 2))
         except UserError:
             continue  # the viewer of rollouts says why
-    return charts.tokens(sizes, "How few tokens carry it", _TOKENS.replace(_WEIGHED, ""), order)
+    return charts.tokens(sizes, "How few tokens carry the gradient", _TOKENS.replace(_WEIGHED, ""), order)
 
 
 def _rows(probes: Sequence[tuple[str, Run, ProbeRecord]]) -> Table:
@@ -215,7 +215,7 @@ def _course(probed: Sequence[Run]) -> str:
             first, last = number(course.first_tenth.value), number(course.last_tenth.value)
             where = f" in {label}" if len(probed) > 1 else ""
             parts.append(f"from {first} in the first tenth of the probes to {last} in the last{where}")
-    return f"While training, the stable rank of a layer's gradient went {listed(parts)}." if parts else ""
+    return f"During training the stable rank of a layer's gradient went {listed(parts)}." if parts else ""
 
 
 def _probed(run: Run) -> Run:

@@ -355,7 +355,7 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
     allowed = 0.1 if attached.half else 1e-3
     if not attached.error <= allowed:  # NaN too
         raise Refusal(
-            f"the gradient put together from the layers differs from autograd's by {attached.error:.1e} "
+            f"the gradient assembled from the layers differs from autograd's by {attached.error:.1e} "
             f"(relative), most at {attached.worst[0]}: this model uses its weights in a way that cannot be "
             "measured; freeze that layer"
         )
@@ -397,8 +397,8 @@ def _check_padding(attached: AttachedModel, rollouts: Rollouts) -> None:
     off = float((together - alone).abs().max())
     if not off <= (1.0 if attached.half else 1e-3):
         raise Refusal(
-            f"padding changes what this model says of a prompt, its log-probabilities by {off:.1e}: use prompts of one "
-            "length, such as a single prompt"
+            f"padding changes the log-probabilities of this model by {off:.1e}; use prompts of one length, such as a "
+            "single prompt"
         )
 
 

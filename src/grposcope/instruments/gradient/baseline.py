@@ -99,7 +99,7 @@ def pooled(rewards: Array, gram: Array) -> tuple[BestBaseline, tuple[BestBaselin
     each = tuple(of_prompt(r, k) for r, k in zip(rewards, blocks, strict=True))
     mixed = sum(math.isfinite(one.covariance.value) for one in each)
     if mixed < 2:
-        reason = f"{mixed} of {prompts} groups have unequal rewards and 4 rollouts; at least 2 are needed"
+        reason = f"{mixed} of {prompts} groups have unequal rewards and at least 4 rollouts; 2 are needed"
         return _unknown(mixed, reason), each
     norms = np.array([np.diag(block).mean() for block in blocks])
     gaps = [_known_or(0.0, one.covariance) for one in each]

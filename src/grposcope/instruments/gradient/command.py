@@ -53,15 +53,15 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                       help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name "
                            "(default: tiny)")  # fmt: skip
     what.add_argument(
-        "--checkpoint", type=int, metavar="N", help="of a run: take the checkpoint of step N instead of the final model"
+        "--checkpoint", type=int, metavar="N", help="for a run: use the checkpoint of step N instead of the final model"
     )
     what.add_argument("--task", metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
     what.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
     probe_rollouts.add_flags(what)
-    what.add_argument("--prompts", type=int, metavar="N", help="prompts (default: 16; of --rollouts, all)")
+    what.add_argument("--prompts", type=int, metavar="N", help="prompts (default: 16; with --rollouts, all)")
     what.add_argument("--group", type=int, metavar="N",
-                      help="rollouts per prompt (default: 8; of --rollouts, the run's, or those that stand "
-                           "together)")  # fmt: skip
+                      help="rollouts per prompt (default: 8; with --rollouts, the run's number, or that of "
+                           "neighbouring rows of one prompt)")  # fmt: skip
     what.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: the run's or task's)")
     what.add_argument(
         "--temperature", type=float, metavar="X", help="temperature of sampling (default: that of the run, else 1)"
@@ -74,7 +74,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     gradient.add_argument("--advantage", choices=tuple(advantages.ALL),
                           help="what a rollout's reward is compared with (default: that of the run, else the "
                                "recipe's)")  # fmt: skip
-    gradient.add_argument("--also", default="", metavar="TEXT", help="further recipes, with commas between them")
+    gradient.add_argument("--also", default="", metavar="TEXT", help="further recipes, separated by commas")
     gradient.add_argument("--credit", metavar="TEXT",
                           help=f"{described()} (default: that of the run, else outcome)")  # fmt: skip
     gradient.add_argument("--sweep-group", default="", metavar="TEXT",
@@ -88,9 +88,10 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         help="fast: leading singular values with bounds; exact: all of them (default: fast)",
     )
     gradient.add_argument("--lr", type=float, metavar="X",
-                          help="for the share of bfloat16 weights a step changes (default: the model's)")  # fmt: skip
+                          help="learning rate for the share of bfloat16 weights that a step changes (default: the "
+                               "model's)")  # fmt: skip
     machine = command.add_argument_group("machine")
-    machine.add_argument("--out", metavar="TEXT", help="folder for gram.npz, probe.json and tokens.jsonl, made new "
+    machine.add_argument("--out", metavar="TEXT", help="new folder for gram.npz, probe.json and tokens.jsonl "
                          "(default: probes/step-N of the run, else none)")  # fmt: skip
     machine.add_argument(
         "--dtype", default="float32", choices=("float32", "bfloat16"), help="number format of the weights"

@@ -42,10 +42,10 @@ def add_flags(group: Any) -> None:
                        help="use prompts and completions that a trainer wrote instead of sampling: TRL's "
                             "OUTPUT_DIR/completions, verl's rollout_data_dir")  # fmt: skip
     group.add_argument("--step", type=int, metavar="N",
-                       help="of --rollouts: the step to take (default: the one that the checkpoint drew, else the last "
-                            "before it)")  # fmt: skip
+                       help="with --rollouts: the step to use (default: the one whose rollouts the checkpoint drew, "
+                            "else the last before it)")  # fmt: skip
     group.add_argument("--reward-weights", metavar="TEXT",
-                       help="of --rollouts: weights of several reward functions, such as 1,0.5 (default: the run's, "
+                       help="with --rollouts: weights of several reward functions, such as 1,0.5 (default: the run's, "
                             "else all 1)")  # fmt: skip
 
 
@@ -257,9 +257,9 @@ def _take(
     about = origin(logged, made, _length_logged(source, logged.step))
     if made.z < -DOUBT and made.excess.value < FOREIGN:
         raise UserError(
-            f"--rollouts: {policy.name} did not write {logged.path}: its completions are {number(-made.excess.value)} "
-            f"nats per token less likely than its own would be (z = {made.z:.0f}); give the checkpoint that wrote "
-            "them, or the --temperature of the run"
+            f"--rollouts: {policy.name} did not write {logged.path}: the completions are "
+            f"{number(-made.excess.value)} nats per token less likely than the model's own (z = {made.z:.0f}); "
+            "give the checkpoint that wrote them, or the --temperature of the run"
         )
     problems = tuple(Problem(f"prompt {i}", prompt) for i, prompt in enumerate(made.prompts))
     return DrawnRollouts(made.rollouts, problems, made.texts), about

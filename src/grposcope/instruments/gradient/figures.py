@@ -72,12 +72,12 @@ def spectra(probe: ProbeRecord) -> Figure | None:
         values.mark_point(filled=True, size=90, opacity=0).encode(tooltip=tips),
     ]
     text = (
-        "Singular values of the gradient of each weight matrix, as shares of its largest; a line per "
-        f"matrix. A steep line is a gradient with few directions. Shares below {LEAST:g} are not drawn"
+        "Singular values of the gradient of each weight matrix, relative to the largest; one line per "
+        f"matrix. A steep line means a gradient with few directions. Values below {LEAST:g} are not drawn"
     )
     if probe.tier != "exact":
-        text += "; the fast tier knows the leading values, the rest of its energy is in the ranks"
-    text += f"; of {len(blocks)} blocks {len(kept)} are drawn." if len(kept) < len(blocks) else "."
+        text += "; the fast tier computes only the leading values, but its ranks include the rest of the energy"
+    text += f"; {len(kept)} of {len(blocks)} blocks are drawn." if len(kept) < len(blocks) else "."
     return base.figure("geometry_spectra", "Singular values by layer", drawn, data, unit="σ_k / σ₁", caption=text,
                        height=260)  # fmt: skip
 
@@ -136,7 +136,7 @@ def compared_ranks(probes: Sequence[tuple[str, ProbeRecord]], order: Sequence[st
     tips = base.tooltips(run="probe", block="block", shown="stable rank (95%)")
     drawn = [base.dotted_line(points), base.on_hover(points.encode(tooltip=tips))]
     data = {"blocks": columns(("run", "block", "rank", "shown"), rows)}
-    text = "Stable rank of the gradients of a block's weight matrices, their mean, a line per probe."
+    text = "Mean stable rank of the gradients of each block's weight matrices, one line per probe."
     return base.figure("geometry_blocks", "Rank by depth", drawn, data, caption=text)
 
 
@@ -167,8 +167,9 @@ def weightings(probe: ProbeRecord) -> Figure | None:
     ]
     text = (
         "Four definitions of rank for each gradient of the same rollouts, mean over matrices with 95% bars over "
-        "matrices (not over batches). G=… uses the first rollouts of every group. Controls: shuffled advantages, "
-        "random_tokens an advantage per token, no_baseline the bare rewards, nll advantage 1, steps a reward per step."
+        "matrices (not over batches). G=… uses the first rollouts of every group. Controls: shuffled permutes "
+        "advantages in groups; random_tokens gives every token a random one; no_baseline uses the bare rewards, nll "
+        "advantage 1, steps a reward per step."
     )
     height = max(200, 22 * len(names) + 20)
     return base.figure("geometry_settings", "Rank by setting", drawn, data, caption=text, height=height)

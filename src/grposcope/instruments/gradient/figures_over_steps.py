@@ -53,16 +53,16 @@ CHARTS = (
             "participation": lambda probe: _rollout_rank(probe, "participation"),
             "entropy": lambda probe: _rollout_rank(probe, "entropy_sq"),
         },
-        "The same definitions for the matrix that has a row per rollout, its score times its weight.",
+        "The same definitions for the matrix with one row per rollout: its score times its weight.",
     ),
     Chart(
         "dead", "Dead groups of the probes",
-        {"seen": lambda probe: probe.groups.dead, "if all alike": lambda probe: probe.groups.dead_if_alike},
+        {"seen": lambda probe: probe.groups.dead, "if equally hard": lambda probe: probe.groups.dead_if_alike},
         "Share of groups whose rewards are all equal, and p^G + (1−p)^G at the mean success rate p.",
         share=True,
     ),
     Chart(
-        "token_sparsity", "How few tokens carry it",
+        "token_sparsity", "How few tokens carry the gradient",
         {
             "top 5%": lambda probe: probe.token_sparsity["top_5"],
             "top 1%": lambda probe: probe.token_sparsity["top_1"],
@@ -75,7 +75,7 @@ CHARTS = (
         share=True,
     ),
     Chart(
-        "parameter_sparsity", "How few parameters carry it",
+        "parameter_sparsity", "How few parameters carry the gradient",
         {
             "Gini": lambda probe: probe.parameter_sparsity["gini"],
             "Hoyer": lambda probe: probe.parameter_sparsity["hoyer"],
@@ -84,8 +84,8 @@ CHARTS = (
             "below 0.01": lambda probe: probe.parameter_sparsity["below_0.01"],
             "below 0.001": lambda probe: probe.parameter_sparsity["below_0.001"],
         },
-        "Of the gradient's entries: Gini, Hoyer, share of the squared norm in the largest 1%, share of entries below "
-        "τ × the largest.",
+        "Gini and Hoyer index of the gradient's entries, share of the squared norm in the largest 1%, and share of "
+        "entries below τ × the largest.",
         share=True,
     ),
     Chart(
@@ -94,19 +94,19 @@ CHARTS = (
             "Adam's first": lambda probe: probe.parameter_sparsity["visible_adam"],
             "SGD": lambda probe: probe.parameter_sparsity["visible_sgd"],
         },
-        "Share of the weights that a step of this learning rate would change if they were kept in bfloat16. It follows "
-        "the learning rate first.",
+        "Share of the weights that a step of this learning rate would change if they were kept in bfloat16. It depends "
+        "mainly on the learning rate.",
         share=True,
     ),
     Chart(
-        "baseline_gap", "Best baseline less the group mean",
+        "baseline_gap", "Best baseline minus the group mean",
         {"b* − V": lambda probe: probe.baseline.covariance},
         "In units of reward, with 95% intervals; at 0 the group mean is the best constant baseline.",
     ),
     Chart(
         "cancelled", "Credit that cancels",
         {"cancelled": lambda probe: probe.credit.cancelled},
-        "Share of Σ|w|·‖e_y − π‖ that successes and failures undo in each other on text they share.",
+        "Share of Σ|w|·‖e_y − π‖ that cancels between successes and failures on text they share.",
         share=True,
     ),
 )  # fmt: skip
@@ -146,7 +146,7 @@ def _curve(chart: Chart, runs: Sequence[Run]) -> Figure | None:
         points.mark_rule(opacity=0.45).encode(alt.Y("low:Q"), alt.Y2("high")),
         base.on_hover(points.encode(tooltip=tips)),
     ]
-    text = f"{chart.text} A point per probe of the run; bars: 95% intervals where there are errors."
+    text = f"{chart.text} One point per probe of the run; bars: 95% intervals where errors are known."
     return base.figure(f"probes_{chart.name}", chart.title, drawn, data, caption=text)
 
 

@@ -54,7 +54,7 @@ def conclusion(record: ProbeRecord) -> str:
     model, task = (visible(name or "?", 80) for name in (record.model, record.task))
     stable = record.rank("stable").value
     if not math.isfinite(stable):
-        return f"{model} on {task} was probed; cannot tell the rank of its gradient."
+        return f"{model} on {task} was probed; the rank of its gradient is unknown."
     return (
         f"The gradients of {model} on {task} have a mean stable rank of {number(stable)}; 5% of the tokens hold "
         f"{percent(record.token_sparsity['top_5'])} of the squared score norms, and "
@@ -68,7 +68,7 @@ def numbers(record: ProbeRecord) -> tuple[KeyNumber, ...]:
     dead, alike = record.groups.dead, record.groups.dead_if_alike
     top, cancelled = record.token_sparsity["top_5"], record.credit.cancelled
     without_reward = f"{number(control)} without reward" if math.isfinite(control) else ""
-    expected = f"{percent(alike)} if prompts were alike" if math.isfinite(alike) else ""
+    expected = f"{percent(alike)} if prompts were equally hard" if math.isfinite(alike) else ""
     return (
         KeyNumber("stable rank", stable, number(stable.value), without_reward),
         KeyNumber("dead groups", dead, percent(dead.value), expected),
@@ -81,7 +81,7 @@ def about(record: ProbeRecord) -> str:
     """What was measured: the subject of a probe, its share of solved rollouts, its objective, and the self-check."""
     parts = [f"{subject(record)}, {solved(record)}; objective {visible(record.recipe)}."]
     if record.tokens is not None and math.isfinite(record.truncated):
-        parts.append(f"{record.tokens:,} tokens, {percent(record.truncated)} of completions cut short.")
+        parts.append(f"{record.tokens:,} tokens, {percent(record.truncated)} of completions truncated.")
     if math.isfinite(record.self_check):
         parts.append(f"Self-check: the layers' gradients differ from autograd's by {record.self_check:.1e}.")
     return " ".join([*parts, "In brackets: 95% intervals."])
@@ -100,7 +100,7 @@ def missing(record: ProbeRecord) -> list[str]:
     said = []
     if not record.complete:
         said.append(
-            f"The probe was interrupted: {len(record.layers)} weight matrices are measured, the others are missing."
+            f"The probe was interrupted: {len(record.layers)} weight matrices were measured, the others are missing."
         )
     if record.left_out:
         names = ", ".join(visible(name, 60) for name in record.left_out[:5])
@@ -132,8 +132,8 @@ def rank(record: ProbeRecord) -> Fact:
         for definition, name in {"participation": "participation ratio", "entropy_sq": "entropy of σ²"}.items()
     )
     text = (
-        f"Rank: the gradient of a weight matrix has a stable rank Σσ²/σ₁² of {ranged(stable)}, mean and spread over "
-        f"{stable.n} matrices. Other definitions give other numbers: {others}; "
+        f"Rank: the gradient of a weight matrix has a stable rank Σσ²/σ₁² of {ranged(stable)}, the mean over "
+        f"{stable.n} matrices with its 95% interval. Other definitions give different numbers: {others}; "
         f"{number(record.rank('energy_90').value)} directions hold 90% of its squared norm."
     )
     control = record.rank("stable", "nll")
@@ -154,11 +154,11 @@ def class_means(record: ProbeRecord) -> Fact:
     text = (
         "Two classes: the direction from the mean of a group's failures to the mean of its successes "
         f"holds {(ranged(shares.plain, _fine) if inside else _fine(shares.plain.value))} of the squared "
-        f"norm of a live group's gradient, over {shares.plain.n} groups, and "
-        f"{_fine(shares.reduced.value)} with the rollout weights of the objective"
+        f"norm of a live group's gradient, over {shares.plain.n} groups. With the rollout weights of the objective it "
+        f"holds {_fine(shares.reduced.value)}"
     )
     if shares.distinct.value > shares.plain.value + 1e-6:
-        text += f". A class per distinct reward holds {_fine(shares.distinct.value)}."
+        text += f"; one class per distinct reward holds {_fine(shares.distinct.value)}."
     else:
         text += " (all of it by algebra where rewards have two values)."
     return Fact("class_means", shares.plain, text)
@@ -179,7 +179,7 @@ def dead_groups(record: ProbeRecord) -> Fact:
         if low <= alike <= high:
             text += ", which is within the interval."
         else:
-            text += f"; {'prompts differ in difficulty' if observed.value > alike else 'there are fewer'}."
+            text += f"; {'prompts differ in difficulty' if observed.value > alike else 'fewer groups are dead'}."
     return Fact("dead_groups", observed, text)
 
 
@@ -188,11 +188,11 @@ def tokens(record: ProbeRecord) -> Fact:
     sparsity, credit = record.token_sparsity, record.credit
     count = math.nan if record.tokens is None else record.tokens
     text = (
-        f"Tokens: of {count:,.0f} tokens the top 5% hold {percent(sparsity['top_5'])} of the squared "
-        f"score norms and the top 20% {percent(sparsity['top_20'])} (Gini {number(sparsity['gini'])}; 0 "
+        f"Tokens: the top 5% of {count:,.0f} tokens hold {percent(sparsity['top_5'])} of the squared "
+        f"score norms, and the top 20% hold {percent(sparsity['top_20'])} (Gini {number(sparsity['gini'])}; 0 "
         "if all are equal, 1 if one holds all). Completions of a group that begin alike push the same "
         f"tokens in opposite directions when one succeeds and another fails: {percent(credit.cancelled)} "
-        f"of the credit cancels this way. {percent(credit.shared)} of it lies on text that two "
+        f"of the credit cancels this way. {percent(credit.shared)} of the credit lies on text that two "
         f"completions share, {percent(credit.common)} on text common to all."
     )
     return Fact("tokens", Estimate(sparsity["top_5"], math.nan, record.tokens or 0), text)
@@ -202,7 +202,7 @@ def parameters(record: ProbeRecord) -> Fact:
     """Unevenness of the gradient's entries, and the share of bfloat16 weights that a step would change."""
     measured = record.parameter_sparsity
     if not measured:
-        text = "Parameters: cannot tell, the entries of the gradient were not measured."
+        text = "Parameters: cannot tell, because the entries of the gradient were not measured."
         return Fact("parameters", measured["gini"], text)
     text = (
         f"Parameters: the gradient's entries have Gini index {number(measured['gini'].value)} and Hoyer "
@@ -211,11 +211,11 @@ def parameters(record: ProbeRecord) -> Fact:
     adam, sgd = measured["visible_adam"].value, measured["visible_sgd"].value
     if math.isfinite(adam):
         text += (
-            f"Kept in bfloat16, a step of this learning rate would change {percent(adam, 1)} of the weights by "
-            f"Adam (its first step) and {percent(sgd, 2)} by plain descent."
+            f"If weights were kept in bfloat16, a step of this learning rate would change {percent(adam, 1)} of them "
+            f"with Adam (its first step) and {percent(sgd, 2)} with plain SGD."
         )
     else:
-        text += "Without a learning rate, cannot tell how many bfloat16 weights a step would change."
+        text += "It is unknown how many bfloat16 weights a step would change, because there is no learning rate."
     return Fact("parameters", measured["gini"], text)
 
 
@@ -228,7 +228,8 @@ def baseline(record: ProbeRecord) -> Fact:
     text = (
         f"Baseline: {verdict}. Best constant {ranged(best.optimal)}, group mean {ranged(best.mean)}, difference "
         f"{ranged(best.covariance)}, over {best.covariance.n} prompts. Excess variance over the "
-        f"best: {ranged(best.excess_mean, percent)} for the group mean, {ranged(best.excess_none, percent)} for none."
+        f"best: {ranged(best.excess_mean, percent)} for the group mean, {ranged(best.excess_none, percent)} without a "
+        "baseline."
     )
     note = f" Note: {best.covariance.flag}." if best.covariance.flag else ""
     return Fact("baseline", best.covariance, text + note)
@@ -265,19 +266,20 @@ def _fine(share: float) -> str:
 
 def _where(source: RolloutSource, model_step: int | None) -> str:
     engine = TITLES.get(source.engine, visible(source.engine, 40))
-    what = f"Rollouts: those that {engine} wrote at step {source.step}, {visible(source.path, 200)}"
+    what = f"Rollouts: written by {engine} at step {source.step} ({visible(source.path, 200)})"
     if model_step is None or source.step is None:
         return f"{what}."
     updates = model_step + 1 - source.step
     if updates == 0:
-        return f"{what}, drawn from the weights after step {model_step} where every batch is used once."
+        return f"{what}, drawn from the weights after step {model_step} if every batch is used once."
     when = "later" if updates > 0 else "earlier"
-    return f"{what}; the model is that after step {model_step}, {abs(updates)} update{'s' * (abs(updates) > 1)} {when}."
+    by = f"{abs(updates)} update{'s' * (abs(updates) > 1)} {when}"
+    return f"{what}; the model is the checkpoint after step {model_step}, {by}."
 
 
 def _encoded(source: RolloutSource) -> str:
     forms = ", ".join(f"{count} as {form}" for form, count in source.forms.items())
-    text = f"Tokens: encoded again from text (prompts: {forms})"
+    text = f"Tokens: tokenized again from text (prompts: {forms})"
     changed = [
         f"{count} {what}" for count, what in
         ((source.changed_prompts, "prompts"), (source.changed_completions, "completions")) if count
@@ -291,7 +293,7 @@ def _encoded(source: RolloutSource) -> str:
         text += f"; {source.length:.2f} tokens per completion, and the trainer logged {source.length_logged:.2f}"
         if abs(source.length - source.length_logged) > 0.01 * source.length_logged:
             text = f"CAUTION: these are not the tokens that were trained on. {text}"
-    return f"{text}; {source.truncated} completions fill the limit and are taken as truncated."
+    return f"{text}; {source.truncated} completions are at the token limit and count as truncated."
 
 
 def _fit(source: RolloutSource) -> str:
@@ -300,7 +302,7 @@ def _fit(source: RolloutSource) -> str:
         return f"Whether the rollouts are the model's own: cannot tell ({excess.flag or 'not finite'})."
     measured = f"log π(y) + H is {number(excess.value)} ± {number(excess.se)} nats per token, z = {source.z:.1f}"
     if not source.foreign:
-        return f"The rollouts agree with the model's own: {measured}."
+        return f"The rollouts are consistent with the model: {measured}."
     if source.z < 0:
         return (
             f"CAUTION: this model did not draw these rollouts ({measured}): the weights, prompts or template "

@@ -106,7 +106,7 @@ class Probe:
         """Share of each live group's gradient that its class means hold; see `class_means.shares`."""
         coefficients = self.weightings[self.recipe].per_rollout
         if coefficients is None:
-            unknown = Estimate(math.nan, math.nan, 0, "weights vary along the rollouts")
+            unknown = Estimate(math.nan, math.nan, 0, "weights vary within rollouts")
             return ClassMeanShares(unknown, unknown, unknown)
         return class_means.shares(coefficients.cpu().numpy().reshape(self.rewards.shape), self.rewards, self.gram)
 
@@ -164,9 +164,7 @@ def probe(
         seconds = seconds_needed(attached, rollouts, workers, sum(one.per_rollout is None for one in wanted.values()))
         foretold(batch_memory.foretold("the probe", needed, seconds))
     if attached.apart:
-        progress(
-            f"{len(attached.apart)} parameters, {attached.share_apart:.2%} of the weights, take passes of their own"
-        )
+        progress(f"{len(attached.apart)} parameters, {attached.share_apart:.2%} of the weights, need separate passes")
     measurements = LayerMeasurements(
         rollouts, wanted, main, attached, tier, leading, learning_rate, seed, progress, workers
     )

@@ -398,7 +398,7 @@ def _check_same(path: Path, record: ProbeRecord, rewards: NDArray) -> None:
         why = f"their mean reward is {rewards.mean():.4g} instead of {said:.4g}"
     else:
         return
-    raise UserError(f"{path} is of another probe than {RECORD} beside it ({why}); copy both from one probe")
+    raise UserError(f"{path} and {RECORD} beside it belong to different probes ({why}); copy both from one probe")
 
 
 def _check(path: Path, arrays: Mapping[str, NDArray]) -> None:

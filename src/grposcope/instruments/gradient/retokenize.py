@@ -125,8 +125,8 @@ def _rollouts(
     longest = max(map(len, prompts)) + max(map(len, rows))
     if longest > policy.context:
         raise UserError(
-            f"{logged.path}: a prompt and its completion have up to {longest} tokens, more than the {policy.context} "
-            f"of context of model {policy.name}; give the model that wrote them"
+            f"{logged.path}: a prompt and its completion have up to {longest} tokens, but the context of model "
+            f"{policy.name} is {policy.context}; give the model that wrote them"
         )
     device, size = policy.model.device, logged.rewards.shape[1]
     ids, prompt_mask = _padded(prompts, policy.pad, left=True)
@@ -218,10 +218,10 @@ def _completion_text(completion: Text, logged: LoggedRollouts) -> str:
     message = completion[0] if len(completion) == 1 else {}
     further = {name for name, value in message.items() if value and name not in ("role", "content")}
     if further or not isinstance(message.get("content"), str):
-        what = f"has {', '.join(sorted(further))}" if further else f"is of {len(completion)} messages"
+        what = f"has {', '.join(sorted(further))}" if further else f"consists of {len(completion)} messages"
         raise UserError(
-            f"{logged.path}: a completion {what}, from which its tokens cannot be made again; probe the run as it "
-            "trains, or give a task to sample from"
+            f"{logged.path}: a completion {what}, so its tokens cannot be recovered; probe the run during training, "
+            "or give a task to sample from"
         )
     return str(message["content"])
 

@@ -24,7 +24,7 @@ CONTROLS = {
     "random_tokens": "a random advantage for every token",
     "no_baseline": "the rewards themselves as advantages, which do not sum to zero",
     "nll": "advantage 1 for every rollout: the gradient of the log-likelihood",
-    "steps": "rewards of the steps still to come, less those of the other rollouts",
+    "steps": "rewards of the steps still to come, minus those of the other rollouts",
 }
 """What each control changes; `steps` exists only where the task labels steps."""
 

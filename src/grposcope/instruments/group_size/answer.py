@@ -36,7 +36,7 @@ MEANING = {
 
 SCOPE = (
     "This holds for leave-one-out advantages (rloo) and the error of one gradient at equal cost; it "
-    "leaves out what else a group size changes (exploration, memory, batching)."
+    "ignores other effects of the group size (exploration, memory, batching)."
 )
 """What the best group size is the best for."""
 
@@ -63,7 +63,8 @@ def answers(runs: Sequence[Run], settings: PlanSettings) -> list[Answer]:
         by_block = group_size.by_block(found[label][1])
         if isinstance(by_block, Unknown):
             left_out = (
-                f"By layer: left out, because {by_block.reason}; grposcope plan computes it when asked for layers."
+                f"Results by layer are left out, because {by_block.reason}; grposcope plan computes them when asked "
+                "for layers."
             )
             answer = replace(answer, text=[*answer.text, left_out])
         elif by_block:
@@ -223,7 +224,7 @@ def _subject(probe: ProbeRecord, files: Sequence[ProbeGram]) -> str:
     prompts, group = sum(len(file.rewards) for file in files), files[-1].rewards.shape[1]
     subject = geometry.subject(probe) if probe.prompts else f"{prompts} prompts × {group} rollouts"
     if len(files) > 1:
-        subject = f"{prompts} prompts × {group} rollouts in {len(files)} probes, the last of {subject}"
+        subject = f"{prompts} prompts × {group} rollouts in {len(files)} probes; the last is {subject}"
     truncated = np.concatenate([file.truncated.reshape(-1) for file in files])
     cut = f"; {truncated.mean():.1%} of rollouts truncated" if truncated.any() else ""
     return f"From {subject}{cut}"
@@ -259,8 +260,8 @@ def _losses(facts: GroupSize) -> Table:
         ))  # fmt: skip
     header = ("G", f"more {facts.unit} needed", "95%", "budget × MSE", "error ÷ oracle's", "dead groups", "")
     text = (
-        "Rollouts needed for the same error as the best group size, with leave-one-out advantages. Error "
-        "÷ oracle's: relative to a baseline that knows each prompt's value; 1 means no loss."
+        "Additional rollouts needed to reach the error of the best group size, with leave-one-out advantages. Error "
+        "÷ oracle's: error relative to a baseline that knows each prompt's value; 1 means no loss."
     )
     star = f" {group_size.EXTRAPOLATION}" if any(row[-2].endswith("*") for row in rows) else ""
     return Table("What you lose at each group size", header, rows, text + star)
@@ -274,7 +275,9 @@ def _recipe_losses(trained: RecipeSize, groups: Sequence[int]) -> Table | None:
     shown = sorted({*groups, plan.best, plan.largest} & plan.losses.keys())
     rows = [(str(group), f"{plan.losses[group].value:+.1%} ± {plan.losses[group].se:.1%}") for group in shown]
     title = f"What you lose at each group size with recipe {trained.recipe}"
-    return Table(title, ("G", "more budget needed"), rows, "Budget for the same noise over signal.")
+    return Table(
+        title, ("G", "more budget needed"), rows, "Additional budget needed for the same noise-to-signal ratio."
+    )
 
 
 def _errors(batch: Allocation, errors: Mapping[str, Estimate]) -> Table:
@@ -293,7 +296,9 @@ def _layers(layers: Mapping[str, LayerSize]) -> Table:
         parts = map(_plus_minus, (layer.norm, layer.sigma1, layer.delta, layer.prompt_variance))
         rows.append((name, *parts, number(layer.best), span(*layer.interval)))
     header = ("layer", "E‖s‖²", "Σ₁", "Δ", "V_p", "G*", "95%")
-    return Table("By layer", header, rows, "Σ₁, Δ and V_p of the layers add up to those of the whole.", folded=True)
+    return Table(
+        "By layer", header, rows, "Σ₁, Δ and V_p of the layers add up to those of the whole model.", folded=True
+    )
 
 
 def _moments(facts: GroupSize) -> Table:

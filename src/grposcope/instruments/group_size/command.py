@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DESCRIPTION = "Say how noisy the gradient is and how many rollouts per prompt to draw for a given budget."
 EXAMPLES = """\
 examples:
-  grposcope plan probe/                                   the best group size, its interval, what others lose
+  grposcope plan probe/                                   the best group size, its interval, and the cost of others
   grposcope plan probe/ --budget 1024 --multiple 64       prompts × rollouts for 1,024 rollouts, in full batches
   grposcope plan probe/ --prompt-cost 0.2                 reading a prompt costs a fifth of writing an answer
   grposcope plan probe/ --recipe dapo                     for the recipe that is trained
@@ -30,8 +30,8 @@ examples:
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    command.add_argument("path", metavar="FOLDER", help="a probe (grposcope probe), or a run with single rewards, of "
-                         "any supported trainer")  # fmt: skip
+    command.add_argument("path", metavar="FOLDER", help="a probe (grposcope probe), or a run of any supported trainer "
+                         "that logged the reward of each rollout")  # fmt: skip
     logs.add_flags(command, "path")
     money = command.add_argument_group("budget")
     money.add_argument("--budget", type=float, metavar="X", help="what a batch may cost (default: the probe's cost)")
@@ -40,7 +40,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     money.add_argument("--rollout-cost", type=float, default=PlanSettings.rollout_cost, metavar="X",
                        help="cost of writing one rollout (default: 1, so that the budget counts rollouts)")  # fmt: skip
     money.add_argument("--multiple", type=int, default=PlanSettings.multiple, metavar="N",
-                       help="rollouts of a batch are a multiple of N, devices × micro-batch (default: 1)")  # fmt: skip
+                       help="make the rollouts of a batch a multiple of N, such as devices × micro-batch "
+                            "(default: 1)")  # fmt: skip
     view = command.add_argument_group("view")
     view.add_argument(
         "--recipe",
@@ -57,7 +58,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     view.add_argument("--last", type=int, default=PlanSettings.last, metavar="N",
                       help="for a run without probes: use its last N steps (default: 50)")  # fmt: skip
     view.add_argument("--replicates", type=int, default=PlanSettings.replicates, metavar="N",
-                      help="bootstrap draws behind the intervals (default: 1000)")  # fmt: skip
+                      help="bootstrap draws for the intervals (default: 1000)")  # fmt: skip
     view.add_argument(
         "--seed", type=int, default=PlanSettings.seed, metavar="N", help="seed of the bootstrap (default: 0)"
     )

@@ -21,7 +21,7 @@ SIZES = (*range(2, 17), 20, 24, 28, 32, 40, 48, 56, 64)
 FARTHEST = 64.0
 """Optima beyond this group size are drawn at the edge."""
 
-BEYOND = f"G* beyond {FARTHEST:g} or infinite is drawn at the edge."
+BEYOND = f"a G* above {FARTHEST:g}, or an infinite one, is drawn at the edge."
 
 PARTS = {"drawing prompts": "var(--run-1)", "an oracle's rollouts": "var(--run-3)",
          "not knowing the value": "var(--run-2)"}  # fmt: skip
@@ -59,10 +59,10 @@ def curve(plans: Mapping[str, Plan], order: Sequence[str]) -> Figure | None:
     ]
     text = (
         "Rollouts needed for the same mean-squared error of the gradient, as a multiple of those at the best group "
-        "size, with a 95% band over prompts. Dashed: the optimum G*, shaded its 95% interval"
+        "size, with a 95% band over prompts. Dashed: the optimum G*; shaded: its 95% interval"
     )
     infinite = [label for label in plans if label not in finite]
-    text += f"; cannot tell it for {', '.join(infinite)}." if infinite else "."
+    text += f"; G* is unknown for {', '.join(infinite)}." if infinite else "."
     return base.figure("group_size", "Rollouts needed against the group size", layers, data, unit="× the best",
                        caption=text, height=240, wide=len(plans) > 1)  # fmt: skip
 
@@ -93,9 +93,9 @@ def budget(moments: Moments, groups: Sequence[int]) -> Figure | None:
         base.dataset("totals").mark_rule(color="var(--ink)", strokeWidth=1.2).encode(x, alt.Y("low:Q"), alt.Y2("high"))
     )
     text = (
-        "The error at an equal number of rollouts, in units of the least: drawing prompts (G·V_p), rollouts of an "
-        "oracle that knows each prompt's value (Σ₁), and putting the group's mean in its place (Δ/(G−1)). "
-        "Lines: 95% interval of the total"
+        "The error at an equal number of rollouts, relative to the smallest: the parts from drawing prompts (G·V_p), "
+        "from the rollouts of an oracle that knows each prompt's value (Σ₁), and from using the group's mean instead "
+        "of that value (Δ/(G−1)). Lines: 95% interval of the total"
     )
     negative = min(value for value in data["parts"]["height"] if value is not None) < -0.005
     text += ". Parts below 0 are estimates that noise made negative." if negative else "."
@@ -122,7 +122,7 @@ def efficiency(ratios: Mapping[str, Mapping[int, tuple[float, float, float]]], o
         base.on_hover(points.encode(tooltip=tips)),
     ]
     text = (
-        "Squared error of a group's gradient over that of an oracle which knows the prompt's value, 1 + "
+        "Squared error of a group's gradient, divided by that of an oracle that knows the prompt's value, 1 + "
         "Δ/((G−1) Σ₁): what a baseline made from the group costs. 1 means it costs nothing. 95% bands."
     )
     return base.figure("oracle_ratio", "Efficiency against the oracle", layers, data, unit="÷ oracle", caption=text)

@@ -119,7 +119,7 @@ def standardized(
     if classes is None:
         reason = "needs rewards of two values"
     elif classes.directions is None:
-        reason = "needs the Gram across prompts, (B, B)"
+        reason = "needs the Gram matrix across prompts, (B, B)"
     elif group > classes.sizes.min():
         reason = f"the probe has {classes.sizes.min()} rollouts per prompt, too few for groups of {group}"
     elif moments.prompts < 2:

@@ -253,15 +253,15 @@ def require(moments: Moments) -> None:
         reason = "one prompt" if moments.prompts < 2 else "a Gram matrix without entries across prompts"
         raise UserError(
             f"{reason} does not show how gradients differ between prompts (V_p), so it cannot choose a group "
-            f"size; it does give Σ₁ = {moments.sigma1.value:.4g} and Δ = {moments.delta.value:.4g}; probe 2 "
+            f"size; it gives only Σ₁ = {moments.sigma1.value:.4g} and Δ = {moments.delta.value:.4g}; probe 2 "
             "prompts or more"
         )
     if moments.group < LEAST:
         errors = [(g, mse.leave_one_out(moments, 1, g)) for g in range(2, moments.group + 1)]
         known = [f"{error.value:.4g} ± {error.se:.2g} at G = {g}" for g, error in errors]
         raise UserError(
-            f"unbiased ‖g‖², Σ₁ and Δ need {LEAST} rollouts per prompt, and the probe has {moments.group}; it "
-            f"does give the error per prompt, {' and '.join(known)}; probe groups of {LEAST} or more"
+            f"unbiased ‖g‖², Σ₁ and Δ need {LEAST} rollouts per prompt, but the probe has {moments.group}; it "
+            f"gives only the error per prompt, {' and '.join(known)}; probe groups of {LEAST} or more"
         )
 
 
@@ -278,7 +278,7 @@ def _point(moments: Moments, group: int, prompt_cost: float, rollout_cost: float
 
 def _flag(moments: Moments, root: float) -> str:
     """The reason for doubt about the optimum."""
-    return "this probe finds no cost of an unknown baseline (Δ is not above 0)" if root == 1 else moments.flag
+    return "this probe finds no cost of estimating the baseline (Δ is not above 0)" if root == 1 else moments.flag
 
 
 def _check_costs(prompt_cost: float, rollout_cost: float) -> None:

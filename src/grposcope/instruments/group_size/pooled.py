@@ -46,13 +46,14 @@ class ProbePool:
         """What was pooled, in words; empty for one probe."""
         if len(self.files) < 2:
             return ""
-        which = f"The {len(self.files)} probes of steps {self.steps[0]:,} to {self.steps[-1]:,} are pooled"
+        which = f"The {len(self.files)} probes of steps {self.steps[0]:,} to {self.steps[-1]:,}"
         if self.drift is None:
-            rest = f"; {self.left_out} of another kind are left out" if self.left_out else ""
-            return f"{which}: their gradients differ no more than chance explains{rest}."
+            rest = f"; {self.left_out} probes of a different kind are left out" if self.left_out else ""
+            return f"{which} are pooled: their gradients differ no more than chance explains{rest}."
         before, after = (f"{half.value:.3g} ± {half.se:.2g}" for half in self.drift)
         return (
-            f"{which}, the later half of the run's: over all probes the squared gradient went from {before} to {after}."
+            f"{which}, the later half, are pooled, because over all probes the squared gradient went from {before} to "
+            f"{after}."
         )
 
 

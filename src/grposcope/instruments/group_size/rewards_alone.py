@@ -51,8 +51,8 @@ class SizesFromRewards:
     def sentence(self) -> str:
         """Statement that the group size cannot be told, with the reason."""
         return (
-            "Cannot tell the best group size from rewards alone: that takes the gradients of single rollouts, which "
-            "a probe of the model measures."
+            "Cannot tell the best group size from rewards alone: it depends on the gradients of single rollouts, "
+            "which a probe of the model measures."
         )
 
 
@@ -106,7 +106,7 @@ def _sizes(curve: Sequence[RewardPoint]) -> Table:
             rows.append((str(point.group), *cells, f"{point.draws.value:.3g}", dead.flag))
         else:
             rows.append((str(point.group), "cannot tell", "cannot tell", "cannot tell", dead.flag))
-    header = ("G", "dead groups", "live groups per 1,000 rollouts", "groups drawn per live one", "")
+    header = ("G", "dead groups", "live groups per 1,000 rollouts", "groups drawn per live group", "")
     return Table("What each group size would give", header, rows)
 
 
@@ -140,12 +140,12 @@ def of_single_rewards(run: Run, settings: PlanSettings) -> Table | None:
     for column in sizes:
         enough = [str(group) for group, one in zip(settings.groups, column, strict=True) if one.value <= HALF]
         least.append((*enough, "none of these")[0])
-    rows.append((f"least G with ≤ {HALF:.0%}", *least, ""))
+    rows.append((f"smallest G with ≤ {HALF:.0%}", *least, ""))
     return Table(
         "Groups in which a reward does not vary", ("G", *columns, ""), rows,
         "A group that is dead in one reward may be live in another. If only one reward varies, "
         "standardizing the sum gives it the whole advantage, whatever its weight; grposcope rewards "
-        "shows what each weighs.",
+        "shows the weight of each.",
     )  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def last_groups(run: Run, last: int) -> tuple[list[list[float]], tuple[int, int]
         if not run.steps:
             raise UserError(f"{run.meta.source} holds no groups yet; wait for its first step")
         how = how_to_log("groups", run.meta.engine)
-        raise UserError(f"{run.meta.source}: the rewards of single rollouts were not recorded; to have them, {how}")
+        raise UserError(f"{run.meta.source}: the rewards of single rollouts were not recorded; to record them, {how}")
     end = int(groups.step.max())
     kept = np.flatnonzero(groups.step > end - last)
     rewards = [groups.rewards[groups.offsets[k] : groups.offsets[k + 1]] for k in kept]

@@ -33,7 +33,7 @@ MOMENTS = ("sigma1", "delta", "prompt_variance", "g2", "mean2")
 UNEVEN = 0.2
 """Share of the squared gradients in one prompt from which intervals are too short."""
 
-EXTRAPOLATION = "*: more rollouts than the probe has; success rates are assumed to follow a Beta distribution."
+EXTRAPOLATION = "*: extrapolated beyond the probe's rollouts; success rates are assumed to follow a Beta distribution."
 """Explains the star of `GroupSize.dead_shown`."""
 
 SCORE_MEAN = 0.01
@@ -76,7 +76,7 @@ BEFORE: dict[str, Comparison] = {
 """Advantage -> the same, for probes of versions that did not record it; a new advantage needs no entry."""
 
 _WITHOUT_PLAN: dict[Comparison, str] = {
-    "leave-one-out": "the answer for leave-one-out advantages holds, because its gradient differs only by a scale.",
+    "leave-one-out": "the answer for leave-one-out advantages holds, because its gradient differs only by a factor.",
     "no group": (
         "its advantages do not compare the rollouts of a group, so another prompt is always worth at "
         "least as much as another rollout of the same prompt; the answer for leave-one-out advantages "
@@ -197,8 +197,8 @@ class GroupSize:
         total = split.total.value
         drawn, oracle, price = (percent(part.value / total) for part in (split.prompts, split.oracle, split.residual))
         return (
-            f"Of the squared error at G = {group}, {drawn} comes from the draw of prompts, {oracle} from the draw "
-            f"of rollouts, and {price} from estimating each prompt's value by its group's mean."
+            f"Of the squared error at G = {group}, {drawn} comes from drawing prompts, {oracle} from drawing "
+            f"rollouts, and {price} from estimating each prompt's value by its group's mean."
         )
 
     def dead_sentence(self, group: int) -> str:
@@ -225,7 +225,7 @@ class GroupSize:
         return (
             f"Probe more prompts: one of {self.moments.prompts} carries {percent(share, 0)} of the squared "
             "gradients. With gradients this unequal, 95% intervals missed the best size in 23% of simulated "
-            "probes of 24 prompts, 12% of 64 and 4% of 128."
+            "probes with 24 prompts, in 12% with 64 and in 4% with 128."
         )
 
     def allocate(self, budget: float, multiple: int = 1, noise: Mapping[int, float] | None = None) -> Allocation:
@@ -286,10 +286,10 @@ class RecipeSize:
             return f"{start} the best G cannot be decided: {plan.reason}."
         low, high = plan.interval
         if plan.decided:
-            return f"{start} the best G is {plan.best} (95% interval {span(low, high)}), by noise over signal."
+            return f"{start} the best G is {plan.best} (95% interval {span(low, high)}), by its noise-to-signal ratio."
         told = f"the best G is at least {plan.at_least} (95%)" if plan.at_least else "the best G cannot be decided"
         return (
-            f"{start} {told}: groups of {plan.largest} rollouts or more may be better, and the probe has no larger "
+            f"{start} {told}: groups of {plan.largest} rollouts or more may be better, but the probe has no larger "
             f"ones. Probe more prompts, or groups of {2 * plan.largest}."
         )
 

@@ -12,7 +12,7 @@ QUESTION = "What will go wrong with these settings?"
 
 CONCLUSIONS: dict[Word, str] = {
     "failing": "failing: with these settings the run stops or learns nothing",
-    "warning": "warning: with these settings part of the effort is lost, or the run may fail",
+    "warning": "warning: with these settings the run wastes part of its compute, or may fail",
     "healthy": "healthy: no known problem in these settings",
     "cannot tell": "cannot tell: no problem in the settings that can be read",
 }
@@ -24,7 +24,7 @@ def answer(config: TrainerConfig, result: LintResult) -> Answer:
     version = f", defaults of {config.dialect.version}" if config.dialect.version else ""
     text = [f"Read: {config.source}, {config.form}, {config.dialect.title}{version}.", *config.notes]
     if result.passed:
-        text.append(f"Nothing found by: {', '.join(result.passed)}.")
+        text.append(f"Checks that found nothing: {', '.join(result.passed)}.")
     return Answer(
         "lint",
         QUESTION,

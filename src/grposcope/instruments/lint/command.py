@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "Read the settings of a run of TRL, verl, NeMo-RL or GRPOscope before it begins, and say what "
-    "will go wrong, why, and by which source. Your code is never imported, run or unpickled. Exit "
+    "will go wrong, why, and according to which source. Your code is never imported, run or unpickled. Exit "
     "status: 0, 1 for what --fail-on names, 2 where no settings can be read."
 )
 EXAMPLES = """\
@@ -32,7 +32,7 @@ examples:
   grposcope lint config.yaml --success-rate 0.1 how many groups will be dead if a tenth of rollouts succeed
   grposcope lint config.yaml --run runs/before  lengths, rewards, dead groups and curvature of an earlier run
   grposcope lint config.yaml --run base.jsonl   what several rewards will weigh, from a few rollouts of the base model
-  grposcope lint config.yaml --fail-on failing  exit status 1 if it cannot work, for CI
+  grposcope lint config.yaml --fail-on failing  exit status 1 if the settings cannot work, for CI
 """
 
 

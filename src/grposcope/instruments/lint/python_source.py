@@ -45,7 +45,7 @@ def read(path: Path, text: str) -> list[PythonSettings]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise UserError(f"{path}{line}: not valid Python; give the file that makes the GRPOConfig") from None
+        raise UserError(f"{path}{line}: not valid Python; give the file that creates the GRPOConfig") from None
     names = constants(tree)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and CONFIGS.fullmatch(_name(node.func))]
     found = [_of_call(node, names) for node in calls]
@@ -91,7 +91,7 @@ def _of_call(node: ast.Call, names: Mapping[str, Any]) -> PythonSettings:
         _take(settings, keyword.arg, keyword.value, names)
     if node.args:
         settings.partial = True
-        settings.notes.append(f"line {node.lineno}: arguments without a name are ignored, so no default is assumed")
+        settings.notes.append(f"line {node.lineno}: positional arguments are ignored, so no default is assumed")
     return settings
 
 

@@ -226,10 +226,10 @@ def _inherited(path: Path, content: Mapping[str, Any], depth: int = 0) -> tuple[
     place = path.parent / base
     own = {key: value for key, value in content.items() if key != "defaults"}
     if not place.is_file() or depth > 10:
-        return own, (f"its base {base} is missing, so no default is assumed",)
+        return own, (f"its base file {base} is missing, so no default is assumed",)
     below = yaml_files.read(place).content
     if not isinstance(below, Mapping):
-        return own, (f"its base {base} holds no settings",)
+        return own, (f"its base file {base} holds no settings",)
     whole, missing = _inherited(place, below, depth + 1)
     return _merged(whole, own), missing
 

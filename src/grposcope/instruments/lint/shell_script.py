@@ -130,7 +130,7 @@ def _words(path: Path, text: str) -> Iterator[tuple[int, str]]:
         yield number, "\n"
         joined = ""
     if joined.strip():
-        raise UserError(f"{path}, line {start}: a quote begins there and does not end; correct the script")
+        raise UserError(f"{path}, line {start}: a quote is opened there and not closed; correct the script")
 
 
 def _split(text: str) -> list[str] | None:

@@ -79,11 +79,11 @@ def _shown(result: ClaimResult) -> str:
     held = [one.held for one in result.told if one.held]
     shown = " ".join(held[:2])
     more = len(held) - 2
-    return shown if more <= 0 else f"{shown} {more} more test{'s' * (more > 1)} found nothing."
+    return shown if more <= 0 else f"{shown} {more} more test{'s' * (more > 1)} found no fault."
 
 
 def _missing(results: Sequence[ClaimResult]) -> tuple[str, ...]:
-    """To tell more: one paragraph, a reason of each claim that could not be tested at all, then the count of others."""
+    """To test more: one paragraph, a reason of each claim that could not be tested at all, then the count of others."""
     whole = [one for one in results if one.status == "cannot tell" and one.untested]
     reasons = list(dict.fromkeys(reason for one in whole for reason in one.untested[:1]))
     every = list(dict.fromkeys(reason for one in results for reason in one.untested))
@@ -91,8 +91,8 @@ def _missing(results: Sequence[ClaimResult]) -> tuple[str, ...]:
     if not shown:
         return ()
     more = len(every) - len(shown)
-    end = f" {more} more reason{'' if more == 1 else 's'} in the JSON document." if more else ""
-    return (f"To tell more: {' '.join(shown)}{end}",)
+    end = f" The JSON document has {more} more reason{'' if more == 1 else 's'}." if more else ""
+    return (f"To test more: {' '.join(shown)}{end}",)
 
 
 def _document(result: ClaimResult) -> dict[str, Any]:

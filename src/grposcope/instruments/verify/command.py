@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "Test whether a GRPO pipeline does what its settings say: advantages, groups, masks and rewards "
-    "are those of the settings, nothing was dropped by its reward, metrics are what their names say. "
+    "are those of the settings, no rollout was dropped because of its reward, and metrics are what their names say. "
     "Each claim holds, is broken, or cannot be tested (with what to log). At most 5% of correct "
-    "pipelines are called broken in any claim. Exit status: 0, 1 where a claim is broken, 2 where "
+    "pipelines are reported as broken in any claim. Exit status: 0, 1 where a claim is broken, 2 where "
     "nothing can be read."
 )
 EXAMPLES = """\
@@ -28,9 +28,9 @@ examples:
   grposcope verify out/                            TRL with log_completions=True, or a record of grposcope train
   grposcope verify rollouts.jsonl --set num_generations=8 --set scale_rewards=group
   grposcope verify train.log --rollouts dumps/     a log, and verl's rollout_data_dir
-  grposcope verify out/ --config train.py          with the settings of the script that trained it
-  grposcope verify out/ --reward rewards.py:math   and rewards graded again
-  grposcope verify runs/mine --model runs/mine     and which checkpoint of the run wrote which rollout
+  grposcope verify out/ --config train.py          take the settings from the script that trained it
+  grposcope verify out/ --reward rewards.py:math   and grade the rewards again
+  grposcope verify runs/mine --model runs/mine     and tell which checkpoint wrote which rollout
   grposcope verify rollouts.jsonl --model base trained --sampler-weights exported
 """
 
@@ -38,7 +38,7 @@ examples:
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     command.add_argument("place", metavar="RUN|ROLLOUTS", help="folder of a run, a trainer's log, or rollouts: JSONL "
-                         "with one a line, or what TRL, verl (rollout_data_dir) and prime-rl write")  # fmt: skip
+                         "with one per line, or what TRL, verl (rollout_data_dir) and prime-rl write")  # fmt: skip
     command.add_argument(
         "--rollouts", type=Path, metavar="PATH", help="where the rollouts are, if not in the folder of the run"
     )

@@ -211,7 +211,7 @@ class _Shape:
         if other.architecture != self.architecture:
             what = f"is a {other.architecture} model and {self.name} a {self.architecture}"
         elif other.vocabulary != self.vocabulary or other.tokens != self.tokens:
-            what = f"has another vocabulary than {self.name}"
+            what = f"has a different vocabulary from {self.name}"
         else:
             return
         raise UserError(f"{policy.name} {what}; give checkpoints of one training")

@@ -23,8 +23,8 @@ def add(command: argparse.ArgumentParser) -> None:
     model.add_argument("--temperature", type=float, metavar="X",
                        help="temperature of sampling (default: that of the run, else 1)")  # fmt: skip
     model.add_argument("--sampler-precision", metavar="TEXT",
-                       help="number format of the sampler: float32, bfloat16, fp8 or int8 (default: bfloat16 is "
-                            "allowed for)")  # fmt: skip
+                       help="number format of the sampler: float32, bfloat16, fp8 or int8 (default: differences "
+                            "up to those of bfloat16 are allowed)")  # fmt: skip
     model.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
     model.add_argument("--threads", type=flags.threads, default=0, metavar="N", help="CPU threads, 0 for all cores")
     model.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")

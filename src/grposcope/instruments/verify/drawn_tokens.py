@@ -122,7 +122,9 @@ def rows_of(evidence: PipelineEvidence) -> list[RowTokens]:
 
 
 NO_MODEL = "No checkpoint was given, so the tokens cannot be scored; give the one that should have drawn them."
-NO_TOKENS = "No rollout has tokens of a step that a given checkpoint should have drawn; give the checkpoint before it."
+NO_TOKENS = (
+    "No rollout with tokens is from a step that a given checkpoint should have drawn; give the checkpoint before it."
+)
 
 
 def lacking(evidence: PipelineEvidence, rows: list[RowTokens]) -> str:

@@ -66,14 +66,14 @@ def faults(recipe: AdvantageRecipe, batch: TrainedBatch) -> Iterator[tuple[str, 
     yield from _among_siblings(recipe, batch, right)
     yield (
         "shuffled in the group",
-        "are those of rewards shuffled within groups",
+        "match rewards shuffled within groups",
         right | _sorted_in_group(batch, found, tolerance),
     )
     if not many:
         yield from _in_the_batch(recipe, batch)
     yield from _other_groups(recipe, batch, right)
     if _shuffled_over_all(recipe, batch, right):
-        yield "shuffled across the batch", "are those of rewards shuffled across the batch", np.ones(len(right), bool)
+        yield "shuffled across the batch", "match rewards shuffled across the batch", np.ones(len(right), bool)
 
 
 def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
@@ -130,7 +130,7 @@ def _in_the_batch(recipe: AdvantageRecipe, batch: TrainedBatch) -> Iterator[tupl
         shifted = np.roll(batch.rewards, k)
         if batch.of_rewards(shifted).fits(recipe).all():
             by = k if k <= count // 2 else k - count
-            yield "shifted in the batch", f"are those of rewards shifted by {by} in the batch", np.ones(count, bool)
+            yield "shifted in the batch", f"match rewards shifted by {by} in the batch", np.ones(count, bool)
             return
 
 
@@ -147,7 +147,7 @@ def _among_siblings(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) 
             by = k if k <= places.shape[1] // 2 else k - places.shape[1]
             yield (
                 "shifted among siblings",
-                f"are those of rewards shifted by {by} among siblings",
+                f"match rewards shifted by {by} among siblings",
                 np.ones(len(right), bool),
             )
             return
@@ -184,17 +184,17 @@ def _other_groups(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) ->
     for part in [part for part in range(size - 1, 0, -1) if size % part == 0]:
         fits = replace(batch, group=flat // part).fits(recipe)
         if fits.all():
-            yield "groups split", f"are those of groups of {part} instead of {size}", fits
+            yield "groups split", f"match groups of {part} instead of {size}", fits
             return
     for times in [times for times in range(2, prompts + 1) if prompts % times == 0]:
         fits = replace(batch, group=flat // (size * times)).fits(recipe)
         if fits.all():
-            yield "groups merged", f"are those of groups of {size * times:,} instead of {size}", fits
+            yield "groups merged", f"match groups of {size * times:,} instead of {size}", fits
             return
     if prompts > 1 and size > 1:
         fits = replace(batch, group=np.arange(count) % prompts).fits(recipe)
         if fits.all() and (batch.group != np.arange(count) % prompts).any():
-            yield "groups in another order", "are those of groups taken across prompts", fits
+            yield "groups in another order", "match groups formed across prompts", fits
             return
     explained = right.copy()
     for number in np.unique(batch.group[~right]):
@@ -206,7 +206,7 @@ def _other_groups(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) ->
             if recipe.scale != "batch" and small.fits(recipe).all():
                 explained[here] = True
                 break
-    yield "groups split", "are those of groups that were split", explained
+    yield "groups split", "match groups that were split", explained
 
 
 def _shuffled_over_all(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) -> bool:

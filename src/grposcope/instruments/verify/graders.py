@@ -29,8 +29,8 @@ def of_function(function: Callable[..., Any], rows: Sequence[EvidenceRow]) -> Gr
                and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
                and one.name not in (*names, "prompts", "completions")]  # fmt: skip
     if lacking:
-        raise UserError(f"the reward function takes {', '.join(lacking)}, and rollouts have no such column (they have "
-                        f"{visible(', '.join(names)) or 'none'}); write it with each rollout")  # fmt: skip
+        raise UserError(f"the reward function takes {', '.join(lacking)}, but the rollouts have no such column (they "
+                        f"have {visible(', '.join(names)) or 'none'}); write it with each rollout")  # fmt: skip
 
     def grade(prompts: Sequence[Text], completions: Sequence[Text]) -> Sequence[float]:
         columns: dict[str, list[Any]] = {

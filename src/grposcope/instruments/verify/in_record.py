@@ -41,18 +41,18 @@ def section(looks: Sequence[Mapping[str, Any]]) -> Answer:
             step, one = broken[name]
             rows.append((titles.get(name, name), "broken", visible(f"{one['fault']}, at step {step}", 200)))
         elif count:
-            rows.append((titles.get(name, name), "holds", f"at {count:,} of {len(looks):,} looks"))
+            rows.append((titles.get(name, name), "holds", f"in {count:,} of {len(looks):,} checks"))
     text = [
         visible(f"Step {step}: {one['evidence'].rstrip('.')}. {one['remedy']}", 600) for step, one in broken.values()
     ]
     tested = len(rows)
     sentence = (
-        f"{len(broken)} of the {tested} claims that could be tested while the run trained "
+        f"{len(broken)} of the {tested} claims that could be tested during training "
         f"{'is' if len(broken) == 1 else 'are'} broken."
         if broken
         else f"Nothing is broken: {tested} claims could be tested while the run trained."
         if tested
-        else "None of the claims could be tested while the run trained."
+        else "None of the claims could be tested during training."
     )
     word: Word = "failing" if broken else "healthy" if tested else "cannot tell"
     tables = [Table("Claims", ("claim", "status", "what was seen"), rows)] if rows else []

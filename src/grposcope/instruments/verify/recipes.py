@@ -41,7 +41,8 @@ class AdvantageRecipe:
         if self.scale == "none":
             return baseline.strip("()")
         if self.scale == "each":
-            return f"every function over its deviation in the group (ddof {self.ddof}, ε {self.epsilon:g}), then of all"
+            settings = f"ddof {self.ddof}, ε {self.epsilon:g}"
+            return f"each function standardized in its group ({settings}), then their sum in the batch"
         whole = {"group": "of the group", "batch": "of the batch", "mean": ""}[self.scale]
         epsilon = f" + {self.epsilon:g}" if self.epsilon else ""
         if self.scale == "mean":

@@ -45,7 +45,7 @@ def with_ids(rows: Sequence[EvidenceRow], policy: Policy) -> tuple[tuple[Evidenc
             if ids is not None and len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
                 wrong = int(ids.max()) if int(ids.max()) >= size else int(ids.min())
                 raise UserError(
-                    f"{row.where}: token {wrong} of the {name} is none of the {size:,} of {policy.name}; give the "
+                    f"{row.where}: token id {wrong} of the {name} is not among the {size:,} of {policy.name}; give the "
                     "checkpoint whose tokenizer wrote these ids"
                 )
     encoded = [_encoded(row, policy) for row in rows]
@@ -54,11 +54,11 @@ def with_ids(rows: Sequence[EvidenceRow], policy: Policy) -> tuple[tuple[Evidenc
     notes = []
     if made:
         notes.append(
-            f"{made:,} rollouts were encoded again from their text, which may give other tokens than the "
-            "model wrote; log prompt_ids and completion_ids to be sure"
+            f"{made:,} rollout{' was' if made == 1 else 's were'} tokenized again from the text, so the tokens may "
+            "differ from those that the model wrote; log prompt_ids and completion_ids to be sure"
         )
     if absent:
-        notes.append(f"{absent:,} rollouts have neither token ids nor a text that can be encoded, and were not scored")
+        notes.append(f"{absent:,} rollouts have neither token ids nor a text to tokenize, and were not scored")
     return tuple(encoded), tuple(notes)
 
 
@@ -116,8 +116,8 @@ def score(
     for one in placed:
         if one.length > policy.context:
             raise UserError(
-                f"{rows[one.place].where}: {one.length:,} tokens, more than the {policy.context:,} of context of "
-                f"{policy.name}; give the checkpoint that wrote them"
+                f"{rows[one.place].where}: {one.length:,} tokens, but the context of {policy.name} is "
+                f"{policy.context:,}; give the checkpoint that wrote them"
             )
     found = [np.full((_width(row), COLUMNS), np.nan) for row in rows]
     done = 0

@@ -36,9 +36,10 @@ def leave_one_out(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
     yield Fault(
         "warning" if inexact else "note",
         "advantages can be far too large",
-        f"the one rollout of {group} that differs is divided by the deviation of the other {group - 1}, which is 0: "
-        "±10⁶ before NeMo-RL #1519 (November 2025). Later versions leave such a rollout undivided, but rewards that "
-        "float32 does not hold exactly, such as 0.35, still gave 4,000 times their size in 2026"
+        f"if one rollout of {group} differs, its advantage is divided by the standard deviation of the other "
+        f"{group - 1}, which is 0: this gave ±10⁶ before NeMo-RL #1519 (November 2025). Later versions do not divide "
+        "the advantage of such a rollout, but rewards that float32 cannot hold exactly, such as 0.35, still gave "
+        "advantages of 4,000 times their size in 2026"
         + (f"; {known.run.meta.name} has such rewards" if inexact and known.run is not None else ""),
         f"set {baseline} to false, or {scaled} to false",
         (baseline, scaled),
@@ -58,10 +59,10 @@ def vanishing_spread(config: TrainerConfig, known: Known) -> Iterator[Fault | Un
             yield Fault(
                 "note",
                 "small differences count as much as large ones",
-                "advantages are divided by the deviation of their group: if rewards of a group differ by only "
-                "0.01, that 0.01 counts as much as right versus wrong in another group (up to "
+                "advantages are divided by the standard deviation of their group: if the rewards of a group differ "
+                "by only 0.01, that 0.01 counts as much as right versus wrong in another group (up to "
                 f"{(group - 1) / group**0.5:.3g} for G = {group})",
-                "look at the standard deviation in an earlier run, or divide by that of the batch, or not at all",
+                "check the standard deviations of an earlier run, divide by that of the batch, or do not divide",
                 (key,),
             )
         return
@@ -75,8 +76,9 @@ def vanishing_spread(config: TrainerConfig, known: Known) -> Iterator[Fault | Un
             "warning",
             "noise is scaled up to full size",
             f"in {percent(share, 1)} of the live groups of {run.meta.name} rewards differ by less than "
-            f"{TINY:.0%} of the usual difference; divided by their deviation, they count the same",
-            "round the rewards, drop the part that varies so little, or divide by the deviation of the batch",
+            f"{TINY:.0%} of the usual difference; division by their standard deviation makes them count as much as the "
+            "others",
+            "round the rewards, drop the part that varies so little, or divide by the batch's standard deviation",
             (key,),
         )
 
@@ -107,11 +109,11 @@ def token_rewards(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
     if estimator not in OUTCOME_ONLY:
         return
     keys = [key for key in config.given if TOKEN_LEVEL.search(key) and config.given[key] not in (None, False, 0)]
-    change = "take optimal_token_baseline, reinforce_plus_plus, gae or, with grposcope installed, grposcope_steps"
+    change = "use optimal_token_baseline, reinforce_plus_plus, gae or, with grposcope installed, grposcope_steps"
     if keys:
         yield Fault(
             "warning",
-            "rewards of tokens are added up",
+            "token-level rewards are summed",
             f"estimator {estimator} sums token-level rewards over the completion and gives every token the "
             "same advantage, so their positions are lost",
             change,
@@ -119,5 +121,5 @@ def token_rewards(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
         )
     idle = [k for k in ("algorithm.gamma", "algorithm.lam") if config.says(k) and config.number(k) not in (None, 1.0)]
     if idle:
-        yield Fault("note", "a discount that nothing reads", f"estimator {estimator} ignores {' and '.join(idle)}",
+        yield Fault("note", "a discount that has no effect", f"estimator {estimator} ignores {' and '.join(idle)}",
                       "leave it out, or " + change, tuple(idle))  # fmt: skip

@@ -72,7 +72,7 @@ def _from_processes(config: TrainerConfig, each: int, group: int, world: int | N
             "only some numbers of processes work",
             f"{each} × {steps} rollouts per process are not a multiple of {group}: TRL starts only with a "
             f"multiple of {least} processes",
-            f"start that many, or choose {keys[0]} × {passes} as a multiple of {group}",
+            f"start such a number, or choose {keys[0]} × {passes} as a multiple of {group}",
             keys,
         )
 
@@ -94,7 +94,7 @@ def _evaluation(config: TrainerConfig, group: int, world: int | None) -> Iterato
                 f"{each} rollouts per process are not a multiple of {of}: evaluation needs a multiple of {least} "
                 "processes"
             ),
-            f"start that many, or set per_device_eval_batch_size to a multiple of {of}",
+            f"start such a number, or set per_device_eval_batch_size to a multiple of {of}",
             keys,
         )
 
@@ -119,11 +119,12 @@ def verl_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold
     fixed = is_off(config, ACTOR + "use_dynamic_bsz")
     if batch < mini:
         if fixed:
-            yield Fault("failing", "the mini-batch is larger than the batch", f"{batch} prompts have no part of "
-                          f"{mini}: "
-                          "verl refuses to start", f"set {keys[1]} to {batch} or less", keys[:2])  # fmt: skip
+            yield Fault("failing", "the mini-batch is larger than the batch", f"a batch of {batch} "
+                          f"prompts cannot hold a mini-batch of {mini}: verl refuses to start",
+                          f"set {keys[1]} to {batch} or less", keys[:2])  # fmt: skip
         else:
-            yield Fault("warning", "the mini-batch is larger than the batch", f"{batch} prompts have no part of {mini}",
+            yield Fault("warning", "the mini-batch is larger than the batch", f"a batch of {batch} "
+                          f"prompts cannot hold a mini-batch of {mini}",
                           f"set {keys[1]} to {batch} or less", keys[:2])  # fmt: skip
     elif batch % mini:
         yield Fault(
@@ -170,7 +171,7 @@ def verl_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold
         yield Fault(
             "failing",
             "the rollout engine does not fit the GPUs",
-            f"{devices} GPUs are not a multiple of the {tensor} of a replica",
+            f"{devices} GPUs are not a multiple of the {tensor} GPUs of a replica",
             "choose a size that divides the GPUs",
             (ROLLOUT + "tensor_model_parallel_size", *where),
         )
@@ -190,7 +191,7 @@ def _micro_batches(config: TrainerConfig, share: int) -> Iterator[Fault | Untold
         yield Fault(
             "failing",
             "micro-batches do not divide",
-            f"a GPU has {share} rollouts of a mini-batch, which is not a multiple of {micro}: the first update fails",
+            f"a GPU has {share} rollouts of each mini-batch, not a multiple of {micro}: the first update fails",
             f"choose {key} so that it divides {share}",
             (key, ACTOR + "ppo_mini_batch_size", ROLLOUT + "n"),
         )

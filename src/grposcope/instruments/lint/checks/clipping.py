@@ -37,7 +37,7 @@ def unread_clip(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]
         return
     low, high = (config.number(side) for side in sides)
     yield Fault("warning", "clip_ratio is not read", f"clip_ratio_low and clip_ratio_high are {low} and {high}, and "
-                  f"clip_ratio = {config.get(key)} is only taken where they are null",
+                  f"clip_ratio = {config.get(key)} is used only where they are null",
                   "set clip_ratio_low and clip_ratio_high", (key, *sides))  # fmt: skip
 
 
@@ -54,5 +54,5 @@ def idle_clip(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     if config.dialect.name == "trl" and (config.on("use_vllm") or config.get("loss_type") == "cispo"):
         return
     if set_here and config.dialect.name != "nemo-rl" and interval(config, known.world) == 1:
-        yield Fault("note", "the clip range does nothing", "each batch of rollouts is used for one optimiser step, at "
+        yield Fault("note", "the clip range has no effect", "each batch of rollouts is used for one optimiser step, at "
                       "which every ratio is 1", "leave it out, or take several steps on a batch", set_here)  # fmt: skip

@@ -36,20 +36,20 @@ def small_group(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]
         yield Untold(f"{key} is not known")
     elif group == 1:
         if config.dialect.name == "verl":
-            yield Fault("warning", "groups of one rollout", "there is nothing to compare it with: verl takes 0 for the "
-                          "mean and 1 for the deviation of such a group, so the raw reward is the advantage, and no "
-                          "baseline lowers its variance", f"set {key} to 4 or more", (key,))  # fmt: skip
+            yield Fault("warning", "groups of one rollout", "a rollout has nothing to compare with: verl sets the mean "
+                          "of such a group to 0 and its standard deviation to 1, so the raw reward is the advantage, "
+                          "and no baseline lowers its variance", f"set {key} to 4 or more", (key,))  # fmt: skip
             return
         consequence = "TRL refuses to start" if config.dialect.name == "trl" else "every advantage is 0"
-        yield Fault("failing", "groups of one rollout", "a rollout is compared with the others of its group, and there "
-                      f"are none: {consequence}", f"set {key} to 4 or more", (key,))  # fmt: skip
+        yield Fault("failing", "groups of one rollout", "a rollout is compared with the others of its group, but there "
+                      f"are no others: {consequence}", f"set {key} to 4 or more", (key,))  # fmt: skip
     elif group == 2:
         yield Fault(
             "note",
             "groups of two rollouts",
-            "a group teaches only if exactly one of the two succeeds, at most half of the time; divided by "
-            "the deviation, its advantages are ±0.71 whatever the rewards are",
-            f"set {key} to 4 or more, or do not divide by the deviation",
+            "a group has a gradient only if exactly one of the two succeeds, which happens at most half of the time; "
+            "after division by the standard deviation its advantages are ±0.71, whatever the rewards are",
+            f"set {key} to 4 or more, or do not divide by the standard deviation",
             (key,),
         )
 
@@ -70,7 +70,7 @@ def dead(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     because = f"{percent(share, 1)} of groups of {group} will have equal rewards and no gradient ({basis})"
     better = larger_group(group, known)
     remedy = f"set {key} to {better} ({percent(expected_dead(better, known)[0] or 0)} dead), " if better else ""
-    remedy += "take prompts of medium difficulty, or train on examples first"
+    remedy += "use prompts of medium difficulty, or fine-tune on examples first"
     if resampled:
         yield Fault("warning" if share >= DEAD else "note", "replacing dead groups is expensive",
                       f"{because}; {cost} rollouts are drawn per rollout kept", remedy, (key,))  # fmt: skip

@@ -28,31 +28,29 @@ def truncation(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
         yield Untold(f"{key} is not known")
         return
     if known.run is None:
-        yield Untold("lengths of completions are not known: give an earlier run")
+        yield Untold("the lengths of completions are not known: give an earlier run")
         return
     run, before = known.run, known.run.setting("max_tokens")
     cut = _late(run.table.get("truncated", run.table.get("at_limit")))
     length = _late(run.table.get("length"))
     if length is not None and limit < length:
-        yield Fault("failing", "most completions will be cut", f"the limit is {limit} tokens, and completions of "
-                      f"{run.meta.name} were {length:.0f} long on average at its end", f"set {key} to "
-                      f"{2 * length:.0f} or "
-                      "more", (key,))  # fmt: skip
+        yield Fault("failing", "most completions will be cut", f"the limit is {limit} tokens, but at the end of "
+                      f"{run.meta.name} completions were {length:.0f} tokens long on average",
+                      f"set {key} to {2 * length:.0f} or more", (key,))  # fmt: skip
     elif cut is not None and cut >= SOME and (before is None or limit <= before):
+        at = f"a limit of {before} tokens" if before else "an unknown limit"
         what = "are left out of the loss" if masked else "are graded as they are, mostly as wrong"
-        yield Fault("warning" if cut >= MANY else "note", "many completions will be cut", f"{percent(cut)} of those of "
-                      f"{run.meta.name} were, at a limit of {before or 'unknown'} tokens; they {what}",
+        yield Fault("warning" if cut >= MANY else "note", "many completions will be cut", f"{percent(cut)} of the "
+                      f"completions of {run.meta.name} were cut, at {at}; they {what}",
                       f"raise {key}", (key, *(["mask_truncated_completions"] if masked else [])))  # fmt: skip
 
 
 def masked_groups(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     """TRL: cut completions are masked from the loss, but stay in the mean and the deviation of their group."""
     if config.on("mask_truncated_completions"):
-        yield Fault("note", "cut completions still set the baseline", "they are left out of the loss only: their "
-                      "rewards, "
-                      "mostly 0, stay in the mean of the group, so that right answers that are complete gain from it, "
-                      "and "
-                      "a batch whose completions are all cut has no gradient",
+        yield Fault("note", "truncated completions still count in the baseline", "they are left out of the loss, but "
+                      "their rewards, mostly 0, stay in the mean of the group, so correct complete answers gain from "
+                      "them; a batch in which every completion is truncated has no gradient",
                       "watch completions/clipped_ratio, and raise max_completion_length if it is above 0.1",
                       ("mask_truncated_completions",))  # fmt: skip
 
@@ -65,9 +63,9 @@ def no_room(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
         before = config.whole("max_prompt_length") or 0
         keys = ("max_completion_length", "vllm_max_model_length")
         if limit and room and limit + before > room:
-            yield Fault("failing", "completions do not fit the engine", f"{limit + before} tokens of prompt and "
-                          f"completion "
-                          f"in {room}", f"set vllm_max_model_length to {limit + before} or more", keys)  # fmt: skip
+            yield Fault("failing", "completions do not fit the engine", f"prompt and completion may have "
+                        f"{limit + before} tokens, but the engine holds {room}",
+                        f"set vllm_max_model_length to {limit + before} or more", keys)  # fmt: skip
         return
     prompt, answer = config.whole("data.max_prompt_length"), config.whole("data.max_response_length")
     if prompt is None or answer is None:
@@ -77,14 +75,14 @@ def no_room(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     room = config.whole(ROLLOUT + "max_model_len")
     if room and room < prompt + answer:
         yield Fault("warning", "sequences do not fit the engine", f"prompt and completion may have {prompt + answer} "
-                      f"tokens, the engine holds {room}", f"set {ROLLOUT}max_model_len to {prompt + answer} or more",
+                      f"tokens, but the engine holds {room}",
+                      f"set {ROLLOUT}max_model_len to {prompt + answer} or more",
                       (*both, ROLLOUT + "max_model_len"))  # fmt: skip
     budget = config.whole(ACTOR + "ppo_max_token_len_per_gpu")
     parallel = config.whole(ACTOR + "ulysses_sequence_parallel_size") or 1
     if config.on(ACTOR + "use_dynamic_bsz") and budget and budget * parallel < prompt + answer:
-        yield Fault("warning", "a long sequence ends the run", f"a micro-batch holds {budget * parallel} tokens, a "
-                      f"sequence "
-                      f"may have {prompt + answer}: the first longer one fails an assertion",
+        yield Fault("warning", "a long sequence crashes the run", f"a micro-batch holds {budget * parallel} tokens, "
+                      f"but a sequence may have {prompt + answer}: the first that is too long fails an assertion",
                       f"set {ACTOR}ppo_max_token_len_per_gpu to {-(-(prompt + answer) // parallel)} or more",
                       (*both, ACTOR + "ppo_max_token_len_per_gpu"))  # fmt: skip
 

@@ -13,7 +13,7 @@ def wrong_metrics(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
     """What the earlier run logged wrongly, and so will this one unless the trainer is of another version."""
     run = known.run
     if run is None or run.reading is None or run.meta.engine != config.dialect.name:
-        yield Untold(f"no log of an earlier run of {config.dialect.title} is given, which would show them")
+        yield Untold(f"this needs the log of an earlier run of {config.dialect.title}")
         return
     for name in run.reading.defects:
         found = defects.named(name, run.meta.engine)

@@ -36,7 +36,7 @@ def learning_rate(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
     elif rate > limit:
         yield Fault(
             "warning" if rate > FAR * limit else "note",
-            "a learning rate beyond published ones",
+            "a learning rate higher than published ones",
             f"{rate:g} is {rate / limit:.3g} times the largest rate in the published settings for {of} "
             f"({limit:g}); a step of Adam moves every weight by about the learning rate",
             "start with 1e-6 for full training, 1e-5 for adapters",

@@ -38,7 +38,7 @@ def verl_reference(config: TrainerConfig, known: Known) -> Iterator[Fault | Unto
             yield Fault(
                 "note",
                 "an unused reference model",
-                f"{switch} is on with a coefficient of 0: the reference model takes memory and time and changes "
+                f"{switch} is on with a coefficient of 0: the reference model costs memory and time but changes "
                 "nothing",
                 f"set {switch}=False",
                 (switch, coefficient),
@@ -54,8 +54,7 @@ def verl_reference(config: TrainerConfig, known: Known) -> Iterator[Fault | Unto
                       f"({config.number(price):g})", "keep the one in the loss, as GRPO "
                       "does", (loss, reward))  # fmt: skip
     if in_reward is True and config.get("algorithm.adv_estimator") == "grpo":
-        yield Fault("note", "the KL penalty is divided by the deviation of rewards", "in the reward it is added up "
-                      "over "
-                      "the completion and standardised with it: a group that differs in nothing else is trained on "
-                      "its KL "
-                      "alone, at full size", f"set {loss}=True and {reward}=False", (reward,))  # fmt: skip
+        yield Fault("note", "the KL penalty is divided by the standard deviation of rewards", "it is part of the "
+                      "reward, so it is summed over the completion and standardized: a group whose rewards are "
+                      "otherwise equal is trained on its KL alone, at full size",
+                      f"set {loss}=True and {reward}=False", (reward,))  # fmt: skip

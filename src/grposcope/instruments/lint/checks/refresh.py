@@ -29,7 +29,7 @@ def too_long(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     if steps == 1:
         return
     if steps is None:
-        yield Untold("the steps taken on one batch of rollouts are not known")
+        yield Untold("the number of steps on one batch of rollouts is not known")
         return
     rule = known.rule
     if rule is None or not math.isfinite(rule.curvature.value) or not rule.curvature.value > 0:
@@ -52,11 +52,9 @@ def too_long(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
     yield Fault(
         "warning" if beyond else "note",
         "a batch is used beyond the stable limit" if beyond else "a batch is used near the stable limit",
-        f"{steps} steps on each batch; without importance ratios at most {number(limit)} are stable at the learning "
-        f"rate "
-        f"{rate:g} and the curvature {number(rule.curvature.value)} ({known.rule_source}); the clipped ratio raises "
-        f"that "
-        "limit by an unknown amount",
+        f"each batch is used for {steps} steps; without importance ratios at most {number(limit)} are stable at the "
+        f"learning rate {rate:g} and the curvature {number(rule.curvature.value)} ({known.rule_source}); the clipped "
+        "ratio raises that limit by an unknown amount",
         f"use at most {max(int(limit / 2), 1)} steps on a batch, or a smaller learning rate",
         keys,
     )

@@ -40,9 +40,9 @@ def effective_weights(config: TrainerConfig, known: Known) -> Iterator[Fault | U
         yield from measured
         return
     if after:
-        yield Fault("note", "rare rewards count fully", "each reward is divided by its own deviation before they are "
-                      "added: one that differs in few groups counts there as much as the main one",
-                      "give such rewards small weights", keys)  # fmt: skip
+        yield Fault("note", "rare rewards count fully", "each reward is divided by its own standard deviation "
+                      "before the rewards are added: one that varies in few groups counts there as much as the main "
+                      "one", "give such rewards small weights", keys)  # fmt: skip
         return
     spreads = _spreads(known)
     if not spreads:
@@ -82,11 +82,11 @@ def _of_rollouts(config: TrainerConfig, known: Known, number: int, after: bool) 
     given = config.get("reward_weights")
     weights = [float(w) for w in given] if isinstance(given, list) else [1.0] * number
     if not any(weights):
-        yield Fault("failing", "all reward weights are 0", "nothing is trained on", "give one that is not 0",
-                    ("reward_weights",))  # fmt: skip
+        yield Fault("failing", "all reward weights are 0", "the policy is trained on no reward",
+                    "give at least one weight that is not 0", ("reward_weights",))  # fmt: skip
         return
     found = measure(drawn.given, weights, drawn.how, drawn.prompts)
-    told = listed([f"{visible(one.name, 40)} {percent(one.share.value)} for {percent(one.intended_share)}"
+    told = listed([f"{visible(one.name, 40)} {percent(one.share.value)} (intended: {percent(one.intended_share)})"
                    for one in found.components])  # fmt: skip
     keys = ("reward_weights", "multi_objective_aggregation")
     for one in found.components:
@@ -100,12 +100,13 @@ def _of_rollouts(config: TrainerConfig, known: Known, number: int, after: bool) 
                 ("reward_weights",),
             )
         elif one.muted:
-            yield Fault("warning", f"{name} will hardly count", f"of the weight in the advantage the rewards have, for "
-                        f"what was asked: {told} (earlier rollouts, within groups)", "raise its weight, or "
+            yield Fault("warning", f"{name} will hardly count", "within the groups of earlier rollouts the rewards "
+                        f"have these shares of the weight in the advantage: {told}", "raise its weight, or "
                         "multi_objective_aggregation=normalize_then_sum", keys)  # fmt: skip
     if not any(one.dead or one.muted for one in found.components):
-        yield Fault("note", "what the rewards will weigh", f"of the weight in the advantage, for what was asked: "
-                    f"{told} (earlier rollouts, within groups)", "nothing, if you intend this", keys)  # fmt: skip
+        yield Fault("note", "the weight of each reward", "within the groups of earlier rollouts the rewards have "
+                    f"these shares of the weight in the advantage: {told}", "nothing, if you intend this",
+                    keys)  # fmt: skip
 
 
 def _spreads(known: Known) -> dict[str, float]:

@@ -30,10 +30,10 @@ USUAL = tuple(
 EFFECTS: Mapping[str, str] = {
     "sign": "Bad rollouts become likelier and good ones less likely.",
     "ddof": "Every step is scaled by a number that depends only on the group size.",
-    "epsilon": "Groups whose rewards hardly differ get another weight than stated.",
-    "scale": "Prompts get other weights than the settings state.",
+    "epsilon": "The weight of groups whose rewards hardly differ is not the stated one.",
+    "scale": "The weights of prompts differ from those of the settings.",
     "baseline": "The gradient is biased, or noisier than with the stated settings.",
-    "weights": "The policy is trained on another reward than the settings state.",
+    "weights": "The policy is trained on a different reward from that of the settings.",
     "factor": "Every step is scaled by this number.",
     "shifted in the batch": "Rollouts get the reward of their neighbour: the gradient is noise.",
     "shifted among siblings": "Rollouts get the reward of a sibling: the gradient is noise.",
@@ -49,9 +49,9 @@ EFFECTS: Mapping[str, str] = {
 
 REMEDIES: Mapping[str, str] = {
     "sign": "Reverse the sign of the advantages, or of the loss, where they are computed.",
-    "ddof": "Correct ddof of the standard deviation, or state the one you intend.",
-    "epsilon": "Correct the number added to the deviation, or state the one you intend.",
-    "scale": "Correct what advantages are divided by (scale_rewards in TRL), or state what you intend.",
+    "ddof": "Correct the ddof of the standard deviation, or state the ddof that you intend.",
+    "epsilon": "Correct the ε added to the standard deviation, or state the ε that you intend.",
+    "scale": "Correct the divisor of the advantages (scale_rewards in TRL), or state the one that you intend.",
     "baseline": "Correct the baseline of the advantages, or state the one you intend.",
     "weights": "Check the weights of the reward functions and their order.",
     "groups split": "Keep the rollouts of a prompt in one batch until advantages are computed.",
@@ -61,7 +61,7 @@ REMEDIES: Mapping[str, str] = {
 }
 """Fault -> what to do; for permuted rewards as below."""
 
-REORDER = "Find where rewards are gathered or sorted separately from their rollouts, and give both the same id."
+REORDER = "Find where rewards are gathered or sorted separately from their rollouts, and match both by an id."
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
@@ -75,8 +75,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         return
     stated = evidence.stated
     if evidence.whole is False and stated.scale in ("batch", "each"):
-        yield NotTestable("Advantages are divided by a deviation of the batch, but only part of the batch was written; "
-                          "write all rollouts of a step.")  # fmt: skip
+        yield NotTestable("Advantages are divided by the batch's standard deviation, but only part of the batch was "
+                          "written; write all rollouts of a step.")  # fmt: skip
         return
     candidates = [one for one in recipes.every(stated) if evidence.whole is not False or one.scale not in _OF_BATCH]
     if not candidates:
@@ -113,10 +113,10 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Not
     """The rows by step. kept: leave out rows that were dropped."""
     usable = [place for place, row in enumerate(evidence.rows) if not (kept and row.dropped)]
     if not any(evidence.rows[place].group is not None for place in usable):
-        return NotTestable("No rollout says to which group it belongs; write a group id, or the prompt, with each.")
+        return NotTestable("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
     if any(_varies(evidence.rows[place]) for place in usable):
-        return NotTestable("Advantages differ between the tokens of a rollout, as with credit finer than a rollout; "
-                           "write the advantage of the outcome as well.")  # fmt: skip
+        return NotTestable("Advantages differ between the tokens of a rollout, as with step-level or token-level "
+                           "credit; write the outcome advantage as well.")  # fmt: skip
     values = np.array([_advantage(row) for row in evidence.rows])
     functions = list(dict.fromkeys(name for row in evidence.rows for name in row.rewards))
     rewards = np.array([row.reward for row in evidence.rows])
@@ -139,7 +139,7 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Not
             parts = np.array([[evidence.rows[place].rewards.get(name, np.nan) for place in here] for name in functions])
         stored = _filled(values[here], here, evidence)
         made.append(TrainedBatch(step, here, rewards[here], group, stored, parts, weights, relative, absolute))
-    return made or NotTestable("No rollout has both a reward and a group; write both with each.")
+    return made or NotTestable("No rollout has both a reward and a group; write both with each rollout.")
 
 
 def _filled(values: Floats, here: Ints, evidence: PipelineEvidence) -> Floats:
@@ -223,7 +223,7 @@ def _holds(
     others = f" ({len(same)} other recipes would fit too)" if same else ""
     words = f"All {count:,} advantages are {best}{others}"
     if not alive:
-        words = f"All {count:,} advantages are 0, which is right: every group is dead"
+        words = f"All {count:,} advantages are 0, as they should be: every group is dead"
     end = "" if stated else "; the settings do not state the recipe"
     return ClaimTest("advantages", False, "", f"{words}{end}.", "", "")
 
@@ -245,7 +245,7 @@ def _explanation(
         found = [explained.weights(recipe, batch) for batch in wrong]
         known = [one for one in found if one is not None]
         if known and len(known) == len(found) and not _parallel(known[0], wrong[0].weights):
-            return "weights", f"are those of functions weighted {', '.join(f'{one:.3g}' for one in known[0])}"
+            return "weights", f"use the function weights {', '.join(f'{one:.3g}' for one in known[0])}"
     shares: dict[str, float] = {}
     words: dict[str, str] = {}
     for batch in wrong:
@@ -295,10 +295,10 @@ def _told(
         fault=fault,
         broken=True,
         evidence=f"{wrong:,} of {count:,} advantages are not {recipe}: they {words}. The first, {where}, is "
-        f"{batch.advantages[place]:.6g} where the rewards give {found[place]:.6g}",
+        f"{batch.advantages[place]:.6g}, but the rewards give {found[place]:.6g}",
         held="",
         effect=(
-            f"{EFFECTS.get(fault, 'The gradient uses other advantages than the settings state.')} {_size(recipe, made)}"
+            f"{EFFECTS.get(fault, 'The gradient does not use the advantages of the settings.')} {_size(recipe, made)}"
         ),
         remedy=REMEDIES.get(fault, REORDER),
         since=batch.step,
@@ -314,8 +314,8 @@ def _size(recipe: AdvantageRecipe, made: Sequence[TrainedBatch]) -> str:
     if not size:
         return ""
     return (
-        f"The advantages differ by {np.linalg.norm(given[there] - right[there]) / size:.0%} of their size "
-        "from the right ones."
+        f"The advantages differ from the correct ones by {np.linalg.norm(given[there] - right[there]) / size:.0%} "
+        "of their size."
     )
 
 

@@ -14,8 +14,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """One test over all kinds; the evidence names those that did not arrive."""
     if not evidence.arrived:
         yield NotTestable(
-            "The sampler's weights were not given; save them after an update and give both folders, or compare "
-            "checkpoints by the tokens."
+            "The sampler's weights were not given; save them after an update and give both folders, or give several "
+            "checkpoints to compare by the tokens of rollouts."
         )
         return
     wrong = [one for one in evidence.arrived if one.equal < one.tensors or one.absent]
@@ -29,7 +29,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         broken=bool(wrong),
         evidence="; ".join(_said(one) for one in wrong),
         held=_held(total, moved),
-        effect="The sampler draws from other weights than the trainer trains, as with stale rollouts.",
+        effect="The sampler's weights differ from the trainer's, so rollouts are off-policy, like stale ones.",
         remedy=remedy,
     )
 
@@ -37,12 +37,12 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
 def _said(one: ModuleMatch) -> str:
     parts = [f"{one.tensors - one.equal} of {one.tensors} {one.kind} tensors of the sampler differ from the trainer's"]
     if one.earlier:
-        parts.append(f"{one.earlier} of them are those from before training")
+        parts.append(f"{one.earlier} of them still have their values from before training")
     if one.absent:
         parts.append(f"{one.absent} are absent")
     if one.first:
-        parts.append(f"first {one.first}, by up to {one.largest:.2g}")
-    return ", ".join(parts)
+        parts.append(f"the first is {one.first}, the largest difference {one.largest:.2g}")
+    return "; ".join(parts)
 
 
 def _held(total: int, moved: int) -> str:
@@ -51,7 +51,7 @@ def _held(total: int, moved: int) -> str:
             f"All {total} tensors are equal; give the weights from before training as well to see whether training "
             "moved them."
         )
-    return f"All {total} tensors of the sampler are the trainer's, among them {moved} that training moved."
+    return f"All {total} tensors of the sampler equal the trainer's; training moved {moved} of them."
 
 
 CLAIM = Claim("arrived", "All trained weights reached the sampler", "the trainer's and the sampler's weights", tests)

@@ -102,7 +102,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     rows = drawn_tokens.rows_of(evidence)
     reason = drawn_tokens.lacking(evidence, rows) or drawn_tokens.selection(evidence)
     if not reason and len(evidence.scored) < 2:
-        reason = "Only one checkpoint was given; give earlier ones too, to compare with."
+        reason = "Only one checkpoint was given; give earlier ones too, for comparison."
     if reason:
         yield NotTestable(reason)
         return
@@ -111,8 +111,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     alternatives = paths(stated, len(evidence.scored), without_step)
     if not alternatives:
         yield NotTestable(
-            "The first checkpoint should have drawn all of these rollouts, so no other can be compared; give "
-            "rollouts of later steps, or other checkpoints."
+            "All of these rollouts should come from the first checkpoint, so there is none to compare it with; "
+            "give rollouts of later steps, or other checkpoints."
         )
         return
     allowed, tokens = numerics.of(evidence.stated.precision), np.array([float(row.kept.sum()) for row in rows])
@@ -148,8 +148,8 @@ def _test(
         fault=_fault(path),
         broken=True,
         evidence=(
-            f"{_said(evidence, path, rows)}: those weights make the tokens of {int(moved.sum()):,} rollouts "
-            f"{np.nansum(plain):,.1f} nats likelier than the checkpoints that should have drawn them"
+            f"{_said(evidence, path, rows)}: under those weights the tokens of {int(moved.sum()):,} rollouts "
+            f"are {np.nansum(plain):,.1f} nats likelier than under the checkpoints that should have drawn them"
             f"{_by_step(evidence, sums, rows)}"
         ),
         held=(
@@ -157,8 +157,8 @@ def _test(
             f"likelier; {visible[0]} of {visible[1]} alternatives differ enough to be detected."
         ),
         effect=(
-            f"A rollout is {per_rollout:.3g} nats from the policy that is trained, so that about "
-            f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not that of the stated loss."
+            f"On average a rollout is {per_rollout:.3g} nats from the policy being trained, so about "
+            f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient does not come from the stated loss."
         ),
         remedy=_remedy(path),
         p=p,
@@ -207,15 +207,14 @@ def _by_recorded(
         fault=_fault(path),
         broken=value > 0,
         evidence=(
-            f"{_said(evidence, path, rows)}: the recorded log-probabilities are nearer to those of these weights "
-            f"than to "
-            "those of the checkpoints that should have drawn"
+            f"{_said(evidence, path, rows)}: the recorded log-probabilities match these weights more closely "
+            "than the checkpoints that should have drawn the rollouts"
         ),
         held=(
-            f"The recorded log-probabilities are nearest to those of the expected checkpoints; other checkpoints "
+            f"The recorded log-probabilities match the expected checkpoints best; other checkpoints "
             f"differ by up to {math.sqrt(largest):.2g} nats per token."
         ),
-        effect="The rollouts come from another policy than the one that is trained.",
+        effect="The rollouts come from a policy other than the one being trained.",
         remedy=_remedy(path),
         p=min(1.0, p * len(alternatives)),
         since=None,
@@ -232,7 +231,7 @@ def _said(evidence: PipelineEvidence, path: WriterPath, rows: Sequence[RowTokens
     if path.kind == "frozen":
         return f"The sampler kept the weights of {evidence.scored[path.number].name}"
     if path.kind == "ahead":
-        return "The rollouts were drawn by the checkpoint after the one that should have"
+        return "The rollouts were drawn by the checkpoint after the expected one"
     by = {
         evidence.scored[int(stated)].step or 0: (evidence.scored[int(stated)].step or 0)
         - (evidence.scored[int(writer)].step or 0)
@@ -253,7 +252,7 @@ def _by_step(evidence: PipelineEvidence, sums: Floats, rows: Sequence[RowTokens]
     for step in steps[:6]:
         own = [column for column, row in enumerate(rows) if evidence.rows[row.place].step == step]
         best.append(f"{step}: {evidence.scored[int(sums[:, own].sum(1).argmax())].name}")
-    return f" (best by step: {', '.join(best)}{', …' if len(steps) > 6 else ''})"
+    return f" (best fit by step: {', '.join(best)}{', …' if len(steps) > 6 else ''})"
 
 
 def _remedy(path: WriterPath) -> str:

@@ -70,8 +70,8 @@ def _within(
     out = np.array([bool(row.dropped) for row in evidence.rows])
     count = int(sum(out[part].sum() for part in parts))
     if count < FEWEST:
-        yield NotTestable(f"{count} dropped rollouts have a {name} beside kept siblings, too few to see if dropping "
-                          f"depends on it; write {name} and group of what is dropped.")  # fmt: skip
+        yield NotTestable(f"{count} dropped rollouts have a {name} and kept siblings, too few to test whether dropping "
+                          f"depends on it; write the {name} and group of every dropped rollout.")  # fmt: skip
         return
     seen, p = _permuted([values[part] for part in parts], [out[part] for part in parts])
     step = min(evidence.rows[int(part[0])].step for part in parts)
@@ -80,16 +80,15 @@ def _within(
     bias = ""
     if (known & ~out).any():
         kept, every = rewards[known & ~out].mean(), rewards[known].mean()
-        bias = f" The mean reward is {kept:.4g} of what was kept and {every:.4g} of all."
-    side = "higher" if seen > 0 else "lower"
+        bias = f" The mean reward of the kept rollouts is {kept:.4g}; that of all rollouts is {every:.4g}."
+    apart = f"{abs(seen):.3g} {'higher' if seen > 0 else 'lower'} in reward"
     if name == "length":
-        side = "longer" if seen > 0 else "shorter"
-    unit = f"{abs(seen):.3g}" if name == "reward" else f"{abs(seen):.3g} tokens"
+        apart = f"{abs(seen):.3g} tokens {'longer' if seen > 0 else 'shorter'}"
     yield ClaimTest(
         fault=f"dropped by {name}",
         broken=p < 0.05,
-        evidence=f"{count:,} dropped rollouts are {unit} {side} in {name} than their siblings (p {p:.2g})",
-        held=f"{count:,} dropped rollouts have the {name} of their siblings (p {p:.2g}).",
+        evidence=f"{count:,} dropped rollouts are {apart} than their siblings (p = {p:.2g})",
+        held=f"{count:,} dropped rollouts do not differ measurably in {name} from their siblings (p = {p:.2g}).",
         effect=(
             "The remaining rollouts are not a random sample of the policy: their mean reward and gradient are "
             f"biased.{bias}"
@@ -130,11 +129,12 @@ def _between(evidence: PipelineEvidence, dropped: Sequence[Sequence[int]], kept:
     return ClaimTest(
         fault="dropped by prompt",
         broken=p < 0.05,
-        evidence=f"{len(dropped):,} whole groups that were dropped have a mean reward {abs(seen):.3g} "
-        f"{'higher' if seen > 0 else 'lower'} than those kept (p {p:.2g})",
-        held=f"{len(dropped):,} whole groups that were dropped have the mean reward of the others (p {p:.2g}).",
+        evidence=f"The mean reward of {len(dropped):,} dropped groups is {abs(seen):.3g} "
+        f"{'higher' if seen > 0 else 'lower'} than that of the kept groups (p = {p:.2g})",
+        held=f"The mean reward of {len(dropped):,} dropped groups does not differ measurably from that of the kept "
+        f"groups (p = {p:.2g}).",
         effect="Prompts of some difficulties are trained on more than others.",
-        remedy="Leave out only groups whose rewards are all equal, or draw the prompts again.",
+        remedy="Drop only groups whose rewards are all equal, or draw the prompts again.",
         p=p,
         since=min(evidence.rows[places[0]].step for places in dropped),
     )  # fmt: skip

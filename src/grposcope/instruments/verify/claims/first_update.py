@@ -28,7 +28,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield from _kl(evidence.run)
         yield from _schedule(evidence, evidence.run)
     else:
-        yield NotTestable("There is no log, so that KL and learning rate are not tested; give the log of the run.")
+        yield NotTestable("There is no log, so KL and learning rate were not tested; give the log of the run.")
 
 
 def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
@@ -39,8 +39,8 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         return
     if evidence.stated.iterations != 1:
         yield NotTestable(
-            "The settings do not state that each batch has one update (num_iterations); with more, old and "
-            "current log-probabilities differ."
+            "The settings do not say that each batch is used for one update (num_iterations); with more updates, "
+            "old and current log-probabilities differ."
         )
         return
     apart = [np.abs(row.current - row.old)[_of(row.trained, row.old)] for row in rows
@@ -57,15 +57,15 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     words = (
         "old log-probabilities are in bfloat16"
         if rounded and mean <= 0.05
-        else "they come from other weights or another mode (dropout)"
+        else "they come from different weights or a different mode (dropout)"
     )
     yield ClaimTest(
         fault="old log-probabilities in bfloat16" if rounded and mean <= 0.05 else "ratio is not 1",
         broken=mean > EXACT,
         evidence=f"Old and current log-probabilities of the first update differ by {mean:.2g} nats on average "
         f"(largest {known.max():.2g}): {words}; the first is {first.where}",
-        held=f"Old and current log-probabilities of {len(rows):,} rollouts are equal to {mean:.1g} nats"
-        f"{f', {absent:,} NaN tokens left out' if absent else ''}; a mean of {EXACT:g} would have been detected.",
+        held=f"Old and current log-probabilities of {len(rows):,} rollouts differ by {mean:.1g} nats on average"
+        f"{f', without {absent:,} NaN tokens' if absent else ''}; {EXACT:g} would have been detected.",
         effect="Ratios that should be 1 are not, so numerical noise clips and weights tokens.",
         remedy="Compute both with the same weights, in float32 and with dropout off.",
         since=first.step,
@@ -98,7 +98,7 @@ def _kl(run: Run) -> Iterator[ClaimTest]:
         broken=abs(float(kl[0])) > 0.02,
         evidence=f"{run.keys.get(name, name)} is {kl[0]:.3g} nats at step 1, before any update",
         held=f"{run.keys.get(name, name)} is {kl[0]:.1g} nats at step 1; 0.02 would have been detected.",
-        effect="The KL term pulls the policy to another reference than the model that training began from.",
+        effect="The KL term pulls the policy to a reference other than the starting model.",
         remedy="Load reference and policy from the same weights, with dropout off.",
         since=1,
     )
@@ -141,13 +141,13 @@ def _schedule(evidence: PipelineEvidence, run: Run) -> Iterator[ClaimTest | NotT
     said = evidence.stated
     made = SCHEDULES.get(str(said.schedule))
     if "lr" not in run.table or made is None or not said.learning_rate:
-        yield NotTestable("The learning rate is not compared with its schedule; give the logged rate, the schedule "
-                          "(lr_scheduler_type), its largest rate, warm-up and number of steps.")  # fmt: skip
+        yield NotTestable("The learning rate was not compared with its schedule; log the rate, and state the schedule "
+                          "(lr_scheduler_type), the peak rate, the warm-up and the number of steps.")  # fmt: skip
         return
     known = np.isfinite(run.table["lr"]) & np.isfinite(run.table["step"])
     step, rate = run.table["step"][known], run.table["lr"][known]
     if said.updates is None and said.schedule in ("linear", "cosine"):
-        yield NotTestable("The number of steps of the learning rate's schedule is not stated (max_steps).")
+        yield NotTestable("The length of the learning-rate schedule is unknown; state max_steps.")
         return
     if run.window > 1 or not len(step):
         return
@@ -159,9 +159,9 @@ def _schedule(evidence: PipelineEvidence, run: Run) -> Iterator[ClaimTest | NotT
     yield ClaimTest(
         fault="learning rate",
         broken=first is not None and said.warmup is not None,
-        evidence=f"The learning rate at step {step[place]:.0f} is {rate[place]:.4g}, where the schedule "
-        f"{said.schedule} has {due[1][place]:.4g}; {int(wrong.sum()):,} of {len(step):,} rows differ",
-        held=f"The learning rate of {len(step):,} rows is that of the schedule {said.schedule}."
+        evidence=f"The learning rate at step {step[place]:.0f} is {rate[place]:.4g}, but the schedule "
+        f"{said.schedule} gives {due[1][place]:.4g}; {int(wrong.sum()):,} of {len(step):,} rows differ",
+        held=f"The learning rate of {len(step):,} rows follows the schedule {said.schedule}."
         if first is None
         else "The learning rate may have a warm-up that is not stated.",
         effect="Steps are larger or smaller than the settings state.",

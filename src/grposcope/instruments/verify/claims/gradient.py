@@ -41,8 +41,8 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
                           "loss_weights, the gradient of the loss with respect to the log-probabilities.")  # fmt: skip
         return
     if loss is None or kl is None:
-        yield NotTestable("The settings do not say which loss is minimised (loss_type, epsilon, beta), or it is one "
-                          "that is not known here.")  # fmt: skip
+        yield NotTestable("The loss is unknown: either the settings do not state it (loss_type, epsilon, beta), or "
+                          "verify does not know it.")  # fmt: skip
         return
     wrong: list[tuple[int, str, str]] = []
     largest, tokens, size = 0.0, 0, 0.0
@@ -70,20 +70,20 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             reach = float(np.linalg.norm(found[compared]))
             size = size or float(np.linalg.norm((given - found)[compared])) / max(reach, 1e-300)
     if not tokens:
-        yield NotTestable("No batch has both the weights of its loss and what they are made of: advantages, and "
-                          "log-probabilities of the policy and of the reference.")  # fmt: skip
+        yield NotTestable("No batch has both the token weights of its loss and what they are computed from: "
+                          "advantages, and log-probabilities of the policy and of the reference.")  # fmt: skip
         return
     first = wrong[0] if wrong else (0, "weights of the loss", "")
     yield ClaimTest(
         fault=first[1],
         broken=bool(wrong),
-        evidence=f"The derivatives of the loss at step {first[0]} {first[2]}; they differ from those of the settings "
-        f"by {size:.2g} of their length",
-        held=f"The loss has the derivatives of the settings at {tokens:,} tokens, to {largest:.1g} of the largest; "
+        evidence=f"The derivatives of the loss at step {first[0]} {first[2]}; their relative "
+        f"difference from the stated loss is {size:.2g}",
+        held=f"The derivatives of the loss match the settings at {tokens:,} tokens, to {largest:.1g} of the largest; "
         f"{FLOAT32:g} would have been detected ({BFLOAT16:g} in bfloat16).",
-        effect=f"The gradient is that of another objective: {size:.0%} of the token weights are not those stated.",
-        remedy="Compare sign and factor of each term of the loss with the settings, and what divides it when passes "
-        "are added up.",
+        effect=f"The gradient is that of a different objective: the token weights are off by {size:.0%} of their size.",
+        remedy="Compare the sign and factor of each loss term with the settings, and check what the loss is divided by "
+        "in gradient accumulation.",
         since=first[0] if wrong else None,
     )
 
@@ -116,7 +116,7 @@ def _explained(
         if left.max() > tolerance * np.abs(given[known]).max() or not np.abs(policy[known]).max() > 0:
             continue
         return _named(float(a), float(b[0]) if b else None, kl, reduction, loss.reduction, parts)
-    return "weights of the loss", "fit none of the losses that were tried"
+    return "weights of the loss", "match none of the losses that were tried"
 
 
 def _named(a: float, b: float | None, kl: float, reduction: str, stated: str, parts: int) -> tuple[str, str]:
@@ -124,17 +124,17 @@ def _named(a: float, b: float | None, kl: float, reduction: str, stated: str, pa
     if b is not None and abs(a) > 1e-6 and abs(b / a - kl) > 0.02 * abs(kl):
         found = b / a
         if abs(found + kl) <= 0.02 * abs(kl):
-            return "KL sign", f"have the KL term with the opposite sign ({found:.3g} in place of {kl:.3g})"
+            return "KL sign", f"have the KL term with the opposite sign ({found:.3g} instead of {kl:.3g})"
         if abs(found) <= 0.02 * abs(kl):
-            return "KL left out", f"have no KL term, whose coefficient is {kl:.3g}"
-        return "KL coefficient", f"have the KL term with the coefficient {found:.3g} in place of {kl:.3g}"
+            return "KL left out", f"have no KL term, although its coefficient is {kl:.3g}"
+        return "KL coefficient", f"have the KL term with the coefficient {found:.3g} instead of {kl:.3g}"
     if a < 0:
         return "sign of the loss", "have the opposite sign"
     if reduction != stated:
-        words = f"are those of {REDUCTIONS[reduction]}, where {REDUCTIONS[stated]} is stated"
-        return "another aggregation", words + (f", {a:.4g} times" if abs(a - 1) > 0.01 else "")
+        times = f"{a:.4g} × " if abs(a - 1) > 0.01 else ""
+        return "another aggregation", f"match {times}{REDUCTIONS[reduction]} instead of {REDUCTIONS[stated]}"
     if parts > 1 and abs(a - parts) < 0.01 * parts:
-        return "accumulation not scaled", f"are {parts} times as large: those of {parts} passes are added up undivided"
+        return "accumulation not scaled", f"are {parts} times as large: {parts} passes are added up without division"
     return "factor of the loss", f"are {a:.4g} times as large"
 
 
@@ -151,13 +151,14 @@ def _norms(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     yield ClaimTest(
         fault="gradient norm",
         broken=bool(wrong),
-        evidence=f"The norm of the gradient at step {first.step} is {first.logged:.5g}, and {first.norm(1, kl):.5g} "
-        f"recomputed at {first.checkpoint} from its {first.rollouts:,} rollouts{_instead(first, kl, evidence)}",
-        held=f"The norm of the gradient recomputed at {len(evidence.gradients):,} checkpoints is the logged one to "
+        evidence=f"The logged gradient norm at step {first.step} is {first.logged:.5g}, but recomputed at "
+        f"{first.checkpoint} from {first.rollouts:,} rollouts it is {first.norm(1, kl):.5g}"
+        f"{_instead(first, kl, evidence)}",
+        held=f"The gradient norm recomputed at {len(evidence.gradients):,} checkpoints agrees with the log to "
         f"{far:.1g}; {NORMS.get(first.precision, 1e-3):g} would have been detected.",
-        effect="The optimiser follows another gradient than that of the stated loss.",
-        remedy="Compare sign and factor of each term of the loss with the settings, and look for dropout and frozen or "
-        "unscaled parts.",
+        effect="The optimiser follows a gradient that is not that of the stated loss.",
+        remedy="Compare the sign and factor of each loss term with the settings, and look for dropout, and for frozen "
+        "or unscaled parts.",
         since=first.step if wrong else None,
     )
 
@@ -168,14 +169,14 @@ def _allowed(one: GradientEvidence, kl: float) -> float:
 
 def _instead(one: GradientEvidence, kl: float, evidence: PipelineEvidence) -> str:
     """What would explain the norm, as a clause."""
-    tried = [(1.0, -kl, "with the KL term of the opposite sign"), (1.0, 0.0, "without the KL term")] if kl else []
+    tried = [(1.0, -kl, "with the opposite sign of the KL term"), (1.0, 0.0, "without the KL term")] if kl else []
     count = evidence.stated.accumulation or 1
     if count > 1:
-        tried += [(float(count), count * kl, f"of {count} passes that are not divided"),
-                  (1 / count, kl / count, f"of {count} passes that are divided twice")]  # fmt: skip
+        tried += [(float(count), count * kl, f"summed over {count} passes without division"),
+                  (1 / count, kl / count, f"divided twice by the number of passes ({count})")]  # fmt: skip
     for a, b, words in tried:
         if abs(one.logged - one.norm(a, b)) <= _allowed(one, kl):
-            return f"; it is that {words}"
+            return f"; the log has the norm of a gradient {words}"
     return ""
 
 
@@ -185,7 +186,7 @@ def _reference(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     if not evidence.stated.kl:
         return
     if not places:
-        yield NotTestable("The reference's log-probabilities are not written (ref_logprobs).")
+        yield NotTestable("The reference's log-probabilities are missing; write ref_logprobs.")
         return
     if evidence.stated.reference != "start":
         yield NotTestable("The settings do not say whether the reference stays fixed.")
@@ -206,10 +207,10 @@ def _reference(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
                 if apart[counted].mean() > limit:
                     near = [one.name for one in evidence.scored if one is not start and np.nanmean(
                         np.abs(one.logp[place] - row.reference)[counted]) <= limit]  # fmt: skip
-                    words = f"; those of {near[0]} agree" if near else ""
-                    wrong.append((row.step, f"The reference's log-probabilities at step {row.step} are "
-                                  f"{apart[counted].mean():.2g} nats per token from those of the weights that the run "
-                                  f"began from{words}"))  # fmt: skip
+                    words = f"; {near[0]} agrees with them" if near else ""
+                    wrong.append((row.step, f"At step {row.step} the reference's log-probabilities differ by "
+                                  f"{apart[counted].mean():.2g} nats per token from those of the starting weights"
+                                  f"{words}"))  # fmt: skip
     for step, own in evidence.steps.items():
         pairs = [(row.reference, row.current) for row in (evidence.rows[place] for place in own)
                  if row.reference is not None and row.current is not None]  # fmt: skip
@@ -218,21 +219,21 @@ def _reference(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         tested += len(pairs)
         if all(np.array_equal(one, other, equal_nan=True) or np.nanmax(np.abs(one - other), initial=0) < 1e-6
                for one, other in pairs):  # fmt: skip
-            wrong.append((step, f"The reference's log-probabilities at step {step} are the policy's own in all "
-                          f"{len(pairs):,} rollouts, though the weights have moved"))  # fmt: skip
+            wrong.append((step, f"At step {step} the reference's log-probabilities equal the policy's in all "
+                          f"{len(pairs):,} rollouts, although the weights have moved"))  # fmt: skip
     if not tested:
-        yield NotTestable("Give the weights that the run began from, or rollouts of a step after which they have "
-                          "moved, to see whether the reference stays fixed.")  # fmt: skip
+        yield NotTestable("It is unknown whether the reference stays fixed; give the starting weights, or rollouts of "
+                          "a step at which the weights have moved.")  # fmt: skip
         return
     since, words = min(wrong, default=(0, ""))
     yield ClaimTest(
         fault="reference updated",
         broken=bool(wrong),
         evidence=words,
-        held=f"The reference's log-probabilities of {tested:,} rollouts are those of a fixed policy"
+        held=f"The reference's log-probabilities of {tested:,} rollouts agree with a fixed policy"
         f"{f', to {far:.1g} nats' if start is not None else ''}; {EXACT:g} nats would have been detected.",
-        effect="The KL term holds the policy near its latest weights, and not near its first ones.",
-        remedy="Keep a frozen copy of the first weights as the reference, and update it only where that is meant.",
+        effect="The KL term holds the policy near its latest weights instead of its starting weights.",
+        remedy="Keep a frozen copy of the starting weights as the reference, and update it only if you intend to.",
         since=since if wrong else None,
     )
 

@@ -28,7 +28,7 @@ PERMUTATIONS = 1999
 def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Prompts, sizes, groups over several steps, and copies."""
     if not evidence.groups:
-        yield NotTestable("No rollout says to which group it belongs; write a group id, or the prompt, with each.")
+        yield NotTestable("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
         return
     if (found := _prompts(evidence)) is not None:
         yield found
@@ -87,11 +87,11 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     apart = [keys for keys in at_steps.values() if len(keys) > 1 and sum(sizes[key] for key in keys) % size == 0
              and evidence.rows[evidence.groups[keys[0]][0]].named]  # fmt: skip
     if apart:
-        fault, words = "groups split", f"are parts of groups of {size} that lie in several steps"
+        fault, words = "groups split", f"are parts of groups of {size} that are split between steps"
     elif wrong and all(count == 1 for count in wrong.values()):
         fault, words = "singletons", "are single rollouts"
     elif wrong and not stated:
-        words = f"do not have {size} rollouts as the others do"
+        words = f"do not have {size} rollouts like the others"
     yield ClaimTest(
         fault=fault,
         broken=bool(wrong),
@@ -99,7 +99,7 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             f"{len(wrong):,} of {len(sizes):,} groups {words}; the first, {_shown(first[1])} at step {first[0]}, has "
             f"{wrong[first]}"
         ),
-        held=f"All {len(sizes):,} groups have {size} rollouts{'' if stated else ' (no size is stated)'}.",
+        held=f"All {len(sizes):,} groups have {size} rollouts{'' if stated else ' (the settings state no size)'}.",
         effect="A group of one rollout has no baseline, and a smaller group has a noisier one.",
         remedy="Find where rollouts are lost or split between the sampler and the trainer.",
         since=None if first is None else first[0],
@@ -157,8 +157,8 @@ def _by_probability(texts: Sequence[Sequence[str]], logp: Sequence[Sequence[floa
                 logs += np.log(more / max(q, 1e-300)) if again else np.log((1 - more) / (1 - q))
             before.setdefault(name, value)
     p = float(min(1.0, 1 / max(np.exp(np.clip(logs, -700, 700)).mean(), 1e-300)))
-    return _told(p, f"{repeated:,} of {count:,} rollouts repeat an earlier one of their group; by their "
-                    f"probabilities, {expected:.3g} would (p {p:.2g})",
+    return _told(p, f"{repeated:,} of {count:,} rollouts repeat an earlier one of their group; their "
+                    f"probabilities predict {expected:.3g} (p = {p:.2g})",
                  f"{repeated:,} rollouts repeat a sibling; {expected:.3g} are expected.")  # fmt: skip
 
 
@@ -172,8 +172,8 @@ def _by_order(texts: Sequence[Sequence[str]]) -> ClaimTest:
     seen = float(_at_one_distance([code[None] for code in codes])[0])
     draws = _at_one_distance([random.permuted(np.tile(code, (PERMUTATIONS, 1)), axis=1) for code in codes])
     p = (1 + int((draws >= seen).sum())) / (1 + PERMUTATIONS)
-    return _told(p, f"{seen:.0f} rollouts are copies of the one a fixed number of places before them in their "
-                 f"group, where a random order has {np.mean(draws):.3g} (p {p:.2g})",
+    return _told(p, f"{seen:.0f} rollouts repeat the one that stands a fixed number of places before them in "
+                 f"their group; a random order would give {np.mean(draws):.3g} (p = {p:.2g})",
                  "Equal siblings do not stand at fixed distances, as copies would.")  # fmt: skip
 
 

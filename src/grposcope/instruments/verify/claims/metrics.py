@@ -31,14 +31,14 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     for name in run.reading.defects if run.reading is not None else ():
         known = [one for one in defects.DEFECTS if one.name == name and one.engine == run.meta.engine]
         if known and known[0].left_out:
-            yield NotTestable(f"A known defect of this engine, so not used: {known[0]}.")
+            yield NotTestable(f"Not used, because of a known defect of this engine: {known[0]}.")
     steps = _steps(evidence, run)
     if len(steps) < FEWEST or "reward" not in run.table:
         yield NotTestable("The log and the rollouts have fewer than two steps in common; log both at every step.")
         return
     if run.window > 1:
-        yield NotTestable(f"Rows of the log are means over {run.window} steps, and rollouts are of one; log every step "
-                          "(logging_steps=1).")  # fmt: skip
+        yield NotTestable(f"Each row of the log is a mean over {run.window} steps, but rollouts belong to one step; "
+                          "log every step (logging_steps=1).")  # fmt: skip
         return
     offset, share = max(((by, _agreeing(run, steps, by)) for by in (0, -1, 1)), key=lambda one: (one[1], -abs(one[0])))
     if share < 0.5:
@@ -46,7 +46,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         return
     same = {step: part for step, part in steps.items() if _near(_at(run, "reward", step + offset), _mean(*part))}
     yield ClaimTest(
-        "mean reward", False, "", f"The mean reward of {len(same):,} steps is that of their rollouts.", "", ""
+        "mean reward", False, "", f"The logged mean reward agrees with the rollouts in {len(same):,} steps.", "", ""
     )
     for name, definitions in METRICS.items():
         replaced = name == "dead_fraction" and evidence.filtered  # which is of all groups that were drawn
@@ -109,14 +109,14 @@ def _other_reward(
         known = next(one for one in defects.DEFECTS if one.name == "weights of rewards")
         yield ClaimTest(
             "reward without weights", True,
-            f"The logged reward is the plain sum of its functions, {logged:.4g} at step {step}, where the weighted one "
-            f"that is trained on is {mean:.4g} ({known.thread})", "",
-            "The gradient is right, but curves and alarms show another reward than the one that is trained on.",
+            f"The logged reward is the unweighted sum of its functions: {logged:.4g} at step {step}, but the weighted "
+            f"reward that is trained on is {mean:.4g} ({known.thread})", "",
+            "The gradient is correct, but curves and alarms show a different reward from the one trained on.",
             "Use the weighted sum of rewards/NAME/mean instead.", since=step,
         )  # fmt: skip
         return
-    yield NotTestable("The rollouts are not those of the logged steps: their mean reward differs; write all rollouts "
-                      "of a step, and log every step.")  # fmt: skip
+    yield NotTestable("The rollouts do not belong to the logged steps: their mean reward differs; write all "
+                      "rollouts of a step, and log every step.")  # fmt: skip
 
 
 def _compared(
@@ -132,14 +132,14 @@ def _compared(
     key = run.keys.get(name, name)
     wrong = known & np.array([not _near(a, b) for a, b in zip(logged, made, strict=True)])
     if wrong.sum() < max(FEWEST, 2 / 3 * known.sum()):
-        yield ClaimTest(f"metric {name}", False, "", f"{key} is {own}, in {int((known & ~wrong).sum()):,} of "
-                        f"{int(known.sum()):,} steps to within 0.1%.", "", "")  # fmt: skip
+        yield ClaimTest(f"metric {name}", False, "", f"{key} is {own} to within 0.1%, in "
+                        f"{int((known & ~wrong).sum()):,} of {int(known.sum()):,} steps.", "", "")  # fmt: skip
         return
     fits = ""
     for words, other in others:
         values = [other(*part) for part in steps.values()]
         if all(_near(a, b) for a, b, here in zip(logged, values, wrong, strict=True) if here):
-            fits = f"; it is {words}"
+            fits = f"; it agrees with {words}"
             break
     first = int(np.flatnonzero(wrong)[0])
     step = list(steps)[first]
@@ -147,10 +147,10 @@ def _compared(
         fault=f"metric {name}",
         broken=True,
         evidence=f"{key} is not {own} in {int(wrong.sum()):,} of {int(known.sum()):,} steps: {logged[first]:.4g} at "
-        f"step {step} where the rollouts give {made[first]:.4g}{fits}",
+        f"step {step}, but the rollouts give {made[first]:.4g}{fits}",
         held="",
-        effect=("The gradient is right, but whoever acts on this metric acts on another quantity than its name says."),
-        remedy="Read the metric as the quantity that it is, or log the right one under this name.",
+        effect="The gradient is correct, but this metric does not show the quantity that its name says.",
+        remedy="Read the metric as what it measures, or log the right quantity under this name.",
         since=step,
     )
 
@@ -221,21 +221,21 @@ METRICS: Mapping[str, Mapping[str, Definition]] = {
     "reward_std_batch": BATCH,
     "dead_fraction": {
         "the share of groups with equal rewards": _dead,
-        "the share of groups without any reward": _unpaid,
+        "the share of groups whose rewards are all 0": _unpaid,
     },
     "length": {
         "the mean number of tokens of a completion": lambda rows, groups: float(_lengths(rows).mean()),
         "the mean number of tokens of completions that ended": _ended,
     },
     "truncated": {
-        "the share of cut completions": _cut,
+        "the share of truncated completions": _cut,
         "the share of completions as long as the longest of the batch": (
             lambda rows, groups: float((_lengths(rows) == _lengths(rows).max()).mean())
         ),
     },
     "mismatch/k3": {
         "the k3 estimate of KL(sampler, trainer)": _k3(1.0),
-        "the k3 estimate of KL with sampler and trainer exchanged": _k3(-1.0),
+        "the k3 estimate of KL with sampler and trainer swapped": _k3(-1.0),
     },
 }  # fmt: skip
 """Metric -> its definition, and others that it may be in truth."""

@@ -44,9 +44,9 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             (
                 "grad_norm",
                 "optimiser state lost",
-                "The optimiser restarts without its averages: the first steps are too large.",
+                "The optimiser restarts without its moments, so its first steps are too large.",
             ),
-            ("reward", "level lost", "The run continues from other weights than it had."),
+            ("reward", "level lost", "The run continues from different weights."),
         ):
             yield from _jump(run, name, at, fault, effect)
 
@@ -64,8 +64,7 @@ def prompts_of(rows: Sequence[EvidenceRow]) -> dict[int, frozenset[str]]:
 
 
 EQUAL_PROMPTS = NotTestable(
-    "Single prompts come twice within an epoch, so the data may hold duplicates; remove them to have the data order "
-    "tested."
+    "Some prompts appear twice within an epoch, so the data may hold duplicates; remove them to test the data order."
 )
 
 IN_ORDER = 4
@@ -113,12 +112,12 @@ def _drawn_again(
     yield ClaimTest(
         fault="data order repeated",
         broken=bool(again),
-        evidence=f"{len(again):,} prompts come twice within an epoch of {data:,}; the first, at step {step}, had come "
-        f"at step {before}",
-        held=f"No prompt comes twice in the {len(every):,} batches of an epoch of {data:,}; a single one would have "
+        evidence=f"{len(again):,} prompts are repeated within an epoch of {data:,}; the first appears at step {before} "
+        f"and again at step {step}",
+        held=f"No prompt is repeated in {len(every):,} batches within an epoch of {data:,}; a single repeat would have "
         "been seen.",
         effect="Some prompts are trained on twice and others never.",
-        remedy="Restore the place in the data with the checkpoint.",
+        remedy="Restore the position in the data with the checkpoint.",
         since=step if again else None,
     )
 
@@ -127,7 +126,7 @@ def _optimizer(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Adam's state goes on: its count of updates grows with the steps, its second moments decay no faster than β₂."""
     known = [one for one in evidence.optimizer if one.updates == one.updates or one.second == one.second]
     if not known:
-        yield NotTestable("The optimiser's state was not recorded; keep it with the checkpoints, or train with "
+        yield NotTestable("The optimiser's state was not recorded; save it with the checkpoints, or train with "
                           "verify_every.")  # fmt: skip
         return
     beta2 = evidence.stated.beta2
@@ -137,19 +136,20 @@ def _optimizer(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         steps = one.step - before.step
         missing = steps - (one.updates - before.updates)
         if one.updates < before.updates or missing > max(1.0, 0.5 * steps):
-            lost.append((one.step, f"after step {one.step} it counts {one.updates:.0f} updates, where it had "
+            lost.append((one.step, f"it counts {one.updates:.0f} updates after step {one.step}, but "
                          f"{before.updates:.0f} after step {before.step}"))  # fmt: skip
         elif beta2 is not None and steps > 0 and one.second < 0.99 * beta2**steps * before.second:
-            lost.append((one.step, f"after step {one.step} its second moments sum to {one.second:.3g}, where they had "
-                         f"{before.second:.3g} after step {before.step} and decay by {beta2:g} a step"))  # fmt: skip
+            lost.append((one.step, f"its second moments sum to {one.second:.3g} after step {one.step} "
+                         f"and to {before.second:.3g} after step {before.step}; with β₂ = {beta2:g} they decay "
+                         "more slowly"))  # fmt: skip
         before = one
     yield ClaimTest(
         fault="optimiser state lost",
         broken=bool(lost),
         evidence=f"The optimiser's state was reset: {lost[0][1]} ({known[0].where or 'in training'})" if lost else "",
-        held=f"The optimiser's state continues over {len(known):,} looks: {before.updates:.0f} updates after step "
-        f"{before.step}; a reset of its moments or count would have been detected.",
-        effect="The optimiser restarts without its averages: the first steps are too large.",
+        held=f"The optimiser's state continues over {len(known):,} checks: it counts {before.updates:.0f} updates "
+        f"after step {before.step}; a reset of its moments or count would have been detected.",
+        effect="The optimiser restarts without its moments, so its first steps are too large.",
         remedy="Restore the optimiser's state with the checkpoint, and create the optimiser only once.",
         since=lost[0][0] if lost else None,
     )
@@ -188,10 +188,10 @@ def _epochs(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]]) -
         fault="data order repeated",
         broken=bool(again),
         evidence="" if first_again is None else (
-            f"{len(again):,} prompts come twice within an epoch; the first, at step {first_again[0]}, had come at step "
-            f"{first_again[1]}"
+            f"{len(again):,} prompts are repeated within an epoch; the first appears at step {first_again[1]} and "
+            f"again at step {first_again[0]}"
         ),
-        held=f"In {inside:,} steps no prompt comes twice within an epoch.",
+        held=f"No prompt is repeated within an epoch, over {inside:,} steps.",
         effect="Some prompts are trained on twice and others never.",
         remedy="Restore the state of the data loader with the checkpoint (ignore_data_skip=False in TRL).",
         since=None if first_again is None else first_again[0],
@@ -213,7 +213,7 @@ def _order(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]], at
     yield ClaimTest(
         fault="data order repeated",
         broken=len(same) == len(pairs),
-        evidence=f"After the restart at step {at} the prompts of {len(pairs)} steps are those of the first steps again",
+        evidence=f"After the restart at step {at} the prompts of {len(pairs)} steps repeat those of the first steps",
         held=f"After the restart at step {at} the data do not start again from the beginning.",
         effect="Some prompts are trained on twice and others never.",
         remedy="Restore the state of the data loader with the checkpoint (ignore_data_skip=False in TRL).",
@@ -240,9 +240,9 @@ def _rate(run: Run, at: int) -> Iterator[ClaimTest | NotTestable]:
     yield ClaimTest(
         fault="learning rate restarted" if anew else "learning rate jumps",
         broken=wrong,
-        evidence=f"At the restart at step {at} the learning rate goes from {rate[before[-1]]:.4g} to "
-        f"{rate[after[0]]:.4g}" + (", and then repeats the start of the schedule" if anew else ""),
-        held=f"At the restart at step {at} the learning rate goes on from {rate[before[-1]]:.4g}.",
+        evidence=f"The learning rate jumps from {rate[before[-1]]:.4g} to {rate[after[0]]:.4g} at the restart at step "
+        f"{at}" + (", and then repeats the start of the schedule" if anew else ""),
+        held=f"The learning rate continues from {rate[before[-1]]:.4g} at the restart at step {at}.",
         effect="Steps are larger or smaller than the schedule states.",
         remedy="Restore the scheduler with the checkpoint.",
         since=at,
@@ -262,7 +262,7 @@ def _jump(run: Run, name: str, at: int, fault: str, effect: str) -> Iterator[Cla
     if place < width or place + width > len(values) or len(values) < FEWEST + 2 * width:
         yield NotTestable(
             f"{len(values)} rows of {name} are too few to detect a jump at the restart at step {at}; about "
-            f"{FEWEST + 2 * width} would do, and more tell more."
+            f"{FEWEST + 2 * width} are enough, and more rows reveal smaller jumps."
         )
         return
 
@@ -280,9 +280,10 @@ def _jump(run: Run, name: str, at: int, fault: str, effect: str) -> Iterator[Cla
     yield ClaimTest(
         fault=fault,
         broken=p < 0.05,
-        evidence=f"{name} changes by {np.expm1(seen):+.0%} at the restart at step {at}, unlike elsewhere (p {p:.2g})"
-        if name == "grad_norm" else f"{name} changes by {seen:+.3g} at the restart at step {at} (p {p:.2g})",
-        held=f"{name} changes at the restart at step {at} no more than elsewhere.",
+        evidence=f"{name} changes by {np.expm1(seen):+.0%} at the restart at step {at}, more than elsewhere "
+        f"(p = {p:.2g})" if name == "grad_norm"
+        else f"{name} changes by {seen:+.3g} at the restart at step {at} (p = {p:.2g})",
+        held=f"{name} changes no more at the restart at step {at} than elsewhere.",
         effect=effect,
         remedy="Restore optimiser, weights and random state with the checkpoint.",
         p=p,

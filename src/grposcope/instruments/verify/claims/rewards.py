@@ -45,10 +45,10 @@ def _sums(evidence: PipelineEvidence) -> Iterator[ClaimTest]:
         broken=bool(len(wrong)),
         evidence="" if first is None else (
             f"{len(wrong):,} of {len(rows):,} rewards are not the weighted sum of their functions; the first, "
-            f"{first.where}, is {given[wrong[0]]:.6g} where it has to be {due[wrong[0]]:.6g}"
+            f"{first.where}, is {given[wrong[0]]:.6g} instead of {due[wrong[0]]:.6g}"
         ),
         held=f"All {len(rows):,} rewards are the weighted sum of their functions.",
-        effect="The policy is trained on another reward than the settings state.",
+        effect="The policy is trained on a different reward from that of the settings.",
         remedy="Check the weights of the reward functions and their order.",
         since=None if first is None else first.step,
     )  # fmt: skip
@@ -66,7 +66,7 @@ def _failures(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     bias = ""
     if counted and len(rest):
         whole = np.concatenate([rest, [row.reward for row in counted]])
-        bias = f" The mean reward is {whole.mean():.4g} with them and {rest.mean():.4g} without."
+        bias = f" The mean reward is {whole.mean():.4g} with them and {rest.mean():.4g} without them."
     where = sorted({row.environment for row in counted if row.environment})
     named = f", in {', '.join(where[:3])}" if where else ""
     yield ClaimTest(
@@ -75,7 +75,7 @@ def _failures(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         evidence=f"{len(counted):,} of {len(failed):,} rollouts that failed ({_most(failed)}{named}) are trained on "
         f"with the reward {counted[0].reward:g}; the first is {counted[0].where}" if counted else "",
         held=f"{len(failed):,} rollouts failed, and none is trained on with one fixed reward.",
-        effect=f"A failure of the machine counts as a bad answer, and shifts every advantage of the group.{bias}",
+        effect=f"A failure of the infrastructure counts as a bad answer and shifts all advantages of its group.{bias}",
         remedy="Leave failed rollouts out of their groups, or draw them again.",
         since=min((row.step for row in counted), default=None),
     )  # fmt: skip
@@ -90,7 +90,7 @@ def _most(failed: Sequence[object]) -> str:
 def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Grading again: twice in the order of the file, once in another."""
     if evidence.grader is None:
-        yield NotTestable("The reward function was not given; give it (--reward) to have the rollouts graded again.")
+        yield NotTestable("The rollouts were not graded again; give the reward function (--reward).")
         return
     places = [place for place, row in enumerate(evidence.rows)
               if row.completion is not None and np.isfinite(row.reward) and not row.failed]  # fmt: skip
@@ -119,7 +119,7 @@ def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         places,
         again,
         once,
-        "get another reward when they are graded again",
+        "get a different reward when graded again",
         "graded twice, all rewards are equal",
         "The grader adds noise to the advantages.",
         "Fix the seed of the reward function, or grade each text once.",
@@ -127,9 +127,9 @@ def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     other = grade(forward[::-1])
     moved = ~_near(other, once) & repeated
     yield _test("depends on the order", moved, evidence, places, other, once,
-                "get another reward in another order of the batch", "in another order, all rewards are equal",
+                "get a different reward when the batch is reordered", "graded in another order, all rewards are equal",
                 "A rollout's reward depends on its neighbours, so advantages are noise.",
-                "Let the reward depend only on its own completion.")  # fmt: skip
+                "Make each reward depend only on its own completion.")  # fmt: skip
     if moved.any():
         return
     given = np.array([row.reward for row in rows])
@@ -144,9 +144,9 @@ def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         given,
         once,
         words,
-        "graded again, all rewards are those that were logged",
+        "graded again, all rewards equal the logged ones",
         "Rollouts are rewarded for what they did not write.",
-        "Find where rewards are gathered or sorted separately from their rollouts, and give both the same id.",
+        "Find where rewards are gathered or sorted separately from their rollouts, and match both by an id.",
     )
 
 
@@ -171,10 +171,10 @@ def _kind(given: Floats, due: Floats, wrong: Bools, groups: Sequence[str]) -> tu
         if all(_near(move(due[part]), same(given[part])).all() for part in parts):
             return fault, words
     if (given[wrong] == 0).all():
-        return "zeros", "have the reward 0 where the function gives another"
+        return "zeros", "have the reward 0, although the function gives a different one"
     if _near(np.sort(due), np.sort(given)).all():
         return "shuffled across the batch", "have the reward of another rollout of the batch"
-    return "other rewards", "have another reward than the function gives"
+    return "other rewards", "have a different reward from the function's"
 
 
 def _test(

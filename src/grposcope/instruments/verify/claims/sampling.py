@@ -139,7 +139,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     yield ClaimTest(
         fault=told.fault,
         broken=not told.stated,
-        evidence=f"{told.evidence} (log π + H drifts by z = {z:+.1f}; {seen.each[seen.best]:,.1f} nats in favour)",
+        evidence=f"{told.evidence} (log π + H drifts by z = {z:+.1f}; {seen.each[seen.best]:,.1f} nats of evidence)",
         held=told.held if told.stated else _held(evidence, found, z),
         effect=told.effect,
         remedy=told.remedy,
@@ -168,17 +168,17 @@ def _told(evidence: PipelineEvidence, found: DrawnSums, best: SamplerAlternative
     column = cuts.index((best.kind, best.value))
     drawn, expected = int(found.beyond[column].sum()), float(found.expected[column].sum())
     mass = 1 - expected / found.tokens.sum()
-    place = f"the {best.value:g} likeliest" if best.kind == "top-k" else f"the nucleus of {best.value:g}"
-    seen = f"{drawn} of {tokens} lie outside of {place}, where the policy would draw {expected:.1f}"
+    place = f"the {best.value:g} likeliest" if best.kind == "top-k" else f"the top-p nucleus of {best.value:g}"
+    seen = f"{drawn} of {tokens} lie outside {place}; the policy would draw {expected:.1f} there"
     said = bool(stated.top_k) if best.kind == "top-k" else stated.top_p is not None and stated.top_p < 1
     per_rollout = -math.log(max(mass, 1e-9)) * found.tokens.sum() / len(found.tokens)
     return _Told(
         "top-k truncation" if best.kind == "top-k" else "nucleus truncation",
         f"The sampler cuts off the tail: {seen}",
         f"The sampler cuts off the tail, as the settings say: {seen}.",
-        f"The kept tokens have {mass:.2%} of the probability; rollouts are {per_rollout:.3g} nats from the "
-        f"policy, so that "
-        f"about {percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not that of the stated loss.",
+        f"The kept tokens have {mass:.2%} of the probability; on average a rollout is {per_rollout:.3g} nats from the "
+        f"policy, so about {percent(drawn_tokens.relative_error(per_rollout))} of the gradient does not come from the "
+        "stated loss.",
         "Sample with top_k 0 (or -1) and top_p 1, or log the sampler's own log-probabilities and correct with them.",
         said,
     )  # fmt: skip
@@ -190,18 +190,17 @@ def _temperature(found: DrawnSums, stated: float) -> _Told:
     # KL of a power from π is (β − 1)² V / 2 where β is near 1
     per_rollout = (beta - 1) ** 2 * found.variance.sum() / 2 / len(found.tokens)
     effect = (
-        f"Rollouts are {per_rollout:.3g} nats from the policy, so that about "
-        f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not that of the stated loss."
+        f"On average a rollout is {per_rollout:.3g} nats from the policy, so about "
+        f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient does not come from the stated loss."
     )
     if beta < FOREIGN:
         return _Told(
             "unlikely tokens",
-            f"The tokens are far less likely than the policy's own: a temperature of {shown} would fit best, not "
+            f"The tokens are far less likely than the policy's own: the best-fitting temperature is {shown}, not "
             f"{stated:g}",
             "", effect,
-            "Check that prompts are rendered by the same chat template, then that these weights drew these "
-            "rollouts, then "
-            "the sampler's temperature.",
+            "Check first that prompts are rendered with the same chat template, then that these weights drew these "
+            "rollouts, then the sampler's temperature.",
         )  # fmt: skip
     return _Told(
         "temperature",
@@ -219,7 +218,7 @@ def _held(evidence: PipelineEvidence, found: DrawnSums, z: float) -> str:
     cut = f" and a top-k of {visible[-1]} or less" if visible else ""
     return (
         f"{_tokens(found)} fit a temperature of {stated / high:.3g} to {stated / low:.3g} "
-        f"(stated: {stated:g}; z = {z:+.1f}); others{cut} would have been detected."
+        f"(stated: {stated:g}; z = {z:+.1f}); other temperatures{cut} would have been detected."
     )
 
 

@@ -42,7 +42,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     stated = evidence.stated
     ends = stated.ends or inferred_end(rows)
     if not ends:
-        yield NotTestable("No token seems to end the completions; state the ids that end one (ends).")
+        yield NotTestable("No end token was recognised; state the ids of the tokens that end a completion (ends).")
     masked = [_masked(row, ends, stated) for row in rows]
     live = [one for one in masked if one.trained.any()]
     several = _several_turns(rows, ends)
@@ -62,9 +62,9 @@ def _faults(live: list[_Masked], ends: bool, several: bool) -> Iterator[ClaimTes
                 one.row.prompt_trained is not None
                 and bool(one.row.prompt_trained[: len(one.row.prompt_trained) - int(_shifted_left(one))].any())
             ),
-            "train tokens of the prompt",
+            "train on tokens of the prompt",
             "no prompt token is trained on",
-            "The policy learns to write prompts, with the sign of the advantage.",
+            "The policy learns to write prompts, or to avoid them, by the sign of the advantage.",
         )
     )
     if any(one.row.written is not None for one in live):
@@ -72,7 +72,7 @@ def _faults(live: list[_Masked], ends: bool, several: bool) -> Iterator[ClaimTes
             (
                 "tool output trained on",
                 lambda one: one.row.written is not None and bool((one.trained & ~one.row.written).any()),
-                "train tokens that a tool wrote",
+                "train on tokens that a tool wrote",
                 "no token of a tool is trained on",
                 "The policy learns to write the tool's answers itself.",
             )
@@ -96,25 +96,25 @@ def _faults(live: list[_Masked], ends: bool, several: bool) -> Iterator[ClaimTes
                     and bool(one.trained[: one.ended].all())
                     and one.ended > 0
                 ),
-                "do not train the token that ends them",
+                "do not train on the token that ends them",
                 "every token that ends a completion is trained on",
-                "The policy never learns when to stop, so completions grow until they are cut.",
+                "The policy never learns when to stop, so completions grow until they reach the token limit.",
             )
         )
         kinds.append(
             (
                 "end of text twice",
                 _end_twice,
-                "train the token that ends them more than once",
+                "train more than once on the token that ends them",
                 "no completion ends twice",
-                "The policy learns to end with a superfluous second token.",
+                "The policy learns to write a superfluous second end token.",
             )
         )
         kinds.append(
             (
                 "padding trained on",
                 lambda one: not several and one.ended is not None and bool(one.trained[one.ended + 1 :].any()),
-                "train tokens after their end, such as padding",
+                "train on tokens after their end, such as padding",
                 "no token after the end is trained on",
                 "Tokens that were never drawn get a gradient.",
             )
@@ -220,27 +220,31 @@ def _truncation(masked: list[_Masked], stated: Stated, ends: tuple[int, ...]) ->
     """Cut completions are trained on as the settings say, and are those that were cut."""
     flagged = [one for one in masked if one.row.truncated is not None]
     if not flagged:
-        yield NotTestable("No rollout says whether the limit cut it; write truncated, or finish_reason.")
+        yield NotTestable(
+            "The rollouts do not say whether they were truncated; write truncated or finish_reason with each rollout."
+        )
         return
     cut = [one for one in flagged if one.row.truncated]
     if stated.masks_truncated is None:
-        yield NotTestable("The settings do not say whether cut completions are left out (mask_truncated_completions).")
+        yield NotTestable(
+            "The settings do not say whether truncated completions are masked; state mask_truncated_completions."
+        )
     else:
         wrong = [one for one in cut if bool(one.trained.any()) == stated.masks_truncated]
         fault = "truncated trained on" if stated.masks_truncated else "truncated left out"
-        words = "are trained on though the settings leave them out" if stated.masks_truncated else (
-            "are left out though the settings do not say so"
+        words = "are trained on although the settings mask them" if stated.masks_truncated else (
+            "are masked although the settings do not say so"
         )  # fmt: skip
         yield ClaimTest(
             fault=fault,
             broken=bool(wrong),
-            evidence=f"{len(wrong):,} of {len(cut):,} cut completions {words}; the first is {wrong[0].row.where}"
+            evidence=f"{len(wrong):,} of {len(cut):,} truncated completions {words}; the first is {wrong[0].row.where}"
             if wrong
             else "",
-            held=f"{len(cut):,} cut completions are treated as the settings say.",
-            effect="Cut answers are punished for text they could not finish."
+            held=f"{len(cut):,} truncated completions are treated as the settings say.",
+            effect="Truncated answers are punished for text that they could not finish."
             if stated.masks_truncated
-            else "Long answers are never punished, and grow.",
+            else "Long answers are never punished, so they grow.",
             remedy="Apply mask_truncated_completions where the mask is built, or state what you intend.",
             since=min((one.row.step for one in wrong), default=None),
         )
@@ -254,11 +258,11 @@ def _truncation(masked: list[_Masked], stated: Stated, ends: tuple[int, ...]) ->
     yield ClaimTest(
         fault="wrong truncation flag",
         broken=bool(false),
-        evidence=f"{len(false):,} of {len(flagged):,} rollouts are marked as cut though they end, or not though cut; "
-        f"the first is {false[0].row.where}" if false else "",
-        held=f"{len(flagged):,} marks of cut completions agree with their last token.",
-        effect="The share of cut completions, and whatever masks or punishes them, is wrong.",
-        remedy="Mark a completion as cut by its missing end, not by its length.",
+        evidence=f"{len(false):,} of {len(flagged):,} rollouts have a wrong truncation mark: marked although they end, "
+        f"or unmarked although they do not; the first is {false[0].row.where}" if false else "",
+        held=f"{len(flagged):,} truncation marks agree with the last token of their rollout.",
+        effect="The truncation rate is wrong, and so is whatever masks or punishes truncated completions.",
+        remedy="Mark a completion as truncated if its end token is missing, not by its length.",
         since=min((one.row.step for one in false), default=None),
     )  # fmt: skip
 

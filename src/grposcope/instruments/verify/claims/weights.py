@@ -113,8 +113,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield _test(evidence, found, "sampler")
     else:
         yield NotTestable(
-            "The sampler's log-probabilities were not recorded, and tokens alone hardly tell similar "
-            "policies apart; log them (vLLM: logprobs=0), or give other checkpoints to compare with."
+            "The sampler's log-probabilities were not recorded, and similar policies can hardly be told apart by "
+            "tokens alone; log them (vLLM: logprobs=0), or give other checkpoints for comparison."
         )
     if old := recorded(evidence, rows, "old"):
         yield _test(evidence, old, "old")
@@ -126,26 +126,26 @@ def _test(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: s
     mean = mean_of(divergence, [group_name(evidence, one.place) for one in found])
     tokens, per_rollout = sum(map(len, divergence)), float(np.mean([one.sum() for one in divergence]))
     whose = "sampler's" if column == "sampler" else "trainer's old"
-    shown = f"{mean.value:.2g} nats per token in {tokens:,} tokens"
+    shown = f"by {mean.value:.2g} nats per token over {tokens:,} tokens"
     began = evalues.began(np.array([one.sum() - len(one) * allowed.k3 for one in divergence]))
     fault, explained, remedy = _explained(evidence, found, mean.value, column)
     worst = _worst_group(evidence, found, divergence)
-    held = f"The {whose} recorded log-probabilities are {shown} from those of the weights; "
+    held = f"The {whose} recorded log-probabilities differ from those of the weights {shown}; "
     if mean.value > allowed.k3:
-        held += f"that is above the {allowed.k3:g} of {allowed.name}, but rests on too few tokens to be sure."
+        held += f"{allowed.name} explains only {allowed.k3:g} of it, but the tokens are too few to be sure."
     else:
-        held += f"a distance well above {allowed.k3:g}, which {allowed.name} may cause, would have been detected."
+        held += f"{allowed.name} may cause {allowed.k3:g}, and a distance well above that would have been detected."
     return ClaimTest(
         fault=fault,
         broken=mean.value > allowed.k3,
         evidence=(
-            f"The {whose} recorded log-probabilities are {shown} from those of the weights, more than the "
-            f"{allowed.k3:g} that {allowed.name} makes{explained}{worst}"
+            f"The {whose} recorded log-probabilities differ from those of the weights {shown}; "
+            f"{allowed.name} explains only {allowed.k3:g}{explained}{worst}"
         ),
         held=held,
         effect=(
-            f"A rollout is {per_rollout:.3g} nats from the policy, so that about "
-            f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient is not that of the stated loss."
+            f"On average a rollout is {per_rollout:.3g} nats from the policy, so about "
+            f"{percent(drawn_tokens.relative_error(per_rollout))} of the gradient does not come from the stated loss."
         ),
         remedy=remedy,
         p=mean.p_above(allowed.k3),
@@ -165,29 +165,28 @@ def _explained(
     if left < EXPLAINED * divergence and left <= other:
         return (
             "log-probabilities of another temperature",
-            f"; at a temperature of {stated / beta:.3g} in place of {stated:g} they agree to {left:.2g}",
+            f"; at a temperature of {stated / beta:.3g} instead of {stated:g} they agree to {left:.2g}",
             "Record log-probabilities after the temperature (vLLM: logprobs_mode processed_logprobs), or state the "
             "temperature that the sampler has.",
         )
     if other < EXPLAINED * divergence:
         return (
             "other weights",
-            f"; those of {best} agree to {other:.2g}",
+            f"; {best} agrees with them to {other:.2g}",
             "Send the trainer's weights to the sampler after every step, and check that they arrived.",
         )
     if above < ABOVE and ratio.mean() + 3 * ratio.std() / math.sqrt(len(ratio)) < 1:
         return (
             "log-probabilities after truncation",
-            f"; mean π/μ is {ratio.mean():.3g} and {percent(above)} lie above 1: they were divided by the probability "
-            "that top-k or top-p keeps",
-            "Sample without truncation, or keep the processed log-probabilities for the correction alone.",
+            f"; mean π/μ is {ratio.mean():.3g} and {percent(above)} of the ratios lie above 1: the recorded "
+            "probabilities were divided by the mass that top-k or top-p keeps",
+            "Sample without truncation, or keep the processed log-probabilities for the correction only.",
         )
     return (
         "other weights",
         "; no other temperature, truncation or given checkpoint explains it",
-        "Compare the weights of the sampler with the trainer's (grposcope verify with both), and the chat "
-        "template of the "
-        "prompts; give earlier checkpoints to compare with.",
+        "Compare the sampler's weights with the trainer's (give both to grposcope verify), and check the chat "
+        "template of the prompts; give earlier checkpoints for comparison.",
     )
 
 
@@ -227,7 +226,7 @@ def _checkpoint(evidence: PipelineEvidence, found: Sequence[RecordedTokens], col
         sums[other.name] = _left(evidence, found, {one.place: j for one in found})
         lag = {one.place: int(stated[one.place]) - j for one in found}
         if j and all(value >= 0 for value in lag.values()):
-            sums[f"the checkpoint {j} before"] = _left(evidence, found, lag)
+            sums[f"the checkpoint {j} before the expected one"] = _left(evidence, found, lag)
     of_stated = {one.place: int(stated[one.place]) for one in found}
     others = {name: value for name, value in sums.items() if value != _left(evidence, found, of_stated)}
     best = min(others, key=others.__getitem__, default="")
@@ -255,7 +254,7 @@ def _worst_group(evidence: PipelineEvidence, found: Sequence[RecordedTokens], di
     total, most = sum(by_group.values()), max(by_group, key=by_group.__getitem__)
     if len(by_group) < 4 or by_group[most] < total / 2:
         return ""
-    return f"; {percent(by_group[most] / total)} of it is in prompt {most[:40]}"
+    return f"; {percent(by_group[most] / total)} of the difference is in prompt {most[:40]}"
 
 
 CLAIM = Claim(
