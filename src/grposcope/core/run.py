@@ -307,8 +307,8 @@ class Run:
         rows, step = self.steps, self.table["step"]
         between = f", steps {step[0]:.0f} to {step[-1]:.0f}" if rows else ""
         parts = [f"{visible(self.meta.engine, 40)}, {rows:,} rows{between}, {len(self.table):,} metrics"]
-        parts += [f"{len(part):,} {name}" for name, part in (("groups", self.groups), ("evaluations", self.evaluations))
-                  if len(part)]  # fmt: skip
+        counts = {"groups": len(self.groups), "evaluations": len(np.unique(self.evaluations.step))}
+        parts += [f"{count:,} {name}" for name, count in counts.items() if count]
         return f"<{type(self).__name__} {visible(self.meta.name, 80)!r}: {plain(', '.join(parts))}>"
 
     @property

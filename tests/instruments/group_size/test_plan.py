@@ -384,7 +384,7 @@ def test_a_hard_task_gets_no_answer_and_nothing_is_allocated(
     make_probe(tmp_path, group=group, rewards=rewards)
     text, document = call(capsys, tmp_path)
     assert "Cannot tell the best group size: 0 of 40 groups have at least two successes and two failures" in text
-    assert "more prompts like these would probably decide" in text
+    assert "prompts like these would probably decide" in text
     plan = document["plan"]
     assert (plan["decided"], document["allocation"], plan["curve"], document["errors"]) == (False, None, [], None)
     said = text.partition("Moments of the gradient")[0]

@@ -224,7 +224,7 @@ def test_a_finished_run_is_extended_where_its_schedule_allows_it(settings: Train
     constant = replace(settings, schedule="constant", eval_every=4, steps=12)
     start(replace(constant, out=str(tmp_path / "whole")))
     start(replace(constant, steps=8))
-    with pytest.raises(UserError, match="is finished, and only runs with schedule constant can be extended"):
+    with pytest.raises(UserError, match=r"steps\), so there is nothing to resume"):
         resume(tmp_path / "run")
     with pytest.raises(UserError, match=r"these differ: steps 6 \(the run: 8\)"):
         resume(tmp_path / "run", {"steps": 6})

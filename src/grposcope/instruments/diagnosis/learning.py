@@ -105,7 +105,7 @@ def clause(outcome: Outcome, steps: int) -> str:
         "solved": f"{what} was near the top of its range from the start and ended at {end}",
         "lost": f"{what} rose from {start} to {best} {around} and then fell to {end}",
         "fell": fell,
-        "flat": f"{what} stayed at {end} {over}",
+        "flat": f"{what} stayed at {end} {over}" + ("" if start == end else f", no gain shown over {start} at first"),
     }[outcome.fate]
 
 

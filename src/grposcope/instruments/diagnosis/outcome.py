@@ -73,6 +73,9 @@ BEGIN = (0.0, 0.0)
 MIDDLE = (0.4, 0.6)
 """The middle of the run, since which a run that stalled stands still."""
 
+HALVES = 4
+"""Values from which on the second half of a run has more than its end."""
+
 PLAIN = 0.15
 """Share of the range by which a reward is lower at the end than at best, where the eye sees plainly that it fell."""
 
@@ -304,7 +307,7 @@ def _outcome(
     gained = math.nan
     if ends is not None and ends[1] > start.value:
         gained = (end.value - start.value) / (ends[1] - start.value)
-    still = _still(compare, ends, end.value)
+    still = len(steps) >= HALVES and _still(compare, ends, end.value)
     none = _no_gain(rise, steps, margin, ends, start.value)
     worth = margin / 2 if margin is not None else 0.0
     falling = DISJOINT * loss.p_down < FALLS and -loss.value > worth

@@ -67,7 +67,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan."""
-    from grposcope.instruments.group_size import answer
+    from grposcope.instruments.group_size import answer, rewards_alone
     from grposcope.render import document, terminal
 
     try:
@@ -78,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     answered = answer.of_run(run, settings)
     say(arguments, terminal.text(answered))
     if answered.document["kind"] == "run":
-        say(arguments, f"\nto decide:\n{_how_to_probe(run.meta.source)}")
+        prompts = rewards_alone.prompts_to_probe(run, settings.last)
+        say(arguments, f"\nto decide:\n{_how_to_probe(run.meta.source, prompts)}")
     finish(arguments, {"folder": str(arguments.path), **document.of_answer(answered)})
     return 0
 
@@ -112,11 +113,11 @@ def _groups(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def _how_to_probe(place: Path) -> str:
+def _how_to_probe(place: Path, prompts: int) -> str:
     """The commands that measure the gradients of a run and plan from them."""
     from grposcope.logs.trainers import trl_output
 
     if models := trl_output.models(place):
         last = models[max(models)]
-        return f"  grposcope probe --model {last} --task TASK --out probe\n  grposcope plan probe"
-    return f"  grposcope probe --model {place}\n  grposcope plan {place}"
+        return f"  grposcope probe --model {last} --task TASK --prompts {prompts} --out probe\n  grposcope plan probe"
+    return f"  grposcope probe --model {place} --prompts {prompts}\n  grposcope plan {place}"

@@ -17,10 +17,13 @@ from grposcope.core.text import visible
 from grposcope.instruments.group_size import INSTRUMENT, PlanSettings
 from grposcope.instruments.group_size.planning import GROUPS
 from grposcope.logs.trainers import how_to_log
-from grposcope.maths import dead_groups
+from grposcope.maths import confidence, dead_groups, moments
 
 HALF = 0.5
 """Share of groups in which a reward may be constant at the size that is said to be enough for it."""
+
+MOST = 256
+"""Most prompts that are proposed for a probe."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,20 @@ def answer(run: Run, settings: PlanSettings) -> Answer:
             "cannot_tell": facts.unknown,
         },
     )  # fmt: skip
+
+
+def prompts_to_probe(run: Run, last: int) -> int:
+    """Prompts of a probe whose groups are like the last ones of a run, so that it most likely decides.
+
+    Half as many again as would have enough informative groups on average, in multiples of eight; 32 where no share of
+    informative groups is known.
+    """
+    groups, _ = last_groups(run, last)
+    rewards = np.full((len(groups), max(map(len, groups))), math.nan)
+    for row, group in zip(rewards, groups, strict=True):
+        row[: len(group)] = group
+    share = float(moments.informative(np.nan_to_num(rewards), ~np.isnan(rewards)).mean())
+    return 32 if share == 0 else int(min(MOST, 8 * math.ceil(1.5 * confidence.LEAST_INFORMATIVE / share / 8)))
 
 
 def _sizes(curve: Sequence[RewardPoint]) -> Table:

@@ -185,9 +185,9 @@ class GroupSize:
                 "the probe shows no difference between the gradients of prompts, so very large groups may be best too."
             )
         most = prompts * (confidence.MOST - 1)
-        about = f"About {plan.more_prompts:,}" if plan.more_prompts < most else f"{most:,} or"
+        about = f"about {prompts + plan.more_prompts:,}" if plan.more_prompts < most else f"{prompts + most:,} or more"
         return (
-            f"{reason} {about} more prompts like these would probably decide; prompts that are solved about "
+            f"{reason} A new probe of {about} prompts like these would probably decide; prompts that are solved about "
             "half the time help most."
         )
 

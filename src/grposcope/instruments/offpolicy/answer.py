@@ -203,6 +203,11 @@ def _equal(drawn: MismatchedRollouts) -> str:
 
 
 def _far(far: Distance, n: int) -> str:
+    if far.none:
+        return (
+            "The sampler and the trainer give these rollouts the same probabilities, up to rounding. If the weights "
+            "change between drawing and training, keep rollouts of later steps as well."
+        )
     return (
         f"The sampler is {_shown(far.k3)} nats per token from the trainer, and {n:,} rollouts are worth "
         f"{n * far.ess.value:,.0f} drawn by the trainer itself (effective sample size ÷ n: {far.ess.value:.2f})."

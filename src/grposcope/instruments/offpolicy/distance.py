@@ -51,7 +51,12 @@ class Distance:
     def processed(self) -> bool:
         """Whether the sampler's log-probabilities look like those after top-k or top-p."""
         below = self.ratio.value + 3 * (self.ratio.se if np.isfinite(self.ratio.se) else 0.0) < 1
-        return bool(below and self.above < ABOVE)
+        return bool(below and self.above < ABOVE and abs(self.k1.value) > ROUNDING)
+
+    @property
+    def none(self) -> bool:
+        """Whether the two are equal up to rounding."""
+        return abs(self.k1.value) <= ROUNDING and abs(self.k3.value) <= ROUNDING
 
 
 def measure(ratios: Ratios, prompts: NDArray[np.int64]) -> Distance:
@@ -67,7 +72,7 @@ def measure(ratios: Ratios, prompts: NDArray[np.int64]) -> Distance:
         chi2(weights, prompts),
         ess(weights, prompts),
         effective(rho),
-        khat(ratios.sequence),
+        khat(ratios.sequence) if np.abs(ratios.log).max(initial=0.0) > ROUNDING else float("nan"),
     )
 
 

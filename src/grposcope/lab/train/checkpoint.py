@@ -286,8 +286,8 @@ def resumable(run: Path, given: Mapping[str, Any]) -> RunConfig:
     summary = schema.read_summary(run)
     if summary is not None and not summary.interrupted and (summary.steps or 0) >= config.settings.get("steps", 0):
         raise UserError(
-            f"{run} is finished, and only runs with schedule constant can be extended; start a new run from "
-            f"its model, {run}/model"
+            f"{run} is finished ({summary.steps} steps), so there is nothing to resume; to train its model further, "
+            f"start a new run from {run}/model"
         )
     return config
 
