@@ -145,12 +145,15 @@ def test_rollouts_of_earlier_weights_get_a_correction_first() -> None:
     assert found[1].factor == 0.25**2
 
 
+RAISING = AutopilotPolicy(raise_after=32)
+
+
 def steered(
     works: float, steps: int = 400, policy: AutopilotPolicy | None = None, cut: int = -1, bad: float = 0.2
 ) -> list[Decision]:
     """Decisions where the level is 0.7 while the factor on the rate is at most `works`, after a fault at step 36, else
     `bad`. cut: step at which the pilot goes through JSON."""
-    draw, pilot, found, factor = np.random.default_rng(5), Pilot(policy or AutopilotPolicy()), [], 1.0
+    draw, pilot, found, factor = np.random.default_rng(5), Pilot(policy or RAISING), [], 1.0
     for step in range(1, steps + 1):
         level = 0.7 if step < 36 or factor <= works else 0.2 if factor == 1.0 else bad
         pilot = Pilot(pilot.policy, json.loads(dumps(pilot.state()))) if step == cut else pilot
@@ -169,7 +172,7 @@ def test_a_rate_is_raised_again_where_the_fault_has_passed() -> None:
     (back, up, *rest) = second
     assert (back.action, back.factor) == ("rollback", 0.25)
     assert (up.action, up.setting, up.monitor, up.factor) == ("change", "rate", "calm", 1.0)
-    assert up.step - back.step >= AutopilotPolicy().raise_after
+    assert up.step - back.step >= RAISING.raise_after
     (again,) = rest
     assert (again.action, again.factor, again.to) == ("rollback", 0.25, up.step)  # to where the raise began
 
@@ -194,8 +197,8 @@ def test_a_raise_survives_json(cut: int) -> None:
     assert [repr(one) for one in again] == [repr(one) for one in whole]
 
 
-def test_a_rate_is_never_raised_where_that_is_not_allowed() -> None:
-    found = steered(works=0.3, policy=AutopilotPolicy(raise_after=0))
+def test_a_rate_is_never_raised_unless_that_is_asked_for() -> None:
+    found = steered(works=0.3, policy=AutopilotPolicy())
     assert [one.factor for one in found] == [0.25]
 
 

@@ -40,7 +40,7 @@ class AutopilotPolicy:
     changes: int = 3
     lr_cut: float = 0.25
     lr_least: float = 0.01
-    raise_after: int = 32
+    raise_after: int = 0
     interval: bool = True
     correction: str = "sequence_cap:2"
     tokens: float = 2.0
