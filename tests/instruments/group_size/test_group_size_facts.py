@@ -36,7 +36,7 @@ def with_plan(
 def test_an_interval_without_end_gives_a_least_size(facts: GroupSize) -> None:
     told = with_plan(facts, (2.8, math.inf), 0).sentence()
     assert told.startswith("Best G is at least 3 (95%), without an upper limit: the probe shows no difference between")
-    assert "may be best too. About 30 more prompts like these would probably decide" in told
+    assert "may be best too. A new probe of about 94 prompts like these would probably decide" in told
     assert not with_plan(facts, (2.8, math.inf), 0).decided
 
 

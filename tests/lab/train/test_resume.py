@@ -303,7 +303,7 @@ def test_what_cannot_be_resumed(settings: TrainConfig, monkeypatch: pytest.Monke
         resume(run)
     (run / "config.json").write_text(text)
     resume(run)
-    with pytest.raises(UserError, match=r"is finished, .* new run from its model"):
+    with pytest.raises(UserError, match=r"is finished .* start a new run from"):
         resume(run)
 
 

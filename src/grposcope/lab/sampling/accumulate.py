@@ -37,7 +37,6 @@ class Term:
     bonus: Tensor | None = None
 
 
-@cpu.with_products
 def accumulate(
     model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float, micro_batch: int, term: Term
 ) -> tuple[Tensor, Tensor]:
@@ -114,6 +113,7 @@ def _in_parts(rollouts: Rollouts, micro_batch: int, values: Callable[[Tensor], T
     return torch.cat([F.pad(part, (0, width - part.shape[1])) for part in parts])
 
 
+@cpu.with_products
 def _by_autograd(
     model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float, term: Term
 ) -> tuple[Tensor, Tensor]:
