@@ -191,4 +191,4 @@ def test_the_comparison_of_credit_takes_the_critic_of_its_run(
     (tmp_path / "run" / "critic.safetensors").unlink()
     assert cli.main([*given, "--out", str(tmp_path / "two")]) == 0
     skipped = json.loads(capsys.readouterr().out.splitlines()[-1])["skipped"]
-    assert "critic that has learned" in skipped["value"]
+    assert "needs a trained critic" in skipped["value"]

@@ -176,9 +176,10 @@ class _Session:
             self.save_checkpoint(0, position)  # a rollback may have to go back to the beginning
         for step in range(self.state.step + 1, config.steps + 1):
             fresh = (step - 1) % config.interval == 0
+            if fresh:
+                self.begin_batch(step, position)
             with self.termination.leaving() if fresh else nullcontext():
                 if fresh:
-                    self.begin_batch(step, position)
                     batch, spent = self.draw(step, position)  # tokens, mask (B, T); rewards (P, G); metrics
                     self.record.phase("update", step, config.steps)
                     terms = self.terms(batch)  # credit, old and reference log π (B, T)
