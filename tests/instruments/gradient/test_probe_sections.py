@@ -214,7 +214,7 @@ def test_deep_models_are_thinned_by_blocks(tmp_path: Path) -> None:
     blocks = {int(b) for b in found.data["values"]["block"] if b != "none"}
     assert {0, 59} <= blocks
     assert 20 <= len(blocks) <= 36
-    assert f"of 60 blocks {len(blocks)} are drawn" in found.caption
+    assert f"{len(blocks)} of 60 blocks are drawn" in found.caption
 
 
 def test_the_baseline_of_each_prompt_has_its_interval(folder: Path) -> None:

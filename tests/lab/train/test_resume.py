@@ -167,6 +167,30 @@ def test_a_run_that_is_asked_to_end_leaves_an_update(
     assert content(tmp_path / "run") == content(tmp_path / "whole")
 
 
+def test_a_run_that_is_asked_to_end_between_two_batches_keeps_the_one_before(
+    settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """SIGTERM once the end of a step has looked for it, and before the next batch is drawn."""
+    settings = replace(settings, eval_every=0, checkpoint_every=0)
+    start(replace(settings, out=str(tmp_path / "whole")))
+    due = loop._checkpoint_due
+
+    def asked(config: TrainConfig, step: int) -> bool:
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return due(config, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_checkpoint_due", asked)
+        random.seed(7)
+        outcome = loop.train(settings)
+    assert (outcome.steps, outcome.interrupted, outcome.terminated) == (3, True, True)
+    assert checkpoint.steps(tmp_path / "run") == [3]
+    random.seed(8)
+    resume(tmp_path / "run")
+    assert content(tmp_path / "run") == content(tmp_path / "whole")
+
+
 @pytest.mark.parametrize(("at", "kept"), [(1, []), (3, [2]), (4, [2, 3]), (8, [4, 6, 7])])
 @pytest.mark.parametrize("where", ["sample", "to_rollouts"])
 def test_a_run_that_is_asked_to_end_while_it_draws_gives_up_the_batch(
