@@ -4,7 +4,7 @@ python experiments/autopilot.py base --out FOLDER                 the model that
 python experiments/autopilot.py faults --model FOLDER --out FILE  a fault from a step on, paired seeds
 python experiments/autopilot.py nulls --model FOLDER --out FILE   sound trainings of many settings
 python experiments/autopilot.py settings --out FILE               bad settings from the start
-python experiments/autopilot.py more --model FOLDER --out FILE    further faults, and the arm that stops
+python experiments/autopilot.py more --model FOLDER --out FILE    further faults
 python experiments/autopilot.py raise --model FOLDER --out FILE   whether a rate that was cut is raised again
 python experiments/autopilot.py simulated --out FILE              levels without any training
 python experiments/autopilot.py report FILE …                     the tables, with the verdicts
@@ -260,8 +260,8 @@ def add(path: Path, wanted: Sequence[Wanted]) -> None:
 Wanted = tuple[str, Mapping[str, Any], int, str]
 """Cell, settings, seed, arm of a run."""
 
-STOP = "act:rollbacks=0,changes=0,tokens=1"
-"""Policy of the arm that does nothing but stop."""
+RAISING = "act:raise_after=32"
+"""Policy of the arm that raises a rate that was cut."""
 
 
 def faults(model: str) -> list[Wanted]:
@@ -286,7 +286,7 @@ def more(model: str) -> list[Wanted]:
 def raised(model: str) -> list[Wanted]:
     """Experiment 5: longer runs, with and without raising a rate that was cut."""
     given = {"model": model, "steps": LONGER, "eval_every": 20, "checkpoint_every": 20}
-    arms = ("act", "act:raise_after=0")
+    arms = (RAISING, "act")
     return [(f"long: {name}", given, seed, arm) for seed in LATER for name in LONG for arm in arms]
 
 
@@ -386,8 +386,7 @@ def report(paths: Sequence[Path]) -> Iterator[str]:
     if sound:
         yield f"sound trainings: something decided in {interval(sum(bool(r['decisions']) for r in sound), len(sound))}"
     yield from _arms(trained)
-    yield from _against(trained, STOP, "nothing but a stop")
-    yield from _against(trained, "act:raise_after=0", "a rate that was cut stays cut")
+    yield from _against(trained, RAISING, "a rate that was cut is raised again")
 
 
 def _against(trained: Sequence[Mapping[str, Any]], arm: str, words: str) -> Iterator[str]:

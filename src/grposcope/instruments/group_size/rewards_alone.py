@@ -81,10 +81,7 @@ def answer(run: Run, settings: PlanSettings) -> Answer:
             f"{run.meta.source}: all rewards are equal within every group of steps {first} to {last}, so there is no "
             "gradient to plan for; look at more of the last steps, or train on problems the model solves sometimes"
         )
-    rewards = np.full((len(logged), max(map(len, logged))), math.nan)
-    for row, group in zip(rewards, logged, strict=True):
-        row[: len(group)] = group
-    facts = of_rewards(rewards, (first, last), settings.groups)
+    facts = of_rewards(_rows(logged), (first, last), settings.groups)
     return Answer(
         INSTRUMENT.name,
         INSTRUMENT.question,
@@ -106,11 +103,17 @@ def prompts_to_probe(run: Run, last: int) -> int:
     informative groups is known.
     """
     groups, _ = last_groups(run, last)
+    rewards = _rows(groups)
+    share = float(moments.informative(np.nan_to_num(rewards), ~np.isnan(rewards)).mean())
+    return 32 if share == 0 else int(min(MOST, 8 * math.ceil(1.5 * confidence.LEAST_INFORMATIVE / share / 8)))
+
+
+def _rows(groups: Sequence[Sequence[float]]) -> Floats:
+    """Rewards (P, n) of these groups, NaN where a group has no such rollout."""
     rewards = np.full((len(groups), max(map(len, groups))), math.nan)
     for row, group in zip(rewards, groups, strict=True):
         row[: len(group)] = group
-    share = float(moments.informative(np.nan_to_num(rewards), ~np.isnan(rewards)).mean())
-    return 32 if share == 0 else int(min(MOST, 8 * math.ceil(1.5 * confidence.LEAST_INFORMATIVE / share / 8)))
+    return rewards
 
 
 def _sizes(curve: Sequence[RewardPoint]) -> Table:
