@@ -111,12 +111,17 @@ def test_without_the_optimiser_the_run_ends_with_the_line_that_goes_on(
     assert len(list(tmp_path.rglob(steering.CHECKPOINT))) == 2
 
 
-def test_advice_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    falling(monkeypatch, 1)
+@pytest.mark.parametrize("at", [1, 2])
+def test_advice_ends_nothing(
+    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does it say so at the last step, at which TRL ends the run itself."""
+    falling(monkeypatch, at)
     trainer = tiny_trl.trainer(tmp_path, [], kind=GRPOscopeTrainer, ours={"autopilot": "advise"}, max_steps=2)
     trainer.train()
     assert trainer.state.global_step == 2
     assert "the mean reward was at least 0.7 and has been 0.2" in caplog.text
+    assert "the run was ended" not in caplog.text
 
 
 def test_cut_completions_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,8 @@ class Steering(TrainerCallback):
         acts, kept = found.done and found.action != "tell", None
         if acts and found.action == "rollback":
             kept = self._optimizer_of(args, found.to)
-        if acts and (found.action == "stop" or (found.action == "rollback" and kept is None)):
+        ends = acts and (found.action == "stop" or (found.action == "rollback" and kept is None))
+        if ends:
             found = replace(found, action="stop")
             control.should_training_stop = True
         elif acts:
@@ -109,7 +110,7 @@ class Steering(TrainerCallback):
         self._write(found)
         if self.trainer.is_world_process_zero():
             say(f"grposcope: {wording.sentence(found)}", logging.WARNING)
-            if control.should_training_stop:
+            if ends:
                 say(f"grposcope: {resuming(args, found.to, found.factor)}", logging.WARNING)
 
     def _write(self, event: Decision | FollowUp) -> None:
