@@ -51,6 +51,14 @@ def saved(folder: Path, step: int) -> bytes:
     return (checkpoint.folder_of(folder, step) / "model" / "model.safetensors").read_bytes()
 
 
+def assert_same(one: Path, other: Path, *also: str) -> None:
+    """The two runs have the same steps, groups, evaluations and last weights, and the same lines of `also`."""
+    for name in ("steps", "groups", "evals", *also):
+        assert timeless(rows(one, name)) == timeless(rows(other, name)), name
+    for before, after in zip(weights(one), weights(other), strict=True):
+        assert before == after
+
+
 def test_weights_go_back_and_the_run_goes_on(settings: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     deciding(monkeypatch)
     train(replace(settings, keep_checkpoints=0))
@@ -133,11 +141,7 @@ def test_a_change_outlives_a_kill(settings: TrainConfig, monkeypatch: pytest.Mon
     start(whole)
     stopped_at(monkeypatch, cut, AT + 2)
     resume(Path(cut.out or ""))
-    one, other = Path(whole.out or ""), Path(cut.out or "")
-    for name in ("steps", "groups", "evals", "autopilot"):
-        assert timeless(rows(one, name)) == timeless(rows(other, name)), name
-    for before, after in zip(weights(one), weights(other), strict=True):
-        assert before == after
+    assert_same(Path(whole.out or ""), Path(cut.out or ""), "autopilot")
 
 
 @pytest.mark.parametrize(
@@ -164,11 +168,7 @@ def test_killed_and_resumed_it_is_the_same_run(
     else:
         stopped_at(monkeypatch, cut, AT if killed == "before" else AT + 2)
     resume(Path(cut.out or ""))
-    one, other = Path(whole.out or ""), Path(cut.out or "")
-    for name in ("steps", "groups", "evals", "autopilot"):
-        assert timeless(rows(one, name)) == timeless(rows(other, name)), name
-    for before, after in zip(weights(one), weights(other), strict=True):
-        assert before == after
+    assert_same(Path(whole.out or ""), Path(cut.out or ""), "autopilot")
 
 
 @pytest.mark.slow
@@ -178,10 +178,7 @@ def test_watched_without_an_alarm_it_is_the_run_left_alone(settings: TrainConfig
         train(replace(settings, autopilot=mode, out=f"{settings.out}-{mode[:3]}"))
     one, other = (Path(f"{settings.out}-{mode}") for mode in ("off", "act"))
     assert events.read(other) is None
-    for name in ("steps", "groups", "evals"):
-        assert timeless(rows(one, name)) == timeless(rows(other, name)), name
-    for before, after in zip(weights(one), weights(other), strict=True):
-        assert before == after
+    assert_same(one, other)
 
 
 @pytest.mark.slow
@@ -202,11 +199,7 @@ def test_a_full_disk_in_a_rollback_loses_nothing(settings: TrainConfig, monkeypa
         with pytest.raises(UserError, match="No space left on device; make room"):
             start(cut)
     resume(Path(cut.out or ""))
-    one, other = Path(whole.out or ""), Path(cut.out or "")
-    for name in ("steps", "groups", "evals", "autopilot"):
-        assert timeless(rows(one, name)) == timeless(rows(other, name)), name
-    for before, after in zip(weights(one), weights(other), strict=True):
-        assert before == after
+    assert_same(Path(whole.out or ""), Path(cut.out or ""), "autopilot")
 
 
 def test_real_monitors_bring_a_run_back(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
