@@ -6,6 +6,7 @@ python experiments/autopilot.py nulls --model FOLDER --out FILE   sound training
 python experiments/autopilot.py settings --out FILE               bad settings from the start
 python experiments/autopilot.py more --model FOLDER --out FILE    further faults
 python experiments/autopilot.py raise --model FOLDER --out FILE   whether a rate that was cut is raised again
+python experiments/autopilot.py smollm2 --out FILE                one fault of SmolLM2, two seeds
 python experiments/autopilot.py simulated --out FILE              levels without any training
 python experiments/autopilot.py report FILE …                     the tables, with the verdicts
 python experiments/autopilot.py page --model FOLDER --out FOLDER  the picture of the page of a run that was saved
@@ -67,12 +68,14 @@ LATER = tuple(range(20, 28))
 @dataclass(frozen=True)
 class Fault:
     """batch: changes the rewards (P, G) of a batch, given the batch and the step. lr: factor on the learning rate.
-    last: the last step with it. curable: whether a setting or a rollback can cure it. lag: of a sampler in steps, given
-    the step. entropy: added to the weight of the entropy bonus. hard: whether only the hardest tenth of the problems is
-    drawn. settings: what the run needs to have it."""
+    first, last: the steps with it. curable: whether a setting or a rollback can cure it. lag: of a sampler in steps,
+    given the step. entropy: added to the weight of the entropy bonus. hard: whether only the hardest tenth of the
+    problems is drawn. settings: what the run needs to have it.
+    """
 
     batch: Callable[[Any, int], Any] | None = None
     lr: float = 1.0
+    first: int = BEGINS
     last: int = STEPS
     curable: bool = False
     lag: Callable[[int], int] | None = None
@@ -128,6 +131,9 @@ LONG = {
 }
 """Faults of the runs with LONGER steps."""
 
+PRETRAINED = {"smollm2: rate x30": Fault(lr=30.0, first=17)}
+"""The fault of experiment 4."""
+
 CORRECTED = "staleness grows, corrected"
 """The fault with a correction from the start, which is the best setting in hindsight."""
 
@@ -136,6 +142,7 @@ EVERY_FAULT = {
     **MORE,
     CORRECTED: MORE["staleness grows"],
     **{f"long: {name}": fault for name, fault in LONG.items()},
+    **PRETRAINED,
 }
 
 
@@ -147,7 +154,7 @@ class Faulty(RolloutAllocation):
     def draw(self, position: int) -> Allocated:
         """The batch that begins at `position` of the data."""
         step = position // self.config.prompts + 1
-        on = BEGINS <= step <= self.fault.last
+        on = self.fault.first <= step <= self.fault.last
         if on and self.fault.hard:
             batch = self.setup.collect(self.config.seed, position, self._hard(step))
             return Allocated(replace(batch, position=position + self.config.prompts), {})
@@ -168,7 +175,7 @@ def done(fault: Fault) -> Iterator[type[Faulty]]:
     own, update, lags, now = loop.learning_rate, loop.update, Staleness.lags, [0]
 
     def on() -> bool:
-        return BEGINS <= now[0] <= fault.last
+        return fault.first <= now[0] <= fault.last
 
     def rate(step: int, *rest: Any) -> float:
         now[0] = step + 1
@@ -290,6 +297,15 @@ def raised(model: str) -> list[Wanted]:
     return [(f"long: {name}", given, seed, arm) for seed in LATER for name in LONG for arm in arms]
 
 
+def pretrained(model: str) -> list[Wanted]:
+    """Experiment 4: SmolLM2 on one-step sums."""
+    given = {
+        "model": "smollm2", "task": "arithmetic:steps=1,limit=20", "max_tokens": 16, "prompts": 4, "steps": 48,
+        "lr": None, "eval_every": 8, "eval_problems": 32, "checkpoint_every": 8,
+    }  # fmt: skip
+    return [(name, given, seed, arm) for seed in SEEDS[:2] for name in PRETRAINED for arm in ("act", "off")]
+
+
 def nulls(model: str) -> list[Wanted]:
     """200 sound trainings: two models, three recipes, two group sizes, batches, rates and refresh intervals."""
     found: list[Wanted] = []
@@ -313,6 +329,9 @@ def nulls(model: str) -> list[Wanted]:
 BAD = {
     "rate x8": {"lr": 3.2e-3},
     "token limit 8": {"max_tokens": 8},
+    "G = 2": {"prompts": 64, "group": 2},
+    "G = 64": {"prompts": 2, "group": 64},
+    "interval x16": {"interval": 16, "steps": 16 * STEPS, "eval_every": 16 * EVERY, "checkpoint_every": 16 * EVERY},
 }
 """Bad settings of experiment 3, from the start; all draw 12,800 rollouts. The autopilot has no action on G."""
 
@@ -463,7 +482,8 @@ def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "what", choices=("base", "faults", "nulls", "settings", "more", "raise", "simulated", "page", "report")
+        "what",
+        choices=("base", "faults", "nulls", "settings", "more", "raise", "smollm2", "simulated", "page", "report"),
     )
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--out", type=Path)
@@ -486,7 +506,8 @@ def main() -> None:
     elif given.what == "simulated":
         given.out.write_text("".join(json.dumps(row) + "\n" for row in simulated()))
     else:
-        wanted = {"faults": faults, "nulls": nulls, "more": more, "raise": raised, "settings": bad_settings}
+        wanted = {"faults": faults, "nulls": nulls, "more": more, "raise": raised, "settings": bad_settings,
+                  "smollm2": pretrained}  # fmt: skip
         add(given.out, wanted[given.what](given.model))
 
 

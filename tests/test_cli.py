@@ -55,6 +55,15 @@ def test_a_quick_command_does_not_import_torch() -> None:
 
 
 @pytest.mark.parametrize(
+    "line", ["train --task arithmetik", "train --out .", "claims mes", "claims --html no/where.html", "train --group 1"]
+)
+def test_a_wrong_name_is_told_before_torch_is_imported(line: str, tmp_path: Path) -> None:
+    (tmp_path / "something").write_text("")
+    code = f"import sys; from grposcope.cli import main; sys.exit(10 * main({line.split()}) + ('torch' in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True).returncode == 20
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--model", "tiyn"], "cannot load model 'tiyn'"),

@@ -112,7 +112,7 @@ def test_the_frontier_is_drawn_and_hostile_names_stay_text(browser: Browser, com
     heading = (
         "return document.querySelector('#credit, [data-section=credit]')?.textContent || document.body.textContent"
     )
-    assert "Exact credit would save 2 × here" in browser.run(heading)
+    assert "with exact credit the gradient would need 2 × fewer rollouts" in browser.run(heading)
     assert browser.run("return document.querySelector('.answer .text').textContent").endswith(HOSTILE)
     assert "pwned" not in browser.run("return document.title")
     assert browser.run("return document.querySelectorAll('main img, main script').length") == 0

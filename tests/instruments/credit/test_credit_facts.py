@@ -42,18 +42,26 @@ def test_the_whole_sentence() -> None:
         source("otb", 1.9), source("continuations:k=4", 1 / 3, tokens=4.0, kind="ii"),
     )  # fmt: skip
     assert findings.verdict(one) == (
-        "Exact credit would save 2.3 × here (2.08 to 2.54); the cheapest source that pays is tree:widths=2x2 (saving "
-        "1.6 ×, 1.45 to 1.77); estimating credit with K = 4 continuations per step would cost 3 × what it saves."
+        "Finer credit can help: with exact credit the gradient would need 2.3 × fewer rollouts for the same error "
+        "(2.08 to 2.54)."
     )
+    assert findings.offers(one) == [
+        "The cheapest source that pays is tree:widths=2x2, which takes 1.6 × fewer tokens for the same error "
+        "(1.45 to 1.77).",
+        "Credit from K = 4 continuations per step takes 3 × more tokens, because the continuations cost more than they "
+        "save.",
+    ]
 
 
 @pytest.mark.parametrize(
     ("exact", "said"),
     [
-        (source(EXACT, 1.2, 0.2), "Cannot tell whether exact credit would save rollouts (saving 1.2 ×, 95% interval "
-                                  "0.804 to 1.79): about 380 prompts would decide"),
-        (source(EXACT, 1.0, 0.02), "Exact credit would save at most 1.04 × here (1 ×, 0.961 to 1.04): credit does not"),
-        (replace(source(EXACT, 1.0), saving=Ranged(flag="too few")), "Cannot tell what exact credit would save (too"),
+        (source(EXACT, 1.2, 0.2), "Cannot tell whether finer credit would help: with exact credit the gradient would "
+                                  "need 1.2 × fewer rollouts for the same error (0.804 to 1.79); about 380 prompts"),
+        (source(EXACT, 1.0, 0.02), "Finer credit cannot help much: even with exact credit the gradient would need at "
+                                   "most 1.04 × fewer rollouts for the same error (1 ×, 0.961 to 1.04)."),
+        (replace(source(EXACT, 1.0), saving=Ranged(flag="too few")),
+         "Cannot tell whether finer credit would help: too few."),
     ],
 )  # fmt: skip
 def test_what_is_said_of_exact_credit(exact: SourceRecord, said: str) -> None:
@@ -62,17 +70,18 @@ def test_what_is_said_of_exact_credit(exact: SourceRecord, said: str) -> None:
 
 def test_without_continuations_and_without_anything_that_pays() -> None:
     one = replace(record(source("prefix", 0.8)), skipped={EXACT: "no continuations were drawn"})
-    assert findings.verdict(one) == (
-        "What exact credit would save is unknown (no continuations were drawn); no measured source is "
-        "shown to pay; prefix has the largest saving (0.8 ×, 0.724 to 0.884)."
-    )
+    assert findings.verdict(one) == "Cannot tell whether finer credit would help: no continuations were drawn."
+    assert findings.offers(one) == [
+        "No measured source is shown to pay; the best of them is prefix, which takes 1.25 × more tokens for the same "
+        "error (1.13 to 1.38)."
+    ]
 
 
 def test_a_large_saving_of_one_in_many_does_not_pay() -> None:
     """Two standard errors are enough for one source and not for thirty."""
     lucky = source("lucky", 1.25, 0.1)
-    assert "pays is lucky" in findings.verdict(record(lucky))
-    assert "shown to pay" in findings.verdict(record(lucky, *(source(f"s{i}", 0.9) for i in range(30))))
+    assert "pays is lucky" in findings.offers(record(lucky))[0]
+    assert "shown to pay" in findings.offers(record(lucky, *(source(f"s{i}", 0.9) for i in range(30))))[0]
 
 
 def test_other_sentences_and_the_table() -> None:
@@ -117,5 +126,8 @@ def test_the_section_draws_what_is_known() -> None:
     both = section.section([run, other])
     assert both is not None
     told = "2.3 (2.08 to 2.54)"
-    assert both.sentence == f"Exact credit would save this many times its cost: {told} in x and {told} in y."
+    assert (
+        both.sentence
+        == f"With exact credit the gradient would need this many times fewer rollouts: {told} in x and {told} in y."
+    )
     assert [text.partition(":")[0] for text in both.text] == ["x", "y"]

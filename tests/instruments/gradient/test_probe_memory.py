@@ -125,3 +125,17 @@ def test_a_probe_that_does_not_fit_is_refused_with_the_remedy() -> None:
     batch_memory.refuse_if_full("the probe", 8.9e9, 10e9, "use less")
     assert batch_memory.foretold("the probe", 2e6, 7200, " a step").endswith("about 2 MB above the loaded model, and "
                                                                              "about 2.0 hours a step")  # fmt: skip
+
+
+def test_what_a_block_keeps_is_measured_on_a_whole_chunk() -> None:
+    """A state-space model pads what it is given to a chunk, which of four tokens would be nearly all that it keeps."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_heads": 4, "head_dim": 32, "n_groups": 1, "state_size": 16,
+             "chunk_size": 64, "vocab_size": 500, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}  # fmt: skip
+    torch.manual_seed(0)
+    model: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model("mamba2", **sizes)).eval()
+    rollouts = drawn(4, 96, 500)
+    attached = backward.attach(model, rollouts)
+    kept = backward._saved_in_a_block(attached, rollouts)[0] / (4 * 96)
+    assert 0.6 < attached.block_bytes / kept < 1.6

@@ -244,6 +244,17 @@ def test_the_page_the_terminal_and_json_say_the_same(tmp_path: Path, capsys: pyt
     assert answer.figures
 
 
+def test_the_recipe_that_is_trained_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And the answer for leave-one-out advantages is named as such, not the other way round."""
+    make_probe(tmp_path / "probe")
+    text, document = call(capsys, tmp_path / "probe", "--recipe", "grpo")
+    assert text.startswith("For recipe grpo, which divides advantages by the group's standard deviation,")
+    assert document["verdict"] in text
+    assert "With leave-one-out advantages (recipe rloo): Best G = " in text
+    assert "best group size with leave-one-out advantages" in text
+    assert call(capsys, tmp_path / "probe", "--recipe", "rloo")[0].startswith("Best G = ")
+
+
 def test_several_probes_are_told_apart(tmp_path: Path) -> None:
     """A row of each in every table, and a probe that cannot tell beside one that can."""
     runs = []

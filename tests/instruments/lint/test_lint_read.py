@@ -10,6 +10,7 @@ import pytest
 
 from grposcope.core import yaml_files
 from grposcope.core.errors import UserError
+from grposcope.instruments.lint.ask_checks import lint
 from grposcope.instruments.lint.read import read
 from grposcope.instruments.lint.shell_script import parse
 
@@ -219,6 +220,10 @@ def test_a_trainer_state_says_how_little_it_holds(tmp_path: Path) -> None:
     assert config.get("per_device_train_batch_size") == 4
     assert config.group is None
     assert "training_args.bin, a pickle that is not opened" in config.notes[0]
+    result = lint(config)
+    unread = [one.check for one in result.unchecked if one.reason == "none of the settings concerned could be read"]
+    assert {"reward weights", "reference", "coarse weights"} <= set(unread), "no defaults are judged"
+    assert set(unread).isdisjoint(result.passed)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,14 @@ def run_folder(tmp_path: Path) -> Path:
     return write_run(tmp_path)
 
 
+def test_a_run_may_be_given_like_everywhere(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for place in ([str(run_folder)], ["--run", str(run_folder)]):
+        assert call("stability", *place) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+
+
 def test_stability(capsys: pytest.CaptureFixture[str]) -> None:
     setting = ("stability", "--lr", "0.5", "--momentum", "0.9", "--curvature", "0.0959")
     assert call(*setting, "--interval", "2") == 0

@@ -101,3 +101,22 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no"):
         verify(tmp_path / "none.jsonl")
     assert verify(lines(tmp_path / "empty.jsonl", [])).word == "cannot tell"
+
+
+def test_the_command_says_what_would_test_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights for rollouts with tokens, a reward function where none graded again, settings; a log without rollouts."""
+    monkeypatch.chdir(tmp_path)
+    lines(tmp_path / "good.jsonl", PIPELINE.rows())
+    main(["verify", "good.jsonl"])
+    expected = "grposcope verify good.jsonl --model CHECKPOINT CHECKPOINT --reward FILE.py:FUNCTION --config SCRIPT"
+    assert f"to test more:\n  {expected}\n" in capsys.readouterr().out
+    log = "".join(json.dumps({"step": step, "reward": 0.5}) + "\n" for step in range(1, 9))
+    (tmp_path / "log.jsonl").write_text(log)
+    main(["verify", "log.jsonl"])
+    told = capsys.readouterr().out
+    assert "there are no rollouts, and 0 of 13 claims" in told
+    assert "grposcope verify log.jsonl --rollouts FOLDER --config SCRIPT\n" in told
+    main(["verify", "good.jsonl", "--set", "num_generations=4", "--config", "x.yaml"])
+    capsys.readouterr()

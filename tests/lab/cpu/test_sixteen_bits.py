@@ -79,3 +79,14 @@ def test_drawing_widens_products_of_many_rows(
     stream = torch.Generator().manual_seed(0)
     sample(policy.model, ids, ids.bool(), group, Sampling(4), policy.eos, policy.pad, stream)
     assert any(isinstance(x, torch.Tensor) and x.dtype == torch.bfloat16 and x.ndim == 2 for x in converted) == widens
+
+
+def test_a_matrix_that_stands_for_many_is_copied_once() -> None:
+    """A head's weights are the same for every row of a batch; a copy for each took 1 GB of a probe of adapters."""
+    x, w = matrices((3, 4, 8), (8, 5))
+    spread = w.expand(3, 8, 5)
+    wide = sixteen_bits._float(spread)
+    assert wide.untyped_storage().nbytes() == 4 * w.numel()
+    assert torch.equal(wide, spread.float())
+    with sixteen_bits.Widened():
+        assert torch.equal(torch.bmm(x, spread), torch.bmm(x.float(), w.float().expand(3, 8, 5)).bfloat16())

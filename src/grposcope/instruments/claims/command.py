@@ -33,6 +33,15 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     add_json(command)
 
 
+def check_flags(arguments: argparse.Namespace) -> None:
+    """UserError for a name that is no statement's, and for a page that cannot be written."""
+    from grposcope.instruments.claims import chosen
+
+    chosen(arguments.papers)
+    if arguments.html is not None and not arguments.html.parent.is_dir():
+        raise UserError(f"--html {arguments.html}: there is no folder {arguments.html.parent}; make it first")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Derive the statements, and print what came out."""
     from grposcope.instruments.claims import answer, chosen
@@ -45,8 +54,6 @@ def run(arguments: argparse.Namespace) -> int:
         listed = {"claims": [{"name": one.name, "paper": one.paper, "criterion": one.criterion} for one in claims]}
         finish(arguments, listed)
         return 0
-    if arguments.html is not None and not arguments.html.parent.is_dir():
-        raise UserError(f"--html {arguments.html}: there is no folder {arguments.html.parent}; make it first")
     found, began = [], time.monotonic()
     for number, claim in enumerate(claims, 1):
         head = f"[{number}/{len(claims)}, {time.monotonic() - began:.0f} s] {claim.name}"

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, PaperVerdict, Tell
-from grposcope.instruments.gradient import probe, spectrum, weightings
-from grposcope.instruments.gradient.probe import Probe
+from grposcope.instruments.gradient import spectrum, weightings
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import advantages, recipes
 from grposcope.lab.policies import Policy
@@ -22,6 +22,9 @@ from grposcope.lab.rollout_arrays import Rollouts
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.maths import dead_groups
+
+if TYPE_CHECKING:
+    from grposcope.instruments.gradient.probe import Probe
 
 PROMPTS, GROUP, ON = 48, 8, "the shipped model tiny on sums"
 
@@ -38,6 +41,8 @@ def _drawn(seed: int = 0) -> tuple[Policy, Rollouts]:
 
 @cache
 def _probed() -> Probe:
+    from grposcope.instruments.gradient import probe
+
     policy, rollouts = _drawn()
     return probe.probe(policy.model, rollouts, recipes.RLOO, leading=8)
 
@@ -72,6 +77,8 @@ def class_means(tell: Tell) -> Derived:
 
 def _ranks(tell: Tell, groups: int) -> dict[str, dict[str, list[float]]]:
     """Weighting and R -> name of the rank -> its mean over layers, one value a group."""
+    from grposcope.instruments.gradient import probe
+
     policy, rollouts = _drawn()
     found: dict[str, dict[str, list[float]]] = {}
     recipe = replace(recipes.RLOO, name="outcome", advantage=advantages.standardized)
@@ -177,6 +184,8 @@ def sparsity(tell: Tell, seeds: int = 3, steps: int = 60) -> Derived:
 
 def _trained(seed: int, steps: int, every: int = 10, shape: tuple[int, int] = (16, 8)) -> list[dict[str, float]]:
     """Sparsity by kind along a training of GRPO with AdamW at the model's own learning rate."""
+    from grposcope.instruments.gradient import probe
+
     policy, task = policies.load("tiny"), tasks.load("arithmetic")
     objective, rows, position = recipes.GRPO, [], 0
     optimizer = torch.optim.AdamW(policy.model.parameters(), policy.learning_rate, weight_decay=0.0)

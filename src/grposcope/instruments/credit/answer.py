@@ -39,7 +39,7 @@ def of_record(record: CreditRecord) -> Answer:
     """What one comparison found, without charts: what `grposcope credit` prints, and the page shows of its run."""
     return Answer(
         "credit", INSTRUMENT.question, sentence=credit.verdict(record),
-        text=[credit.about(record), *credit.details(record)], numbers=credit.numbers(record),
+        text=[*credit.offers(record), credit.about(record), *credit.details(record)], numbers=credit.numbers(record),
         tables=[Table("Sources of credit", credit.HEADER, credit.rows(record), credit.MEANING)],
         missing=credit.missing(record), document=_document(record),
     )  # fmt: skip
@@ -51,10 +51,10 @@ def _compared(found: Sequence[tuple[str, CreditRecord]]) -> Answer:
     savings = [f"{credit.shown(NOT_MEASURED if one is None else one.saving)} in {label}" for label, one in exact]
     return Answer(
         "credit", INSTRUMENT.question,
-        sentence=f"Exact credit would save this many times its cost: {listed(savings)}.",
-        text=[f"{label}: {credit.verdict(record)}" for label, record in found],
+        sentence=f"With exact credit the gradient would need this many times fewer rollouts: {listed(savings)}.",
+        text=[f"{label}: {' '.join([credit.verdict(record), *credit.offers(record)])}" for label, record in found],
     )  # fmt: skip
 
 
 def _document(record: CreditRecord) -> dict[str, Any]:
-    return record.summary() | {"verdict": credit.verdict(record)}
+    return record.summary() | {"verdict": " ".join([credit.verdict(record), *credit.offers(record)])}

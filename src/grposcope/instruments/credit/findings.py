@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from grposcope.core.answer import KeyNumber
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, labels
-from grposcope.core.text import listed, number, percent, span, visible
+from grposcope.core.text import capitalised, listed, number, percent, span, visible
 from grposcope.instruments.credit import error as credit_error
 from grposcope.instruments.credit import record as credits
 from grposcope.instruments.credit.error import BASE, EXACT, Ranged
@@ -55,10 +55,13 @@ def about(record: CreditRecord) -> str:
 
 
 def verdict(record: CreditRecord) -> str:
-    """The one sentence: what exact credit would save, the cheapest that pays, and what continuations would cost."""
-    parts = [_exact(record), _paying(record), _continued(record)]
-    said = "; ".join(part for part in parts if part)
-    return f"{said[:1].upper()}{said[1:]}."
+    """Whether finer credit can help, in one sentence."""
+    return f"{capitalised(_exact(record))}."
+
+
+def offers(record: CreditRecord) -> list[str]:
+    """The cheapest source that pays, and what continuations would cost: a sentence each."""
+    return [f"{capitalised(part)}." for part in (_paying(record), _continued(record)) if part]
 
 
 def details(record: CreditRecord) -> list[str]:
@@ -148,20 +151,31 @@ def latest(runs: Sequence[Run]) -> list[tuple[str, Run, CreditRecord]]:
 def _exact(record: CreditRecord) -> str:
     exact = record.source(EXACT)
     if exact is None:
-        return f"what exact credit would save is unknown ({visible(record.skipped.get(EXACT, 'not measured'))})"
+        why = visible(record.skipped.get(EXACT, "exact credit was not measured"))
+        return f"cannot tell whether finer credit would help: {why}"
     saving = exact.saving
     if not math.isfinite(saving.value):
-        return f"cannot tell what exact credit would save ({saving.flag or 'too few prompts'})"
-    told = f"({span(saving.low, saving.high)})"
+        return f"cannot tell whether finer credit would help: {saving.flag or 'too few prompts'}"
     if saving.low > 1:
-        return f"exact credit would save {number(saving.value)} × here {told}"
+        return f"finer credit can help: with exact credit the gradient would need {_fewer(saving, 'rollouts')}"
     if saving.high < LITTLE:
+        least = f"{number(saving.high)} × fewer rollouts for the same error"
         return (
-            f"exact credit would save at most {number(saving.high)} × here ({number(saving.value)} ×, "
-            f"{span(saving.low, saving.high)}): credit does not limit this policy"
+            f"finer credit cannot help much: even with exact credit the gradient would need at most {least} "
+            f"({number(saving.value)} ×, {span(saving.low, saving.high)})"
         )
-    doubt = f"(saving {number(saving.value)} ×, 95% interval {span(saving.low, saving.high)})"
-    return f"cannot tell whether exact credit would save rollouts {doubt}: {_more(exact, record)}"
+    return (
+        f"cannot tell whether finer credit would help: with exact credit the gradient would need "
+        f"{_fewer(saving, 'rollouts')}; {_more(exact, record)}"
+    )
+
+
+def _fewer(saving: Ranged, what: str) -> str:
+    """How much less, or more, is needed for the same error, with its 95% interval."""
+    value, low, high, word = saving.value, saving.low, saving.high, "fewer"
+    if value < 1:
+        value, low, high, word = 1 / value, 1 / high if high else math.inf, 1 / low if low else math.inf, "more"
+    return f"{number(value)} × {word} {what} for the same error ({span(low, high)})"
 
 
 def _paying(record: CreditRecord) -> str:
@@ -170,15 +184,17 @@ def _paying(record: CreditRecord) -> str:
     if paying := sorted((one for one in bought if one.name in names), key=lambda one: one.tokens.value):
         least = [one for one in paying if one.tokens.value <= paying[0].tokens.value * 1.001]
         best = max(least, key=lambda one: one.saving.value)
-        low, high = best.saving.low, best.saving.high
-        told = f"saving {number(best.saving.value)} ×, {span(low, high)}"
-        return f"the cheapest source that pays is {visible(best.name)} ({told})"
+        return f"the cheapest source that pays is {_saving(best)}"
     known = [one for one in bought if math.isfinite(one.saving.value)]
     if not known:
         return "no source of credit that costs tokens was measured"
     best = max(known, key=lambda one: one.saving.value)
-    told = f"{number(best.saving.value)} ×, {span(best.saving.low, best.saving.high)}"
-    return f"no measured source is shown to pay; {visible(best.name)} has the largest saving ({told})"
+    return f"no measured source is shown to pay; the best of them is {_saving(best)}"
+
+
+def _saving(one: SourceRecord) -> str:
+    """A source with what it saves."""
+    return f"{visible(one.name)}, which takes {_fewer(one.saving, 'tokens')}"
 
 
 def _continued(record: CreditRecord) -> str:
@@ -186,10 +202,11 @@ def _continued(record: CreditRecord) -> str:
     if not every:
         return ""
     best = max(every, key=lambda one: one.saving.value)
-    estimate = f"estimating credit with K = {best.name.rpartition('=')[2]} continuations per step"
+    estimate = f"credit from K = {best.name.rpartition('=')[2]} continuations per step"
     if best.saving.value >= 1:
-        return f"{estimate} would save {number(best.saving.value)} × what it costs"
-    return f"{estimate} would cost {number(1 / best.saving.value)} × what it saves"
+        return f"{estimate} takes {number(best.saving.value)} × fewer tokens, the continuations included"
+    times = number(1 / best.saving.value)
+    return f"{estimate} takes {times} × more tokens, because the continuations cost more than they save"
 
 
 def _bought(record: CreditRecord) -> list[SourceRecord]:

@@ -120,6 +120,8 @@ def plateau_sentence(summary: ForecastSummary) -> str:
     if plateau.flag:
         return f"Plateau: {plateau.flag}."
     ends = f"{number(plateau.value)} ± {number(plateau.se)}"
+    if summary.ahead.verdict in ("flat", "cannot tell"):
+        return f"Plateau of the best-fitting curve: {ends}; the forecast rests on the level alone."
     return f"Plateau: {ends}, 95% of the way at step {number(summary.plateau_step)}."
 
 

@@ -341,8 +341,9 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
         if total.requires_grad:
             total.backward()
         del total
-    kept = _saved_in_a_block(attached, few)
-    attached.block_bytes, attached.array_bytes = (count / _tokens(few) for count in kept)
+    sized = _excerpt(rollouts, max(most, _chunk(attached.model) // 2))
+    kept = _saved_in_a_block(attached, sized)
+    attached.block_bytes, attached.array_bytes = (count / _tokens(sized) for count in kept)
     for name, found in waiting.items():  # autograd has no gradient of these
         off[name], size[name] = math.fsum(_square(score.dense()) for score in found), 0.0
     for name in missing:  # spread over processes, and used outside of its layer: left out, by name
@@ -400,6 +401,12 @@ def _check_padding(attached: AttachedModel, rollouts: Rollouts) -> None:
             f"padding changes the log-probabilities of this model by {off:.1e}; use prompts of one length, such as a "
             "single prompt"
         )
+
+
+def _chunk(model: Any) -> int:
+    """Tokens of a chunk, to which a state-space model pads what it is given; 0 for other models."""
+    config = getattr(model, "config", None)
+    return next((int(getattr(config, name)) for name in ("chunk_size", "mamba_chunk_size") if hasattr(config, name)), 0)
 
 
 def _square(array: Tensor) -> float:

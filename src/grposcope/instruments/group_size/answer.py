@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.core.answer import Answer, Figure, KeyNumber, Table
+from grposcope.core.answer import Answer, Figure, KeyNumber, Table, Word
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, labels
@@ -24,6 +24,7 @@ from grposcope.instruments.group_size import INSTRUMENT, PlanSettings, planning,
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.group_size.planning import Allocation, Plan
 from grposcope.instruments.group_size.size import GroupSize, LayerSize, RecipeSize, Unknown
+from grposcope.maths import intervals
 
 MEANING = {
     "sigma1": "Σ₁   variance per rollout if V were known",
@@ -149,16 +150,24 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
         errors, group = facts.gradient_errors(batch.prompts, batch.group), batch.group
         source = [facts.error_sentence(group)]
         do = (
-            f"draw {batch.prompts} prompts × {group} rollouts (cost {batch.cost:g} of a budget of {budget:g}, "
-            f"recipe {(recipe if own else 'rloo')})"
+            f"draw {batch.prompts} prompts × {group} rollouts (cost {batch.cost:g} of a budget of {budget:g}"
+            f"{f', recipe {recipe}' if own else '' if trained.differs else ', recipe rloo'})"
         )
     layers = group_size.by_layer(files[-1], *costs, *resampled) if settings.layers else {}
+    alone = facts.sentence(_group_used(run, probe))
+    word: Word = "told" if facts.decided else "cannot tell"
+    sentence, text = alone, [trained.sentence()]
+    if trained.differs:
+        sentence, text = trained.sentence(), [f"With leave-one-out advantages (recipe rloo): {alone}"]
+        word = "told" if own or trained.plan is None else "cannot tell"
+        if not own and do:
+            do = f"{trained.remedy}, or train with leave-one-out advantages (recipe rloo): {do}"
     document = {
         "kind": "probe",
         "probe": _about(probe),
         "step": probe.step,
         "pooled": {"steps": pool.steps, "left_out": pool.left_out, "drift": pool.drift},
-        "verdict": facts.sentence(),
+        "verdict": sentence,
         "moments": {name: _moment(facts, name) for name in group_size.MOMENTS},
         "plan": {**asdict(facts.plan), "decided": facts.decided, "at_least": facts.plan.at_least},
         "budget": budget,
@@ -177,17 +186,17 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
     answer = Answer(
         INSTRUMENT.name,
         INSTRUMENT.question,
-        "told" if facts.decided else "cannot tell",
-        facts.sentence(_group_used(run, probe)),
+        word,
+        sentence,
         do=do,
         text=[
-            *filter(None, [trained.sentence(), facts.uneven_sentence() if batch else ""]),
+            *filter(None, [*text, facts.uneven_sentence() if batch else ""]),
             *source,
             facts.dead_sentence(group),
             *filter(None, [pool.sentence]),
             f"{_subject(probe, files)}. {SCOPE}",
         ],
-        numbers=_best(facts.plan),
+        numbers=_best(facts, trained),
         tables=[table for table in tables if table is not None],
         document=document | ({"layers": layers} if layers else {}),
     )
@@ -230,10 +239,18 @@ def _subject(probe: ProbeRecord, files: Sequence[ProbeGram]) -> str:
     return f"From {subject}{cut}"
 
 
-def _best(plan: Plan) -> list[KeyNumber]:
-    """The best group size, where it can be told."""
-    best = KeyNumber("best group size", plan.continuous, str(plan.integer), f"G* {span(*plan.interval)}")
-    return [best] if plan.decided else []
+def _best(facts: GroupSize, trained: RecipeSize) -> list[KeyNumber]:
+    """The best group size, where it can be told: of the recipe that is trained, then with leave-one-out advantages."""
+    plan, own, name = facts.plan, trained.plan, "best group size"
+    found = []
+    if own is not None and own.decided:
+        low, high = own.interval
+        best = Estimate(own.best, (high - low) / (2 * intervals.Z), facts.moments.prompts)
+        found.append(KeyNumber(name, best, str(own.best), f"{trained.recipe}, 95% {span(low, high)}"))
+    if plan.decided:
+        name = f"{name} with leave-one-out advantages" if trained.differs else name
+        found.append(KeyNumber(name, plan.continuous, str(plan.integer), f"G* {span(*plan.interval)}"))
+    return found
 
 
 def _moment(facts: GroupSize, name: str) -> dict[str, Any]:

@@ -274,6 +274,17 @@ class RecipeSize:
     kind: Comparison
     plan: RecipePlan | None
 
+    @property
+    def differs(self) -> bool:
+        """Whether the answer for leave-one-out advantages is known to be another than that for this recipe."""
+        return self.kind not in ("leave-one-out", "unknown")
+
+    @property
+    def remedy(self) -> str:
+        """What would decide an undecided plan."""
+        largest = self.plan.largest if self.plan is not None and not self.plan.reason else 0
+        return f"probe groups of {2 * largest}" if largest else "probe more prompts"
+
     def sentence(self) -> str:
         """Which recipe the best group size is for, and what it is for a recipe of standardized advantages."""
         if self.plan is None:

@@ -21,7 +21,8 @@ CONCLUSIONS: dict[Word, str] = {
 def answer(config: TrainerConfig, result: LintResult) -> Answer:
     """The verdict with the worst finding, what could not be checked, and a table of each finding."""
     worst = result.findings[0] if result.findings and result.grade != "healthy" else None
-    version = f", defaults of {config.dialect.version}" if config.dialect.version else ""
+    defaults = config.dialect.version and not config.partial
+    version = f", defaults of {config.dialect.version}" if defaults else ""
     text = [f"Read: {config.source}, {config.form}, {config.dialect.title}{version}.", *config.notes]
     if result.passed:
         text.append(f"Checks that found nothing: {', '.join(result.passed)}.")
@@ -34,7 +35,7 @@ def answer(config: TrainerConfig, result: LintResult) -> Answer:
         do=worst.change if worst else "",
         text=text,
         tables=[_of_finding(finding) for finding in result.findings],
-        missing=[f"Not checked: {one.check}: {one.reason}." for one in result.unchecked],
+        missing=_unchecked(result),
         document={
             "verdict": verdict(result),
             "grade": result.grade,
@@ -49,6 +50,14 @@ def answer(config: TrainerConfig, result: LintResult) -> Answer:
             "notes": config.notes,
         },
     )
+
+
+def _unchecked(result: LintResult) -> list[str]:
+    """What could not be checked, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for one in result.unchecked:
+        by_reason.setdefault(one.reason, []).append(one.check)
+    return [f"Not checked: {', '.join(checks)}: {reason}." for reason, checks in by_reason.items()]
 
 
 def verdict(result: LintResult) -> str:

@@ -80,6 +80,6 @@ def _of_credit(run: Run) -> Answer | None:
 
         if credits := record.of_run(run):
             last = credits[-1]
-            sentence, about = findings.verdict(last).removesuffix("."), findings.about(last)
-            return Answer("headline", HEADLINE, sentence=sentence, text=[about], numbers=findings.numbers(last))
+            sentence, text = findings.verdict(last).removesuffix("."), [*findings.offers(last), findings.about(last)]
+            return Answer("headline", HEADLINE, sentence=sentence, text=text, numbers=findings.numbers(last))
     return None

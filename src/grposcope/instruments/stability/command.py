@@ -22,8 +22,8 @@ examples:
   grposcope stability --lr 0.1 --momentum 0.9 --curvature 0.0959 --interval 16
   grposcope stability --lr 1e-3 --momentum 0.9 --optimizer adam --rms-gradient 0.01 --curvature 0.5 --interval 8
   grposcope stability --settings setting.yaml --interval 8     numbers from a file, such as lr: 0.1
-  grposcope stability --run runs/20260101-120000-tiny-grpo     settings and time constant of a finished run
-  grposcope stability --run runs/20260101-120000-tiny-grpo --measure     κ measured on rollouts of its model
+  grposcope stability runs/20260101-120000-tiny-grpo           settings and time constant of a finished run
+  grposcope stability runs/20260101-120000-tiny-grpo --measure     κ measured on rollouts of its model
 """
 
 SMALLEST, LARGEST, TINY = 1e-15, 1e12, 1e-100
@@ -34,8 +34,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     from grposcope.instruments.stability.stability import OPTIMIZERS
 
-    command.add_argument("--run", dest="run_path", metavar="RUN",
-                         help="take settings and curvature from this run folder")  # fmt: skip
+    command.add_argument("run_path", nargs="?", default=argparse.SUPPRESS, metavar="RUN",
+                         help="a run, whose settings and curvature are taken")  # fmt: skip
+    command.add_argument("--run", dest="run_path", metavar="RUN", help="the same")
     command.add_argument(
         "--settings",
         metavar="FILE",
@@ -45,7 +46,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--measure",
         action="store_true",
-        help="with --run: measure κ on rollouts of its model, along the stiffest direction",
+        help="with a run: measure κ on rollouts of its model, along the stiffest direction",
     )
     command.add_argument("--lr", type=float, metavar="X", help="learning rate η")
     command.add_argument("--momentum", type=float, metavar="X", help="momentum β of SGD, or β₁ of Adam (default: 0)")
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     if math.isfinite(rule.curvature.value):
         _check_sizes(rule, arguments)
     elif not arguments.run_path:
-        raise UserError("give the curvature with --curvature, or a run folder with --run")
+        raise UserError("give the curvature with --curvature, or a run")
     given = arguments.curvature_variation
     check = stability.check(rule, arguments.ratio, math.nan if given is None else float(given))
     said = answer.of_setting(check)
@@ -139,7 +140,7 @@ def _rule(arguments: argparse.Namespace) -> UpdateRule:
     elif arguments.measure:
         raise UserError("--measure needs the folder of a run: give it with --run")
     elif arguments.lr is None:
-        raise UserError("give the learning rate with --lr, or a run folder with --run")
+        raise UserError("give the learning rate with --lr, or a run")
     else:
         rule = stability.UpdateRule(arguments.lr, momentum=0.0, interval=1, optimizer="sgd")
     given = {name: getattr(arguments, name) for name in ("lr", "momentum", "interval", "optimizer", "rms_gradient")}

@@ -10,6 +10,11 @@ from grposcope.instruments.verify import stated
 from grposcope.instruments.verify.claim import ClaimResult, ClaimTest
 from grposcope.instruments.verify.evidence import PipelineEvidence
 
+NO_ROLLOUTS = (
+    "To test more: write the rollouts down and give their folder. TRL does with log_completions=True, verl with "
+    "trainer.rollout_data_dir, and GRPOscope's own record has them."
+)
+
 SHOWN = 3
 """Reasons why nothing can be told that are shown in full; the others are counted."""
 
@@ -26,7 +31,7 @@ def of(evidence: PipelineEvidence, results: Sequence[ClaimResult]) -> Answer:
         sentence=_sentence(broken, len(tested), len(results), len(evidence.rows)),
         tables=(_table(shown),) if shown else (),
         text=[_fault(one) for one in broken],
-        missing=_missing(results),
+        missing=_missing(results) if evidence.rows else (NO_ROLLOUTS,),
         document={
             "source": evidence.source,
             "engine": evidence.engine,
@@ -47,6 +52,8 @@ def _word(broken: int, tested: int) -> Word:
 
 def _sentence(broken: Sequence[ClaimResult], tested: int, count: int, rollouts: int) -> str:
     of = f"{rollouts:,} rollout{'' if rollouts == 1 else 's'}"
+    if not rollouts and not broken:
+        return f"Cannot tell: there are no rollouts, and {tested} of {count} claims can be tested without them."
     if broken:
         names = "; ".join(f"“{one.claim.title}”" for one in broken)
         return f"Broken: {names}. {tested} of {count} claims could be tested, on {of}."

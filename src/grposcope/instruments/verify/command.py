@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,10 @@ from grposcope.commands import log_flags
 from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
 from grposcope.instruments.verify import command_model_flags
+from grposcope.logs.native.schema import is_record, read_config
 
 if TYPE_CHECKING:
+    from grposcope.instruments.verify.evidence import PipelineEvidence
     from grposcope.logs import Hints
 
 DESCRIPTION = (
@@ -74,10 +76,42 @@ def run(arguments: argparse.Namespace) -> int:
         from grposcope.instruments.verify import command_model
 
         evidence = command_model.with_model(evidence, arguments)
-    said = answer.of(evidence, judge.judge(evidence))
+    results = judge.judge(evidence)
+    said = answer.of(evidence, results)
     say(arguments, terminal.text(said))
+    untested = {one.claim.name for one in results if one.status == "cannot tell"}
+    if further := _further(arguments, evidence, untested):
+        say(arguments, "\n".join(["", "to test more:", *(f"  {command}" for command in further)]))
     finish(arguments, document.of_answer(said))
     return 1 if said.word == "failing" else 0
+
+
+def _further(arguments: argparse.Namespace, evidence: PipelineEvidence, untested: Collection[str]) -> list[str]:
+    """Commands that test what this one could not: with weights, with the reward function, on a run that records more.
+
+    All flags that can help are put into one command; words in capitals are the reader's to fill in.
+    """
+    own = evidence.engine == "grposcope"
+    flags = []
+    if not evidence.rows:
+        flags += [] if arguments.rollouts else ["--rollouts FOLDER"]
+    else:
+        if not arguments.model and any(row.completion_ids is not None for row in evidence.rows):
+            flags.append(f"--model {arguments.place if own else 'CHECKPOINT CHECKPOINT'}")
+        if "rewards" in untested and evidence.grader is None:
+            recorded = own and is_record(Path(arguments.place))
+            flags.append(f"--task {_task(arguments)}" if recorded else "--reward FILE.py:FUNCTION")
+    if not evidence.stated.group and arguments.config is None:
+        flags.append("--config SCRIPT")
+    commands = [f"grposcope verify {arguments.place} {' '.join(flags)}"] if flags else []
+    if own and "gradient" in untested:
+        commands.append("grposcope train --verify-every 10 --checkpoint-every 10    for the next run")
+    return commands
+
+
+def _task(arguments: argparse.Namespace) -> str:
+    """The task of our own run."""
+    return str(read_config(Path(arguments.place)).settings.get("task", "TASK"))
 
 
 def _hints(arguments: argparse.Namespace, number: int | None) -> Hints:

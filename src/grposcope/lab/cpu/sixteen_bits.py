@@ -63,4 +63,11 @@ def _is_short(x: Any) -> bool:
 
 
 def _float(x: Any) -> Any:
-    return x.float() if _is_short(x) else x
+    """A 16-bit matrix in float32; one that stands for many, such as a head's weights for each row, is copied once."""
+    if not _is_short(x):
+        return x
+    once = x
+    for dimension, (size, stride) in enumerate(zip(x.shape, x.stride(), strict=True)):
+        if size > 1 and stride == 0:
+            once = once.narrow(dimension, 0, 1)
+    return once.float().expand(x.shape)

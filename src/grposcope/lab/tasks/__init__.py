@@ -55,12 +55,18 @@ def load(spec: str, reward: str | None = None) -> Task:
 
     Raises UserError for an unknown name or option, or a file that cannot be used.
     """
+    check(spec, reward)
     name, _, argument = spec.strip().partition(":")
+    return TASKS[name].parse(argument, reward)
+
+
+def check(spec: str, reward: str | None = None) -> None:
+    """UserError for a name that is no task's, and for a reward function that the task does not take."""
+    name = spec.strip().partition(":")[0]
     if name not in TASKS:
         close = difflib.get_close_matches(name, TASKS, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise UserError(f"there is no task {name!r}; {hint}The tasks are {', '.join(TASKS)}")
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise UserError(f"there is no task {name!r}{hint}; the tasks are {', '.join(TASKS)}")
     if reward is not None and not TASKS[name].takes_reward:
         takers = " or ".join(task.form for task in TASKS.values() if task.takes_reward)
         raise UserError(f"a reward function goes with {takers}; the task {name} has its own reward")
-    return TASKS[name].parse(argument, reward)

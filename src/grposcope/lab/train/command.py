@@ -17,6 +17,7 @@ from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
 from grposcope.lab.train.config import TrainConfig, check
 from grposcope.logs.native.schema import is_record, read_config
+from grposcope.logs.native.writer import refuse_used
 
 ENGINES = ("grposcope", "trl")
 
@@ -74,7 +75,10 @@ def check_flags(arguments: argparse.Namespace) -> None:
     if arguments.resume or arguments.engine != "grposcope":  # the settings are those of the run, or TRL's to refuse
         return
     try:
-        check(TrainConfig(**_given(arguments)))
+        config = TrainConfig(**_given(arguments))
+        check(config)
+        if config.out is not None:
+            refuse_used(Path(config.out))
     except UserError as error:
         raise UserError(_with_flags(str(error))) from None
 
@@ -193,6 +197,7 @@ def _next_commands(result: TrainResult) -> str:
         commands = {f"grposcope train --resume {folder}": "continue from its last checkpoint, if it has one"} | commands
     else:
         commands[f"grposcope probe --model {folder}"] = "what its gradient is made of, and which group size it needs"
+        commands[f"grposcope stability {folder}"] = "how many steps a batch of rollouts may be used for"
     width = max(map(len, commands))
     return "\n".join(["next:", *(f"  {command:{width}}  {purpose}" for command, purpose in commands.items())])
 

@@ -440,6 +440,7 @@ def check(config: TrainConfig) -> None:
         if getattr(config, name) > most:
             raise UserError(f"{name} is {getattr(config, name)}; it must be at most {most:,}")
     loggers.names(config.log_to)
+    tasks.check(config.task, config.reward)
     if not 0 < config.top_p <= 1:
         raise UserError(f"top_p is {config.top_p}; it must be above 0 and at most 1")
     for name in ("momentum", "beta2"):

@@ -45,12 +45,7 @@ class RunWriter:
         """Begin the record of a new run in a folder that does not exist or is empty but for what `beside` names."""
         with _explained(folder, "choose another folder"):
             folder.mkdir(parents=True, exist_ok=True)
-            if any(file.name not in {".lock", *beside} for file in folder.iterdir()):
-                if (folder / "config.json").exists():
-                    what, hint = "already holds a run", "choose another folder, or resume that run"
-                else:
-                    what, hint = "is not empty", "choose another folder"
-                raise UserError(f"{folder} {what}; {hint}; nothing was changed")
+            refuse_used(folder, beside)
             return RunWriter(folder, config)
 
     @staticmethod
@@ -137,6 +132,16 @@ class RunWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def refuse_used(folder: Path, beside: Collection[str] = ()) -> None:
+    """UserError for a folder that holds something but for what `beside` names."""
+    if folder.is_dir() and any(file.name not in {".lock", *beside} for file in folder.iterdir()):
+        if (folder / "config.json").exists():
+            what, hint = "already holds a run", "choose another folder, or resume that run"
+        else:
+            what, hint = "is not empty", "choose another folder"
+        raise UserError(f"{folder} {what}; {hint}; nothing was changed")
 
 
 @contextmanager
