@@ -19,6 +19,8 @@ from typing import Any
 # take a third longer when none does. So they spin for a moment.
 if os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE") == "PASSIVE":
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+# MKL keeps the buffers of its products for later ones, up to half a gigabyte; a step takes no longer without.
+os.environ.setdefault("MKL_DISABLE_FAST_MM", "1")
 
 from grposcope import __version__, instruments
 from grposcope.commands import generic, known, listing

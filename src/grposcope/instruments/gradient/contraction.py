@@ -32,15 +32,19 @@ def in_torch(score: Score, weights: Tensor, main: int | None, *, with_gram: bool
     """`contract` from pieces of the S_i, of any score."""
     gradients = torch.empty(len(weights), *score.shape, dtype=score.dtype, device=score.device)
     weights = weights.to(gradients)
+    pieces, count = score.pieces(), score.rollouts
+    # Made beforehand: a small array that each piece left behind would keep the next from taking its memory.
+    products = torch.empty(len(pieces) if with_gram else 0, count, count, dtype=torch.float64, device=score.device)
 
-    def work(piece: slice) -> tuple[Tensor | None, EntryNorms | None]:
-        block, place = score.piece(piece), gradients[:, piece]
+    def work(number: int) -> EntryNorms | None:
+        block, place = score.piece(pieces[number]), gradients[:, pieces[number]]
         torch.mm(weights, block.flatten(1), out=place.flatten(1))
-        return gram.of_block(block) if with_gram else None, None if main is None else EntryNorms.of(place[main])
+        if with_gram:
+            products[number] = gram.of_block(block)
+        return None if main is None else EntryNorms.of(place[main])
 
-    products, norms = zip(*cpu.map_pieces(work, score.pieces(), gradients.device), strict=True)
-    inner = torch.stack(products).sum(0) if with_gram else None
-    return gradients, inner, None if main is None else EntryNorms.together(norms)
+    norms = [one for one in cpu.map_pieces(work, range(len(pieces)), gradients.device) if one is not None]
+    return gradients, products.sum(0) if with_gram else None, EntryNorms.together(norms) if norms else None
 
 
 def _without_rollouts(score: Score, weights: Tensor, main: int | None, *, with_gram: bool) -> Contracted:

@@ -47,7 +47,7 @@ GRADIENTS = 3
 SKETCH = 16 * 24
 """Bytes per row of what finds the leading singular values of a gradient: 24 vectors, in three copies."""
 
-GAPS = 0.4
+GAPS = 0.2
 """Share of every block's activations that stays in gaps of the heap, where a graph of many small objects grows between
 arrays below `cpu.RETURNED`: in models that checkpoint by themselves, and in those with stacks of experts."""
 
@@ -92,7 +92,7 @@ def needed(
     kept = attached.bytes_per_token * rows * longest
     on_heap = (
         rollouts.mask.device.type == "cpu"
-        and 4 * rows * longest * getattr(_text(attached), "hidden_size", 0) < cpu.RETURNED
+        and item * rows * longest * getattr(_text(attached), "hidden_size", 0) < cpu.RETURNED
     )
     more = HEAP if on_heap else 1.0
     block = (more * attached.block_bytes + GRADIENTS * attached.array_bytes) * rows * longest

@@ -51,6 +51,7 @@ __all__ = [
     "with_products",
 ]
 
+P = TypeVar("P")
 T = TypeVar("T")
 S = TypeVar("S")
 M = TypeVar("M", bound="torch.nn.Module")
@@ -144,7 +145,7 @@ def in_background(
     return threads.in_background(work, keep, device, alone)
 
 
-def map_pieces(work: Callable[[slice], T], pieces: Sequence[slice], device: torch.device) -> list[T]:
+def map_pieces(work: Callable[[P], T], pieces: Sequence[P], device: torch.device) -> list[T]:
     """`work` of each piece, in order; distributed over threads where there are many pieces, on a CPU."""
     return threads.map_pieces(work, pieces, device) if enabled() else [work(piece) for piece in pieces]
 

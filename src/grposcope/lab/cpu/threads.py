@@ -20,6 +20,7 @@ import torch
 from grposcope.lab.no_gradient import no_gradient
 
 S = TypeVar("S")
+P = TypeVar("P")
 T = TypeVar("T")
 
 WAITING = 5
@@ -83,7 +84,7 @@ def in_background(
         torch.set_num_threads(threads)
 
 
-def map_pieces(work: Callable[[slice], T], pieces: Sequence[slice], device: torch.device) -> list[T]:
+def map_pieces(work: Callable[[P], T], pieces: Sequence[P], device: torch.device) -> list[T]:
     """`work` of each piece, in order; distributed over threads where there are many pieces."""
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1 or len(pieces) < MANY * threads:
