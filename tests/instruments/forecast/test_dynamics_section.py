@@ -94,7 +94,7 @@ def test_the_first_sentence_says_what_is_expected(tmp_path: Path) -> None:
 def test_a_plateau_is_one_that_the_forecast_expects() -> None:
     quiet = summarize(T, RISE)
     assert quiet.plateau.value == pytest.approx(0.8, abs=0.02)
-    assert plateau_sentence(quiet).startswith("Plateau: 0.79")
+    assert plateau_sentence(quiet).startswith("Plateau of the best-fitting curve: 0.79"), "flat: the level is there"
     low, high = quiet.ahead.change_between
     assert low < quiet.plateau.value - quiet.ahead.level.value < high
     torn = summarize(T, np.where(T < 170, RISE, RISE - 0.6))

@@ -268,7 +268,9 @@ def test_the_verdict_is_that_of_the_library(folder: Path) -> None:
     section = sized(read(folder))
     low, high = plan.interval
     loss = planning.loss(found.pooled, np.array([6]), 0, 1)[0, 0]
-    assert section.sentence.startswith(
+    assert section.sentence.startswith("Cannot tell the best group size for recipe grpo, which divides")
+    assert section.text[0].startswith(
+        "With leave-one-out advantages (recipe rloo): "
         f"Best G = {plan.integer} (G* = {plan.continuous.value:.3g}, 95% interval {low:.3g} to {high:.3g}); any G from "
         f"{plan.near[0]} to {plan.near[1]} needs at most 5% more rollouts. At G = 6 you need {100 * loss:.0f}% more "
     )
@@ -282,7 +284,7 @@ def test_the_verdict_is_that_of_the_library(folder: Path) -> None:
 
 
 def test_a_run_is_told_what_its_own_group_size_loses(run: Run) -> None:
-    assert "At G = 9 you need" in sized(run).sentence
+    assert "At G = 9 you need" in sized(run).text[0]
 
 
 def test_the_parts_of_the_error_add_up(folder: Path) -> None:
@@ -447,7 +449,8 @@ def test_the_headline_of_a_probe_says_what_was_found(folder: Path, run: Run) -> 
     )
     assert top.text[0].startswith("tiny on arithmetic, 64 prompts × 6 rollouts")
     assert top.text[1] == f"Group size: {sized(read(folder)).sentence}"
-    assert {tile.name for tile in top.numbers} >= {"stable rank", "dead groups", "best group size"}
+    named = {tile.name for tile in top.numbers}
+    assert named >= {"stable rank", "dead groups", "best group size with leave-one-out advantages"}
     both = headline([read(folder), read(folder)])
     assert both.sentence.startswith("2 probes, with stable ranks 1.5 in one (1)") or "1.5 in" in both.sentence
     assert headline([run]).sentence.startswith("Healthy: held-out accuracy")

@@ -248,7 +248,9 @@ def test_the_recipe_that_is_trained_comes_first(tmp_path: Path, capsys: pytest.C
     """And the answer for leave-one-out advantages is named as such, not the other way round."""
     make_probe(tmp_path / "probe")
     text, document = call(capsys, tmp_path / "probe", "--recipe", "grpo")
-    assert text.startswith("For recipe grpo, which divides advantages by the group's standard deviation,")
+    assert (
+        "group size for recipe grpo, which divides advantages by the group's standard deviation" in text.splitlines()[0]
+    )
     assert document["verdict"] in text
     assert "With leave-one-out advantages (recipe rloo): Best G = " in text
     assert "best group size with leave-one-out advantages" in text

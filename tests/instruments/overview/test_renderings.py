@@ -197,11 +197,14 @@ def test_group_size(probe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, "plan", probe)
     assert fact.sentence() in unbroken(out)
     content = runs_page.document([read(probe)])
-    assert fact.sentence(record.group) == on_page(content, "group_size").sentence
-    assert f"Group size: {fact.sentence(record.group)}" in content.top.text
+    trained = group_size.of_recipe(fact, record.recipe)
+    first, second = group_size.sentences(fact, trained, record.group)
+    assert first == on_page(content, "group_size").sentence
+    assert (first, second) == (trained.sentence(), f"With leave-one-out advantages (recipe rloo): {fact.sentence(8)}")
+    assert [f"Group size: {first}", second] == list(content.top.text[1:3])
     assert fact.sentence(record.group).startswith(fact.sentence().partition(". Note")[0].removesuffix("."))
     numbers = json.loads(printed(capsys, "report", probe, "--json")[-1])["sections"]["group_size"]["probe"]
-    assert numbers["verdict"] == fact.sentence()
+    assert numbers["verdict"] == trained.sentence()
     planned = json.loads(printed(capsys, "plan", probe, "--json")[0])["plan"]
     for name in ("integer", "continuous", "interval", "informative"):
         assert numbers["plan"][name] == planned[name] == plain(getattr(fact.plan, name))

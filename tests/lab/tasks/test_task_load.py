@@ -70,7 +70,7 @@ def test_jsonl(rows: Path) -> None:
     [
         (
             "aritmetic",
-            "no task 'aritmetic'; did you mean arithmetic.*arithmetic, gsm8k, benchmarks, reasoning_gym, jsonl",
+            "no task 'aritmetic' .did you mean arithmetic.*arithmetic, gsm8k, benchmarks, reasoning_gym, jsonl",
         ),
         ("", "no task ''"),
         ("arithmetic:step=3", "no option 'step'; its options are steps, largest, ops, limit, size"),

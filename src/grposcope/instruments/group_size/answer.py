@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.core.answer import Answer, Figure, KeyNumber, Table, Word
+from grposcope.core.answer import Answer, Figure, Table
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, labels
@@ -24,7 +24,6 @@ from grposcope.instruments.group_size import INSTRUMENT, PlanSettings, planning,
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.group_size.planning import Allocation, Plan
 from grposcope.instruments.group_size.size import GroupSize, LayerSize, RecipeSize, Unknown
-from grposcope.maths import intervals
 
 MEANING = {
     "sigma1": "Σ₁   variance per rollout if V were known",
@@ -154,20 +153,17 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
             f"{f', recipe {recipe}' if own else '' if trained.differs else ', recipe rloo'})"
         )
     layers = group_size.by_layer(files[-1], *costs, *resampled) if settings.layers else {}
-    alone = facts.sentence(_group_used(run, probe))
-    word: Word = "told" if facts.decided else "cannot tell"
-    sentence, text = alone, [trained.sentence()]
-    if trained.differs:
-        sentence, text = trained.sentence(), [f"With leave-one-out advantages (recipe rloo): {alone}"]
-        word = "told" if own or trained.plan is None else "cannot tell"
-        if not own and do:
-            do = f"{trained.remedy}, or train with leave-one-out advantages (recipe rloo): {do}"
+    sentence, other = group_size.sentences(facts, trained, _group_used(run, probe))
+    leads = sentence == trained.sentence()
+    told = facts.decided if not leads else own is not None or trained.plan is None
+    if leads and not own and do:
+        do = f"{trained.remedy}, or train with leave-one-out advantages (recipe rloo): {do}"
     document = {
         "kind": "probe",
         "probe": _about(probe),
         "step": probe.step,
         "pooled": {"steps": pool.steps, "left_out": pool.left_out, "drift": pool.drift},
-        "verdict": sentence,
+        "verdict": sentence if leads else facts.sentence(),
         "moments": {name: _moment(facts, name) for name in group_size.MOMENTS},
         "plan": {**asdict(facts.plan), "decided": facts.decided, "at_least": facts.plan.at_least},
         "budget": budget,
@@ -186,17 +182,17 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
     answer = Answer(
         INSTRUMENT.name,
         INSTRUMENT.question,
-        word,
+        "told" if told else "cannot tell",
         sentence,
         do=do,
         text=[
-            *filter(None, [*text, facts.uneven_sentence() if batch else ""]),
+            *filter(None, [other, facts.uneven_sentence() if batch else ""]),
             *source,
             facts.dead_sentence(group),
             *filter(None, [pool.sentence]),
             f"{_subject(probe, files)}. {SCOPE}",
         ],
-        numbers=_best(facts, trained),
+        numbers=group_size.best_numbers(facts, trained),
         tables=[table for table in tables if table is not None],
         document=document | ({"layers": layers} if layers else {}),
     )
@@ -237,20 +233,6 @@ def _subject(probe: ProbeRecord, files: Sequence[ProbeGram]) -> str:
     truncated = np.concatenate([file.truncated.reshape(-1) for file in files])
     cut = f"; {truncated.mean():.1%} of rollouts truncated" if truncated.any() else ""
     return f"From {subject}{cut}"
-
-
-def _best(facts: GroupSize, trained: RecipeSize) -> list[KeyNumber]:
-    """The best group size, where it can be told: of the recipe that is trained, then with leave-one-out advantages."""
-    plan, own, name = facts.plan, trained.plan, "best group size"
-    found = []
-    if own is not None and own.decided:
-        low, high = own.interval
-        best = Estimate(own.best, (high - low) / (2 * intervals.Z), facts.moments.prompts)
-        found.append(KeyNumber(name, best, str(own.best), f"{trained.recipe}, 95% {span(low, high)}"))
-    if plan.decided:
-        name = f"{name} with leave-one-out advantages" if trained.differs else name
-        found.append(KeyNumber(name, plan.continuous, str(plan.integer), f"G* {span(*plan.interval)}"))
-    return found
 
 
 def _moment(facts: GroupSize, name: str) -> dict[str, Any]:

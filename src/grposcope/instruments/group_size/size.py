@@ -14,6 +14,7 @@ from typing import cast, get_args
 
 import numpy as np
 
+from grposcope.core.answer import KeyNumber
 from grposcope.core.capabilities import Comparison
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
@@ -23,7 +24,7 @@ from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
 from grposcope.instruments.group_size import mse, planning, recipe_plan
 from grposcope.instruments.group_size.planning import GROUPS, Allocation, Plan
 from grposcope.instruments.group_size.recipe_plan import RecipePlan
-from grposcope.maths import confidence, dead_groups, resampling
+from grposcope.maths import confidence, dead_groups, intervals, resampling
 from grposcope.maths import moments as gradient_moments
 from grposcope.maths.moments import Moments, Statistics
 
@@ -289,18 +290,18 @@ class RecipeSize:
         """Which recipe the best group size is for, and what it is for a recipe of standardized advantages."""
         if self.plan is None:
             return f"For recipe {self.recipe}: {_WITHOUT_PLAN[self.kind]}"
-        start, plan = (
-            f"For recipe {self.recipe}, which divides advantages by the group's standard deviation,",
-            self.plan,
-        )
+        plan = self.plan
+        of = f"recipe {self.recipe}, which divides advantages by the group's standard deviation"
         if plan.reason:
-            return f"{start} the best G cannot be decided: {plan.reason}."
-        low, high = plan.interval
+            return f"Cannot tell the best group size for {of}: {plan.reason}."
         if plan.decided:
-            return f"{start} the best G is {plan.best} (95% interval {span(low, high)}), by its noise-to-signal ratio."
-        told = f"the best G is at least {plan.at_least} (95%)" if plan.at_least else "the best G cannot be decided"
+            likely = span(*plan.interval)
+            return f"Best G = {plan.best} for {of} (95% interval {likely}), by its noise-to-signal ratio."
+        told = "Cannot tell the best group size"
+        if plan.at_least:
+            told = f"Best G is at least {plan.at_least} (95%), without an upper limit,"
         return (
-            f"{start} {told}: groups of {plan.largest} rollouts or more may be better, but the probe has no larger "
+            f"{told} for {of}: groups of {plan.largest} rollouts or more may be better, but the probe has no larger "
             f"ones. Probe more prompts, or groups of {2 * plan.largest}."
         )
 
@@ -317,6 +318,31 @@ class LayerSize:
     mean2: Estimate
     best: float
     interval: tuple[float, float]
+
+
+def sentences(facts: GroupSize, trained: RecipeSize, used: int | None = None) -> tuple[str, str]:
+    """What is said of the recipe that is trained, and of leave-one-out advantages; the first is the answer.
+
+    That is the recipe's, where it is known to be another and either can be told.
+    """
+    alone = facts.sentence(used)
+    if trained.differs and (facts.decided or (trained.plan is not None and trained.plan.decided)):
+        return trained.sentence(), f"With leave-one-out advantages (recipe rloo): {alone}"
+    return alone, trained.sentence()
+
+
+def best_numbers(facts: GroupSize, trained: RecipeSize) -> list[KeyNumber]:
+    """The best group size, where it can be told: of the recipe that is trained, then with leave-one-out advantages."""
+    plan, own, name = facts.plan, trained.plan, "best group size"
+    found = []
+    if own is not None and own.decided:
+        low, high = own.interval
+        best = Estimate(own.best, (high - low) / (2 * intervals.Z), facts.moments.prompts)
+        found.append(KeyNumber(name, best, str(own.best), f"{trained.recipe}, 95% {span(low, high)}"))
+    if plan.decided:
+        name = f"{name} with leave-one-out advantages" if trained.differs else name
+        found.append(KeyNumber(name, plan.continuous, str(plan.integer), f"G* {span(*plan.interval)}"))
+    return found
 
 
 def of_gram(

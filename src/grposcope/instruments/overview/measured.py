@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from grposcope.core.answer import HEADLINE, Answer, KeyNumber
 from grposcope.core.run import Run, labels
-from grposcope.core.text import listed, number, span, visible
+from grposcope.core.text import listed, number, visible
 from grposcope.instruments import has
 
 
@@ -64,12 +64,12 @@ def _group_size(run: Run) -> tuple[list[str], list[KeyNumber]]:
             from grposcope.instruments.group_size import size as group_size
 
             size = group_size.of_probe(record)
-            said = [f"Group size: {size.sentence(record.group)}"]
-            if isinstance(size, group_size.GroupSize) and size.decided:
-                best = size.plan
-                shown = KeyNumber("best group size", best.continuous, str(best.integer), f"G* {span(*best.interval)}")
-                return said, [shown]
-            return said, []
+            if not isinstance(size, group_size.GroupSize):
+                return [f"Group size: {size.sentence(record.group)}"], []
+            trained = group_size.of_recipe(size, record.recipe or "rloo", record.comparison)
+            first, second = group_size.sentences(size, trained, record.group)
+            said = [f"Group size: {first}", *([second] if trained.differs else [])]
+            return said, group_size.best_numbers(size, trained)
     return [], []
 
 
