@@ -47,9 +47,9 @@ GRADIENTS = 3
 SKETCH = 16 * 24
 """Bytes per row of what finds the leading singular values of a gradient: 24 vectors, in three copies."""
 
-GAPS = 0.2
+GAPS = 0.35
 """Share of every block's activations that stays in gaps of the heap, where a graph of many small objects grows between
-arrays below `cpu.RETURNED`: in models that checkpoint by themselves, and in those with stacks of experts."""
+arrays below `cpu.RETURNED`: in models that checkpoint by themselves."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def needed(
     )
     routed = 2 * 4 * every * longest * _experts_per_token(attached) * sum(stacks[:2])
     blocks = checkpointing.every_block(attached.model)
-    gaps = GAPS * freed * len(blocks) if (stacks or recomputes_activations(attached.model)) else 0.0
+    gaps = GAPS * freed * len(blocks) if recomputes_activations(attached.model) else 0.0
     sides = [sum(p.shape[-2:]) for p in inner.values() if not is_large(p[0].numel() * len(p))]
     waiting = more * 4 * every * longest * _most_together(sides, cpu.items_held(rollouts.mask.device))
     sizes = sorted((math.prod(p.shape[-2:]) for p in inner.values()), reverse=True)
