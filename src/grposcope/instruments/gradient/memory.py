@@ -51,6 +51,9 @@ GAPS = 0.35
 """Share of every block's activations that stays in gaps of the heap, where a graph of many small objects grows between
 arrays below `cpu.RETURNED`: in models that checkpoint by themselves."""
 
+GAPS_OF_STACKS = 0.1
+"""The same in models with stacks of experts."""
+
 
 @dataclass(frozen=True)
 class ProbeMemory:
@@ -103,7 +106,8 @@ def needed(
     )
     routed = 2 * 4 * every * longest * _experts_per_token(attached) * sum(stacks[:2])
     blocks = checkpointing.every_block(attached.model)
-    gaps = GAPS * freed * len(blocks) if recomputes_activations(attached.model) else 0.0
+    share = GAPS if recomputes_activations(attached.model) else GAPS_OF_STACKS if stacks else 0.0
+    gaps = share * freed * len(blocks)
     sides = [sum(p.shape[-2:]) for p in inner.values() if not is_large(p[0].numel() * len(p))]
     waiting = more * 4 * every * longest * _most_together(sides, cpu.items_held(rollouts.mask.device))
     sizes = sorted((math.prod(p.shape[-2:]) for p in inner.values()), reverse=True)
