@@ -162,7 +162,8 @@ def page(rows: dict[str, dict[str, float]]) -> str:
              "Written by `python benchmarks/probe_memory.py --page`: random models in a process each, on cores that "
              "other work shared, which spreads the times. Terms and factor were found on the first table. The second "
              "was first measured when they stood; what it showed was mended in the code that took the memory, and in "
-             "one term, that of Mamba 2's chunks; then the terms of heap gaps were set anew on the first table."]  # fmt: skip
+             "one term, that of Mamba 2's chunks; then the terms of heap gaps were set anew on the first "
+             "table."]  # fmt: skip
     for title, names in (("Found on", TUNED), ("Tested on", TESTED)):
         some = {name: rows[name] for name in names if name in rows}
         lines += ["", f"## {title}", "", summary(some), "", HEADER, *(row(name, one) for name, one in some.items())]
