@@ -425,7 +425,7 @@ def _against(trained: Sequence[Mapping[str, Any]], arm: str, words: str) -> Iter
 
 def _arms(trained: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     by = {(row["cell"], row["seed"], row["autopilot"]): row for row in trained}
-    cells = list(dict.fromkeys(cell for cell, _, arm in by if arm == "act"))
+    cells = list(dict.fromkeys(cell for cell, seed, arm in by if arm == "act" and (cell, seed, "off") in by))
     lowest, table = [], []
     for cell in cells:
         seeds = [seed for name, seed, arm in by if name == cell and arm == "act" and (cell, seed, "off") in by]

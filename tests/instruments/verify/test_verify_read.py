@@ -118,5 +118,3 @@ def test_the_command_says_what_would_test_more(
     told = capsys.readouterr().out
     assert "there are no rollouts, and 0 of 13 claims" in told
     assert "grposcope verify log.jsonl --rollouts FOLDER --config SCRIPT\n" in told
-    main(["verify", "good.jsonl", "--set", "num_generations=4", "--config", "x.yaml"])
-    capsys.readouterr()

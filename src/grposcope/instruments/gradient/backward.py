@@ -406,7 +406,8 @@ def _check_padding(attached: AttachedModel, rollouts: Rollouts) -> None:
 def _chunk(model: Any) -> int:
     """Tokens of a chunk, to which a state-space model pads what it is given; 0 for other models."""
     config = getattr(model, "config", None)
-    return next((int(getattr(config, name)) for name in ("chunk_size", "mamba_chunk_size") if hasattr(config, name)), 0)
+    sizes = (getattr(config, name, None) for name in ("chunk_size", "mamba_chunk_size"))
+    return next((size for size in sizes if isinstance(size, int)), 0)
 
 
 def _square(array: Tensor) -> float:

@@ -154,9 +154,9 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
         )
     layers = group_size.by_layer(files[-1], *costs, *resampled) if settings.layers else {}
     sentence, other = group_size.sentences(facts, trained, _group_used(run, probe))
-    leads = sentence == trained.sentence()
+    leads = group_size.leads(facts, trained)
     told = facts.decided if not leads else own is not None or trained.plan is None
-    if leads and not own and do:
+    if leads and not own:
         do = f"{trained.remedy}, or train with leave-one-out advantages (recipe rloo): {do}"
     document = {
         "kind": "probe",

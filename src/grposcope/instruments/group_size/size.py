@@ -282,9 +282,10 @@ class RecipeSize:
 
     @property
     def remedy(self) -> str:
-        """What would decide an undecided plan."""
-        largest = self.plan.largest if self.plan is not None and not self.plan.reason else 0
-        return f"probe groups of {2 * largest}" if largest else "probe more prompts"
+        """What to do with this recipe while its best group size is not known."""
+        if self.plan is None:
+            return "draw more prompts instead of more rollouts of each"
+        return "probe more prompts" if self.plan.reason else f"probe groups of {2 * self.plan.largest}"
 
     def sentence(self) -> str:
         """Which recipe the best group size is for, and what it is for a recipe of standardized advantages."""
@@ -320,13 +321,16 @@ class LayerSize:
     interval: tuple[float, float]
 
 
-def sentences(facts: GroupSize, trained: RecipeSize, used: int | None = None) -> tuple[str, str]:
-    """What is said of the recipe that is trained, and of leave-one-out advantages; the first is the answer.
+def leads(facts: GroupSize, trained: RecipeSize) -> bool:
+    """Whether the answer is the recipe's: where it is known to be another than that for leave-one-out advantages, and
+    either can be told."""
+    return trained.differs and (facts.decided or (trained.plan is not None and trained.plan.decided))
 
-    That is the recipe's, where it is known to be another and either can be told.
-    """
+
+def sentences(facts: GroupSize, trained: RecipeSize, used: int | None = None) -> tuple[str, str]:
+    """What is said of the recipe that is trained, and of leave-one-out advantages; the first is the answer."""
     alone = facts.sentence(used)
-    if trained.differs and (facts.decided or (trained.plan is not None and trained.plan.decided)):
+    if leads(facts, trained):
         return trained.sentence(), f"With leave-one-out advantages (recipe rloo): {alone}"
     return alone, trained.sentence()
 
