@@ -13,7 +13,7 @@ import pytest
 
 from grposcope.core.errors import UserError
 from grposcope.logs.logged_rollouts import LoggedRows, choose, grouped
-from grposcope.logs.trainers import trl_completions, verl
+from grposcope.logs.trainers import trl_completions, verl_rollouts
 
 PLACE = Path("completions")
 
@@ -126,14 +126,19 @@ def test_the_step_may_be_text_as_older_versions_of_trl_write_it(tmp_path: Path) 
     assert (groups.step.tolist(), notes) == ([12], [])
 
 
+def of_verl(path: Path) -> LoggedRows:
+    """The rollouts of step 3 in a file of verl."""
+    found = verl_rollouts.find(path)
+    assert found is not None
+    return found.logged(3)
+
+
 def test_verl_is_grouped_by_uid_and_by_input_without(tmp_path: Path) -> None:
     lines = [{"input": "q", "output": f"o{i}", "score": i, "step": 3, "gts": "1"} for i in range(4)]
     path = tmp_path / "3.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert grouped(verl.logged(path, 3), None, None).rewards.tolist() == [[0, 1, 2, 3]]
+    assert grouped(of_verl(path), None, None).rewards.tolist() == [[0, 1, 2, 3]]
     path.write_text("".join(json.dumps({**line, "uid": f"u{i % 2}"}) + "\n" for i, line in enumerate(lines)))
-    made = grouped(verl.logged(path, 3), None, None)
+    made = grouped(of_verl(path), None, None)
     assert made.rewards.tolist() == [[0, 2], [1, 3]]
     assert made.completions == ("o0", "o2", "o1", "o3")
-    with pytest.raises(UserError, match="has no rollouts of step 4"):
-        grouped(verl.logged(path, 4), None, None)

@@ -56,16 +56,16 @@ def test_tokens_of_a_trace() -> None:
     one = list(traces.rollouts(EFFECTIVE))[1]
     assert one.prompt_ids is not None
     assert one.completion_ids is not None
-    assert one.trained is not None
+    assert one.mask is not None
     ids = [token for node in row["traces"][0]["nodes"] for token in node["token_ids"]]
     assert [*one.prompt_ids.tolist(), *one.completion_ids.tolist()] == ids
-    assert one.trained.tolist() == [True, True, False, False, False, True]
+    assert one.mask.tolist() == [True, True, False, False, False, True]
     assert one.sampler is not None
     assert one.advantages is not None
     given = [value for node in row["traces"][0]["nodes"] for value in node["logprobs"]]
-    assert one.sampler[one.trained].tolist() == given
-    assert np.isnan(one.sampler[~one.trained]).all()
-    np.testing.assert_allclose(one.advantages, np.where(one.trained, 0.25 - 0.625, 0.0))
+    assert one.sampler[one.mask].tolist() == given
+    assert np.isnan(one.sampler[~one.mask]).all()
+    np.testing.assert_allclose(one.advantages, np.where(one.mask, 0.25 - 0.625, 0.0))
     assert (one.version, one.environment, one.group, one.step) == (11.0, "math", "g24", 12)
 
 
@@ -226,4 +226,3 @@ def test_others_are_left_alone(tmp_path: Path) -> None:
     shutil.copy(FIXTURES / "ms_swift" / "logging.jsonl", tmp_path / "0001.jsonl")
     assert rollout_files.find(tmp_path) is None
     assert rollout_files.find(tmp_path / "0001.jsonl") is None
-    assert rollout_files.find(FIXTURES / "verl_rollouts" / "v1") is None

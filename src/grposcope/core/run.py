@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grposcope.core.not_finite import not_finite
+from grposcope.core.rollouts import Bools as Bools
+from grposcope.core.rollouts import Floats as Floats
+from grposcope.core.rollouts import Ints as Ints
+from grposcope.core.rollouts import Rollout
 from grposcope.core.text import listed, plain, visible
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 T = TypeVar("T")
 
 
@@ -49,6 +49,7 @@ class Groups:
     rewards[offsets[i]:offsets[i + 1]]. truncated (M,) likewise, None if it was not recorded. components: the rewards of
     single functions by name, (M,) each, NaN where a function did not judge; empty where there is one or none is known.
     lengths (M,): of the completions, in tokens, or in characters where the log has texts only; None if not recorded.
+    summed: whether `rewards` are plain sums of the components, because the log has no total.
     """
 
     step: Ints
@@ -59,6 +60,7 @@ class Groups:
     truncated: Bools | None = None
     components: Mapping[str, Floats] = field(default_factory=dict)
     lengths: Floats | None = None
+    summed: bool = False
 
     @staticmethod
     def of(
@@ -155,49 +157,6 @@ class Evaluations:
         rows = zip(self.step.tolist(), self.metric, self.value.tolist(), self.se.tolist(), self.n.tolist(), self.flag,
                    strict=True)  # fmt: skip
         return Evaluations.of_rows([row for row in rows if row[1] == metric])
-
-
-@dataclass(frozen=True)
-class Continued:
-    """What the policy wrote from a place inside a rollout, after `place` of its tokens, and the reward of the whole.
-
-    text: without what stands before. tokens: how many it has.
-    """
-
-    place: int
-    text: str
-    reward: float
-    tokens: int
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """One completion, with the sampling distribution at each of its tokens where that was recorded.
-
-    rollout: index in its group. tokens (T,) as text; logp and entropy (T,), in nats, when the completion was sampled;
-    weight (T,) = ∂L/∂log π, None if it was not recorded. T is 0 for logs of texts only. components: parts of the
-    reward, where they were recorded. parent, of a leaf of a tree: the rollout of its group that it branched from, whose
-    first `shared` tokens it has; None for one that has a beginning of its own. continuations: what else the policy
-    wrote from places inside it. trainer_logp (T,): log-probabilities of the policy that trains, where another may have
-    sampled; version: optimiser steps that made the weights which sampled, where these were not the current ones.
-    """
-
-    problem: str
-    prompt: str
-    rollout: int
-    completion: str
-    reward: float
-    truncated: bool
-    tokens: tuple[str, ...]
-    logp: Floats
-    entropy: Floats
-    weight: Floats | None = None
-    components: Mapping[str, float] = field(default_factory=dict)
-    parent: int | None = None
-    shared: int = 0
-    continuations: tuple[Continued, ...] = ()
-    trainer_logp: Floats | None = None
-    version: int | None = None
 
 
 class RolloutFiles(Mapping[int, tuple[Rollout, ...]]):

@@ -20,7 +20,8 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.files import WRITTEN_NAN, json_number
 from grposcope.core.not_finite import is_written_nan
-from grposcope.core.run import Floats, Groups, Ints, Rollout, Sparse, Texts
+from grposcope.core.rollouts import Rollout
+from grposcope.core.run import Floats, Groups, Ints, Sparse, Texts
 from grposcope.core.text import visible
 from grposcope.logs.text_numbers import written_number
 from grposcope.maths import dead_groups

@@ -17,10 +17,7 @@ from typing import Any
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.run import Floats
-
-Text = str | list[dict[str, Any]]
-"""A text, or a conversation as a list of messages."""
+from grposcope.core.rollouts import Floats, Text
 
 
 @dataclass(frozen=True)

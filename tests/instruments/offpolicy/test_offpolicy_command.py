@@ -155,9 +155,15 @@ def test_without_groups_and_rewards_it_says_what_is_missing(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"logprobs": [-1.0, -2.0], "rollout_logprobs": [-1.0]}, r"line 2: 2 log-prob.* 1 of the sampler"),
-        ({"logprobs": [-1.0, "-inf"], "rollout_logprobs": [-1.0, -1.0]}, "line 2: logprobs of token 1 is -inf"),
-        ({"logprobs": [-1.0], "rollout_logprobs": [float("-inf")]}, "rollout_logprobs of token 0 is -inf"),
+        (
+            {"logprobs": [-1.0, -2.0], "rollout_logprobs": [-1.0]},
+            r"line 2: columns .* differ in length \(sampler 1, current 2\)",
+        ),
+        (
+            {"logprobs": [-1.0, "-inf"], "rollout_logprobs": [-1.0, -1.0]},
+            "line 2: the trainer's log-probability of token 1 is -inf",
+        ),
+        ({"logprobs": [-1.0], "rollout_logprobs": [float("-inf")]}, "the sampler's log-probability of token 0 is -inf"),
         ({"logprobs": [0.5], "rollout_logprobs": [-1.0]}, "at most 0"),
         ({"logprobs": [], "rollout_logprobs": []}, "no tokens"),
         ({"logprobs": "abc"}, "not a list of numbers"),
@@ -193,7 +199,7 @@ def test_three_log_probabilities_split_mismatch_from_staleness(
     assert total == pytest.approx(found["distance"]["k1"]["value"])
     assert "part from staleness" in text
     short = [{**row, "old_per_token_logps": [-1.0]} for row in content]
-    with pytest.raises(UserError, match="old policy"):
+    with pytest.raises(UserError, match=r"differ in length \(sampler \d+, old 1"):
         asked("offpolicy", written(tmp_path / "r.jsonl", short))
 
 

@@ -201,31 +201,28 @@ def _read(arguments: argparse.Namespace, source: ModelSource) -> LoggedRollouts:
     """The rollouts that `--rollouts` and `--step` name, in groups; completes the flags that depend on them."""
     from grposcope.logs import logged_rollouts
     from grposcope.logs.formats.log_file import LogFile
-    from grposcope.logs.trainers import rollout_files, trl_completions, verl
+    from grposcope.logs.trainers import rollout_files, trl_completions
 
     place = Path(arguments.rollouts)
     if not place.exists():
         raise UserError(f"--rollouts {place}: there is no such file or folder")
-    if (written := rollout_files.find(place)) is not None:
-        step = logged_rollouts.choose(sorted(written.paths), arguments.step, source.step, place)
+    files = {trl_completions.step_of(path): path for path in trl_completions.files(place)} if place.is_dir() else {}
+    if not files and (written := rollout_files.find(place)) is not None:
+        step = logged_rollouts.choose(sorted(written.by_step), arguments.step, source.step, place)
         rows = written.logged(step)
         arguments.task = f"rollouts of {rows.engine}, step {step}"
         size = arguments.group if arguments.group is not None else source.settings.get("group")
         return logged_rollouts.grouped(rows, size, None, arguments.prompts)
-    files = {trl_completions.step_of(path): path for path in trl_completions.files(place)} if place.is_dir() else {}
-    verls = {} if files or not place.is_dir() else verl.rollout_files(place)
-    if place.is_file():
-        of_trl = trl_completions.recognises(LogFile(place))
-        name = place.stem.rpartition("_")[2]
-        (files if of_trl else verls)[int(name) if name.isdigit() else 0] = place
-    found = files or verls
-    if not found:
+    if place.is_file() and trl_completions.recognises(LogFile(place)):
+        files = {trl_completions.step_of(place): place}
+    if not files:
         raise UserError(
             f"--rollouts {place} holds neither completions_N.parquet of TRL nor N.jsonl of verl, nor "
-            "the rollouts of ART, ms-swift, prime-rl or verifiers; give a folder or file with one of them"
+            "the rollouts of ART, ms-swift, prime-rl or verifiers, nor a rollout a line; give a folder or file with "
+            "one of them"
         )
-    step = logged_rollouts.choose(sorted(found), arguments.step, source.step, place)
-    rows = trl_completions.logged(found[step], _functions(source)) if files else verl.logged(found[step], step)
+    step = logged_rollouts.choose(sorted(files), arguments.step, source.step, place)
+    rows = trl_completions.logged(files[step], _functions(source))
     size = arguments.group if arguments.group is not None else source.settings.get("group")
     arguments.task = f"rollouts of {rows.engine}, step {step}"
     return logged_rollouts.grouped(rows, size, _weights(arguments, source, rows.rewards), arguments.prompts)

@@ -25,11 +25,12 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
+from grposcope.core.rollouts import Text
 from grposcope.instruments.gradient.policy_fit import excess, moments
 from grposcope.instruments.gradient.rollout_source import RolloutSource
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_arrays import Rollouts
-from grposcope.logs.logged_rollouts import LoggedRollouts, Text
+from grposcope.logs.logged_rollouts import LoggedRollouts
 
 _SYSTEM, _USER = "Qsystemq", "Quserq"
 """Words that stand for the messages when the template's pattern is made; no template changes them."""

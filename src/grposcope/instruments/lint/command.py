@@ -91,12 +91,6 @@ def _check_flags(arguments: argparse.Namespace) -> None:
 
 def _run(arguments: argparse.Namespace) -> Run:
     """The earlier run, or a file of rollouts with the rewards of single functions, such as a few of the base model."""
-    place = Path(arguments.run_path)
-    if has("rewards"):
-        from grposcope.instruments.rewards import rows
-
-        if rows.recognises(place):
-            return rows.with_sums(rows.read(place, logs.settings(arguments.set)))
     return logs.read(arguments.run_path, arguments)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import is_whole
-from grposcope.core.run import Floats, Groups, Rollout, RolloutFiles
+from grposcope.core.rollouts import Floats, Rollout
+from grposcope.core.run import Groups, RolloutFiles
 from grposcope.logs.columns import RawLog, log_of_groups
 from grposcope.logs.formats import parquet
 from grposcope.logs.formats.log_file import LogFile, LogKind
@@ -152,6 +153,21 @@ def logged(path: Path, components: Collection[str] = ()) -> LoggedRows:
     )
 
 
+def rollouts(path: Path, components: Collection[str] = ()) -> Iterator[Rollout]:
+    """The rollouts in a file, in its order; components: as in `groups`. UserError where it cannot be read."""
+    rows = logged(path, components)
+    for place, (prompt, completion) in enumerate(zip(rows.prompts, rows.completions, strict=True)):
+        yield Rollout(
+            where=f"{path}, row {place + 1}",
+            step=rows.step,
+            group=rows.keys[place],
+            prompt=prompt,
+            completion=completion,
+            rewards={name: float(column[place]) for name, column in rows.rewards.items()},
+            advantages=None if rows.advantages is None else rows.advantages[place : place + 1],
+        )
+
+
 def _message_list(value: Any) -> Any:
     """A conversation without the fields that Parquet fills with null because another message has them."""
     if isinstance(value, list):
@@ -223,17 +239,21 @@ def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
     table = _table(path)
     rewards, names = _rewards(table, components)
     columns = parquet.number_columns(table, without=_NO_REWARDS)
-    rollouts, count, before = [], 0, None
+    made, count, before = [], 0, None
     for i, (prompt, answer) in enumerate(
         zip(table["prompt"].to_pylist(), table["completion"].to_pylist(), strict=True)
     ):
         count = count + 1 if prompt == before else 0
         before = prompt
-        text, none = _text(prompt), np.empty(0)
+        text = _text(prompt)
         parts = {name: float(columns[name][i]) for name in names} if len(names) > 1 else {}
-        reward = float(rewards[i])
-        rollouts.append(Rollout(text, text, count, _text(answer), reward, False, (), none, none, components=parts))
-    return tuple(rollouts)
+        made.append(
+            Rollout(
+                where=f"{path}, row {i + 1}", problem=text, group=text, prompt=text, index=count,
+                completion=_text(answer), reward=float(rewards[i]), rewards=parts,
+            )
+        )  # fmt: skip
+    return tuple(made)
 
 
 def _rewards(table: pa.Table, components: Collection[str]) -> tuple[Floats, list[str]]:

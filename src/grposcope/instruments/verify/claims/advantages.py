@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Ints
 from grposcope.instruments.verify import explained, recipes
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence
+from grposcope.instruments.verify.evidence import PipelineEvidence
 from grposcope.instruments.verify.explained import TrainedBatch
 from grposcope.instruments.verify.recipes import AdvantageRecipe
 
@@ -156,20 +157,20 @@ def _weights(evidence: PipelineEvidence, functions: Sequence[str]) -> Floats | N
     return np.array([evidence.stated.weights.get(name, 1.0) for name in functions])
 
 
-def _tokens(row: EvidenceRow) -> Floats:
+def _tokens(row: Rollout) -> Floats:
     """The advantages of the trained tokens, NaN for none."""
     if row.advantages is None or not len(row.advantages):
         return np.full(1, np.nan)
-    if row.trained is not None and len(row.trained) == len(row.advantages) and row.trained.any():
-        return row.advantages[row.trained]
+    if row.mask is not None and len(row.mask) == len(row.advantages) and row.mask.any():
+        return row.advantages[row.mask]
     return row.advantages
 
 
-def _advantage(row: EvidenceRow) -> float:
+def _advantage(row: Rollout) -> float:
     return float(_tokens(row)[0])
 
 
-def _varies(row: EvidenceRow) -> bool:
+def _varies(row: Rollout) -> bool:
     values = _tokens(row)
     known = values[np.isfinite(values)]
     return bool(len(known)) and float(np.ptp(known)) > 1e-5 * max(1.0, float(np.abs(known).max()))

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Bools, Floats
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence
+from grposcope.instruments.verify.evidence import PipelineEvidence
 
 PERMUTATIONS = 9999
 FEWEST = 5
@@ -46,11 +47,11 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield _between(evidence, live, [places for places in kept if _live(evidence, places)])
 
 
-def _reward(row: EvidenceRow) -> float:
+def _reward(row: Rollout) -> float:
     return row.reward
 
 
-def _length(row: EvidenceRow) -> float:
+def _length(row: Rollout) -> float:
     if row.completion_ids is not None:
         return float(len(row.completion_ids))
     return float(len(row.completion)) if isinstance(row.completion, str) else float("nan")

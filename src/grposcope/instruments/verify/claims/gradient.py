@@ -12,11 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats
 from grposcope.instruments.verify import token_weights
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
 from grposcope.instruments.verify.claims.first_update import EXACT, in_bfloat16
-from grposcope.instruments.verify.evidence import EvidenceRow, GradientEvidence, PipelineEvidence
+from grposcope.instruments.verify.evidence import GradientEvidence, PipelineEvidence
 from grposcope.instruments.verify.stated_loss import StatedLoss
 from grposcope.instruments.verify.token_weights import REDUCTIONS
 
@@ -88,22 +89,22 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     )
 
 
-def _given(row: EvidenceRow) -> Floats:
+def _given(row: Rollout) -> Floats:
     return np.zeros(0) if row.loss_weights is None else row.loss_weights
 
 
-def _wanted(loss: StatedLoss, kl: float, some: Sequence[EvidenceRow], rows: Sequence[EvidenceRow]) -> Floats:
+def _wanted(loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout]) -> Floats:
     """Weights of all tokens of some rows, one after the other; without a KL term no reference is asked for."""
     found = token_weights.of(loss, some, [row for row in rows if not row.dropped])
     return np.concatenate(found.total(kl) if kl else found.policy)
 
 
 def _explained(
-    loss: StatedLoss, kl: float, some: Sequence[EvidenceRow], rows: Sequence[EvidenceRow], given: Floats,
+    loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], given: Floats,
     tolerance: float,
 ) -> tuple[str, str]:  # fmt: skip
     """What the weights are instead: a fault, and words for it."""
-    parts = len({row.part for row in some})
+    parts = len({row.micro_batch for row in some})
     for reduction in dict.fromkeys((loss.reduction, *REDUCTIONS)):
         if reduction == "constant length" and not loss.length:
             continue
@@ -201,7 +202,7 @@ def _reference(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         if start is not None and len(start.logp[place]) == len(row.reference):
             apart = np.abs(start.logp[place] - row.reference)
             limit = 0.05 if in_bfloat16(row.reference) else EXACT
-            counted = np.isfinite(apart) & (True if row.trained is None else row.trained)
+            counted = np.isfinite(apart) & (True if row.mask is None else row.mask)
             if counted.any():
                 tested, far = tested + 1, max(far, float(apart[counted].mean()))
                 if apart[counted].mean() > limit:

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Ints
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence
+from grposcope.instruments.verify.evidence import PipelineEvidence
 
 SHARES = (0.02, 0.1, 0.3, 0.6, 0.95)
 """Shares of copies among the rollouts that the test looks for."""
@@ -61,7 +62,7 @@ def _prompts(evidence: PipelineEvidence) -> ClaimTest | None:
     )  # fmt: skip
 
 
-def _prompt(row: EvidenceRow) -> str | None:
+def _prompt(row: Rollout) -> str | None:
     if row.prompt_ids is not None and len(row.prompt_ids):
         return row.prompt_ids.tobytes().hex()
     return None if row.prompt is None else str(row.prompt)
@@ -129,14 +130,14 @@ def _copies(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     yield _by_order([[str(keys[place]) for place in places] for places in groups])
 
 
-def _total(row: EvidenceRow) -> float:
+def _total(row: Rollout) -> float:
     """log μ of the tokens that the model wrote."""
     assert row.sampler is not None
     written = row.written if row.written is not None else np.ones(len(row.sampler), bool)
     return float(min(row.sampler[written].sum(), 0.0))
 
 
-def _completion(row: EvidenceRow) -> str | None:
+def _completion(row: Rollout) -> str | None:
     if row.completion_ids is not None:
         return row.completion_ids.tobytes().hex() if len(row.completion_ids) else None
     return None if row.completion is None else str(row.completion)

@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Run
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence
+from grposcope.instruments.verify.evidence import PipelineEvidence
 from grposcope.logs import defects
 
 FEWEST = 2
 """Steps below which nothing is compared."""
 
 Groups = Sequence[Floats]
-Definition = Callable[[Sequence[EvidenceRow], Groups], float]
+Definition = Callable[[Sequence[Rollout], Groups], float]
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
@@ -54,9 +55,9 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             yield from _compared(run, name, definitions, same, offset)
 
 
-def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[EvidenceRow], Groups]]:
+def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[Rollout], Groups]]:
     """Step -> rows and rewards by group; of a record that keeps all rewards apart, those."""
-    found: dict[int, tuple[Sequence[EvidenceRow], Groups]] = {}
+    found: dict[int, tuple[Sequence[Rollout], Groups]] = {}
     logged = set(run.table["step"][np.isfinite(run.table["step"])].astype(int).tolist())
     if evidence.whole is False:
         parts = np.split(run.groups.rewards, run.groups.offsets[1:-1]) if len(run.groups) else []
@@ -84,21 +85,19 @@ def _near(one: float, other: float) -> bool:
     return abs(one - other) <= 1e-3 * abs(other) + 6e-5
 
 
-def _mean(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _mean(rows: Sequence[Rollout], groups: Groups) -> float:
     return float(np.concatenate(groups).mean())
 
 
-def _plain_sum(rows: Sequence[EvidenceRow]) -> float:
+def _plain_sum(rows: Sequence[Rollout]) -> float:
     return float(np.mean([np.nansum(list(row.rewards.values())) for row in rows]))
 
 
-def _agreeing(run: Run, steps: Mapping[int, tuple[Sequence[EvidenceRow], Groups]], offset: int) -> float:
+def _agreeing(run: Run, steps: Mapping[int, tuple[Sequence[Rollout], Groups]], offset: int) -> float:
     return float(np.mean([_near(_at(run, "reward", step + offset), _mean(*part)) for step, part in steps.items()]))
 
 
-def _other_reward(
-    run: Run, steps: Mapping[int, tuple[Sequence[EvidenceRow], Groups]]
-) -> Iterator[ClaimTest | NotTestable]:
+def _other_reward(run: Run, steps: Mapping[int, tuple[Sequence[Rollout], Groups]]) -> Iterator[ClaimTest | NotTestable]:
     """The logged reward is no mean of the rollouts' rewards: a plain sum of functions, or other rollouts."""
     plain = [
         (step, _at(run, "reward", step), _plain_sum(rows), _mean(rows, parts))
@@ -121,7 +120,7 @@ def _other_reward(
 
 def _compared(
     run: Run, name: str, definitions: Mapping[str, Definition],
-    steps: Mapping[int, tuple[Sequence[EvidenceRow], Groups]], offset: int,
+    steps: Mapping[int, tuple[Sequence[Rollout], Groups]], offset: int,
 ) -> Iterator[ClaimTest]:  # fmt: skip
     (own, due), *others = definitions.items()
     logged = np.array([_at(run, name, step + offset) for step in steps])
@@ -163,40 +162,40 @@ def _over_all(ddof: int) -> Definition:
     return lambda rows, groups: float(np.concatenate(groups).std(ddof=ddof))
 
 
-def _dead(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _dead(rows: Sequence[Rollout], groups: Groups) -> float:
     return float(np.mean([np.ptp(part) < 1e-8 for part in groups]))
 
 
-def _unpaid(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _unpaid(rows: Sequence[Rollout], groups: Groups) -> float:
     return float(np.mean([not part.any() for part in groups]))
 
 
-def _lengths(rows: Sequence[EvidenceRow]) -> Floats:
+def _lengths(rows: Sequence[Rollout]) -> Floats:
     if not rows or any(row.completion_ids is None for row in rows):
         return np.full(1, np.nan)
     return np.array([_length(row) for row in rows], np.float64)
 
 
-def _length(row: EvidenceRow) -> int:
+def _length(row: Rollout) -> int:
     """Tokens that the model wrote: TRL counts those of tools in no length."""
     if row.written is not None:
         return int(row.written.sum())
     return 0 if row.completion_ids is None else len(row.completion_ids)
 
 
-def _cut(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _cut(rows: Sequence[Rollout], groups: Groups) -> float:
     if not rows or any(row.truncated is None for row in rows):
         return float("nan")
     return float(np.mean([bool(row.truncated) for row in rows]))
 
 
-def _ended(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _ended(rows: Sequence[Rollout], groups: Groups) -> float:
     ended = [float(length) for row, length in zip(rows, _lengths(rows), strict=False) if row.truncated is False]
     return float(np.mean(ended)) if ended else float("nan")
 
 
 def _k3(sign: float) -> Definition:
-    def made(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+    def made(rows: Sequence[Rollout], groups: Groups) -> float:
         parts = [
             sign * (row.current - row.sampler) for row in rows if row.current is not None and row.sampler is not None
         ]

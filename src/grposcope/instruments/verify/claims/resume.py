@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Run
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import EvidenceRow, OptimizerEvidence, PipelineEvidence
+from grposcope.instruments.verify.evidence import OptimizerEvidence, PipelineEvidence
 
 FEWEST = 20
 """Changes from row to row that a jump is compared with."""
@@ -51,7 +52,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             yield from _jump(run, name, at, fault, effect)
 
 
-def prompts_of(rows: Sequence[EvidenceRow]) -> dict[int, frozenset[str]]:
+def prompts_of(rows: Sequence[Rollout]) -> dict[int, frozenset[str]]:
     """Step -> its prompts."""
     found: dict[int, set[str]] = {}
     for row in rows:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Bools
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence, Stated
+from grposcope.instruments.verify.evidence import PipelineEvidence, Stated
 
 REMEDY = "Print the tokens and the mask of the named rollout side by side, and correct the mask where it is built."
 
@@ -22,7 +23,7 @@ class _Masked:
     ended: place of the end of text, None where there is none.
     """
 
-    row: EvidenceRow
+    row: Rollout
     trained: Bools
     due: Bools
     ended: int | None
@@ -33,9 +34,7 @@ Wrong = Callable[[_Masked], bool]
 
 def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Each way in which a mask goes wrong, the most telling first."""
-    rows = [
-        row for row in evidence.rows if row.trained is not None and row.completion_ids is not None and not row.dropped
-    ]
+    rows = [row for row in evidence.rows if row.mask is not None and row.completion_ids is not None and not row.dropped]
     if not rows:
         yield NotTestable("No rollout has token ids and a mask of the trained tokens; write completion_ids and mask.")
         return
@@ -150,9 +149,9 @@ def _faults(live: list[_Masked], ends: bool, several: bool) -> Iterator[ClaimTes
         )
 
 
-def _masked(row: EvidenceRow, ends: tuple[int, ...], stated: Stated) -> _Masked:
+def _masked(row: Rollout, ends: tuple[int, ...], stated: Stated) -> _Masked:
     """The mask that is due: all tokens that the policy wrote, up to the first end in its last turn."""
-    assert row.trained is not None
+    assert row.mask is not None
     assert row.completion_ids is not None
     ids = row.completion_ids
     written = row.written if row.written is not None and len(row.written) == len(ids) else np.ones(len(ids), bool)
@@ -168,11 +167,11 @@ def _masked(row: EvidenceRow, ends: tuple[int, ...], stated: Stated) -> _Masked:
     elif stated.pad is not None and len(ids):
         last = np.flatnonzero(ids != stated.pad)
         due[(int(last[-1]) + 1 if len(last) else 0) :] = False
-    trained = row.trained if len(row.trained) == len(ids) else np.ones(len(ids), bool)
+    trained = row.mask if len(row.mask) == len(ids) else np.ones(len(ids), bool)
     return _Masked(row, trained, due, ended)
 
 
-def inferred_end(rows: list[EvidenceRow]) -> tuple[int, ...]:
+def inferred_end(rows: list[Rollout]) -> tuple[int, ...]:
     """The token that most completions shorter than the longest end with; empty where fewer than 80 % share one."""
     longest = max(len(row.completion_ids) for row in rows if row.completion_ids is not None)
     last = Counter(int(row.completion_ids[-1]) for row in rows
@@ -183,7 +182,7 @@ def inferred_end(rows: list[EvidenceRow]) -> tuple[int, ...]:
     return (token,) if times >= 0.8 * sum(last.values()) and times > 2 else ()
 
 
-def _several_turns(rows: list[EvidenceRow], ends: tuple[int, ...]) -> bool:
+def _several_turns(rows: list[Rollout], ends: tuple[int, ...]) -> bool:
     """Whether completions are conversations of several turns, in which an end is not the last."""
     return any(isinstance(row.completion, list) and len(row.completion) > 1 for row in rows) or any(
         row.written is not None and bool((~row.written).any()) for row in rows

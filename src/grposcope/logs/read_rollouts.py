@@ -1,0 +1,52 @@
+"""The one reader of rollouts: those at a place, whichever trainer wrote them.
+
+- TRL's completions/completions_NNNNN.parquet: texts, rewards by function, advantages; no ids, no log-probabilities.
+- rollouts/step-NNNNNN.parquet of our own record: a part of the groups of a step, with log-probabilities.
+- prime-rl's token_exports: whole sequences, of which the prompt is what stands before the first trained token.
+- What `rollout_files` finds: verl's rollout_data_dir, ART's trajectories/, ms-swift's completions.jsonl, the traces of
+  prime-rl and verifiers, and JSONL with a rollout a line under any of the names of `rollout_columns.NAMES`.
+- Parquet with a rollout a row under any of these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from grposcope.core.rollouts import Rollout, RolloutRows
+from grposcope.logs.formats import parquet
+from grposcope.logs.native import rollouts as recorded
+from grposcope.logs.rollout_rows import rows_of
+from grposcope.logs.trainers import prime_rl_exports, rollout_files, trl_completions
+
+
+def rollouts(place: Path, functions: Sequence[str] = ()) -> RolloutRows:
+    """The rollouts at a place, a file or folder; none where there are none.
+
+    functions: names of the reward functions where they are known; else every column of numbers in TRL's completions is
+    one. UserError, with file and line, for what does not fit.
+    """
+    if place.is_dir():
+        if files := trl_completions.files(place):
+            return RolloutRows(tuple(row for path in files for row in trl_completions.rollouts(path, functions)), "trl")
+        if recorded.files(place):
+            return RolloutRows(tuple(row for rows in recorded.of_run(place).values() for row in rows), "grposcope")
+    if exports := prime_rl_exports.files(place):
+        every = (prime_rl_exports.rollouts(path, step) for step, paths in exports.items() for path in paths)
+        return RolloutRows(tuple(row for rows in every for row in rows), "prime-rl")
+    if (written := rollout_files.find(place)) is not None:
+        return RolloutRows(tuple(written.rollouts()), written.engine)
+    if place.is_file() and parquet.column_names(place):
+        return RolloutRows(tuple(_parquet(place, functions)))
+    return RolloutRows()
+
+
+def _parquet(path: Path, functions: Sequence[str]) -> Iterator[Rollout]:
+    names = set(parquet.column_names(path))
+    if {"tokens", "logp", "completion"} <= names:
+        yield from recorded.read(path)
+    elif {"prompt", "completion", "advantage"} <= names:
+        yield from trl_completions.rollouts(path, functions)
+    else:
+        rows = enumerate(parquet.table(path).to_pylist(), 1)
+        yield from rows_of((f"{path}, row {place}", row) for place, row in rows)
