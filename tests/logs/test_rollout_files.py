@@ -25,6 +25,7 @@ from grposcope.instruments.offpolicy import read as offpolicy
 from grposcope.instruments.verify import judge
 from grposcope.instruments.verify.read import evidence
 from grposcope.logs import read
+from grposcope.logs.logged_rollouts import advantages as advantages_of
 from grposcope.logs.logged_rollouts import grouped
 from grposcope.logs.trainers import art_trajectories, rollout_files, traces
 
@@ -194,10 +195,10 @@ def test_rows_for_a_probe() -> None:
         found = rollout_files.find(place)
         assert found is not None
         made = grouped(found.logged(step), None, None)
-        assert made.rewards.shape == shape
+        assert made.group_rewards.shape == shape
     found = rollout_files.find(TRACES)
     assert found is not None
-    advantages = found.logged(12).advantages
+    advantages = advantages_of(found.logged(12))
     assert advantages is not None
     np.testing.assert_allclose(advantages[:4], np.array([1.0, 0.25, 0.0, 1.25]) - 0.625)
 

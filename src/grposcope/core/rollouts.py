@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -138,12 +139,15 @@ class Rollout:
 class RolloutRows(Sequence[Rollout]):
     """Rollouts in the order in which they were drawn or written.
 
-    engine: the trainer that wrote them, a name of `logs.trainers.TRAINERS`; empty if it is not known. notes: what was
-    assumed or left out, a sentence each.
+    engine: the trainer that wrote them, a name of `logs.trainers.TRAINERS`; empty if it is not known. path: where they
+    lie. weights: of the reward functions, where `reward` is the weighted sum of `rewards`. notes: what was assumed or
+    left out, a sentence each.
     """
 
     rows: tuple[Rollout, ...] = ()
     engine: str = ""
+    path: Path | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @overload
@@ -161,6 +165,21 @@ class RolloutRows(Sequence[Rollout]):
 
     def __repr__(self) -> str:
         return f"<RolloutRows: {len(self.rows):,} in {len(self.groups):,} groups>"
+
+    @property
+    def step(self) -> int:
+        """The step of the first; 0 for none."""
+        return self.rows[0].step if self.rows else 0
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the reward functions, in order of appearance."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row.rewards))
+
+    @property
+    def group_rewards(self) -> Floats:
+        """Rewards (P, G) of groups of one size, in their order."""
+        return np.array([[self.rows[place].reward for place in places] for places in self.groups.values()], np.float64)
 
     @cached_property
     def steps(self) -> Mapping[int, tuple[int, ...]]:

@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from grposcope.core.rollouts import Rollout, RolloutRows
@@ -26,19 +27,25 @@ def rollouts(place: Path, functions: Sequence[str] = ()) -> RolloutRows:
     functions: names of the reward functions where they are known; else every column of numbers in TRL's completions is
     one. UserError, with file and line, for what does not fit.
     """
+    engine, rows = _found(place, functions)
+    return RolloutRows(tuple(rows), engine, place)
+
+
+def _found(place: Path, functions: Sequence[str]) -> tuple[str, Iterable[Rollout]]:
+    """The trainer, empty where it is not known, and the rollouts at a place."""
     if place.is_dir():
         if files := trl_completions.files(place):
-            return RolloutRows(tuple(row for path in files for row in trl_completions.rollouts(path, functions)), "trl")
+            return "trl", chain.from_iterable(trl_completions.rollouts(path, functions) for path in files)
         if recorded.files(place):
-            return RolloutRows(tuple(row for rows in recorded.of_run(place).values() for row in rows), "grposcope")
+            return "grposcope", chain.from_iterable(recorded.of_run(place).values())
     if exports := prime_rl_exports.files(place):
         every = (prime_rl_exports.rollouts(path, step) for step, paths in exports.items() for path in paths)
-        return RolloutRows(tuple(row for rows in every for row in rows), "prime-rl")
+        return "prime-rl", chain.from_iterable(every)
     if (written := rollout_files.find(place)) is not None:
-        return RolloutRows(tuple(written.rollouts()), written.engine)
+        return written.engine, written.rollouts()
     if place.is_file() and parquet.column_names(place):
-        return RolloutRows(tuple(_parquet(place, functions)))
-    return RolloutRows()
+        return "", _parquet(place, functions)
+    return "", ()
 
 
 def _parquet(path: Path, functions: Sequence[str]) -> Iterator[Rollout]:

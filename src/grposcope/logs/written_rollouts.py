@@ -15,13 +15,12 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_number
 from grposcope.core.not_finite import is_written_nan
-from grposcope.core.rollouts import Rollout, plain_text
+from grposcope.core.rollouts import Rollout, RolloutRows, plain_text
 from grposcope.core.run import Groups, RolloutFiles
 from grposcope.core.text import listed, visible
 from grposcope.logs.columns import RawLog, log_of_groups
 from grposcope.logs.formats.log_file import LogFile, LogKind
 from grposcope.logs.hints import Hints
-from grposcope.logs.logged_rollouts import LoggedRows
 
 UNNAMED = (
     "rollouts have no id of their group, so they are grouped by their prompt; a prompt drawn twice in a step counts as "
@@ -110,22 +109,10 @@ class WrittenFiles:
             notes.append(f"groups have {min(sizes)} to {max(sizes)} rollouts")
         return found, where, notes
 
-    def logged(self, step: int) -> LoggedRows:
-        """The rollouts of a step for a probe, with one reward; UserError, with the line, for what does not fit."""
+    def logged(self, step: int) -> RolloutRows:
+        """The rollouts of a step for a probe; UserError, with the line, for what does not fit."""
         path = self.by_step[step]
-        rows = self.of_step(path, step)
-        each = [None if one.advantages is None or not len(one.advantages) else one.advantages for one in rows]
-        alike = [float(one[0]) for one in each if one is not None and len(set(one[one != 0].tolist())) <= 1]
-        return LoggedRows(
-            engine=self.engine,
-            path=path,
-            step=step,
-            keys=tuple(str(one.group) for one in rows),
-            prompts=tuple(one.prompt or "" for one in rows),
-            completions=tuple(one.completion or "" for one in rows),
-            rewards={"reward": np.array([one.reward for one in rows], np.float64)},
-            advantages=np.array(alike) if rows and len(alike) == len(rows) else None,
-        )
+        return RolloutRows(self.of_step(path, step), self.engine, path)
 
     def texts(self, paths: Mapping[int, Path]) -> RolloutFiles:
         """The texts of the rollouts by step, read when they are asked for."""

@@ -20,13 +20,13 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import is_whole
-from grposcope.core.rollouts import Floats, Rollout
+from grposcope.core.rollouts import Floats, Rollout, RolloutRows
 from grposcope.core.run import Groups, RolloutFiles
 from grposcope.logs.columns import RawLog, log_of_groups
 from grposcope.logs.formats import parquet
 from grposcope.logs.formats.log_file import LogFile, LogKind
 from grposcope.logs.hints import Hints
-from grposcope.logs.logged_rollouts import LoggedRows, agree
+from grposcope.logs.logged_rollouts import agree
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,35 +136,29 @@ def groups(
     return found, RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
 
 
-def logged(path: Path, components: Collection[str] = ()) -> LoggedRows:
+def logged(path: Path, components: Collection[str] = ()) -> RolloutRows:
     """The rollouts in a file as they were logged. components: as in `groups`. UserError where it cannot be read."""
-    table = _table(path)
-    columns = parquet.number_columns(table, without=_NO_REWARDS)
-    prompts = tuple(_message_list(prompt) for prompt in table["prompt"].to_pylist())
-    return LoggedRows(
-        engine="trl",
-        path=path,
-        step=_step_of(table, path),
-        keys=tuple(_text(prompt) for prompt in prompts),
-        prompts=prompts,
-        completions=tuple(_message_list(completion) for completion in table["completion"].to_pylist()),
-        rewards={name: column for name, column in columns.items() if not components or name in components},
-        advantages=parquet.number_columns(table, without=()).get("advantage"),
-    )
+    return RolloutRows(tuple(rollouts(path, components)), "trl", path)
 
 
 def rollouts(path: Path, components: Collection[str] = ()) -> Iterator[Rollout]:
     """The rollouts in a file, in its order; components: as in `groups`. UserError where it cannot be read."""
-    rows = logged(path, components)
-    for place, (prompt, completion) in enumerate(zip(rows.prompts, rows.completions, strict=True)):
+    table = _table(path)
+    step = _step_of(table, path)
+    columns = parquet.number_columns(table, without=_NO_REWARDS)
+    functions = {name: column for name, column in columns.items() if not components or name in components}
+    advantages = parquet.number_columns(table, without=()).get("advantage")
+    texts = zip(table["prompt"].to_pylist(), table["completion"].to_pylist(), strict=True)
+    for place, (prompt, completion) in enumerate(texts):
+        said = _message_list(prompt)
         yield Rollout(
             where=f"{path}, row {place + 1}",
-            step=rows.step,
-            group=rows.keys[place],
-            prompt=prompt,
-            completion=completion,
-            rewards={name: float(column[place]) for name, column in rows.rewards.items()},
-            advantages=None if rows.advantages is None else rows.advantages[place : place + 1],
+            step=step,
+            group=_text(said),
+            prompt=said,
+            completion=_message_list(completion),
+            rewards={name: float(column[place]) for name, column in functions.items()},
+            advantages=None if advantages is None else advantages[place : place + 1],
         )
 
 
