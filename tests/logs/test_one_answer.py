@@ -14,6 +14,7 @@ import pytest
 from asked import asked
 
 from grposcope.core.rollouts import Rollout
+from grposcope.logs import read
 from grposcope.logs.read_rollouts import rollouts
 
 STEPS, PROMPTS, GROUP, TOKENS = 3, 4, 8, 6
@@ -312,3 +313,9 @@ def test_what_the_model_saw_is_not_what_it_is_trained_on(tmp_path: Path) -> None
     np.testing.assert_array_equal(made.version_by_turn, [3.0, 4.0])
     assert (made.stop, made.truncated, made.anchors) == ("length", True, ("s0", "s1"))
     assert made.size == 3
+
+
+def test_a_log_that_shows_a_completion_of_each_step_is_one_of_metrics(tmp_path: Path) -> None:
+    rows = [{"step": k, "reward": 0.1 * k, "loss": 0.5, "prompt": "a", "completion": "b"} for k in range(1, 6)]
+    run = read(lines(tmp_path / "log.jsonl", rows))
+    assert (len(run.groups), run.table["loss"].tolist()) == (0, [0.5] * 5)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,21 +104,21 @@ def of_rows(rows: Sequence[Rollout], source: str = "rollouts") -> MismatchedRoll
         raise UserError(
             f"{source} has {len(rows)} rollout{'s' * (len(rows) != 1)}; give at least 2, preferably hundreds"
         )
-    pairs = [_pair(row) for row in rows]
+    log_ratios, samplers, mismatches, absent = zip(*map(_ratios, rows), strict=True)
     groups = RolloutRows(tuple(rows)).groups
     grouped = sum(map(len, groups.values())) == len(rows)
     prompts = np.arange(len(rows))
     for number, members in enumerate(groups.values() if grouped else ()):
         prompts[list(members)] = number
     return MismatchedRollouts(
-        [pair.log_ratio for pair in pairs],
-        sum(pair.absent for pair in pairs),
+        log_ratios,
+        sum(absent),
         _column([_finite(row.reward, "reward", row.where) for row in rows]),
         _column([_finite(row.version, "version", row.where) for row in rows]),
         prompts.astype(np.int64),
         grouped,
-        [pair.sampler for pair in pairs],
-        _every([pair.mismatch for pair in pairs]),
+        samplers,
+        _every(mismatches),
         environments=_environments(rows),
     )
 
@@ -129,17 +128,8 @@ def trainer_of(row: Rollout) -> Floats | None:
     return row.current if row.current is not None else row.old
 
 
-class _Pair(NamedTuple):
-    """log π/μ, log μ and log π_old/μ of the tokens that were drawn, and how many lack one of them."""
-
-    log_ratio: Floats
-    sampler: Floats
-    mismatch: Floats | None
-    absent: int
-
-
-def _pair(row: Rollout) -> _Pair:
-    """The log-probabilities of a rollout side by side, of the tokens that the policy wrote."""
+def _ratios(row: Rollout) -> tuple[Floats, Floats, Floats | None, int]:
+    """log π/μ, log μ and log π_old/μ of the tokens that the policy wrote, and how many of them lack one."""
     trainer = log_probabilities(row, "trainer")
     sampler = log_probabilities(row, "sampler")
     if not len(sampler):
@@ -150,10 +140,8 @@ def _pair(row: Rollout) -> _Pair:
         trainer, sampler, old = trainer[drawn], sampler[drawn], None if old is None else old[drawn]
     difference = trainer - sampler
     absent = np.isnan(difference) | (np.isnan(old) if old is not None else False)
-    return _Pair(
-        np.where(absent, 0.0, difference), np.nan_to_num(sampler),
-        None if old is None else np.where(absent, 0.0, old - sampler), int(absent.sum()),
-    )  # fmt: skip
+    mismatch = None if old is None else np.where(absent, 0.0, old - sampler)
+    return np.where(absent, 0.0, difference), np.nan_to_num(sampler), mismatch, int(absent.sum())
 
 
 def _drawn(row: Rollout) -> Bools | None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from grposcope.core.answer import Answer
 from grposcope.core.errors import UserError
-from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text
+from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, turns_of
 from grposcope.core.run import Run
 from grposcope.instruments.verify import answer, judge
 from grposcope.instruments.verify.evidence import Grader, OptimizerEvidence, PipelineEvidence, ScoredTokens, Stated
@@ -112,6 +112,7 @@ def rows_of(
                 completion_ids=_ids(tokens[i])[own],
                 mask=None if trained is None else trained != 0,
                 written=None if drawn is None else drawn != 0,
+                turns=None if drawn is None else turns_of(drawn != 0),
                 prompt_trained=_flags("prompt_trained", before_trained, i, kept_before[i]),
                 named=True,
                 rewards={name: float(column[i]) for name, column in by_function.items()},

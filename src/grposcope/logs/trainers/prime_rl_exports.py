@@ -15,6 +15,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines
 from grposcope.core.rollouts import Rollout
 from grposcope.logs.formats.log_file import LogFile
+from grposcope.logs.rollout_columns import GROUP
 from grposcope.logs.rollout_rows import rows_of
 from grposcope.logs.trainers import prime_rl
 
@@ -31,7 +32,8 @@ def files(place: Path) -> dict[int | None, list[Path]]:
 
 
 def _is_export(row: Mapping[str, Any]) -> bool:
-    return {"token_ids", "loss_mask"} <= row.keys() and any(name in row for name in _PER_TOKEN) and "group" not in row
+    told = any(name in row for name in GROUP)
+    return {"token_ids", "loss_mask"} <= row.keys() and any(name in row for name in _PER_TOKEN) and not told
 
 
 def rollouts(path: Path, step: int | None = None) -> Iterator[Rollout]:

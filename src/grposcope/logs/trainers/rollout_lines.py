@@ -43,9 +43,15 @@ def rollouts(place: Path) -> Iterator[Rollout]:
         yield from rows_of((f"{path}, line {line}", row) for line, row in json_lines(path))
 
 
+METRICS = ("loss", "lr", "learning_rate", "grad_norm", "entropy", "kl", "epoch")
+"""Columns of a log of metrics, which may show a prompt and a completion of each step."""
+
+
 def _has_groups(file: LogFile) -> bool:
-    """Whether a file has a rollout a line, and its group or prompt with it."""
+    """Whether a file has a rollout a line and no metrics of a step, and its group or prompt with it."""
     row = file.first_row or {}
+    if any(name in row for name in METRICS):
+        return False
     names = (NAMES[column] for column in ("group", "problem", "prompt", "prompt_ids"))
     return recognises(file) and any(row.get(name) is not None for own in names for name in own)
 
