@@ -16,6 +16,7 @@ from asked import asked
 from grposcope.core.rollouts import Rollout
 from grposcope.logs import read
 from grposcope.logs.read_rollouts import rollouts
+from grposcope.logs.rollout_rows import row_of
 
 STEPS, PROMPTS, GROUP, TOKENS = 3, 4, 8, 6
 """The rollouts: P prompts at each step, each drawn G times."""
@@ -144,8 +145,6 @@ def test_the_group_is_the_pipelines_own_id_before_the_prompt(tmp_path: Path) -> 
 
 def test_the_table_has_every_spelling() -> None:
     """Rows of every trainer are one rollout, column by column."""
-    from grposcope.logs.rollout_rows import row_of
-
     columns = (
         "step",
         "prompt_ids",
@@ -319,3 +318,23 @@ def test_a_log_that_shows_a_completion_of_each_step_is_one_of_metrics(tmp_path: 
     rows = [{"step": k, "reward": 0.1 * k, "loss": 0.5, "prompt": "a", "completion": "b"} for k in range(1, 6)]
     run = read(lines(tmp_path / "log.jsonl", rows))
     assert (len(run.groups), run.table["loss"].tolist()) == (0, [0.5] * 5)
+
+
+def test_a_sequence_is_cut_where_training_begins_and_a_completion_is_not() -> None:
+    """`token_ids` alone are prompt and completion; `completion_ids` are the completion, whatever their mask."""
+    columns = {"loss_mask": [0, 0, 1, 1], "rollout_logprobs": [0.0, 0.0, -1.0, -2.0]}
+    whole = row_of({"token_ids": [1, 2, 3, 4], **columns}, "")
+    np.testing.assert_array_equal(whole.prompt_ids, [1, 2])
+    np.testing.assert_array_equal(whole.completion_ids, [3, 4])
+    np.testing.assert_array_equal(whole.sampler, [-1.0, -2.0])
+    tail = row_of({"sequences": [1, 2, 3, 4], "action_mask": [1, 1, 1]}, "")
+    np.testing.assert_array_equal(tail.prompt_ids, [1])
+    alone = row_of({"completion_ids": [1, 2, 3, 4], **columns}, "")
+    assert alone.prompt_ids is None
+    np.testing.assert_array_equal(alone.mask, [False, False, True, True])
+
+
+def test_columns_of_a_data_set_are_no_turns() -> None:
+    """A number of turns, or a flag, under a name of ours is none of the columns of turns."""
+    made = row_of({"completion": "a", "turns": 3, "stop": True, "anchors": "x", "task": {"id": 1}}, "")
+    assert (made.turns, made.stop, made.anchors, made.environment) == (None, "", (), "")

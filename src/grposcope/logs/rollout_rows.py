@@ -20,7 +20,11 @@ _OF_TOKENS = ("mask", "attended", "written", "turns", "sampler", "old", "current
 _NO_REWARDS = _EVERY | {"gts"}
 _FLAGS = ("mask", "attended", "written")
 _OURS = _EVERY - set(NAMES["environment"][1:])
-_SHARED = frozenset(("prompts", "responses", "rewards", "metrics", "length", *NAMES["environment"]))
+_LISTS = ("turns", "turn_rewards", "anchors", "version_by_turn", "attended")
+_SHARED = frozenset((
+    "prompts", "responses", "rewards", "metrics", "length", *NAMES["environment"], *NAMES["stop"],
+    *(name for column in _LISTS for name in NAMES[column]),
+))  # fmt: skip
 
 
 def rows_of(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Rollout]:
@@ -104,6 +108,9 @@ def _values(row: Mapping[str, Any]) -> dict[str, Any]:
         values[column] = next(present, None)
     if row.get("uid") is not None and row["uid"] is values["group"]:
         values["group"] = group_of(str(values["group"]))
+    of_all = row.get("token_ids")
+    if of_all is not None and values["prompt_ids"] is None and values["completion_ids"] is of_all:
+        values["sequence_ids"], values["completion_ids"] = values["completion_ids"], None
     if values["rewards"] is None and (is_of_verl(row) or is_of_trl(row)):
         values["rewards"] = {
             name: own for name, own in row.items() if name not in _NO_REWARDS and isinstance(own, int | float)
@@ -145,8 +152,6 @@ def _cut(
     Without ids of the prompt, a sequence whose mask begins with zeros is a prompt up to its first trained token.
     """
     mask = lists["mask"]
-    if whole is None and before is None and after is not None and mask is not None and len(mask) == len(after):
-        whole = after
     if whole is None:
         width = None if before is None or after is None else len(before) + len(after)
         start = 0 if before is None else len(before)
@@ -195,8 +200,10 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "reward": lambda value: not isinstance(value, Mapping),
     "length": lambda value: isinstance(value, int | float),
     "environment": lambda value: bool(word_of(value)),
+    "stop": lambda value: isinstance(value, str),
+    **dict.fromkeys(_LISTS, lambda value: isinstance(value, list)),
 }
-"""Of a column that shares names with others, what its values are."""
+"""Of a column that shares names with others, or with what a data set may have, what its values are."""
 
 
 def _for_all(name: str, values: Floats) -> bool:
