@@ -62,7 +62,7 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "grposcope": ("", {
         "read": '>>> run = read("docs/example.jsonl")\n>>> run.meta.engine, run.steps\n(\'verl\', 200)',
         "Run": '>>> float(run.table["reward"][-1].round(1))\n0.9\n>>> run.setting("kl") is None  # not logged\nTrue',
-        "diagnose": ">>> worst = diagnose(run)[0]\n>>> worst.mode, worst.grade, worst.onset\n"
+        "diagnose": ">>> worst = diagnose(run)[0]\n>>> worst.fault, worst.grade, worst.onset\n"
                     "('reward hacking', 'failing', 80)",
         "Finding": ">>> worst.because[:29]\n'held-out val-core/gsm8k/acc/m'",
         "report": 'report(run, "run.html")  # or report([run, other], "both.html")',
@@ -82,8 +82,8 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
                      'record.step({"step": 1, "reward": 0.3})',
     }),
     "grposcope.diagnosis": ("grposcope.instruments.diagnosis", {
-        "diagnose": '>>> from grposcope import read\n>>> [found.mode for found in diagnose(read("docs/example.jsonl"))'
-                    ' if found.status == "flagged"][0]\n\'reward hacking\'',
+        "diagnose": '>>> from grposcope import read\n>>> [found.fault for found in diagnose(read("docs/example.jsonl"))'
+                    ' if found.status == "present"][0]\n\'reward hacking\'',
         "Finding": "the class that `grposcope.Finding` is",
     }),
     "grposcope.objectives": ("grposcope.lab.objectives", {

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from grposcope.core.finding import Finding
 from grposcope.core.run import Run
 from grposcope.core.text import capitalised, number, visible
+from grposcope.faults.catalogue import faults
 from grposcope.instruments.diagnosis import diagnose
-from grposcope.instruments.diagnosis.findings import Finding
-from grposcope.instruments.diagnosis.rules import RULES
 from grposcope.logs import read
 
 HERE = Path(__file__).parent
@@ -356,9 +356,9 @@ def record(folder: Path, name: str, seed: int = 0) -> Path:
 def named(folder: Path, name: str) -> tuple[Run, Finding]:
     """The run of a mode and its finding; SystemExit where `diagnose` does not flag the mode."""
     run = read(record(folder, name))
-    found = {finding.mode: finding for finding in diagnose(run)}
-    if name not in found or found[name].status != "flagged":
-        flagged = [mode for mode, finding in found.items() if finding.status == "flagged"]
+    found = {finding.fault: finding for finding in diagnose(run)}
+    if name not in found or found[name].status != "present":
+        flagged = [mode for mode, finding in found.items() if finding.status == "present"]
         raise SystemExit(f"{name} is not named on its run; flagged: {', '.join(flagged) or 'nothing'}")
     return run, found[name]
 
@@ -408,7 +408,7 @@ def page(found: Mapping[str, Finding]) -> str:
     entries = [
         f"## {capitalised(mode)}\n\n![{mode}](pictures/failures/{slug(mode)}.svg)\n\n"
         f"**Looks like**: {FAILURES[mode].looks}\nOn this run: {visible(finding.because, 300)}.\n\n"
-        f"**Means**: {FAILURES[mode].means}\n\n**Do**: {finding.advice}.\n"
+        f"**Means**: {FAILURES[mode].means}\n\n**Do**: {finding.remedy}.\n"
         for mode, finding in found.items()
     ]
     return (
@@ -429,7 +429,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="write the gallery of failures")
     parser.add_argument("--check", action="store_true", help="only check that diagnose names each mode")
     check = parser.parse_args().check
-    if missing := set(RULES) - set(FAILURES):
+    if missing := {name for name, fault in faults().items() if fault.log is not None} - set(FAILURES):
         raise SystemExit(f"no run for {', '.join(sorted(missing))}")
     found, pictures = {}, HERE / "pictures" / "failures"
     with TemporaryDirectory() as folder:

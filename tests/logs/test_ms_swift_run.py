@@ -15,7 +15,7 @@ import pytest
 from places import ROOT
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.diagnosis.judge import diagnose
+from grposcope.faults.judge import diagnose
 from grposcope.instruments.verify import judge
 from grposcope.instruments.verify.read import evidence
 from grposcope.logs import read

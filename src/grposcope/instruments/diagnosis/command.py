@@ -49,7 +49,7 @@ MORE = "-v prints {left}every rule, and how to log what is missing; --html FILE 
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    from grposcope.instruments.diagnosis.rules import RULES
+    from grposcope.faults.catalogue import faults
 
     command.add_argument("path", metavar="RUN", help="folder or file of a run, of any supported trainer")
     add_json(command, "print only the JSON document, with statistics, thresholds and sources")
@@ -67,7 +67,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="GRADE|MODE",
         help="exit with status 1 for this grade or worse (failing: learning stops or reverses; warning: it may, or "
         "most of the effort is wasted; note: anything flagged), or if this mode is flagged; may be given more than "
-        "once. Modes: " + ", ".join(RULES) + ". With --reference also divergence",
+        "once. Modes: " + ", ".join(faults()) + ". With --reference also divergence",
     )
     command.add_argument(
         "--reference",
@@ -96,8 +96,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the verdict; exit status 1 for what --fail-on names."""
+    from grposcope.faults.judge import diagnose
     from grposcope.instruments.diagnosis import answer, screen
-    from grposcope.instruments.diagnosis.judge import diagnose
     from grposcope.instruments.diagnosis.verdict import verdict
     from grposcope.render import document, terminal, wrapping
     from grposcope.watch import alerts

@@ -27,5 +27,4 @@ INSTRUMENT = Instrument(
             "grposcope.instruments.forecast.command",
         ),
     ),
-    uses=("diagnosis",),
 )

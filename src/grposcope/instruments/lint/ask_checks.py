@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from grposcope.core.errors import UserError
+from grposcope.core.finding import GRADES
 from grposcope.core.run import Run
-from grposcope.instruments.diagnosis.findings import GRADES
 from grposcope.instruments.lint.checks import CHECKS
 from grposcope.instruments.lint.config import Known, TrainerConfig
 from grposcope.instruments.lint.findings import Fault, LintFinding, LintResult, Unchecked, places

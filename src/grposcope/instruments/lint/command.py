@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_flags(arguments: argparse.Namespace) -> None:
-    from grposcope.instruments.diagnosis.findings import GRADES
+    from grposcope.core.finding import GRADES
     from grposcope.instruments.lint.checks import CHECKS
 
     rate = arguments.success_rate
@@ -124,7 +124,7 @@ def _probe(folder: Path) -> ProbeRecord:
 
 def _exceeds(result: LintResult, fatal: list[str]) -> bool:
     """Whether a finding is of a grade or check that --fail-on names."""
-    from grposcope.instruments.diagnosis.findings import GRADES
+    from grposcope.core.finding import GRADES
 
     bad = {name for given in fatal if given in GRADES for name in GRADES[: GRADES.index(given) + 1]} | set(fatal)
     return any(finding.grade in bad or finding.check in bad for finding in result.findings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from grposcope.instruments.diagnosis.findings import Grade
+from grposcope.core.finding import Grade
 from grposcope.instruments.lint.checks.derived import (
     ACTOR,
     REPLICA,

@@ -1,0 +1,17 @@
+"""Oscillation"""
+
+from __future__ import annotations
+
+from grposcope.core.fault import Fault
+from grposcope.signs.swings import TEST
+
+FAULT = Fault(
+    name="oscillation",
+    rank=130,
+    remedy="draw new rollouts more often (fewer updates per batch), or lower the learning rate or momentum",
+    source="theory: multipliers near the unit circle, refresh interval near N*; the test is a method of this project "
+    "(after Mann & Lees 1996)",
+    effect="the result depends on where in the swing you stop the run",
+    instead="warning",
+    log=TEST,
+)
