@@ -36,13 +36,13 @@ def test_mean_ratio_is_that_of_the_tokens_from_any_two() -> None:
     assert mismatch.mean_ratio(Quantities(made.run({"mismatch/k3": np.full(40, k3)}))) is None
 
 
-@pytest.mark.parametrize(("mass", "cause"), [(0.7, "truncated"), (0.99, "floor")])
+@pytest.mark.parametrize(("mass", "cause"), [(0.7, mismatch.TRUNCATED), (0.99, mismatch.NUMERICS)])
 def test_a_sampler_that_cuts_mass_off_has_the_log_of_it_as_mean_log_ratio(mass: float, cause: str) -> None:
     k1 = np.full(40, -math.log(mass))
     run = Quantities(made.run({"mismatch/k1": k1, "mismatch/k3": mass - 1 + k1}))
     series = run.column("mismatch/k1")
     assert series is not None
-    assert mismatch.signature(run, series, 0.1).cause == cause
+    assert mismatch.signature(run, series, 0.1).fault == cause
 
 
 def test_staleness_that_is_constant_or_moves_apart_from_mismatch_does_not_explain_it() -> None:
@@ -62,7 +62,7 @@ def test_at_lag_0_growth_says_that_the_lag_does_not_explain_it() -> None:
     series = run.column("mismatch/k3")
     assert series is not None
     found = mismatch.signature(run, series, 0.01)
-    assert found.cause == "unexplained"
+    assert found.fault == mismatch.UNEXPLAINED
     assert "staleness/mean stays at 0 versions" in found.because
     del table["staleness/mean"]
     assert "staleness is not logged" in mismatch.signature(Quantities(made.run(table)), series, 0.01).because

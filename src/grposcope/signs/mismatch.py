@@ -17,17 +17,18 @@ learning rate × steps, both where they are logged.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from grposcope.core.finding import Finding, at
 from grposcope.maths.timeseries.change import EARLY, EDGE, LATE
 from grposcope.maths.timeseries.level import rows
 from grposcope.maths.timeseries.noise import Array
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 
-Cause = Literal["floor", "truncated", "staleness", "jump", "frozen", "unexplained"]
+NUMERICS, TRUNCATED, LAG = "sampler numerics differ", "truncated sampler", "growing lag"
+REPLACED, NEVER, UNEXPLAINED = "wrong weights at the sampler", "weights never arrived", "sampler mismatch"
+"""The faults that the course of the mismatch tells apart."""
 
 GREW = 3.0
 """Late over early size above which mismatch grew; below, it is a floor."""
@@ -56,29 +57,16 @@ FOLLOWS = 0.7
 """Share of the variance of the log sizes that such a power explains, at least."""
 
 
-@dataclass(frozen=True)
-class Signature:
-    """What the mismatch looks like: its cause, how it is said, what to do, and the step of a jump."""
-
-    cause: Cause
-    because: str
-    advice: str
-    step: int | None = None
-
-
-def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Signature:
-    """The signature of mismatch of these sizes (n,), negative by noise only; limit: the size that is too large."""
+def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Finding:
+    """The fault that explains mismatch of these sizes (n,), negative by noise only; limit: the size that is too far."""
     early, late = sizes.level(EARLY).value, sizes.level(LATE).value
     if late <= GREW * max(early, SMALLEST * limit):
         return _floor(quantities)
     staleness = quantities.get("staleness", SHORT)
     if staleness is not None and follows_staleness(sizes, staleness):
         first, last = staleness.level(EARLY).value, staleness.level(LATE).value
-        return Signature(
-            "staleness",
-            (f"it grows with the staleness of the weights ({quantities.went(staleness.name, first, last)} versions)"),
-            ("reduce the sampler's lag or correct for it; find out what slows down the trainer"),
-        )
+        went = quantities.went(staleness.name, first, last)
+        return _explained(LAG, f"it grows with the staleness of the weights ({went} versions)")
     logs = np.log(np.maximum(sizes.values, SMALLEST * limit))
     distance = np.log(_travelled(quantities, sizes.steps))
     split, of_jump = two_levels(logs)
@@ -149,40 +137,38 @@ def _travelled(quantities: Quantities, steps: Array) -> Array:
     return np.maximum(total, float(total.max()) / len(steps) ** 2)
 
 
-def _floor(quantities: Quantities) -> Signature:
+def _explained(fault: str, because: str, step: int | None = None) -> Finding:
+    """A fault with the reason that the course of the mismatch gives for it."""
+    return Finding(fault, "possible", because=because, since=at(step))
+
+
+def _floor(quantities: Quantities) -> Finding:
     """There from the first step: a truncated sampler where mean ρ shows it, else numerics."""
     known = mean_ratio(quantities)
-    agree = (
-        "sample without top-k and top-p at the trainer's temperature, or have the sampler return "
-        "log-probabilities computed before truncation"
-    )
-    numerics = "compare the log-probabilities of one batch: precision (FP8), kernels, routing, temperature"
     if known is None:
-        because = (
+        return _explained(
+            NUMERICS,
             "it is present from the first step; the log does not show whether numerics, FP8 or top-k/top-p "
-            "sampling causes it"
+            "sampling causes it",
         )
-        return Signature("floor", because, f"{numerics}; {agree}")
     ratio, size = known
     if ratio < 1 - CUT and -math.log(max(ratio, 1e-9)) > ONE_SIDED * size:
-        because = (
+        return _explained(
+            TRUNCATED,
             f"it is present from the first step and always has the same sign (mean ρ {ratio:.2g}, mean |log ρ| "
             f"{size:.2g}): the sampler truncates with top-k or top-p, or returns log-probabilities computed after "
-            "truncation"
+            "truncation",
         )
-        return Signature("truncated", because, agree)
-    because = (
+    return _explained(
+        NUMERICS,
         f"it is present from the first step, with mean ρ {ratio:.3g}: numerics differ (FP8, other kernels, other "
-        "routing)"
+        "routing)",
     )
-    return Signature("floor", because, numerics)
 
 
-def _jump(step: int) -> Signature:
+def _jump(step: int) -> Finding:
     because = f"it jumped at step {step:,}, as when a resumed or restarted sampler loads the wrong weights"
-    return Signature(
-        "jump", because, "check which weights the sampler used from that step on, especially after a resume", step
-    )
+    return _explained(REPLACED, because, step)
 
 
 def _lag(quantities: Quantities, staleness: MetricSeries | None) -> str:
@@ -193,22 +179,13 @@ def _lag(quantities: Quantities, staleness: MetricSeries | None) -> str:
     return f"{quantities.key(staleness.name)} stays at {level:.2g} versions"
 
 
-def _frozen(quantities: Quantities, staleness: MetricSeries | None, exponent: float) -> Signature:
-    because = (
+def _frozen(quantities: Quantities, staleness: MetricSeries | None, exponent: float) -> Finding:
+    return _explained(
+        NEVER,
         f"it grows from the first step as (learning rate × steps)^{exponent:.1g}, as when the sampler "
-        f"never receives new weights; {_lag(quantities, staleness)}"
-    )
-    return Signature(
-        "frozen",
-        because,
-        ("check that new weights reach the sampler: compare checksums of the weights, or compare greedy samples"),
+        f"never receives new weights; {_lag(quantities, staleness)}",
     )
 
 
-def _unexplained(quantities: Quantities, staleness: MetricSeries | None) -> Signature:
-    because = f"it grows, and nothing in the log explains it; {_lag(quantities, staleness)}"
-    advice = (
-        "sample one batch in the trainer's own precision: if the mismatch disappears, numerics cause it "
-        "and training makes them worse"
-    )
-    return Signature("unexplained", because, advice)
+def _unexplained(quantities: Quantities, staleness: MetricSeries | None) -> Finding:
+    return _explained(UNEXPLAINED, f"it grows, and nothing in the log explains it; {_lag(quantities, staleness)}")
