@@ -15,6 +15,7 @@ PURPOSES = ("look at a run", "plan the next one", "train")
 OWN = (
     Command("report", PURPOSES[0], "draw one page about one or several runs", "grposcope.commands.report"),
     Command("watch", PURPOSES[0], "follow a running run in the terminal", "grposcope.watch.command"),
+    Command("explain", PURPOSES[0], "say what a fault is, and what to do about it", "grposcope.commands.explain"),
     Command(
         "train", PURPOSES[2], "train a model with GRPO or a relative from verifiable rewards",
         "grposcope.lab.train.command",
